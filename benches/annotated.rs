@@ -71,12 +71,12 @@ fn annotated(source: &dyn Source, listed: Option<&Path>) -> Memory {
         let (name, bytes) = read.image().unwrap();
         let size = codecs.open(bytes).unwrap().size();
         let boxes = boxes(size, &mut Rng::new(1, 0, index as u64));
-        let numbers: Vec<u8> = boxes.iter().flat_map(|(of, _)| of.map(f32::to_le_bytes).concat()).collect();
+        let numbers: Vec<u8> = boxes.iter().flat_map(|(corners, _)| corners.map(f32::to_le_bytes).concat()).collect();
         let classes: Vec<u8> = boxes.iter().flat_map(|(_, class)| class.to_le_bytes()).collect();
         if let Some(folder) = listed {
             let file = format!("{index:06}.{name}");
             fs::write(folder.join(&file), bytes).unwrap();
-            let corners: Vec<_> = boxes.iter().map(|(of, _)| of).collect();
+            let corners: Vec<_> = boxes.iter().map(|(corners, _)| corners).collect();
             let labels: Vec<_> = boxes.iter().map(|(_, class)| class).collect();
             list.push(serde_json::json!({"file": file, "boxes": corners, "labels": labels}));
         }
@@ -130,9 +130,9 @@ fn compare(title: &str, path: &Path, batch: usize, variants: &[(&str, With)]) {
             rates.push(IMAGES as f64 / seconds(path, batch, with));
         }
     }
-    for (own, (name, _)) in rates.iter().zip(variants) {
-        let ratios = own.iter().zip(&rates[0]).map(|(own, first)| own / first).collect();
-        println!("  {name:<44}{:>8.0}{:>8.2}", median(own.clone()), median(ratios));
+    for (variant_rates, (name, _)) in rates.iter().zip(variants) {
+        let ratios = variant_rates.iter().zip(&rates[0]).map(|(rate, first)| rate / first).collect();
+        println!("  {name:<44}{:>8.0}{:>8.2}", median(variant_rates.clone()), median(ratios));
     }
 }
 

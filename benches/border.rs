@@ -77,9 +77,9 @@ fn compare<F: FnMut(Set, Duration) -> Waits>(place: &str, set: Set, open: impl F
     let first = loaders[1].1((samples, batch, 2), Duration::ZERO);
     let each = begun.elapsed() / (first.border.len() + first.inside.len() + 1) as u32;
     for (name, step) in [("no step", Duration::ZERO), ("step = 1.5x batch time", each.mul_f64(1.5))] {
-        let mut all: [Waits; 2] = Default::default();
+        let mut totals: [Waits; 2] = Default::default();
         for _ in 0..ROUNDS {
-            for (sum, (_, run)) in all.iter_mut().zip(&mut loaders) {
+            for (sum, (_, run)) in totals.iter_mut().zip(&mut loaders) {
                 let Waits { border, inside } = run(set, step);
                 sum.border.extend(border);
                 sum.inside.extend(inside);
@@ -87,16 +87,16 @@ fn compare<F: FnMut(Set, Duration) -> Waits>(place: &str, set: Set, open: impl F
         }
         // One-batch epochs have no waits inside them. For these, compare with the median of the
         // first loader or, if that is missing too, with the time per batch.
-        let inside = median(&all[0].inside);
-        for (waits, (how, _)) in all.iter().zip(&loaders) {
+        let inside = median(&totals[0].inside);
+        for (waits, (how, _)) in totals.iter().zip(&loaders) {
             let border = median(&waits.border);
-            let own = median(&waits.inside).or(inside).unwrap_or(each.as_secs_f64());
+            let inside_wait = median(&waits.inside).or(inside).unwrap_or(each.as_secs_f64());
             println!(
                 "  {name:<22}{how:<12} border {:>8.3} ms, inside {:>8.3} ms: {:>6.2}; (border + step) / (inside + step) {:.2}",
                 1e3 * border.unwrap_or(0.0),
-                1e3 * own,
-                border.unwrap_or(0.0) / own,
-                (border.unwrap_or(0.0) + step.as_secs_f64()) / (own + step.as_secs_f64()),
+                1e3 * inside_wait,
+                border.unwrap_or(0.0) / inside_wait,
+                (border.unwrap_or(0.0) + step.as_secs_f64()) / (inside_wait + step.as_secs_f64()),
             );
         }
     }
@@ -107,19 +107,19 @@ fn compare<F: FnMut(Set, Duration) -> Waits>(place: &str, set: Set, open: impl F
 fn waits<B>(batches: &mut Batches<B>, (_, _, epochs): Set, step: Duration, arrived: &mut dyn FnMut(&B)) -> Waits {
     let mut waits = Waits::default();
     for number in 0..epochs {
-        let mut asked = Instant::now();
+        let mut requested = Instant::now();
         let mut is_first = true;
         for batch in batches.epoch(number) {
             let batch = batch.unwrap();
             arrived(&batch);
             // The first epoch of a round is always prepared on request.
             if number > 0 || !is_first {
-                let to = if is_first { &mut waits.border } else { &mut waits.inside };
-                to.push(asked.elapsed().as_secs_f64());
+                let out = if is_first { &mut waits.border } else { &mut waits.inside };
+                out.push(requested.elapsed().as_secs_f64());
             }
             std::thread::sleep(step);
             drop(batch);
-            (asked, is_first) = (Instant::now(), false);
+            (requested, is_first) = (Instant::now(), false);
         }
     }
     waits

@@ -64,20 +64,20 @@ fn measure(name: &str, path: &Path) {
     let (mut batches, count) = (loader.clone().cache_decoded(8 << 30).host().unwrap(), samples(&loader));
     epochs(&mut batches, 0, 1);
     let stats = batches.stats();
-    let all = stats.decoded_cache.unwrap();
+    let total = stats.decoded_cache.unwrap();
     let each = |bytes: u64, images: u64| bytes as f64 / 1e3 / images as f64;
     println!(
         "\n{count} {name}: {:.0} KB encoded, {:.0} KB in the cache, {} images cached",
         each(stats.bytes_read, stats.prepared),
-        each(all.bytes, all.images),
-        all.images
+        each(total.bytes, total.images),
+        total.images
     );
     drop(batches);
     let mut rates = vec![[const { Vec::new() }; 2]; FRACTIONS.len()];
     // The first round warms up.
     for round in 0..=ROUNDS {
         for (fraction, rates) in FRACTIONS.into_iter().zip(&mut rates) {
-            let bytes = (all.bytes as f64 * fraction) as usize;
+            let bytes = (total.bytes as f64 * fraction) as usize;
             let mut batches = loader.clone().cache_decoded(bytes).host().unwrap();
             let first = count as f64 / epochs(&mut batches, 0, 1);
             let later = count as f64 * LATER_EPOCHS as f64 / epochs(&mut batches, 1, LATER_EPOCHS);
@@ -92,8 +92,8 @@ fn measure(name: &str, path: &Path) {
         println!(
             "cache for {:3.0} %: first epoch {}, later epochs {}",
             100.0 * fraction,
-            shown(first, &plain_first),
-            shown(later, &plain_later)
+            format_rates(first, &plain_first),
+            format_rates(later, &plain_later)
         );
     }
 }
@@ -112,7 +112,7 @@ fn epochs(batches: &mut warpfeed::Batches<warpfeed::HostBatch>, first: u64, coun
 }
 
 /// Formats the median rate with the lowest and highest, and the median of the ratios to `plain`.
-fn shown(rates: &[f64], plain: &[f64]) -> String {
+fn format_rates(rates: &[f64], plain: &[f64]) -> String {
     let sorted = |values: &mut Vec<f64>| values.sort_by(f64::total_cmp);
     let mut ratios: Vec<f64> = rates.iter().zip(plain).map(|(rate, plain)| rate / plain).collect();
     let mut rates = rates.to_vec();

@@ -20,8 +20,8 @@ const BATCH: usize = 256;
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
     let option = |name: &str, default: f64| {
-        let at = arguments.iter().position(|a| a == name);
-        at.and_then(|i| arguments.get(i + 1)).map_or(default, |n| n.parse().expect("a number"))
+        let index = arguments.iter().position(|a| a == name);
+        index.and_then(|i| arguments.get(i + 1)).map_or(default, |n| n.parse().expect("a number"))
     };
     let (seconds, warmup, rounds) =
         (option("--seconds", 3.0), option("--warmup", 1.0), option("--rounds", 2.0) as usize);
@@ -29,7 +29,7 @@ fn main() -> Result<()> {
     let options: Vec<usize> = ["--seconds", "--warmup", "--rounds", "--only"]
         .iter()
         .filter_map(|name| arguments.iter().position(|a| a == name))
-        .flat_map(|at| [at, at + 1])
+        .flat_map(|index| [index, index + 1])
         .collect();
     let paths = arguments.iter().enumerate().filter(|(i, _)| !options.contains(i)).map(|(_, path)| path);
     let stream = match cuda::stream(0) {
@@ -48,15 +48,15 @@ fn main() -> Result<()> {
         let choices = [DecodeOn::Cpu, DecodeOn::Gpu, DecodeOn::Auto];
         let mut open = choices
             .iter()
-            .filter(|on| only.is_none_or(|only| *only == format!("{on:?}")))
-            .map(|&on| Ok((on, loader(path, on).cuda(&stream)?, Vec::new())))
+            .filter(|decode_on| only.is_none_or(|only| *only == format!("{decode_on:?}")))
+            .map(|&decode_on| Ok((decode_on, loader(path, decode_on).cuda(&stream)?, Vec::new())))
             .collect::<Result<Vec<_>>>()?;
         for _ in 0..rounds {
             for (_, batches, rates) in &mut open {
                 rates.push(rate(batches, &stream, warmup, seconds)?);
             }
         }
-        for (on, batches, rates) in &open {
+        for (decode_on, batches, rates) in &open {
             let stats = batches.stats();
             let each: Vec<String> = rates.iter().map(|round| format!("{:.0}", round.images)).collect();
             let of_gpu = [&stats.device_decode, &stats.convert];
@@ -64,7 +64,7 @@ fn main() -> Result<()> {
                 of_gpu.into_iter().flatten().map(|stage| stage.seconds).sum::<f64>() / stats.batches.max(1) as f64;
             println!(
                 "  {:<12} {:<30} {:>6.3} {:>10.1} % {:>12.1} % {:>11.1} {:>7.2}",
-                format!("{on:?}"),
+                format!("{decode_on:?}"),
                 each.join(" "),
                 gpu * 1e3,
                 gpu * 20_000.0 / BATCH as f64 * 100.0,
@@ -80,7 +80,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-fn loader(path: &str, on: DecodeOn) -> Loader {
+fn loader(path: &str, decode_on: DecodeOn) -> Loader {
     Loader::new(path)
         .batch_size(BATCH)
         .shuffle(42)
@@ -90,7 +90,7 @@ fn loader(path: &str, on: DecodeOn) -> Loader {
         .dtype(Dtype::F16)
         .layout(Layout::Nchw)
         .prefetch(4)
-        .decode_on(on)
+        .decode_on(decode_on)
 }
 
 /// Results of one round with one `DecodeOn` setting.
@@ -114,9 +114,9 @@ fn rate(batches: &mut Batches<CudaBatch>, stream: &Arc<CudaStream>, warmup: f64,
     }
     let (mut samples, mut waits, since, before) = (0, Vec::new(), Instant::now(), monitor.stats());
     while since.elapsed().as_secs_f64() < seconds {
-        let asked = Instant::now();
+        let requested = Instant::now();
         let Some(batch) = epoch.next() else { break };
-        waits.push(asked.elapsed().as_secs_f64() * 1e3);
+        waits.push(requested.elapsed().as_secs_f64() * 1e3);
         samples += batch?.len();
     }
     stream.synchronize().expect("the stream synchronizes");

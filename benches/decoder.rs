@@ -20,8 +20,8 @@ const UNDER_WAY: usize = 4;
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
     let option = |name: &str, default: f64| {
-        let at = arguments.iter().position(|a| a == name);
-        at.and_then(|i| arguments.get(i + 1)).map_or(default, |n| n.parse().expect("a number"))
+        let index = arguments.iter().position(|a| a == name);
+        index.and_then(|i| arguments.get(i + 1)).map_or(default, |n| n.parse().expect("a number"))
     };
     let (seconds, workers) = (option("--seconds", 2.0), option("--workers", 0.0) as usize);
     let Some(path) = arguments.first().filter(|path| !path.starts_with("--")) else {
@@ -40,17 +40,17 @@ fn main() -> Result<()> {
     );
     let stream = cuda::stream(0);
     for size in [1, 8, 64, 256] {
-        let options = |on| {
-            let options = Decoder::builder().batch_size(size).workers(workers).prefetch(UNDER_WAY).decode_on(on);
+        let options = |decode_on| {
+            let options = Decoder::builder().batch_size(size).workers(workers).prefetch(UNDER_WAY).decode_on(decode_on);
             let options = options.augment(Augment::eval(256, 224)).normalize(Normalize::IMAGENET);
             options.dtype(Dtype::F16).layout(Layout::Nchw)
         };
         match &stream {
             Ok(stream) => {
-                for on in [DecodeOn::Gpu, DecodeOn::Cpu] {
-                    let decoder = options(on).cuda(stream)?;
+                for decode_on in [DecodeOn::Gpu, DecodeOn::Cpu] {
+                    let decoder = options(decode_on).cuda(stream)?;
                     let synchronize = || stream.synchronize().expect("the stream is alive");
-                    measure(&format!("{on:?}"), &decoder, &images, size, seconds, synchronize)?;
+                    measure(&format!("{decode_on:?}"), &decoder, &images, size, seconds, synchronize)?;
                 }
             }
             Err(_) => measure("host memory", &options(DecodeOn::Cpu).host()?, &images, size, seconds, || ())?,
@@ -67,8 +67,8 @@ fn measure<B: Send + 'static>(
     seconds: f64,
     synchronize: impl Fn(),
 ) -> Result<()> {
-    let mut all = images.iter().cycle().cloned();
-    let mut request = || all.by_ref().take(size).collect::<Vec<_>>();
+    let mut cycled = images.iter().cycle().cloned();
+    let mut request = || cycled.by_ref().take(size).collect::<Vec<_>>();
     for _ in 0..10 {
         decoder.decode(request())?;
     }
@@ -82,7 +82,7 @@ fn measure<B: Send + 'static>(
     }
     let alone = (took.len() * size) as f64 / took.iter().sum::<Duration>().as_secs_f64();
     took.sort();
-    let at = |share: f64| took[(took.len() as f64 * share) as usize].as_secs_f64() * 1e3;
+    let quantile = |share: f64| took[(took.len() as f64 * share) as usize].as_secs_f64() * 1e3;
 
     let mut pending: VecDeque<_> = (0..UNDER_WAY).map(|_| decoder.submit(request())).collect::<Result<_>>()?;
     let (begin, mut count) = (Instant::now(), 0);
@@ -95,8 +95,8 @@ fn measure<B: Send + 'static>(
     let stats = decoder.stats();
     println!(
         "{name:<22} {size:>7} {:>10.2} {:>10.2} {alone:>12.0} {rate:>16.0} {:>14.1} %",
-        at(0.5),
-        at(0.99),
+        quantile(0.5),
+        quantile(0.99),
         stats.decoded_on_device as f64 / stats.prepared.max(1) as f64 * 100.0,
     );
     Ok(())

@@ -104,7 +104,7 @@ def one(name, root, count, seconds, folder):
     forget(folder)
     doctor = [sys.executable, "-m", "warpfeed", "doctor", str(path), "--json"]
     alone = json.loads(subprocess.run(doctor, check=True, capture_output=True).stdout)["alone"]
-    found = {}
+    results = {}
     for kind, reading in [("reading warm", "second"), ("reading cold", "first"), ("warm", None), ("cold", None)]:
         cold = "cold" in kind
         forget(folder) if cold else remember(folder)
@@ -112,8 +112,8 @@ def one(name, root, count, seconds, folder):
             own = alone[f"{reading}_read_bytes_per_second"] * alone["samples"] / alone["bytes"]
         else:
             own = of_warpfeed(name, path, count, seconds, cold)
-        found[kind] = own, of_library(name, samples, folder, not reading, seconds, cold)
-    print(json.dumps(found), flush=True)
+        results[kind] = own, of_library(name, samples, folder, not reading, seconds, cold)
+    print(json.dumps(results), flush=True)
 
 
 def shown(own, library):
@@ -128,33 +128,33 @@ def main():
     parser.add_argument("--seconds", type=float, default=5, help="duration of each measurement in seconds (default 5)")
     parser.add_argument("--folder", help="folder for the files, on the disk to measure")
     parser.add_argument("--one", type=pathlib.Path, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    unknown = set(given.formats) - set(FORMATS)
+    args = parser.parse_args()
+    unknown = set(args.formats) - set(FORMATS)
     if unknown:
         parser.error(f"unknown formats: {', '.join(sorted(unknown))}: expected some of {', '.join(FORMATS)}")
-    root = given.images.resolve()
-    if given.one:
-        return one(given.formats[0], root, given.samples, given.seconds, given.one)
+    root = args.images.resolve()
+    if args.one:
+        return one(args.formats[0], root, args.samples, args.seconds, args.one)
     if not len(Samples(root, 1)):
         parser.error(f"no JPEGs in the folders of {root}")
     kinds = ["reading warm", "reading cold", "warm", "cold"]
-    found = {}
-    for name in given.formats or FORMATS:
-        with tempfile.TemporaryDirectory(dir=given.folder) as temporary:
-            numbers = ["--samples", str(given.samples), "--seconds", str(given.seconds)]
+    actual = {}
+    for name in args.formats or FORMATS:
+        with tempfile.TemporaryDirectory(dir=args.folder) as temporary:
+            numbers = ["--samples", str(args.samples), "--seconds", str(args.seconds)]
             command = [sys.executable, __file__, str(root), name, *numbers, "--one", temporary]
-            done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode:
-            cause = done.stderr.strip().splitlines()[-1:] or [f"ended with code {done.returncode}"]
+            process = subprocess.run(command, capture_output=True, text=True)
+        if process.returncode:
+            cause = process.stderr.strip().splitlines()[-1:] or [f"ended with code {process.returncode}"]
             print(f"{name}: {cause[0]}", file=sys.stderr)
             continue
-        found[name] = json.loads(done.stdout.splitlines()[-1])
-        print(f"{name}: {found[name]}", file=sys.stderr, flush=True)
-    print(f"{given.samples} images, {WORKERS} workers, images/s\n")
+        actual[name] = json.loads(process.stdout.splitlines()[-1])
+        print(f"{name}: {actual[name]}", file=sys.stderr, flush=True)
+    print(f"{args.samples} images, {WORKERS} workers, images/s\n")
     for title, kinds in [("reading alone", kinds[:2]), ("end to end", kinds[2:])]:
         print(f"| {title} | warpfeed, warm | its library | ratio | warpfeed, cold | its library | ratio |")
         print("|---|---|---|---|---|---|---|")
-        for name, figures in found.items():
+        for name, figures in actual.items():
             cells = " | ".join(shown(*figures[kind]) for kind in kinds)
             print(f"| {FORMATS[name].title} | {cells} |")
         print()

@@ -85,15 +85,15 @@ impl Gpu {
     fn timed(&self, times: usize, mut work: impl FnMut(usize) -> Result<()>) -> Result<f64> {
         let (start, end) = (Event::timed(&self.context)?, Event::timed(&self.context)?);
         (0..3).try_for_each(&mut work)?;
-        let mut all = Vec::new();
+        let mut elapsed = Vec::new();
         for i in 0..times {
             start.record(&self.own)?;
             work(i)?;
             end.record(&self.own)?;
             end.synchronize()?;
-            all.push(f64::from(start.elapsed_ms(&end)?));
+            elapsed.push(f64::from(start.elapsed_ms(&end)?));
         }
-        Ok(median(all))
+        Ok(median(elapsed))
     }
 
     /// Returns the throughput in GB/s of plain copies of a `u8` image batch from page-locked
@@ -148,21 +148,21 @@ impl Gpu {
             let mixing = Mixing { weight: 0.7, cut: None };
             if n < N { erase } else { erase.mix((n + N - 1) % N, &mixing) }.write(record);
         }
-        let at = 4 * (input + output);
+        let offset = 4 * (input + output);
         for i in 0..4 {
             // SAFETY: `pixels` outlives the wait below.
             unsafe { self.own.upload(&memory, i * (input + output), &pixels) }?;
         }
         // SAFETY: `records` outlives the wait below.
-        unsafe { self.own.upload(&memory, at, &records) }?;
+        unsafe { self.own.upload(&memory, offset, &records) }?;
         self.own.synchronize()?;
         for dtype in [Dtype::F16, Dtype::F32, Dtype::Bf16, Dtype::U8] {
             for layout in [Layout::Nchw, Layout::Nhwc] {
                 for (what, size, records, read) in [
                     ("plain", (SIDE, SIDE), None, 1),
-                    ("erase", (SIDE, SIDE), Some(at), 1),
+                    ("erase", (SIDE, SIDE), Some(offset), 1),
                     // The kernel also reads the partner sample.
-                    ("erase, mix", (SIDE, SIDE), Some(at + N * SampleOps::BYTES), 2),
+                    ("erase, mix", (SIDE, SIDE), Some(offset + N * SampleOps::BYTES), 2),
                     ("223 x 223", (223, 223), None, 1),
                 ] {
                     let with_ops = records.is_some();
@@ -175,7 +175,7 @@ impl Gpu {
                         // SAFETY: the records name partners below N, the ranges are disjoint, and
                         // `timed` waits for the work.
                         unsafe {
-                            kernel.launch(&self.own, &memory, Launch { from, to: from + input, records, count: N })
+                            kernel.launch(&self.own, &memory, Launch { from, output: from + input, records, count: N })
                         }
                     })?;
                     let bytes = N * size.0 * size.1 * 3 * (read + dtype.bytes());
@@ -216,7 +216,7 @@ impl Gpu {
         for dtype in [Dtype::F16, Dtype::U8] {
             let mut batches = self.memory_loader(400, dtype, workers)?;
             println!("  {}", batches.memory_plan());
-            let mut all = Vec::new();
+            let mut times = Vec::new();
             for epoch in 0..6 {
                 let mut since = Instant::now();
                 for batch in batches.epoch(epoch) {
@@ -228,9 +228,9 @@ impl Gpu {
                     }
                 }
                 self.own.synchronize()?;
-                all.push(since.elapsed().as_secs_f64() / 380.0);
+                times.push(since.elapsed().as_secs_f64() / 380.0);
             }
-            let seconds = median(all);
+            let seconds = median(times);
             let rate = (BATCH * IMAGE) as f64 / seconds / 1e9;
             println!("  {:<8} {rate:.2} GB/s, {:.1} % of the bare copy", dtype.name(), 100.0 * rate / bare);
             per_batch = seconds * 1e3;
@@ -249,7 +249,7 @@ impl Gpu {
         for factor in [0.5, 0.75, 1.0, 1.5, 2.0, 4.0] {
             let nanoseconds = (loader_ms * factor * 1e6) as u64;
             let alone = self.timed(20, |_| self.step(nanoseconds))?;
-            let mut taken = [0; BATCHES];
+            let mut waits = [0; BATCHES];
             let (start, end) = (Event::timed(&self.context)?, Event::timed(&self.context)?);
             let mut number = 0;
             let mut epoch = batches.epoch(0);
@@ -263,7 +263,7 @@ impl Gpu {
                 }
                 let since = Instant::now();
                 let Some(batch) = epoch.next() else { break };
-                taken[number] = since.elapsed().as_micros() as u64;
+                waits[number] = since.elapsed().as_micros() as u64;
                 let batch = batch?;
                 events[2 * number + 1].record(&self.own)?;
                 if number == 10 {
@@ -279,7 +279,7 @@ impl Gpu {
             let stall = |i: usize| events[2 * i].elapsed_ms(&events[2 * i + 1]).map(|ms| f64::from(ms) * 1e3);
             let mut stalls = (11..BATCHES).map(stall).collect::<Result<Vec<_>>>()?;
             let sum = stalls.iter().sum::<f64>() / stalls.len() as f64;
-            let mut host = taken[11..].iter().map(|&us| us as f64).collect::<Vec<_>>();
+            let mut host = waits[11..].iter().map(|&us| us as f64).collect::<Vec<_>>();
             println!(
                 "  s {factor:<4} step {alone:.3} ms: {each:.3} ms per batch, {:.3} of max(step, loader); stall on the stream mean {sum:.1} us ({:.2} %), \
                  p99 {:.1} us; host in next() p50 {:.0} us, p99 {:.0} us",
@@ -307,7 +307,7 @@ impl Gpu {
     /// Returns the time in milliseconds from the start of each epoch until its first batch is in
     /// device memory.
     fn first_batches(&self, batches: &mut Batches<CudaBatch>, epochs: u64) -> Result<Vec<f64>> {
-        let one = |epoch| {
+        let measure_epoch = |epoch| {
             let since = Instant::now();
             let mut epoch = batches.epoch(epoch);
             let batch = epoch.next().expect("the epoch has at least one batch")?;
@@ -317,7 +317,7 @@ impl Gpu {
             std::thread::sleep(Duration::from_millis(20));
             Ok(ms)
         };
-        (0..epochs).map(one).collect()
+        (0..epochs).map(measure_epoch).collect()
     }
 
     fn latency_memory_loader(&self, workers: usize) -> Result<()> {

@@ -30,12 +30,12 @@ SPILLED = re.compile(r"(\d+) bytes spill stores")
 
 def blocks():
     """Returns the block size of each entry point, which is the launch bound in its PTX."""
-    found = {}
+    results = {}
     for file in ("convert", "retouch", "jpeg"):
         text = (KERNELS / f"{file}.ptx").read_text(encoding="utf-8")
         for name, block in re.findall(r"\.entry (\w+)\(.*?\.maxntid (\d+)", text, re.S):
-            found[name] = int(block)
-    return found
+            results[name] = int(block)
+    return results
 
 
 def dynamic():
@@ -44,14 +44,14 @@ def dynamic():
     lines = (ROOT / "src/device/nvidia/decode.rs").read_text(encoding="utf-8")
     columns = (ROOT / "src/batch/records/decode.rs").read_text(encoding="utf-8")
     usual = int(re.search(r"const LINES_BYTES: usize = (\d+) << 10;", lines)[1]) << 10
-    most, shift = map(int, re.search(r"const MAX_COLUMNS: u32 = (\d+) << (\d+);", columns).groups())
-    widest = 4 * ((most << shift) + 6)
+    largest, shift = map(int, re.search(r"const MAX_COLUMNS: u32 = (\d+) << (\d+);", columns).groups())
+    widest = 4 * ((largest << shift) + 6)
     return usual + 16, widest + 16
 
 
 def compiled(ptxas, capability):
     """Returns the registers, the bytes of shared memory, and the bytes of spilled registers of each entry point."""
-    found = {}
+    results = {}
     with tempfile.TemporaryDirectory() as folder:
         for file in ("convert", "retouch", "jpeg"):
             command = [ptxas, "-v", f"-arch=sm_{capability.replace('.', '')}", KERNELS / f"{file}.ptx", "-o", f"{folder}/x"]
@@ -59,8 +59,8 @@ def compiled(ptxas, capability):
             for part in report.split("ptxas info    : Compiling")[1:]:
                 name = ENTRY.search("Compiling" + part)[1]
                 registers, shared = USED.search(part).groups()
-                found[name] = int(registers), int(shared or 0), int(SPILLED.search(part)[1])
-    return found
+                results[name] = int(registers), int(shared or 0), int(SPILLED.search(part)[1])
+    return results
 
 
 def occupancy(program, capability, registers, shared, block):
@@ -71,9 +71,9 @@ def occupancy(program, capability, registers, shared, block):
 
 def rows(ptxas, program):
     block_of, (usual, widest) = blocks(), dynamic()
-    found = {capability: compiled(ptxas, capability) for capability in CAPABILITIES}
+    results = {capability: compiled(ptxas, capability) for capability in CAPABILITIES}
     cells = {}
-    for capability, kernels in found.items():
+    for capability, kernels in results.items():
         if kernels.keys() != block_of.keys():
             raise SystemExit(f"{capability}: ptxas and the PTX have different kernels: {kernels.keys() ^ block_of.keys()}")
         for name, (registers, shared, spilled) in kernels.items():

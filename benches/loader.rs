@@ -118,12 +118,12 @@ impl Set {
             }
             for (kind, path) in paths.iter().enumerate() {
                 let alone = |loader: Loader| loader.codec(Nothing).augment(Augment::resize(8, 8));
-                let whole = |loader: Loader| loader.augment(Augment::train(self.crop));
+                let cropped = |loader: Loader| loader.augment(Augment::train(self.crop));
                 forget(path);
                 rates[0][kind].push(per_second(epoch(path, alone)));
                 forget(path);
-                rates[1][kind].push(per_second(epoch(path, whole)));
-                rates[2][kind].push(per_second(epoch(path, whole)));
+                rates[1][kind].push(per_second(epoch(path, cropped)));
+                rates[2][kind].push(per_second(epoch(path, cropped)));
             }
         }
         raw.iter_mut().for_each(|rates| _ = rates.remove(0));
@@ -135,9 +135,9 @@ impl Set {
             (0..ROUNDS).map(|round| raw.iter().map(|rates| rates[round]).fold(0.0, f64::max)).collect();
         println!("  with the best queue depth of each round: {:.0}", median(&best));
         println!("  {:<26}{:>20}{:>20}{:>20}", "", KINDS[0], KINDS[1], KINDS[2]);
-        let row = |name: &str, rates: &[Vec<f64>; 3], to: &dyn Fn(usize) -> Option<Vec<f64>>| {
+        let row = |name: &str, rates: &[Vec<f64>; 3], baseline: &dyn Fn(usize) -> Option<Vec<f64>>| {
             let cells = (0..3).map(|kind| {
-                let ratio = to(kind).map_or(String::new(), |base| {
+                let ratio = baseline(kind).map_or(String::new(), |base| {
                     let ratios: Vec<f64> = rates[kind].iter().zip(&base).map(|(rate, base)| rate / base).collect();
                     format!(" ({:.2})", median(&ratios))
                 });
@@ -189,15 +189,15 @@ fn random_reads(path: &Path, sizes: &[usize], depth: usize, seed: u64) -> f64 {
     // SAFETY: the descriptor is open, and the call does not access memory of this process.
     unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_RANDOM) };
     let len = file.metadata().unwrap().len() as usize;
-    let all: usize = sizes.iter().sum();
+    let total_bytes: usize = sizes.iter().sum();
     // One offset per size, spread over the file without overlaps.
     let mut places = Vec::with_capacity(sizes.len());
-    let mut at = 0;
+    let mut offset = 0;
     for size in sizes {
-        places.push((at, *size));
-        at += size;
+        places.push((offset, *size));
+        offset += size;
     }
-    let spread = len as f64 / all as f64;
+    let spread = len as f64 / total_bytes as f64;
     let order = Shuffled::new(sizes.len() as u64, seed);
     let (next, longest) = (AtomicUsize::new(0), *sizes.iter().max().unwrap());
     let started = Instant::now();
@@ -210,9 +210,9 @@ fn random_reads(path: &Path, sizes: &[usize], depth: usize, seed: u64) -> f64 {
                     if number >= places.len() {
                         return;
                     }
-                    let (at, size) = places[order.index(0, number as u64) as usize];
-                    let at = ((at as f64 * spread) as usize).min(len - size);
-                    file.read_exact_at(&mut buffer[..size], at as u64).unwrap();
+                    let (start, size) = places[order.index(0, number as u64) as usize];
+                    let offset = ((start as f64 * spread) as usize).min(len - size);
+                    file.read_exact_at(&mut buffer[..size], offset as u64).unwrap();
                     black_box(buffer.iter().take(size).step_by(512).fold(0u8, |sum, byte| sum.wrapping_add(*byte)));
                 }
             });

@@ -159,7 +159,7 @@ def measure(case, sizes, folder, rank=None, devices=0):
     batches = iter(loader)
     next(batches)
     first = time.perf_counter()
-    found = {
+    results = {
         "open": opened - begun,
         "core": core,
         "first": first - opened,
@@ -167,7 +167,7 @@ def measure(case, sizes, folder, rank=None, devices=0):
         "most": status("VmHWM") - before,
         "state": len(json.dumps(loader.state_dict())),
     }
-    print(json.dumps(found), flush=True)
+    print(json.dumps(results), flush=True)
     if rank is not None:
         # All ranks are open at the same time. The memory of each rank includes its proportional
         # share of shared pages.
@@ -178,8 +178,8 @@ def measure(case, sizes, folder, rank=None, devices=0):
         sys.stdin.readline()
 
 
-def started(case, options, *more):
-    command = [sys.executable, __file__, "--one", case, "--folder", str(options.folder), *more]
+def started(case, options, *extra):
+    command = [sys.executable, __file__, "--one", case, "--folder", str(options.folder), *extra]
     for name in ("samples", "rows", "entries"):
         command += [f"--{name}", str(getattr(options, name))]
     command += ["--devices", str(options.devices)]
@@ -190,7 +190,7 @@ def ranks(case, options, world):
     """Returns the means over `world` ranks that are opened concurrently."""
     begun = time.perf_counter()
     processes = [started(case, options, "--rank", str(rank), str(world)) for rank in range(world)]
-    found = [json.loads(process.stdout.readline()) for process in processes]
+    results = [json.loads(process.stdout.readline()) for process in processes]
     seconds = time.perf_counter() - begun
     for step in range(2):
         for process in processes:
@@ -204,7 +204,7 @@ def ranks(case, options, world):
     def mean(of, name):
         return sum(each[name] for each in of) / world
 
-    return seconds, mean(found, "core"), mean(sizes, "rss"), mean(sizes, "pss")
+    return seconds, mean(results, "core"), mean(sizes, "rss"), mean(sizes, "pss")
 
 
 def megabytes(count):
@@ -249,10 +249,10 @@ def main():
             line, _ = process.communicate()
             if process.returncode != 0:
                 sys.exit(f"{case}: exit code {process.returncode}")
-            found = json.loads(line)
+            result = json.loads(line)
             cells = [
-                case, f"{found['open']:.2f} s", f"{found['core']:.2f} s", f"{found['first']:.2f} s",
-                megabytes(found["memory"]), megabytes(found["most"]), f"{found['state']} bytes",
+                case, f"{result['open']:.2f} s", f"{result['core']:.2f} s", f"{result['first']:.2f} s",
+                megabytes(result["memory"]), megabytes(result["most"]), f"{result['state']} bytes",
             ]  # fmt: skip
             print("| " + " | ".join(cells) + " |", flush=True)
         if "ranks" in chosen:

@@ -35,12 +35,12 @@ fn sources(root: &Path, size: usize, count: usize) -> Vec<(&'static str, Arc<dyn
     }
     lmdb.finish().unwrap();
     tar.finish().unwrap();
-    let mut all: Vec<(&'static str, Arc<dyn Source>)> = vec![("memory", Arc::new(memory))];
+    let mut sources: Vec<(&'static str, Arc<dyn Source>)> = vec![("memory", Arc::new(memory))];
     for (kind, name) in [("folder", "folder"), ("lmdb", "set.lmdb"), ("tar", "set.tar")] {
-        all.push((kind, open(root.join(name)).unwrap()));
+        sources.push((kind, open(root.join(name)).unwrap()));
     }
-    all.push(("tar unmapped", Options::new().mmap(false).open(root.join("set.tar")).unwrap()));
-    all
+    sources.push(("tar unmapped", Options::new().mmap(false).open(root.join("set.tar")).unwrap()));
+    sources
 }
 
 fn read(c: &mut Criterion) {

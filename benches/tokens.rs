@@ -76,8 +76,8 @@ fn main() {
 }
 
 /// Returns the ratio of the two times in each round.
-fn ratios(one: &[f64], other: &[f64]) -> Vec<f64> {
-    one.iter().zip(other).map(|(one, other)| one / other).collect()
+fn ratios(numerators: &[f64], other: &[f64]) -> Vec<f64> {
+    numerators.iter().zip(other).map(|(numerator, other)| numerator / other).collect()
 }
 
 /// Prints the median, the minimum and the maximum of `values`.

@@ -28,14 +28,14 @@ fn main() {
             let schedule = Schedule { wait, warmup: 0, active: 1 << 40, repeat: 1 };
             loader().trace(root.path().join(file), schedule).host().unwrap()
         };
-        let mut all = [
+        let mut loaders = [
             ("no trace", loader().host().unwrap()),
             ("outside", traced("outside.json", 1 << 40)),
             ("inside", traced("inside.json", 0)),
         ];
         let mut ratios = [const { Vec::new() }; 3];
         for round in 0..=ROUNDS {
-            let times = all.each_mut().map(|(_, batches)| epoch(batches, round as u64));
+            let times = loaders.each_mut().map(|(_, batches)| epoch(batches, round as u64));
             // The first round is a warm-up.
             if round > 0 {
                 ratios.iter_mut().zip(times).for_each(|(ratios, time)| ratios.push(time / times[0]));
@@ -44,7 +44,7 @@ fn main() {
         println!(
             "{name} ({images} of {side} pixels), CPU time of an epoch relative to an epoch without a trace, {ROUNDS} rounds"
         );
-        for ((what, _), ratios) in all.iter().zip(&mut ratios).skip(1) {
+        for ((what, _), ratios) in loaders.iter().zip(&mut ratios).skip(1) {
             ratios.sort_by(f64::total_cmp);
             println!("  {what:<8} median {:.3}, {:.3} to {:.3}", ratios[ROUNDS / 2], ratios[0], ratios[ROUNDS - 1]);
         }

@@ -68,7 +68,7 @@ struct Load {
 }
 
 fn main() {
-    let wanted: Vec<_> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
+    let names: Vec<_> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
     let root = tempfile::tempdir().unwrap();
     Synth::new().images(400).side(400).write(root.path()).unwrap();
     let images = source::open(root.path()).unwrap();
@@ -96,8 +96,7 @@ fn main() {
             step: |n| Duration::from_millis(if n % 12 == 11 { 60 } else { 0 }),
         },
     ];
-    for load in loads.into_iter().filter(|load| wanted.is_empty() || wanted.iter().any(|w| load.name.starts_with(&**w)))
-    {
+    for load in loads.into_iter().filter(|load| names.is_empty() || names.iter().any(|w| load.name.starts_with(&**w))) {
         load.run();
     }
 }
@@ -120,15 +119,15 @@ impl Load {
         let mut automatic = automatic.host().unwrap();
         let mut chosen = loader.workers(best.1).prefetch(best.2).host().unwrap();
         let start = Instant::now();
-        let mut found = Vec::new();
+        let mut steps = Vec::new();
         while start.elapsed() < SETTLE {
             Run::new(&mut automatic, step).rate(Duration::from_millis(250));
             let now = (automatic.workers(), automatic.prefetch());
-            if found.last().is_none_or(|(_, last)| *last != now) {
-                found.push((start.elapsed().as_secs_f64(), now));
+            if steps.last().is_none_or(|(_, last)| *last != now) {
+                steps.push((start.elapsed().as_secs_f64(), now));
             }
         }
-        let path: Vec<_> = found.iter().map(|(at, (w, p))| format!("{w}/{p} at {at:.1} s")).collect();
+        let path: Vec<_> = steps.iter().map(|(time, (w, p))| format!("{w}/{p} at {time:.1} s")).collect();
         println!("  automatic workers/prefetch: {}", path.join(", "));
         let mut ratios: Vec<f64> = (0..ROUNDS)
             .map(|_| {

@@ -154,8 +154,8 @@ class LitData:
         return [sample["key"] for sample in litdata.StreamingDataset(str(out), shuffle=False)]
 
 
-def read_for_litdata(given):
-    key, path = given
+def read_for_litdata(values):
+    key, path = values
     return {"key": key, "image": pathlib.Path(path).read_bytes()}
 
 
@@ -295,15 +295,15 @@ def ended(process, seconds=None):
 
 def descendants(pid):
     """Returns the descendants of process `pid` with their CPU time. A descendant may end during the call."""
-    found = []
+    results = []
     for children in pathlib.Path(f"/proc/{pid}/task").glob("*/children"):
         try:
             for child in map(int, children.read_text().split()):
                 fields = pathlib.Path(f"/proc/{child}/stat").read_text().rsplit(")", 1)[1].split()
-                found += [(int(fields[11]) + int(fields[12]), child), *descendants(child)]
+                results += [(int(fields[11]) + int(fields[12]), child), *descendants(child)]
         except (FileNotFoundError, ProcessLookupError):
             pass
-    return found
+    return results
 
 
 def size(folder):
@@ -330,14 +330,14 @@ def counted(name, out, patience=None):
     samples, and the library's error."""
     count = [sys.executable, __file__, "--count", name, str(out)]
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             count, check=False, capture_output=True, text=True, timeout=patience, env=environment(out)
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         return None, f"still running after {patience:.0f} s"
-    if done.returncode:
-        return None, last(done.stderr, out) or f"exit code {done.returncode}"
-    return json.loads(done.stdout.splitlines()[-1]), None
+    if process.returncode:
+        return None, last(process.stderr, out) or f"exit code {process.returncode}"
+    return json.loads(process.stdout.splitlines()[-1]), None
 
 
 def fresh(options, name):
@@ -366,9 +366,9 @@ def written(options, name, source):
     return cells, (seconds, written), out
 
 
-def said(found):
-    (count, wrong) = found
-    return f"cannot be read ({wrong})" if count is None else f"{count[0]:,} samples, {count[1]:,} different"
+def said(result):
+    (count, invalid) = result
+    return f"cannot be read ({invalid})" if count is None else f"{count[0]:,} samples, {count[1]:,} different"
 
 
 def killed(options, name, source, usual):
@@ -377,10 +377,10 @@ def killed(options, name, source, usual):
     out = fresh(options, name)
     if hasattr(WRITERS[name], "before"):
         WRITERS[name].before(source, out)
-    before, (seconds, whole) = size(out), usual
+    before, (seconds, complete) = size(out), usual
     process, workers = start(name, source, out), []
     # Count the bytes in every folder that the writer uses.
-    while process.poll() is None and (size(out.parent) - before < options.kill * whole or not workers):
+    while process.poll() is None and (size(out.parent) - before < options.kill * complete or not workers):
         time.sleep(0.05)
         workers = descendants(process.pid)
     try:
@@ -401,8 +401,8 @@ def killed(options, name, source, usual):
         because = last(out.with_name("log").read_text(errors="replace"), out)
         return f"fails after {seconds:.1f} s" + (f" ({because})" if because else "")
 
-    first, found = how(process), said(counted(name, out, patience))
-    return first, found, how(start(name, source, out)), said(counted(name, out, patience))
+    first, result = how(process), said(counted(name, out, patience))
+    return first, result, how(start(name, source, out)), said(counted(name, out, patience))
 
 
 def main():

@@ -42,8 +42,8 @@ fn main() -> Result<()> {
         spin,
     };
     show.run(&context, true)?;
-    let one = show.run(&context, true)?;
-    println!("one stream: {:.1} ms per batch", one / BATCHES as f32);
+    let one_stream = show.run(&context, true)?;
+    println!("one stream: {:.1} ms per batch", one_stream / BATCHES as f32);
     let three = show.run(&context, false)?;
     println!(
         "three streams: {:.1} ms per batch, a step on its own takes {:.1} ms",
@@ -93,7 +93,11 @@ impl Show {
             // SAFETY: the ranges are disjoint, events order their uses, and `self` outlives the
             // wait below.
             unsafe {
-                self.convert.launch(conversions, &self.memory, Launch { from, to, records: None, count: IMAGES })
+                self.convert.launch(
+                    conversions,
+                    &self.memory,
+                    Launch { from, output: to, records: None, count: IMAGES },
+                )
             }?;
             converted[i][1].record(conversions)?;
 
@@ -103,13 +107,13 @@ impl Show {
             stepped[i][1].record(&self.steps)?;
         }
         self.steps.synchronize()?;
-        let at = |event: &Event| begin.elapsed_ms(event);
-        let end = at(&stepped[BATCHES - 1][1])?;
+        let time_of = |event: &Event| begin.elapsed_ms(event);
+        let end = time_of(&stepped[BATCHES - 1][1])?;
         for (name, events) in [("copy", &copied), ("convert", &converted), ("step", &stepped)] {
             let mut line = [b'.'; WIDTH];
             for (i, [from, to]) in events.iter().enumerate() {
                 let column = |ms: f32| ((ms / end * WIDTH as f32) as usize).min(WIDTH - 1);
-                let (from, to) = (column(at(from)?), column(at(to)?));
+                let (from, to) = (column(time_of(from)?), column(time_of(to)?));
                 line[from..=to].fill(b'0' + (i % 10) as u8);
             }
             println!("{name:>8} {}", String::from_utf8_lossy(&line));

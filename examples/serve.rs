@@ -51,8 +51,8 @@ fn main() -> Result<()> {
 /// Returns the expected response for each image of the dataset.
 fn expected(training: &Loader) -> Result<Vec<f32>> {
     let mut batches = training.clone().host()?;
-    let all = batches.epoch(0).map(|batch| Ok(means(batch?.images().bytes()).collect::<Vec<_>>()));
-    Ok(all.collect::<Result<Vec<_>>>()?.concat())
+    let expected_means = batches.epoch(0).map(|batch| Ok(means(batch?.images().bytes()).collect::<Vec<_>>()));
+    Ok(expected_means.collect::<Result<Vec<_>>>()?.concat())
 }
 
 /// Returns the mean of each `f32` image.
@@ -76,10 +76,10 @@ fn serve<B: Send + 'static>(
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while let Some(batch) = joined.next() {
-                let found = batch.pending.wait().and_then(&model);
+                let outputs = batch.pending.wait().and_then(&model);
                 for (answer, places) in batch.requests {
-                    let _ = answer.send(match &found {
-                        Ok(found) => match &found[places.start] {
+                    let _ = answer.send(match &outputs {
+                        Ok(outputs) => match &outputs[places.start] {
                             (None, mean) => Ok(*mean),
                             (Some(error), _) => Err(error.clone()),
                         },
@@ -102,15 +102,15 @@ fn serve<B: Send + 'static>(
             took.extend(client?);
         }
         took.sort();
-        let at = |share: f64| took[(took.len() as f64 * share) as usize].as_secs_f64() * 1e3;
+        let quantile = |share: f64| took[(took.len() as f64 * share) as usize].as_secs_f64() * 1e3;
         let stats = decoder.stats();
         println!(
             "{} images in {} batches, {} decoded by the GPU; responses after {:.1} ms (median) and {:.1} ms (99th percentile), all correct",
             took.len(),
             stats.batches,
             stats.decoded_on_device,
-            at(0.5),
-            at(0.99),
+            quantile(0.5),
+            quantile(0.99),
         );
         Ok(())
     })
@@ -128,8 +128,8 @@ fn run_client<B>(
         let number = (client * 37 + round * 5) % expected.len();
         let sample = images.read(number, &mut scratch)?;
         let mut image = sample.fields()[0].1.memory().to_vec();
-        let bad = (client + round) % 25 == 24;
-        if bad {
+        let is_invalid = (client + round) % 25 == 24;
+        if is_invalid {
             image.truncate(image.len() / 2);
         }
         let (answer, answered) = channel();
@@ -138,9 +138,9 @@ fn run_client<B>(
         let answer = answered.recv().expect("the server answers");
         took.push(since.elapsed());
         match answer {
-            Ok(mean) if !bad && mean == expected[number] => {}
-            Err(e) if bad && e.to_string().contains("decode: ") => {}
-            answer => panic!("image {number}, bad {bad}: {answer:?}, expected {}", expected[number]),
+            Ok(mean) if !is_invalid && mean == expected[number] => {}
+            Err(e) if is_invalid && e.to_string().contains("decode: ") => {}
+            answer => panic!("image {number}, bad {is_invalid}: {answer:?}, expected {}", expected[number]),
         }
     }
     Ok(took)

@@ -33,8 +33,8 @@ impl FieldType for Waveform {
         };
         let sound = samples(&wav)?;
         let Some(spare) = sound.len().checked_sub(self.length) else {
-            let found = sound.len();
-            return Err(Error::decode(format!("the wav has {found} samples: expected at least {}", self.length)));
+            let actual = sound.len();
+            return Err(Error::decode(format!("the wav has {actual} samples: expected at least {}", self.length)));
         };
         let start = input.rng().below(spare as u64 + 1) as usize;
         for (to, from) in place.bytes(0).as_chunks_mut::<4>().0.iter_mut().zip(&sound[start..]) {
@@ -125,11 +125,11 @@ fn main() -> Result<()> {
     // Stop after two batches, and resume with three workers.
     let mut batches = open(2).host()?;
     let mut epoch = batches.epoch(0);
-    let mut all = starts(epoch.by_ref().take(2))?;
+    let mut ids = starts(epoch.by_ref().take(2))?;
     let checkpoint: Checkpoint = epoch.checkpoint();
     let mut resumed = open(3).resume(checkpoint).host()?;
-    all.extend(starts(resumed.epoch(0))?);
-    assert_eq!(all, first, "a resumed run has the same crops");
+    ids.extend(starts(resumed.epoch(0))?);
+    assert_eq!(ids, first, "a resumed run has the same crops");
 
     // The statistics contain a stage for the field. Workers may already be preparing the next
     // epoch, so the stage counts at least the 32 samples that this run delivered, and possibly

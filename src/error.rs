@@ -10,12 +10,12 @@ pub(crate) use warpfeed_sources::internal::{counted, panicked, reserve, resize};
 /// Runs code that may be user code, and converts a panic into an error. If the payload of the panic
 /// is itself an error, including a JPEG error, returns that error.
 pub(crate) fn guarded<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
-    internal::guarded_with(f, |panic| panic.downcast().map(|e| of_jpeg(*e)))
+    internal::guarded_with(f, |panic| panic.downcast().map(|e| from_jpeg(*e)))
 }
 
 /// Converts a JPEG error. This is not an `impl From`: if there were a second conversion into
 /// [`Error`], the compiler could not infer the error type of closures that end in `Ok(())`.
-pub(crate) fn of_jpeg(e: warpfeed_jpeg::Error) -> Error {
+pub(crate) fn from_jpeg(e: warpfeed_jpeg::Error) -> Error {
     let kind = if e.is_out_of_memory() { ErrorKind::Memory } else { ErrorKind::Decode };
     Error::new(kind, e.to_string())
 }

@@ -18,7 +18,7 @@ pub(super) struct Image {
 
 /// Returns at most 160 baseline photographs, spread evenly over the folder in `WARPFEED_PHOTOS`. If
 /// the variable is not set, returns generated images.
-pub(super) fn all() -> Vec<Image> {
+pub(super) fn all_images() -> Vec<Image> {
     let mut random = Random(1);
     let mut files = Vec::new();
     match std::env::var_os("WARPFEED_PHOTOS") {
@@ -32,7 +32,7 @@ pub(super) fn all() -> Vec<Image> {
     }
     let images: Vec<Image> = files.into_iter().filter_map(|plain| Image::new(plain, &mut random)).collect();
     assert!(!images.is_empty(), "no baseline JPEGs found");
-    let mean = |of: fn(&Image) -> usize| images.iter().map(of).sum::<usize>() / images.len();
+    let mean = |size_of: fn(&Image) -> usize| images.iter().map(size_of).sum::<usize>() / images.len();
     println!(
         "{} images; mean bytes: {} plain, {} packed, {} cut to the crop",
         images.len(),
@@ -91,13 +91,13 @@ fn cut(jpeg: &[u8], frame: usize, size: Size, mcu: (u32, u32), interval: u32, cr
     let scan = marker(jpeg, 0xda).expect("a file has a scan");
     let data = scan + 2 + u16_at(jpeg, scan + 2) as usize;
     let (mut segments, mut from) = (Vec::new(), data);
-    for at in (data..jpeg.len() - 1).filter(|&i| jpeg[i] == 0xff && jpeg[i + 1] != 0) {
-        segments.push(&jpeg[from..at]);
-        from = at + 2;
+    for offset in (data..jpeg.len() - 1).filter(|&i| jpeg[i] == 0xff && jpeg[i + 1] != 0) {
+        segments.push(&jpeg[from..offset]);
+        from = offset + 2;
     }
     let margin = u32::from(mcu != (8, 8));
-    let reach = |from: u32, count: u32, step: u32, all: u32| {
-        ((from / step).saturating_sub(margin), ((from + count - 1) / step + 1 + margin).min(all.div_ceil(step)))
+    let reach = |from: u32, count: u32, step: u32, side: u32| {
+        ((from / step).saturating_sub(margin), ((from + count - 1) / step + 1 + margin).min(side.div_ceil(step)))
     };
     let (left, right) = reach(crop.x, crop.width, mcu.0, size.width);
     let (top, bottom) = reach(crop.y, crop.height, mcu.1, size.height);
@@ -108,8 +108,8 @@ fn cut(jpeg: &[u8], frame: usize, size: Size, mcu: (u32, u32), interval: u32, cr
     let mut out = jpeg[..data].to_vec();
     out[frame + 5..frame + 7].copy_from_slice(&(height as u16).to_be_bytes());
     out[frame + 7..frame + 9].copy_from_slice(&(width as u16).to_be_bytes());
-    let kept = (top..bottom).flat_map(|row| (first..=last).map(move |column| row * columns + column));
-    for (i, segment) in kept.enumerate() {
+    let mcus = (top..bottom).flat_map(|row| (first..=last).map(move |column| row * columns + column));
+    for (i, segment) in mcus.enumerate() {
         if i > 0 {
             out.extend([0xff, 0xd0 + ((i - 1) % 8) as u8]);
         }
@@ -121,15 +121,15 @@ fn cut(jpeg: &[u8], frame: usize, size: Size, mcu: (u32, u32), interval: u32, cr
 
 /// Returns the offset of the first segment with `marker`.
 fn marker(jpeg: &[u8], marker: u8) -> Option<usize> {
-    let mut at = 2;
-    while jpeg.get(at + 3).is_some() && jpeg[at + 1] != marker {
-        at += 2 + u16_at(jpeg, at + 2) as usize;
+    let mut offset = 2;
+    while jpeg.get(offset + 3).is_some() && jpeg[offset + 1] != marker {
+        offset += 2 + u16_at(jpeg, offset + 2) as usize;
     }
-    (jpeg.get(at + 1) == Some(&marker)).then_some(at)
+    (jpeg.get(offset + 1) == Some(&marker)).then_some(offset)
 }
 
-fn u16_at(bytes: &[u8], at: usize) -> u32 {
-    u16::from_be_bytes([bytes[at], bytes[at + 1]]).into()
+fn u16_at(bytes: &[u8], offset: usize) -> u32 {
+    u16::from_be_bytes([bytes[offset], bytes[offset + 1]]).into()
 }
 
 struct Random(u64);

@@ -42,19 +42,19 @@ fn main() {
     // A thread keeps its SIMD backend, so run a separate process for each backend.
     for backend in ["scalar", "avx2", "avx512"] {
         println!("\n{backend} (if unsupported, the best backend of this CPU)");
-        let this = std::env::current_exe().expect("the benchmark's own path");
-        Command::new(this).env("WARPFEED_JPEG", backend).status().expect("the benchmark starts");
+        let program = std::env::current_exe().expect("the benchmark's own path");
+        Command::new(program).env("WARPFEED_JPEG", backend).status().expect("the benchmark starts");
     }
 }
 
 fn measure() {
-    let images = images::all();
+    let images = images::all_images();
     let turbo = Turbo::open();
     let mut samples = Vec::new();
     let mut outs = vec![Pixels::new(); GROUP];
     let full = |p: &Image| Rect::full(p.size);
     let codecs = Codecs::new();
-    let one = |out: &mut Pixels, bytes: &[u8], region| {
+    let decode_one = |out: &mut Pixels, bytes: &[u8], region| {
         codecs.open(bytes).and_then(|mut image| image.decode(region, out)).expect("the image can be decoded");
     };
     let rival = |samples: &mut Vec<u8>, bytes: &[u8], size| {
@@ -94,12 +94,12 @@ fn measure() {
                 decoder.decode_into(&mut samples).expect("the image can be decoded");
             }
         });
-        time(&mut || images.iter().for_each(|p| one(&mut outs[0], &p.plain, full(p))));
+        time(&mut || images.iter().for_each(|p| decode_one(&mut outs[0], &p.plain, full(p))));
         time(&mut || grouped(&images, &mut outs, |p| (&p.plain, full(p))));
-        time(&mut || images.iter().for_each(|p| one(&mut outs[0], &p.plain, p.crop)));
-        time(&mut || images.iter().for_each(|p| one(&mut outs[0], &p.packed, full(p))));
+        time(&mut || images.iter().for_each(|p| decode_one(&mut outs[0], &p.plain, p.crop)));
+        time(&mut || images.iter().for_each(|p| decode_one(&mut outs[0], &p.packed, full(p))));
         time(&mut || grouped(&images, &mut outs, |p| (&p.packed, full(p))));
-        time(&mut || images.iter().for_each(|p| one(&mut outs[0], &p.packed, p.crop)));
+        time(&mut || images.iter().for_each(|p| decode_one(&mut outs[0], &p.packed, p.crop)));
         time(&mut || grouped(&images, &mut outs, |p| (&p.packed, p.crop)));
     }
     let medians: Vec<f64> = rows.iter_mut().map(|(_, times)| median(times)).collect();

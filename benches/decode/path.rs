@@ -45,10 +45,10 @@ pub(super) fn measure(images: &[Image]) {
         let loader = Loader::new(&lmdb).batch_size(BATCH).augment(Augment::train(SIDE)).workers(workers);
         loader.host().expect("the loader can be opened")
     };
-    let (mut one, mut two) = (loader(1), loader(2));
+    let (mut single, mut two) = (loader(1), loader(2));
     let count = files.len() as f64;
 
-    let (mut alone, mut whole, mut wall) = (Vec::new(), Vec::new(), [Vec::new(), Vec::new()]);
+    let (mut alone, mut whole_images, mut wall) = (Vec::new(), Vec::new(), [Vec::new(), Vec::new()]);
     for epoch in 0..=ROUNDS as u64 {
         let before = core_time(libc::CLOCK_THREAD_CPUTIME_ID);
         decode_and_resize(&files, epoch);
@@ -62,17 +62,17 @@ pub(super) fn measure(images: &[Image]) {
             }
             times.push(start.elapsed().as_secs_f64() * 1e6 / count);
         };
-        round(&mut wall[0], &mut one);
-        whole.push((core_time(libc::CLOCK_PROCESS_CPUTIME_ID) - before).as_secs_f64() * 1e6 / count);
+        round(&mut wall[0], &mut single);
+        whole_images.push((core_time(libc::CLOCK_PROCESS_CPUTIME_ID) - before).as_secs_f64() * 1e6 / count);
         round(&mut wall[1], &mut two);
     }
     // The first round is a warm-up.
-    let [alone, whole] = [&mut alone, &mut whole].map(|times| median(&mut times[1..]));
-    let [one, two] = wall.each_mut().map(|times| median(&mut times[1..]));
+    let [alone, whole_image] = [&mut alone, &mut whole_images].map(|times| median(&mut times[1..]));
+    let [single, two] = wall.each_mut().map(|times| median(&mut times[1..]));
     println!("\npacked LMDB to u8 batches of {BATCH}, us per sample");
     println!("{:40} {alone:8.1}", "decode and resize alone");
-    println!("{:40} {whole:8.1} {:14.2}x decode and resize", "whole path, CPU time", whole / alone);
-    println!("{:40} {one:8.1} with 1 worker, {two:.1} with 2, speedup {:.2}x", "whole path, elapsed", one / two);
+    println!("{:40} {whole_image:8.1} {:14.2}x decode and resize", "whole path, CPU time", whole_image / alone);
+    println!("{:40} {single:8.1} with 1 worker, {two:.1} with 2, speedup {:.2}x", "whole path, elapsed", single / two);
 }
 
 fn decode_and_resize(files: &[Vec<u8>], epoch: u64) {

@@ -26,22 +26,22 @@ def make(options):
     for line in run([*build, "--message-format=json"], cwd=ROOT).splitlines():
         built = json.loads(line)
         if built.get("executable") and built["target"]["kind"] == ["bench"]:
-            to = out / built["target"]["name"]
-            shutil.copy(built["executable"], to)
-            run(["strip", to])
+            path = out / built["target"]["name"]
+            shutil.copy(built["executable"], path)
+            run(["strip", path])
     target = os.environ.get("CARGO_TARGET_DIR", str(ROOT / "target"))
     maturin = ["maturin"] if shutil.which("maturin") else [sys.executable, "-m", "maturin"]
     wheel = [*maturin, "build", "--release", "--quiet", "--out", out]
     run(wheel, cwd=ROOT / "python", env={**os.environ, "CARGO_TARGET_DIR": target})
-    found = [p for p in sorted(options.photographs.rglob("*")) if p.suffix.lower() in (".jpeg", ".jpg")]
-    if not found:
+    results = [p for p in sorted(options.photographs.rglob("*")) if p.suffix.lower() in (".jpeg", ".jpg")]
+    if not results:
         sys.exit(f"no .jpg or .jpeg files in {options.photographs}")
-    for photograph in found[: options.count]:
+    for photograph in results[: options.count]:
         shutil.copy(photograph, out / "photographs" / photograph.name)
-    enlarge(found, out / "large")
+    enlarge(results, out / "large")
     (out / "bundle.json").write_text(json.dumps({"commit": commit()}) + "\n")
     size = sum(p.stat().st_size for p in out.rglob("*") if p.is_file())
-    print(f"{out}: {size / 2**20:.1f} MiB, {len(found[: options.count])} photographs")
+    print(f"{out}: {size / 2**20:.1f} MiB, {len(results[: options.count])} photographs")
     return 0
 
 

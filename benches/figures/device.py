@@ -67,11 +67,11 @@ class Setup:
 
     def add_versions(self):
         script = "import torch, torchvision; print(torch.__version__, torchvision.__version__)"
-        found = run([self.python, "-c", script]).split()
-        self.record.about["versions"].update(zip(("torch", "torchvision"), found))
+        result = run([self.python, "-c", script]).split()
+        self.record.about["versions"].update(zip(("torch", "torchvision"), result))
         if installed(self.python, "nvidia.dali"):
-            found = run([self.python, "-c", "import nvidia.dali; print(nvidia.dali.__version__)"]).strip()
-            self.record.about["versions"]["nvidia-dali-cuda130"] = found
+            result = run([self.python, "-c", "import nvidia.dali; print(nvidia.dali.__version__)"]).strip()
+            self.record.about["versions"]["nvidia-dali-cuda130"] = result
 
 
 def measure(options):
@@ -100,17 +100,17 @@ def loaders(setup, sets, decoder, cores):
     command = [setup.bundle / "decode_gpu", *sets.values(), "--only", decoder, "--rounds", 1]
     out = run([*command, "--seconds", SECONDS, "--warmup", WARMUP], cores)
     names = {str(path): name for name, path in sets.items()}
-    name, found = None, []
+    name, actual = None, []
     for line in out.splitlines():
         name = names.get(line.strip(), name)
         if row := re.match(rf"\s+{decoder}\s+(\d+)\s+([\d.]+)\s.*\s([\d.]+)$", line):
-            found.append(name)
+            actual.append(name)
             setup.record.add(f"{name}/{decoder.lower()}/{cores}", "images/s", int(row[1]))
             if decoder == "Gpu":
                 setup.record.add(f"{name}/device-time/{cores}", "ms", float(row[2]))
                 setup.record.add(f"{name}/wait/{cores}", "ms", float(row[3]))
-    if found != list(sets):
-        raise RuntimeError(f"figures of {found}, expected {list(sets)}, in the output: {out}")
+    if actual != list(sets):
+        raise RuntimeError(f"figures of {actual}, expected {list(sets)}, in the output: {out}")
 
 
 def peer(setup, name, which, cores):
@@ -129,8 +129,8 @@ def sweep(setup, cores):
     except subprocess.CalledProcessError as e:  # DALI failed with one of the shares
         out = e.stdout
     for line in out.splitlines():
-        if found := re.match(r"RESULT dali_mixed:([\d.]+) ", line):
-            rival(setup.record, f"dali {found[1]}/{cores}", line)
+        if match := re.match(r"RESULT dali_mixed:([\d.]+) ", line):
+            rival(setup.record, f"dali {match[1]}/{cores}", line)
     note_best(setup.record, cores, "dali {}/{}", out)
 
 
@@ -155,16 +155,16 @@ def decoder(setup):
     """Runs one round of benches/decoder.rs: requests decoded by the device, one at a time and four in flight."""
     out = run([setup.bundle / "decoder", setup.photographs, "--seconds", 0.5])
     for line in out.splitlines():
-        if found := re.match(r"Gpu\s+(\d+)\s+([\d.]+)\s+([\d.]+)\s+(\d+)\s+(\d+)", line):
-            latency(setup.record, "warpfeed", *found.groups()[:4])
-            setup.record.add(f"warpfeed/{found[1]}/four", "images/s", int(found[5]))
+        if match := re.match(r"Gpu\s+(\d+)\s+([\d.]+)\s+([\d.]+)\s+(\d+)\s+(\d+)", line):
+            latency(setup.record, "warpfeed", *match.groups()[:4])
+            setup.record.add(f"warpfeed/{match[1]}/four", "images/s", int(match[5]))
 
 
 def nvjpeg(setup):
     out = run([setup.python, PEERS / "decoder.py", setup.photographs, "--seconds", 0.5], timeout=LONGEST)
     for line in out.splitlines():
-        if found := re.match(r"batch\s+(\d+)\s+([\d.]+)\s+([\d.]+)\s+(\d+)", line):
-            latency(setup.record, "nvjpeg", *found.groups())
+        if match := re.match(r"batch\s+(\d+)\s+([\d.]+)\s+([\d.]+)\s+(\d+)", line):
+            latency(setup.record, "nvjpeg", *match.groups())
 
 
 def latency(record, name, size, median, late, rate):
@@ -205,4 +205,5 @@ def trained(setup, feeds, seconds, cores):
     command = [setup.python, ROOT / "python/benches/train.py", "--data", setup.packed, "--folder", setup.folder]
     command += ["--models", "resnet18", "--feeds", ",".join(feeds), "--rounds", 1, "--seconds", 2 * LONGEST]
     run([*command, "--window", seconds, "--warmup", WARMUP, "--json", result], cores, timeout=2 * LONGEST)
-    return [(name, round(rate)) for name, found in json.loads(result.read_text()).items() for rate in found["rates"]]
+    rates = {name: figures["rates"] for name, figures in json.loads(result.read_text()).items()}
+    return [(name, round(rate)) for name in rates for rate in rates[name]]

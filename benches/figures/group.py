@@ -86,10 +86,10 @@ class Group:
         self.about = json.loads((HERE / f"{name}.json").read_text())
         for key, figure in self.about["figures"].items():
             rounds = figure["rounds"]
-            said = [figure["median"], figure["min"], figure["max"]]
-            found = [statistics.median(rounds), min(rounds), max(rounds)]
-            if said != found:
-                raise SystemExit(f"{name}.json: {key}: median, min, max are {said}, but the rounds give {found}")
+            text = [figure["median"], figure["min"], figure["max"]]
+            results = [statistics.median(rounds), min(rounds), max(rounds)]
+            if text != results:
+                raise SystemExit(f"{name}.json: {key}: median, min, max are {text}, but the rounds give {results}")
 
     def rounds(self, key):
         return self.about["figures"].get(key, {}).get("rounds")

@@ -137,28 +137,28 @@ def summary():
     """Renders the table of the README: one row per group, with medians only."""
     groups = Group("host"), Group("device"), Group("training")
     gpus = [(group.about["gpu"] or "").split(",")[0].removeprefix("NVIDIA ") for group in groups]
-    most = [groups[0].about["machine"].split(" ")[0], *(group.most_cores() for group in groups[1:])]
-    repeated = groups[2].median(f"resnet18/repeated/{most[2]}")
+    largest = [groups[0].about["machine"].split(" ")[0], *(group.most_cores() for group in groups[1:])]
+    repeated = groups[2].median(f"resnet18/repeated/{largest[2]}")
     rows = [
-        (f"{most[0]} cores, `u8` batches in host memory", ["folder", "torch", "dali", "packed", "ffcv"]),
+        (f"{largest[0]} cores, `u8` batches in host memory", ["folder", "torch", "dali", "packed", "ffcv"]),
         (
-            f"{gpus[1]} and {most[1]} cores, `f16` batches on the GPU, JPEGs decoded by the GPU",
-            [f"{name}/{most[1]}" for name in ("folder/gpu", "torch", "dali", "packed/gpu", "ffcv")],
+            f"{gpus[1]} and {largest[1]} cores, `f16` batches on the GPU, JPEGs decoded by the GPU",
+            [f"{name}/{largest[1]}" for name in ("folder/gpu", "torch", "dali", "packed/gpu", "ffcv")],
         ),
         (
-            f"ResNet-18 training in PyTorch, {gpus[2]} and {most[2]} cores ({repeated} without loading)",
-            [f"resnet18/{name}/{most[2]}" for name in ("warpfeed folder", "torch", "dali", "warpfeed", "ffcv")],
+            f"ResNet-18 training in PyTorch, {gpus[2]} and {largest[2]} cores ({repeated} without loading)",
+            [f"resnet18/{name}/{largest[2]}" for name in ("warpfeed folder", "torch", "dali", "warpfeed", "ffcv")],
         ),
     ]
     body = [[label, *map(group.median, keys)] for group, (label, keys) in zip(groups, rows)]
     head = ["", "warpfeed, plain files", "torch + torchvision, plain files", "DALI, plain files"]
     head += ["warpfeed, packed", "FFCV, its own format"]
-    kept = [i for i in range(len(head)) if i == 0 or any(row[i] for row in body)]
+    retained = [i for i in range(len(head)) if i == 0 or any(row[i] for row in body)]
     older = [f"{i}" for i, group in enumerate(groups, 1) if group.older()]
     which = f"rows {', '.join(older[:-1])} and {older[-1]} predate" if len(older) > 1 else f"row {''.join(older)} predates"
     which = "all rows predate" if len(older) == len(groups) else which
     mark = f"\n\n{OLDER} {which} the latest change to the code that was measured." if older else ""
-    return table([head[i] for i in kept], [[row[i] for i in kept] for row in body]) + mark
+    return table([head[i] for i in retained], [[row[i] for i in retained] for row in body]) + mark
 
 
 TABLES = {"summary": summary, "host": host, "device": device, "requests": requests, "training": training}

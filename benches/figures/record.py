@@ -31,10 +31,10 @@ def gpu():
     """Returns the name and the driver of the first GPU, or None."""
     command = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
     try:
-        found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[0]
+        result = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[0]
     except (OSError, subprocess.CalledProcessError, IndexError):
         return None
-    return found.replace(", ", ", driver ")
+    return result.replace(", ", ", driver ")
 
 
 def commit():
@@ -77,8 +77,8 @@ class Record:
         """Continues a record of the same code on the same kind of machine, for example with other numbers of cores."""
         same = ["commit", "machine", "gpu", "data", "settings", "seconds", "warmup"]
         if differ := [key for key in same if earlier.get(key) != self.about[key]]:
-            said = ", ".join(f"{key} is {earlier.get(key)!r}, now {self.about[key]!r}" for key in differ)
-            sys.exit(f"{self.path}: --add needs a record of the same measurement, but {said}: measure without --add")
+            text = ", ".join(f"{key} is {earlier.get(key)!r}, now {self.about[key]!r}" for key in differ)
+            sys.exit(f"{self.path}: --add needs a record of the same measurement, but {text}: measure without --add")
         self.about, self.figures = {k: v for k, v in earlier.items() if k != "figures"}, earlier["figures"]
 
     def add(self, name, unit, value):
@@ -114,12 +114,12 @@ class Record:
         self.path.write_text(text + "\n")
 
 
-def run(command, cores=None, **more):
+def run(command, cores=None, **options):
     """Runs a command on the first `cores` cores of this process and returns its output."""
     allowed = sorted(os.sched_getaffinity(0))[:cores]
     pinned = (lambda: os.sched_setaffinity(0, allowed)) if cores else None
     command = [str(part) for part in command]
-    return subprocess.run(command, capture_output=True, text=True, check=True, preexec_fn=pinned, **more).stdout
+    return subprocess.run(command, capture_output=True, text=True, check=True, preexec_fn=pinned, **options).stdout
 
 
 def installed(python, *modules):
@@ -138,9 +138,9 @@ def missing(python, rivals):
 def rival(record, name, output):
     """Adds the result and the versions from a `RESULT` line that a script in benches/peers printed."""
     for line in output.splitlines():
-        if found := re.match(r"RESULT \S+ \((.*)\), \d+ workers: (\d+) images/s", line):
-            record.about["versions"].update(part.rsplit(" ", 1) for part in found[1].split(", "))
-            record.add(name, "images/s", int(found[2]))
+        if match := re.match(r"RESULT \S+ \((.*)\), \d+ workers: (\d+) images/s", line):
+            record.about["versions"].update(part.rsplit(" ", 1) for part in match[1].split(", "))
+            record.add(name, "images/s", int(match[2]))
             return
     raise RuntimeError(f"no RESULT line in the output: {output}")
 

@@ -29,14 +29,14 @@ def class_folders(options):
     folder = options.work / f"images-{options.copies}"
     if folder.is_dir():
         return folder
-    found = sorted(p for p in options.photographs.rglob("*") if p.suffix.lower() in (".jpeg", ".jpg"))
-    if not found:
+    result = sorted(p for p in options.photographs.rglob("*") if p.suffix.lower() in (".jpeg", ".jpg"))
+    if not result:
         sys.exit(f"{options.photographs}: contains no photographs")
-    for i, photograph in enumerate(found):
-        to = folder / f"class{i % 10}"
-        to.mkdir(parents=True, exist_ok=True)
+    for i, photograph in enumerate(result):
+        target = folder / f"class{i % 10}"
+        target.mkdir(parents=True, exist_ok=True)
         for copy in range(options.copies):
-            link = to / f"{i:05d}_{copy}.JPEG"
+            link = target / f"{i:05d}_{copy}.JPEG"
             try:
                 os.link(photograph, link)
             except OSError:  # WORK is on a different file system

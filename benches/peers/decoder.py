@@ -46,9 +46,10 @@ def is_decoded(original):
 
 
 files = sorted(path for path in arguments.folder.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg"))
-found = [torch.frombuffer(bytearray(path.read_bytes()), dtype=torch.uint8) for path in files]
-images = [original for original in found if is_decoded(original)]
-print(f"torch {torch.__version__}, torchvision {torchvision.__version__}: decoding {len(images)} of {len(found)} images")
+files_read = [torch.frombuffer(bytearray(path.read_bytes()), dtype=torch.uint8) for path in files]
+images = [original for original in files_read if is_decoded(original)]
+versions = f"torch {torch.__version__}, torchvision {torchvision.__version__}"
+print(f"{versions}: decoding {len(images)} of {len(files_read)} images")
 print(f"{'':10} {'request':>7} {'median ms':>10} {'99 % ms':>10} {'images/s':>12}")
 for size in (1, 8, 64, 256):
     for name, make in (("decode", decode), ("batch", batch)):
@@ -60,10 +61,11 @@ for size in (1, 8, 64, 256):
         while sum(took) < arguments.seconds:
             request = list(itertools.islice(endless, size))
             since = time.perf_counter()
-            made = make(request)
+            created = make(request)
             torch.cuda.synchronize()
             took.append(time.perf_counter() - since)
-            del made
+            del created
         took.sort()
-        at = lambda share: took[int(len(took) * share)] * 1e3  # noqa: E731
-        print(f"{name:10} {size:7} {at(0.5):10.2f} {at(0.99):10.2f} {len(took) * size / sum(took):12.0f}", flush=True)
+        quantile = lambda share: took[int(len(took) * share)] * 1e3  # noqa: E731
+        rate = len(took) * size / sum(took)
+        print(f"{name:10} {size:7} {quantile(0.5):10.2f} {quantile(0.99):10.2f} {rate:12.0f}", flush=True)

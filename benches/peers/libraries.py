@@ -142,8 +142,8 @@ class Arrow(Format):
 
         def apply(batch):
             originals = batch["image"]
-            made = [augmented(original) if decoded else length(original["bytes"]) for original in originals]
-            return {"image": made, "label": batch["label"]}
+            created = [augmented(original) if decoded else length(original["bytes"]) for original in originals]
+            return {"image": created, "label": batch["label"]}
 
         return rows.with_transform(apply)
 
@@ -185,8 +185,8 @@ class Tar(Format):
         import webdataset
 
         # Write several shards per worker.
-        most = max(1, len(samples) // 8)
-        with webdataset.ShardWriter(str(folder / "x-%06d.tar"), maxcount=most, verbose=0) as writer:
+        largest = max(1, len(samples) // 8)
+        with webdataset.ShardWriter(str(folder / "x-%06d.tar"), maxcount=largest, verbose=0) as writer:
             for place, (original, label) in enumerate(samples):
                 writer.write({"__key__": f"{place:08}", "jpg": original, "cls": label})
         return folder
@@ -301,9 +301,9 @@ class Lmdb(Format):
         import lmdb
 
         with lmdb.open(str(folder / "x.mdb"), subdir=False, map_size=1 << 40) as database:
-            with database.begin(write=True) as to:
+            with database.begin(write=True) as target:
                 for place, sample in enumerate(samples):
-                    to.put(b"%08d" % place, pickle.dumps(sample))
+                    target.put(b"%08d" % place, pickle.dumps(sample))
         return folder / "x.mdb"
 
     @classmethod
@@ -375,11 +375,11 @@ def recordio():
     import types
 
     if "mxnet.recordio" not in sys.modules:
-        found = importlib.util.find_spec("mxnet")
-        if found is None:
+        result = importlib.util.find_spec("mxnet")
+        if result is None:
             raise ModuleNotFoundError("no module named mxnet", name="mxnet")
         package = types.ModuleType("mxnet")
-        package.__path__ = list(found.submodule_search_locations)
+        package.__path__ = list(result.submodule_search_locations)
         sys.modules["mxnet"] = package
     return importlib.import_module("mxnet.recordio")
 

@@ -334,9 +334,9 @@ def main():
         options.work.mkdir(parents=True, exist_ok=True)
         batches = PEERS[peer][0][what](options)
         return turns.finish(measure(batches, options))
-    given = [f"--{name}={getattr(options, name)}" for name in ("photographs", "seconds", "warmup", "batch", "samples")]
+    values = [f"--{name}={getattr(options, name)}" for name in ("photographs", "seconds", "warmup", "batch", "samples")]
     return turns.main(
-        __file__, options, [options.work, *given], options.measure, PEERS, settings,
+        __file__, options, [options.work, *values], options.measure, PEERS, settings,
         lambda what: "tokens/s" if what == "packing" else "samples/s",
     )  # fmt: skip
 

@@ -136,16 +136,16 @@ def videos(options, recipe):
     return warpfeed(options, recipe, options.folder / options.videos[0])
 
 
-def torch_batches(options, recipe, data, **more):
+def torch_batches(options, recipe, data, **extra):
     import torch
 
     size, count = RECIPES[recipe]
     on_gpu = options.device == "cuda"
     if options.workers:
-        more |= {"persistent_workers": True, "prefetch_factor": 2}
+        extra |= {"persistent_workers": True, "prefetch_factor": 2}
     loader = torch.utils.data.DataLoader(
         data, batch_size=size, shuffle=True, num_workers=options.workers, drop_last=True, pin_memory=on_gpu,
-        **more,
+        **extra,
     )  # fmt: skip
     for batch in itertools.chain.from_iterable(itertools.repeat(loader)):
         if on_gpu:
@@ -158,16 +158,16 @@ def pyav_frames(path, timestamps, tolerance, *_):
     import av
     import torch
 
-    found = {}
+    results = {}
     with av.open(str(path)) as video:
         stream = video.streams.video[0]
         video.seek(int((min(timestamps) + tolerance) / stream.time_base), stream=stream)
         for frame in video.decode(stream):
             if frame.time > min(timestamps) - tolerance:
-                found[round(frame.time * FPS)] = frame.to_ndarray(format="rgb24")
+                results[round(frame.time * FPS)] = frame.to_ndarray(format="rgb24")
             if frame.time > max(timestamps) - tolerance:
                 break
-    frames = np.stack([found[round(time * FPS)] for time in timestamps])
+    frames = np.stack([results[round(time * FPS)] for time in timestamps])
     return torch.from_numpy(frames).permute(0, 3, 1, 2).float() / 255
 
 
@@ -233,17 +233,17 @@ class Lance:
 
         self.table = self.table or lance.dataset(self.path)
         rows = [[max(i - k, self.first[i]) for k in range(self.count - 1, -1, -1)] for i in samples]
-        wanted = sorted({row for window in rows for row in window})
-        at = {row: n for n, row in enumerate(wanted)}
-        read = self.table.take(wanted)
+        expected = sorted({row for window in rows for row in window})
+        index = {row: n for n, row in enumerate(expected)}
+        read = self.table.take(expected)
         actions = torch.from_numpy(np.stack(read["action"].to_numpy()))
-        found = [{"action": actions[at[i]]} for i in samples]
+        results = [{"action": actions[index[i]]} for i in samples]
         for name in CAMERAS:
             jpegs = [torch.frombuffer(bytearray(jpeg.as_py()), dtype=torch.uint8) for jpeg in read[column(name)]]
             frames = decode_jpeg(jpegs)
-            for sample, window in zip(found, rows, strict=True):
-                sample[name] = torch.stack([frames[at[row]] for row in window]).float().div_(255)
-        return found
+            for sample, window in zip(results, rows, strict=True):
+                sample[name] = torch.stack([frames[index[row]] for row in window]).float().div_(255)
+        return results
 
 
 def lance(options, recipe):
@@ -267,8 +267,8 @@ def lance(options, recipe):
         new.rename(path)
     episodes = [(episode["dataset_from_index"], episode["dataset_to_index"]) for episode in data.meta.episodes]
     # Lance's threads do not survive a fork.
-    more = {"multiprocessing_context": "spawn"} if options.workers else {}
-    return torch_batches(options, recipe, Lance(str(path), RECIPES[recipe][1], episodes), **more)
+    extra = {"multiprocessing_context": "spawn"} if options.workers else {}
+    return torch_batches(options, recipe, Lance(str(path), RECIPES[recipe][1], episodes), **extra)
 
 
 def torchcodec(options, recipe):
@@ -281,13 +281,13 @@ def torchcodec(options, recipe):
     lengths = [VideoDecoder(str(file)).metadata.num_frames for file in files]
     rng, local = random.Random(0), threading.local()
 
-    def decode(camera, frames, to):
+    def decode(camera, frames, folder):
         if not hasattr(local, "decoders"):
             local.decoders, local.stream = {}, torch.cuda.Stream() if on_gpu else None
         if camera not in local.decoders:
             local.decoders[camera] = VideoDecoder(str(files[camera]), device=options.device, num_ffmpeg_threads=1)
         with torch.cuda.stream(local.stream):
-            torch.div(local.decoders[camera].get_frames_at(frames).data, 255, out=to)
+            torch.div(local.decoders[camera].get_frames_at(frames).data, 255, out=folder)
             if on_gpu:
                 local.stream.synchronize()
 
@@ -316,22 +316,22 @@ def dali(options, recipe):
     reader = {"legacy": fn.readers.video, "experimental": fn.experimental.readers.video}[options.decoder]
     device = "gpu" if options.device == "cuda" else "cpu"
     files = [str(file) for files in camera_files(options) for file in files]
-    more = {} if device == "gpu" else {"device_id": None}
+    extra = {} if device == "gpu" else {"device_id": None}
 
     # Each reader decodes its part of each batch in its own thread.
     @pipeline_def(
         batch_size=max(1, size * len(CAMERAS) // options.workers), num_threads=options.cores,
-        **{"device_id": 0, "prefetch_queue_depth": 2, **more},
+        **{"device_id": 0, "prefetch_queue_depth": 2, **extra},
     )  # fmt: skip
     def pipeline():
-        found = []
+        results = []
         for number in range(options.workers):
             frames = reader(
                 device=device, filenames=files, sequence_length=count, step=1, random_shuffle=True, initial_fill=16,
                 shard_id=number, num_shards=options.workers, seed=number,
             )  # fmt: skip
-            found.append(fn.crop_mirror_normalize(frames, dtype=types.FLOAT, output_layout="FCHW", std=[255.0] * 3))
-        return tuple(found)
+            results.append(fn.crop_mirror_normalize(frames, dtype=types.FLOAT, output_layout="FCHW", std=[255.0] * 3))
+        return tuple(results)
 
     built = pipeline()
     built.build()
@@ -434,8 +434,8 @@ def main():
         several = options.processes > 1
         batches = in_processes(options, peer, recipe) if several else PEERS[peer][0](options, recipe)
         return turns.finish((gpu if options.device == "cuda" else cpu).measure(batches, options))
-    given = [f"--{name}={getattr(options, name)}" for name in ("device", "seconds", "warmup", "cores")]
-    arguments = ["measure", options.folder, "--videos", options.videos[0], *given]
+    values = [f"--{name}={getattr(options, name)}" for name in ("device", "seconds", "warmup", "cores")]
+    arguments = ["measure", options.folder, "--videos", options.videos[0], *values]
     return turns.main(__file__, options, arguments, options.recipes, PEERS, settings, lambda _: "frames/s")
 
 

@@ -34,8 +34,8 @@ def memory():
             except OSError:
                 pass
     family, size = {os.getpid()}, 0
-    while more := {child for child, parent in parents.items() if parent in family} - family:
-        family |= more
+    while extra := {child for child, parent in parents.items() if parent in family} - family:
+        family |= extra
     for process in family:
         try:
             lines = pathlib.Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
@@ -122,7 +122,7 @@ def compare(measure, loaders, turns, title, unit, versions):
     `loaders` maps a name to its settings, each a tuple of arguments. `measure` gets a name and a setting. `versions`
     maps a name to the packages whose versions are printed. A line states the rate relative to the first loader.
     """
-    sweep, found, failed = {}, {}, False
+    sweep, results, failed = {}, {}, False
     for turn in range(turns):
         for name, settings in loaders.items():
             if turn > 0:
@@ -140,12 +140,12 @@ def compare(measure, loaders, turns, title, unit, versions):
                     continue
                 print(f"turn {turn + 1} {title} {' '.join([name, *setting])}: {result['rate']:.0f} {unit}", flush=True)
                 sweep.setdefault(name, {}).setdefault(setting, result["rate"])
-                found.setdefault((name, setting), []).append(result)
+                results.setdefault((name, setting), []).append(result)
     first = base = None
     for name, rates in sweep.items():
         best = max(rates, key=rates.get)
-        runs = [result["rate"] for result in found[name, best]]
-        size = statistics.median(result["memory"] for result in found[name, best])
+        runs = [result["rate"] for result in results[name, best]]
+        size = statistics.median(result["memory"] for result in results[name, best])
         packages = ", ".join(f"{package} {importlib.metadata.version(package)}" for package in versions[name])
         rate = statistics.median(runs)
         first, base = first or name, base or rate

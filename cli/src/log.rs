@@ -32,11 +32,11 @@ struct WarningFormat;
 impl<S: Subscriber + for<'a> LookupSpan<'a>, N: for<'a> FormatFields<'a> + 'static> FormatEvent<S, N>
     for WarningFormat
 {
-    fn format_event(&self, context: &FmtContext<'_, S, N>, mut to: Writer<'_>, event: &Event<'_>) -> fmt::Result {
-        write!(to, "warpfeed: warning: ")?;
+    fn format_event(&self, context: &FmtContext<'_, S, N>, mut out: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+        write!(out, "warpfeed: warning: ")?;
         let mut message = String::new();
         context.format_fields(Writer::new(&mut message), event)?;
-        to.write_str(&in_flags(&message))?;
-        writeln!(to)
+        out.write_str(&in_flags(&message))?;
+        writeln!(out)
     }
 }

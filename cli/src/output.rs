@@ -14,7 +14,7 @@ use warpfeed::{Error, Result};
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     let written = match fs::metadata(path) {
         // A pipe or a device, such as /dev/stdout, cannot be replaced.
-        Ok(found) if !found.is_file() => fs::write(path, bytes),
+        Ok(metadata) if !metadata.is_file() => fs::write(path, bytes),
         // The target of a symbolic link is replaced, but not the link.
         Ok(_) => fs::canonicalize(path).and_then(|target| replace(&target, bytes)),
         Err(_) => replace(path, bytes),

@@ -61,8 +61,8 @@ def main():
     absent = [word for word in options.absent.split(",") if word]
     for title, query, legend in queries(dashboard, options.interval):
         try:
-            found = request(options.server, "query", query=query)["result"]
-            series = sum(math.isfinite(float(one["value"][1])) for one in found)
+            result = request(options.server, "query", query=query)["result"]
+            series = sum(math.isfinite(float(one["value"][1])) for one in result)
         except ValueError as e:
             series = 0
             print(f"{title}: {e}")

@@ -20,7 +20,7 @@ class Docstrings(Extension):
     def on_object(self, *, obj, **_):
         if obj.docstring:
             text = ROLE.sub(lambda role: link(obj, role[1]), obj.docstring.value) + "\n\n"
-            text = NAMES.sub(lambda found: "".join(found[1] + name + found[3] for name in found[2].split(", ")), text)
+            text = NAMES.sub(lambda match: "".join(match[1] + name + match[3] for name in match[2].split(", ")), text)
             obj.docstring.value = EXAMPLE.sub(example, TABLE.sub(table, text)).rstrip()
 
 
@@ -38,17 +38,17 @@ def link(obj, name):
     return f"[`{name}`][{path}]"
 
 
-def example(found):
-    indent, before, code = found.groups()
+def example(result):
+    indent, before, code = result.groups()
     code = textwrap.indent(textwrap.dedent(code).strip("\n"), indent)
     before = f"{indent}{before}:\n\n" if before else ""
     return f"{before}{indent}```python\n{code}\n{indent}```\n\n"
 
 
-def table(found):
+def table(result):
     """Converts a reStructuredText table, whose borders consist of `=`, to Markdown."""
-    columns = [match.span() for match in re.finditer("=+", found[1])]
+    columns = [match.span() for match in re.finditer("=+", result[1])]
     columns[-1] = (columns[-1][0], None)
-    head, *rows = [[line[slice(*span)].strip() for span in columns] for line in (found[2], *found[3].splitlines())]
+    head, *rows = [[line[slice(*span)].strip() for span in columns] for line in (result[2], *result[3].splitlines())]
     lines = [head, ["---"] * len(head), *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)

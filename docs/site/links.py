@@ -31,12 +31,12 @@ def dead(site):
             parts = urlsplit(link)
             if parts.scheme or parts.netloc or file.name == "404.html":
                 continue
-            found = (file.parent / unquote(parts.path)).resolve() if parts.path else file
-            found = found / "index.html" if found.is_dir() else found
+            result = (file.parent / unquote(parts.path)).resolve() if parts.path else file
+            result = result / "index.html" if result.is_dir() else result
             anchor = unquote(parts.fragment)
-            if not found.exists():
+            if not result.exists():
                 yield f"{file.relative_to(site)}: broken link {link}: no such file"
-            elif anchor and found in pages and anchor not in pages[found].anchors and anchor != "__skip":
+            elif anchor and result in pages and anchor not in pages[result].anchors and anchor != "__skip":
                 yield f"{file.relative_to(site)}: broken link {link}: no such anchor"
 
 

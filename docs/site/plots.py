@@ -69,26 +69,26 @@ def numbers(group):
 
 def device():
     group = Group("device")
-    found = []
+    results = []
     for n in reversed(numbers(group)):
         labeled = [(label, f"{key}/{n}") for label, key in pages.flat(pages.DEVICE)]
-        found.append((f"batches on the GPU, {cores(n)}", "images/s", rows(group, labeled)))
-    return found
+        results.append((f"batches on the GPU, {cores(n)}", "images/s", rows(group, labeled)))
+    return results
 
 
 def training():
     group = Group("training")
-    found = []
+    results = []
     for n in [n for n in reversed(numbers(group)) if group.rounds(f"resnet18/repeated/{n}")]:
         labeled = [(label, f"resnet18/{key}/{n}") for label, key in pages.flat(pages.TRAINING)]
-        found.append((f"ResNet-18, {cores(n)}", "images/s", rows(group, labeled)))
-    return found
+        results.append((f"ResNet-18, {cores(n)}", "images/s", rows(group, labeled)))
+    return results
 
 
 def requests():
     group = Group("requests")
-    found = []
-    for unit, title, wanted in (
+    results = []
+    for unit, title, expected in (
         (
             "ms",
             "median time of a request",
@@ -105,27 +105,27 @@ def requests():
         ),
     ):
         for n in numbers(group):
-            labeled = [(label, f"{who}/{n}/{what}") for label, who, what in wanted]
+            labeled = [(label, f"{who}/{n}/{what}") for label, who, what in expected]
             size = f"{n} images" if n > 1 else "1 image"
-            found.append((f"{title}, {size}", unit, rows(group, labeled)))
-    return found
+            results.append((f"{title}, {size}", unit, rows(group, labeled)))
+    return results
 
 
 def summary():
     """Returns the panels for the start page: the best row of each loader."""
     groups = Group("host"), Group("device"), Group("training")
-    most = [None, groups[1].most_cores(), groups[2].most_cores()]
+    largest = [None, groups[1].most_cores(), groups[2].most_cores()]
     ours = [("warpfeed, plain files", "folder"), ("warpfeed, packed", "packed")]
     names = [*ours, ("torch + torchvision", "torch"), ("FFCV", "ffcv"), ("DALI", "dali")]
     panels = [
         ("batches in host memory, " + groups[0].about["machine"].partition(" (")[0], "images/s", rows(groups[0], names))
     ]
-    n = most[1]
+    n = largest[1]
     gpu = (groups[1].about["gpu"] or "").split(",")[0].removeprefix("NVIDIA ")
     names = [(label, f"{key}/gpu/{n}") for label, key in ours]
     names += [("torch + torchvision", f"torch/{n}"), ("DALI", f"dali/{n}")]
     panels.append((f"batches on the GPU, {gpu}, {cores(n)}", "images/s", rows(groups[1], names)))
-    n = most[2]
+    n = largest[2]
     names = [
         ("repeated", "a batch on the device, repeated"),
         ("warpfeed folder", "warpfeed, plain files"),
@@ -138,65 +138,65 @@ def summary():
     return panels
 
 
-def bars(title, unit, found):
+def bars(title, unit, result):
     """Draws a panel. Each row has a bar from 0 to the median, and a line from the lowest to the highest
     round."""
-    most = max(max(rounds) for _, _, rounds in found)
-    drawn, said = [], []
-    for i, (label, kind, rounds) in enumerate(found):
+    largest = max(max(rounds) for _, _, rounds in result)
+    drawn, text = [], []
+    for i, (label, kind, rounds) in enumerate(result):
         rounds = sorted(rounds)
         middle = (rounds[(len(rounds) - 1) // 2] + rounds[len(rounds) // 2]) / 2
         top, value = i * ROW, number(middle, unit)
-        low, high, wide = (100 * x / most for x in (rounds[0], rounds[-1], middle))
-        said.append(f"{label}: {value}")
+        low, height, width = (100 * x / largest for x in (rounds[0], rounds[-1], middle))
+        text.append(f"{label}: {value}")
         drawn.append(
             f'<text x="0" y="{top + 15}">{escape(label)}</text>'
             f'<text x="100%" y="{top + 15}" class="value">{value}</text>'
             f'<rect x="0" y="{top + 22}" width="100%" height="10" rx="2" class="track"/>'
-            f'<rect x="0" y="{top + 22}" width="{wide:.2f}%" height="10" rx="2" class="{kind}"/>'
-            f'<line x1="{low:.2f}%" x2="{high:.2f}%" y1="{top + 27}" y2="{top + 27}" class="spread"/>'
+            f'<rect x="0" y="{top + 22}" width="{width:.2f}%" height="10" rx="2" class="{kind}"/>'
+            f'<line x1="{low:.2f}%" x2="{height:.2f}%" y1="{top + 27}" y2="{top + 27}" class="spread"/>'
         )
-    spoken = escape(f"{title}, {unit}. " + "; ".join(said), quote=True)
-    svg = f'<svg width="100%" height="{len(found) * ROW}" role="img" aria-label="{spoken}">{"".join(drawn)}</svg>'
+    spoken = escape(f"{title}, {unit}. " + "; ".join(text), quote=True)
+    svg = f'<svg width="100%" height="{len(result) * ROW}" role="img" aria-label="{spoken}">{"".join(drawn)}</svg>'
     return f'<div class="panel"><p>{escape(title)} <span>{unit}</span></p>{svg}</div>'
 
 
 def ratios():
     """Plots warpfeed's rate divided by the rate of each rival, on a logarithmic axis, for packed data and for
     plain files."""
-    found = []
+    results = []
     for group, work, (rival, _, _), theirs, packed, same in compare.measured():
         ratios_of = [
             (kind, key and group.ratio(key, theirs, "{:.6g}")) for kind, key in (("plain", same), ("packed", packed))
         ]
         dots = [(kind, float(ratio)) for kind, ratio in ratios_of if ratio]
-        found.append((bare(work).replace("; ", ", "), bare(rival), dots))
-    logs = [math.log10(ratio) for *_, dots in found for _, ratio in dots]
-    low, high = math.floor(min(logs)), math.floor(max(logs)) + 1
+        results.append((bare(work).replace("; ", ", "), bare(rival), dots))
+    logs = [math.log10(ratio) for *_, dots in results for _, ratio in dots]
+    low, height = math.floor(min(logs)), math.floor(max(logs)) + 1
 
     def place(ratio):
-        return f"{1 + 97 * (math.log10(ratio) - low) / (high - low):.2f}%"
+        return f"{1 + 97 * (math.log10(ratio) - low) / (height - low):.2f}%"
 
-    tall, drawn, said = 58, [], []
-    bottom = len(found) * tall
-    for power in range(low, high + 1):
+    tall, drawn, text = 58, [], []
+    bottom = len(results) * tall
+    for power in range(low, height + 1):
         x = place(10.0**power)
-        anchor = "end" if power == high else "middle" if power > low else "start"
+        anchor = "end" if power == height else "middle" if power > low else "start"
         # A tick spans only its own row, because longer lines would cross the text.
         kind = "one" if power == 0 else "grid"
         for top in range(0, bottom, tall):
             drawn.append(f'<line x1="{x}" x2="{x}" y1="{top + 38}" y2="{top + 54}" class="{kind}"/>')
         drawn.append(f'<text x="{x}" y="{bottom + 20}" text-anchor="{anchor}">{10.0**power:g}</text>')
-    for top, (work, rival, dots) in zip(range(0, bottom, tall), found):
+    for top, (work, rival, dots) in zip(range(0, bottom, tall), results):
         values = ", ".join(f"{ratio:.0f}" if ratio >= 99.5 else f"{ratio:#.2g}".rstrip(".") for _, ratio in dots)
-        said.append(f"{rival}, {work}: {values}")
+        text.append(f"{rival}, {work}: {values}")
         drawn.append(f'<text x="0" y="{top + 16}">{escape(rival)}</text>')
         drawn.append(f'<text x="100%" y="{top + 16}" class="value">{values}</text>')
         drawn.append(f'<text x="0" y="{top + 33}" class="small">{escape(work)}</text>')
         drawn.append(f'<line x1="0" x2="100%" y1="{top + 46}" y2="{top + 46}" class="track"/>')
         drawn += [f'<circle cx="{place(ratio)}" cy="{top + 46}" r="5" class="{kind}"/>' for kind, ratio in dots]
     title = "warpfeed's rate divided by the rival's"
-    spoken = escape(f"{title}. " + "; ".join(said), quote=True)
+    spoken = escape(f"{title}. " + "; ".join(text), quote=True)
     svg = f'<svg width="100%" height="{bottom + 26}" role="img" aria-label="{spoken}">{"".join(drawn)}</svg>'
     kinds = (("plain", "plain files"), ("packed", "packed data"))
     key = " ".join(f'<span class="key"><i class="{kind}"></i>{name}</span>' for kind, name in kinds)

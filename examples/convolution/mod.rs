@@ -83,33 +83,33 @@ impl Convolution {
     fn rows(&self) -> impl Iterator<Item = (usize, usize, isize, isize)> + use<> {
         let (reach, half) = (self.reach, (self.reach / 2) as isize);
         let each = move |row: usize| {
-            let (channel, at) = (row / (reach * reach), row % (reach * reach));
-            (row, channel, (at / reach) as isize - half, (at % reach) as isize - half)
+            let (channel, tap) = (row / (reach * reach), row % (reach * reach));
+            (row, channel, (tap / reach) as isize - half, (tap % reach) as isize - half)
         };
         (0..self.inputs * reach * reach).map(each)
     }
 
     pub(crate) fn forward(&mut self, input: &Maps) -> Maps {
-        let (side, to) = (input.side, input.side / self.stride);
+        let (side, out_side) = (input.side, input.side / self.stride);
         let rows = self.inputs * self.reach * self.reach + 1;
-        if self.columns.dim() != (rows, to * to) {
-            self.columns = Array2::ones((rows, to * to));
+        if self.columns.dim() != (rows, out_side * out_side) {
+            self.columns = Array2::ones((rows, out_side * out_side));
         }
         let data = input.data.as_slice().expect("contiguous");
         for (row, channel, dy, dx) in self.rows() {
-            let start = row * to * to;
-            let columns = &mut self.columns.as_slice_mut().expect("contiguous")[start..start + to * to];
-            each_pair(side, to, self.stride, dy, dx, |at, from| {
-                columns[at] = from.map_or(0.0, |from| data[channel * side * side + from]);
+            let start = row * out_side * out_side;
+            let columns = &mut self.columns.as_slice_mut().expect("contiguous")[start..start + out_side * out_side];
+            each_pair(side, out_side, self.stride, dy, dx, |index, from| {
+                columns[index] = from.map_or(0.0, |from| data[channel * side * side + from]);
             });
         }
-        let mut output = Array2::zeros((self.weight.value.nrows(), to * to));
+        let mut output = Array2::zeros((self.weight.value.nrows(), out_side * out_side));
         general_mat_mul(1.0, &self.weight.value, &self.columns, 0.0, &mut output);
         if self.relu {
             output.mapv_inplace(|value| value.max(0.0));
             self.output.clone_from(&output);
         }
-        Maps { data: output, side: to }
+        Maps { data: output, side: out_side }
     }
 
     /// Accumulates the gradient of the weights. Returns the gradient with respect to the input of
@@ -119,16 +119,16 @@ impl Convolution {
             grad.data.zip_mut_with(&self.output, |grad, &output| *grad *= f32::from(output > 0.0));
         }
         general_mat_mul(1.0, &grad.data, &self.columns.t(), 1.0, &mut self.weight.grad);
-        let (to, side) = (grad.side, grad.side * self.stride);
+        let (out_side, side) = (grad.side, grad.side * self.stride);
         let mut columns = Array2::zeros(self.columns.dim());
         general_mat_mul(1.0, &self.weight.value.t(), &grad.data, 0.0, &mut columns);
         let mut input = Array2::zeros((self.inputs, side * side));
         let data: &mut [f32] = input.as_slice_mut().expect("contiguous");
         for (row, channel, dy, dx) in self.rows() {
-            let columns = &columns.as_slice().expect("contiguous")[row * to * to..][..to * to];
-            each_pair(side, to, self.stride, dy, dx, |at, from| {
+            let columns = &columns.as_slice().expect("contiguous")[row * out_side * out_side..][..out_side * out_side];
+            each_pair(side, out_side, self.stride, dy, dx, |index, from| {
                 if let Some(from) = from {
-                    data[channel * side * side + from] += columns[at];
+                    data[channel * side * side + from] += columns[index];
                 }
             });
         }
@@ -142,12 +142,19 @@ impl Convolution {
 
 /// Calls `f` with each output pixel and the input pixel that is shifted from it by (`dy`, `dx`), or
 /// with `None` if that input pixel is outside the image.
-fn each_pair(side: usize, to: usize, stride: usize, dy: isize, dx: isize, mut f: impl FnMut(usize, Option<usize>)) {
-    for y in 0..to {
+fn each_pair(
+    side: usize,
+    out_side: usize,
+    stride: usize,
+    dy: isize,
+    dx: isize,
+    mut f: impl FnMut(usize, Option<usize>),
+) {
+    for y in 0..out_side {
         let from_y = (y * stride).checked_add_signed(dy).filter(|&y| y < side);
-        for x in 0..to {
+        for x in 0..out_side {
             let from_x = (x * stride).checked_add_signed(dx).filter(|&x| x < side);
-            f(y * to + x, from_y.zip(from_x).map(|(y, x)| y * side + x));
+            f(y * out_side + x, from_y.zip(from_x).map(|(y, x)| y * side + x));
         }
     }
 }

@@ -77,27 +77,27 @@ pub(crate) fn loss(scores: &Array2<f32>, truth: &[Truth]) -> (f32, Array2<f32>) 
 }
 
 /// Returns the detected objects, most certain first.
-pub(crate) fn found(scores: &Array2<f32>) -> Vec<Found> {
+pub(crate) fn detected_objects(scores: &Array2<f32>) -> Vec<Found> {
     let read = |cell: usize| {
-        let at = |row: usize| scores[[row, cell]];
+        let score = |row: usize| scores[[row, cell]];
         let center = |place: f32, cell: usize| (place + cell as f32) * CELL as f32;
         let half = |size: f32| size.min(3.0).exp() * CELL as f32 / 2.0;
-        let (x, y) = (center(at(1), cell % CELLS), center(at(2), cell / CELLS));
-        let (w, h) = (half(at(3)), half(at(4)));
-        let class = (0..CLASSES).max_by(|&a, &b| at(5 + a).total_cmp(&at(5 + b))).expect("there are classes");
+        let (x, y) = (center(score(1), cell % CELLS), center(score(2), cell / CELLS));
+        let (w, h) = (half(score(3)), half(score(4)));
+        let class = (0..CLASSES).max_by(|&a, &b| score(5 + a).total_cmp(&score(5 + b))).expect("there are classes");
         let edge = |edge: f32| edge.clamp(0.0, SIDE as f32);
         let corners = [edge(x - w), edge(y - h), edge(x + w), edge(y + h)];
-        Found { corners, class, sure: sigmoid(at(0)) }
+        Found { corners, class, sure: sigmoid(score(0)) }
     };
-    let mut all: Vec<Found> = (0..CELLS * CELLS).map(read).filter(|found| found.sure >= SURE).collect();
-    all.sort_by(|a, b| b.sure.total_cmp(&a.sure));
-    let mut kept: Vec<Found> = Vec::new();
-    for found in all {
-        if kept.iter().all(|other| iou(&other.corners, &found.corners) < SAME) {
-            kept.push(found);
+    let mut candidates: Vec<Found> = (0..CELLS * CELLS).map(read).filter(|object| object.sure >= SURE).collect();
+    candidates.sort_by(|a, b| b.sure.total_cmp(&a.sure));
+    let mut objects: Vec<Found> = Vec::new();
+    for object in candidates {
+        if objects.iter().all(|other| iou(&other.corners, &object.corners) < SAME) {
+            objects.push(object);
         }
     }
-    kept
+    objects
 }
 
 /// Returns the intersection over union of two boxes.

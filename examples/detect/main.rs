@@ -61,8 +61,8 @@ fn run() -> Result<()> {
     let augment = Augment::scale_jitter(SIDE as u32, 0.8, 1.3).flip(0.5);
     let train = json("instances_train.json").shuffle(42).augment(augment);
     let mut train = train.field("boxes", boxes().min_visible(0.3)).host()?;
-    let whole = Augment::letterbox(SIDE as u32, SIDE as u32);
-    let mut held_out = json("instances_val.json").augment(whole).field("boxes", boxes()).host()?;
+    let letterbox = Augment::letterbox(SIDE as u32, SIDE as u32);
+    let mut held_out = json("instances_val.json").augment(letterbox).field("boxes", boxes()).host()?;
 
     let mut net = Net::new(vec![
         Convolution::new(3, 16, 3, 2, true),
@@ -71,23 +71,23 @@ fn run() -> Result<()> {
         Convolution::new(64, 64, 3, 1, true),
         Convolution::new(64, ROWS, 1, 1, false),
     ]);
-    let (mut found, mut right) = (0.0, 0.0);
+    let (mut recall, mut right) = (0.0, 0.0);
     for epoch in 0..epochs {
         let rate = 0.004 * (1.0 - epoch as f32 / epochs as f32);
         let loss = train_epoch(&mut net, &mut train, epoch, rate)?;
-        (found, right) = score(&mut net, &mut held_out)?;
+        (recall, right) = score(&mut net, &mut held_out)?;
         println!(
             "epoch {epoch}: loss {loss:.3}; {:.1} % of the held-out objects are found, {:.1} % of the detections are right",
-            100.0 * found,
+            100.0 * recall,
             100.0 * right
         );
     }
     // This comparison is false for NaN, so NaN fails as well.
-    let above = found > FOUND && right > RIGHT;
+    let above = recall > FOUND && right > RIGHT;
     if !above {
         let due = format!("expected more than {FOUND} and {RIGHT}");
         return Err(format!(
-            "{found:.3} of the held-out objects are found, {right:.3} of the detections are right; {due}"
+            "{recall:.3} of the held-out objects are found, {right:.3} of the detections are right; {due}"
         )
         .into());
     }
@@ -129,24 +129,24 @@ fn pairs(batch: &HostBatch) -> impl Iterator<Item = (&[f32], Vec<Truth>)> {
 
 /// Returns recall and precision on the held-out objects.
 fn score(net: &mut Net, batches: &mut Batches<HostBatch>) -> Result<(f64, f64)> {
-    let (mut hits, mut objects, mut found) = (0.0, 0.0, 0.0);
+    let (mut hits, mut objects, mut detections) = (0.0, 0.0, 0.0);
     for batch in batches.epoch(0) {
         let batch = batch?;
         for (image, truth) in pairs(&batch) {
-            let named = grid::found(&net.forward(image, SIDE).data);
-            let mut left: Vec<&Truth> = truth.iter().collect();
+            let named = grid::detected_objects(&net.forward(image, SIDE).data);
+            let mut unmatched: Vec<&Truth> = truth.iter().collect();
             for Found { corners, class, .. } in &named {
                 let hit = |t: &&Truth| t.class == *class && grid::iou(&t.corners, corners) >= 0.5;
-                if let Some(at) = left.iter().position(hit) {
-                    left.swap_remove(at);
+                if let Some(index) = unmatched.iter().position(hit) {
+                    unmatched.swap_remove(index);
                     hits += 1.0;
                 }
             }
             objects += truth.len() as f64;
-            found += named.len() as f64;
+            detections += named.len() as f64;
         }
     }
-    Ok((hits / objects, hits / found))
+    Ok((hits / objects, hits / detections))
 }
 
 /// Returns the path of the dataset, and generates it if it does not exist.

@@ -137,9 +137,9 @@ impl Policy {
         let states = floats("observation.state");
         let mut inputs = Array2::zeros((count, INPUTS));
         for (row, task) in batch.texts("task").expect("a field of the loader").enumerate() {
-            let own = &pixels[row * 3 * SIDE * SIDE..][..3 * SIDE * SIDE];
-            let own = own.iter().map(|&level| (f32::from(level) - 200.0) / 64.0);
-            let values = own.chain([states[2 * row] - 0.5, states[2 * row + 1] - 0.5, 1.0]);
+            let levels = &pixels[row * 3 * SIDE * SIDE..][..3 * SIDE * SIDE];
+            let values_of_image = levels.iter().map(|&level| (f32::from(level) - 200.0) / 64.0);
+            let values = values_of_image.chain([states[2 * row] - 0.5, states[2 * row + 1] - 0.5, 1.0]);
             let offset = if task.contains("red") { 0 } else { INPUTS / 2 };
             values.enumerate().for_each(|(column, value)| inputs[[row, offset + column]] = value);
         }

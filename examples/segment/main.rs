@@ -86,9 +86,9 @@ fn run() -> Result<()> {
 }
 
 /// Returns the row and the column at which the last layer outputs the score of `class` for pixel
-/// `at`.
-fn place(class: usize, at: usize) -> (usize, usize) {
-    let (x, y) = (at % SIDE, at / SIDE);
+/// `pixel`.
+fn place(class: usize, pixel: usize) -> (usize, usize) {
+    let (x, y) = (pixel % SIDE, pixel / SIDE);
     ((y % PART * PART + x % PART) * CLASSES + class, y / PART * (SIDE / PART) + x / PART)
 }
 
@@ -105,12 +105,12 @@ fn train_epoch(net: &mut Net, batches: &mut Batches<HostBatch>, epoch: u64, rate
             }
             // The gradient of the cross-entropy is the probabilities minus the one-hot label.
             let mut grad = Array2::zeros(shares.dim());
-            for (at, &class) in mask.iter().enumerate().filter(|(_, class)| usize::from(**class) < CLASSES) {
+            for (pixel, &class) in mask.iter().enumerate().filter(|(_, class)| usize::from(**class) < CLASSES) {
                 for other in 0..CLASSES {
-                    let (row, column) = place(other, at);
-                    let own = f32::from(other == usize::from(class));
-                    grad[[row, column]] = (shares[[row, column]] - own) * scale;
-                    sum -= own * shares[[row, column]].max(1e-9).ln() * scale;
+                    let (row, column) = place(other, pixel);
+                    let expected = f32::from(other == usize::from(class));
+                    grad[[row, column]] = (shares[[row, column]] - expected) * scale;
+                    sum -= expected * shares[[row, column]].max(1e-9).ln() * scale;
                 }
             }
             net.backward(Maps { data: grad, side: SIDE / PART });
@@ -135,8 +135,8 @@ fn mean_iou(net: &mut Net, batches: &mut Batches<HostBatch>) -> Result<f64> {
         let batch = batch?;
         for (image, mask) in pairs(&batch) {
             let scores = net.forward(image, SIDE).data;
-            for (at, &class) in mask.iter().enumerate().filter(|(_, class)| usize::from(**class) < CLASSES) {
-                let score = |class: &usize| scores[place(*class, at)];
+            for (pixel, &class) in mask.iter().enumerate().filter(|(_, class)| usize::from(**class) < CLASSES) {
+                let score = |class: &usize| scores[place(*class, pixel)];
                 let named = (0..CLASSES).max_by(|a, b| score(a).total_cmp(&score(b))).expect("there are classes");
                 let class = usize::from(class);
                 both[class] += f64::from(named == class);

@@ -117,15 +117,15 @@ fn train_epoch(net: &mut net::Net, batches: &mut Batches<HostBatch>, epoch: u64,
 
 /// Returns the fraction of held-out images that the network classifies correctly.
 fn accuracy(net: &mut net::Net, batches: &mut Batches<HostBatch>) -> Result<f64> {
-    let (mut right, mut all) = (0, 0);
+    let (mut right, mut count) = (0, 0);
     for batch in batches.epoch(0) {
         let batch = batch?;
         let images = batch.images().as_f32().expect("the loader was asked for f32");
         let named = net.classify(images, SIDE as usize);
         right += named.iter().zip(batch.labels()?).filter(|(a, b)| a == b).count();
-        all += batch.len();
+        count += batch.len();
     }
-    Ok(right as f64 / all as f64)
+    Ok(right as f64 / count as f64)
 }
 
 /// Returns the path of the LMDB `name`. If the LMDB does not exist, the function generates images

@@ -37,7 +37,7 @@ impl Maps {
 struct Param {
     value: Array2<f32>,
     grad: Array2<f32>,
-    speed: Array2<f32>,
+    momentum: Array2<f32>,
 }
 
 impl Param {
@@ -53,13 +53,13 @@ impl Param {
         Param {
             value: Array2::from_shape_simple_fn((rows, columns), || uniform() * bound),
             grad: Array2::zeros((rows, columns)),
-            speed: Array2::zeros((rows, columns)),
+            momentum: Array2::zeros((rows, columns)),
         }
     }
 
     fn step(&mut self, rate: f32) {
-        self.speed.zip_mut_with(&self.grad, |v, g| *v = 0.9 * *v + g);
-        self.value.scaled_add(-rate, &self.speed);
+        self.momentum.zip_mut_with(&self.grad, |v, g| *v = 0.9 * *v + g);
+        self.value.scaled_add(-rate, &self.momentum);
         self.grad.fill(0.0);
     }
 }
@@ -88,16 +88,16 @@ impl Block {
         let mut full = Array2::zeros((outputs, side * side));
         for i in 0..count {
             for_neighbors(input.channels, side, |row, column, source| {
-                self.columns[i][[row, column]] = source.map_or(0.0, |(c, at)| input.image(i)[[c, at]]);
+                self.columns[i][[row, column]] = source.map_or(0.0, |(c, position)| input.image(i)[[c, position]]);
             });
             general_mat_mul(1.0, &self.weight.value, &self.columns[i], 0.0, &mut full);
             let mut out = pooled.image_mut(i);
             for c in 0..outputs {
-                for at in 0..side * side / 4 {
-                    let corner = at / (side / 2) * 2 * side + at % (side / 2) * 2;
+                for position in 0..side * side / 4 {
+                    let corner = position / (side / 2) * 2 * side + position % (side / 2) * 2;
                     let best = [corner, corner + 1, corner + side, corner + side + 1];
                     let best = best.into_iter().max_by(|a, b| full[[c, *a]].total_cmp(&full[[c, *b]])).expect("four");
-                    out[[c, at]] = full[[c, best]].max(0.0);
+                    out[[c, position]] = full[[c, best]].max(0.0);
                     self.from.push(if full[[c, best]] > 0.0 { best as u32 } else { u32::MAX });
                 }
             }
@@ -121,10 +121,10 @@ impl Block {
             }
             general_mat_mul(1.0, &full, &self.columns[i].t(), 1.0, &mut self.weight.grad);
             general_mat_mul(1.0, &self.weight.value.t(), &full, 0.0, &mut columns);
-            let mut to = input_grad.image_mut(i);
+            let mut out = input_grad.image_mut(i);
             for_neighbors(inputs, side, |row, column, source| {
-                if let Some((c, at)) = source {
-                    to[[c, at]] += columns[[row, column]];
+                if let Some((c, position)) = source {
+                    out[[c, position]] += columns[[row, column]];
                 }
             });
         }

@@ -43,7 +43,7 @@ fn plan() -> Plan {
 }
 
 /// Returns random values for all parameters, so that every gradient is tested.
-fn drawn(plan: &Plan) -> Vec<Vec<f32>> {
+fn random_arrays(plan: &Plan) -> Vec<Vec<f32>> {
     let lens = plan.parameters().into_iter().enumerate();
     lens.map(|(i, (len, _))| noise(len, 100 + i as u64).iter().map(|v| v * 0.6).collect()).collect()
 }
@@ -53,17 +53,17 @@ pub(crate) fn on_the_cpu() -> Result {
     println!("naive network compared with finite differences:");
     let (plan, labels) = (plan(), [0, 2, 1]);
     let images = wide(&noise(3 * 3 * plan.side * plan.side, 1));
-    let mut values: Vec<Vec<f64>> = drawn(&plan).iter().map(|v| wide(v)).collect();
+    let mut values: Vec<Vec<f64>> = random_arrays(&plan).iter().map(|v| wide(v)).collect();
     let (_, grads) = naive::gradient(&plan, &values, &images, &labels);
     for (array, grad) in grads.iter().enumerate() {
         let mut slopes = Vec::new();
         for i in 0..grad.len() {
-            let (here, step) = (values[array][i], 1e-6);
-            values[array][i] = here + step;
+            let (value, step) = (values[array][i], 1e-6);
+            values[array][i] = value + step;
             let above = naive::gradient(&plan, &values, &images, &labels).0;
-            values[array][i] = here - step;
+            values[array][i] = value - step;
             let below = naive::gradient(&plan, &values, &images, &labels).0;
-            values[array][i] = here;
+            values[array][i] = value;
             slopes.push((above - below) / (2.0 * step));
         }
         same(&format!("gradient of parameters {array}"), grad, &slopes, 1e-5)?;
@@ -201,7 +201,7 @@ fn heads(kernels: &Kernels) -> Result {
 /// two consecutive steps: a full batch, and a smaller one.
 fn steps(stream: &Arc<CudaStream>) -> Result {
     let plan = plan();
-    let mut net = Net::new(stream, plan.clone(), &drawn(&plan))?;
+    let mut net = Net::new(stream, plan.clone(), &random_arrays(&plan))?;
     for (step, labels) in [vec![2i64, 0, 1, 1], vec![0, 2, 1]].into_iter().enumerate() {
         let images = noise(labels.len() * 3 * plan.side * plan.side, 20 + step as u64);
         let before: Vec<Vec<f64>> = net.parameters()?.iter().map(|(value, _)| wide(value)).collect();

@@ -166,25 +166,25 @@ impl Kernels {
         b: Matrix<'_>,
     ) -> Result<()> {
         let elements = a.rows * b.columns;
-        let wanted = (a.columns / 1024).min(scratch.len() / elements).max(1);
-        holds(scratch.len(), wanted * elements);
+        let part_count = (a.columns / 1024).min(scratch.len() / elements).max(1);
+        holds(scratch.len(), part_count * elements);
         holds(out.len(), elements);
-        let parts = small(self.parts(a.columns, wanted).1);
-        self.product_in_parts(scratch, a, b, wanted)?;
+        let parts = small(self.parts(a.columns, part_count).1);
+        self.product_in_parts(scratch, a, b, part_count)?;
         let count = small(elements);
         launch!(self.add_parts, over(elements), out, &*scratch, &count, &parts)
     }
 
     /// Returns the depth of a part, which is a multiple of the kernel's step of 16, and the number
     /// of parts.
-    fn parts(&self, depth: usize, wanted: usize) -> (usize, usize) {
-        let part = depth.div_ceil(wanted).next_multiple_of(16);
+    fn parts(&self, depth: usize, parts: usize) -> (usize, usize) {
+        let part = depth.div_ceil(parts).next_multiple_of(16);
         (part, depth.div_ceil(part))
     }
 
-    fn product_in_parts(&self, out: &mut CudaSlice<f32>, a: Matrix<'_>, b: Matrix<'_>, wanted: usize) -> Result<()> {
+    fn product_in_parts(&self, out: &mut CudaSlice<f32>, a: Matrix<'_>, b: Matrix<'_>, parts: usize) -> Result<()> {
         assert_eq!(a.columns, b.rows, "the matrices must have the same depth");
-        let (part, parts) = self.parts(a.columns, wanted);
+        let (part, parts) = self.parts(a.columns, parts);
         holds(out.len(), parts * a.rows * b.columns);
         let grid = (small(b.columns.div_ceil(TILE)), small(a.rows.div_ceil(TILE)), small(parts));
         let (rows, columns, depth, part) = (small(a.rows), small(b.columns), small(a.columns), small(part));

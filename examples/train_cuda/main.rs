@@ -115,8 +115,8 @@ fn train(stream: &Arc<CudaStream>, data: &Arc<dyn Source>, epochs: u64) -> Resul
     for epoch in 0..epochs {
         let since = Instant::now();
         let (loss, stall, samples) = train_epoch(stream, &mut net, &mut batches, epoch, |in_epoch| {
-            let (now, all) = ((step + in_epoch) as f32, steps as f32);
-            RATE * ((now + 1.0) / 50.0).min(1.0) * (1.0 - now / all)
+            let (now, steps_in_run) = ((step + in_epoch) as f32, steps as f32);
+            RATE * ((now + 1.0) / 50.0).min(1.0) * (1.0 - now / steps_in_run)
         })?;
         let seconds = since.elapsed().as_secs_f64();
         step += batches.num_batches(epoch);
@@ -165,17 +165,17 @@ fn train_epoch(
     let (mut samples, mut marks) = (0, Vec::new());
     let mut epoch_batches = batches.epoch(epoch);
     loop {
-        let asked = mark()?;
+        let requested = mark()?;
         let Some(batch) = epoch_batches.next() else { break };
         let batch = batch?;
-        marks.push((asked, mark()?));
+        marks.push((requested, mark()?));
         net.train(&batch.images().view()?, &batch.labels()?.view()?, rate(batch.number()))?;
         samples += batch.len();
         // The batch is dropped here. Its memory is not reused until the kernels launched above have
         // finished.
     }
     let (loss, _) = net.totals()?;
-    let stall = marks.iter().map(|(asked, got)| asked.elapsed_ms(got)).sum::<std::result::Result<f32, _>>()?;
+    let stall = marks.iter().map(|(requested, got)| requested.elapsed_ms(got)).sum::<std::result::Result<f32, _>>()?;
     Ok((loss / samples as f64, stall, samples))
 }
 

@@ -10,7 +10,7 @@ use super::net::Plan;
 /// N, side, side). Calls `f(weight, input, output)` with the three indices of each product.
 fn for_products(input: Shape, outputs: usize, mut f: impl FnMut(usize, usize, usize)) {
     let Shape { channels, count, side } = input;
-    let at = |c: usize, n: usize, y: usize, x: usize| ((c * count + n) * side + y) * side + x;
+    let index_of = |c: usize, n: usize, y: usize, x: usize| ((c * count + n) * side + y) * side + x;
     for k in 0..outputs {
         for n in 0..count {
             for (y, x) in (0..side).flat_map(|y| (0..side).map(move |x| (y, x))) {
@@ -18,7 +18,7 @@ fn for_products(input: Shape, outputs: usize, mut f: impl FnMut(usize, usize, us
                     let (from_y, from_x) = (y + dy, x + dx);
                     if (1..=side).contains(&from_y) && (1..=side).contains(&from_x) {
                         let weight = (k * channels + c) * 9 + dy * 3 + dx;
-                        f(weight, at(c, n, from_y - 1, from_x - 1), at(k, n, y, x));
+                        f(weight, index_of(c, n, from_y - 1, from_x - 1), index_of(k, n, y, x));
                     }
                 }
             }
@@ -59,15 +59,15 @@ pub(crate) fn pool(maps: &[f64], bias: &[f64], shape: Shape) -> (Vec<f64>, Vec<O
         let best = four.into_iter().reduce(|a, b| if maps[b] > maps[a] { b } else { a }).expect("four");
         (maps[best] + bias[plane / shape.count], best)
     });
-    places.map(|(value, at)| (value.max(0.0), (value > 0.0).then_some(at))).unzip()
+    places.map(|(value, index)| (value.max(0.0), (value > 0.0).then_some(index))).unzip()
 }
 
 /// Returns the gradient of `maps`, computed from the gradient of the pooled values.
 pub(crate) fn unpool(grad: &[f64], winners: &[Option<usize>], shape: Shape) -> Vec<f64> {
     let mut maps = vec![0.0; shape.len()];
     for (winner, grad) in winners.iter().zip(grad) {
-        if let Some(at) = winner {
-            maps[*at] = *grad;
+        if let Some(index) = winner {
+            maps[*index] = *grad;
         }
     }
     maps

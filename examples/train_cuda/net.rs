@@ -52,13 +52,13 @@ impl Plan {
     /// each convolution, then for the linear layer. Arrays with fan-in 0 are initialized to zero.
     /// These are the biases and the linear layer, so that initially no class is preferred.
     pub(crate) fn parameters(&self) -> Vec<(usize, usize)> {
-        let mut all = Vec::new();
+        let mut sizes = Vec::new();
         for pair in self.widths.windows(2) {
-            all.extend([(pair[1] * pair[0] * 9, pair[0] * 9), (pair[1], 0)]);
+            sizes.extend([(pair[1] * pair[0] * 9, pair[0] * 9), (pair[1], 0)]);
         }
         let features = self.widths[self.convolutions()];
-        all.extend([(self.classes * features, 0), (self.classes, 0)]);
-        all
+        sizes.extend([(self.classes * features, 0), (self.classes, 0)]);
+        sizes
     }
 
     /// Returns initial values by He initialization ("Delving Deep into Rectifiers", 2015), from a
@@ -161,16 +161,16 @@ impl Net {
         let (n, kernels) = (labels.len(), &self.kernels);
         assert!(n <= self.plan.batch, "a batch of {n} images, but the network supports at most {}", self.plan.batch);
         for i in 0..self.convolutions.len() {
-            let (before, this) = self.convolutions.split_at_mut(i);
-            let (this, input, output) = (&mut this[0], self.plan.input(i, n), self.plan.output(i, n));
+            let (before, rest) = self.convolutions.split_at_mut(i);
+            let (current, input, output) = (&mut rest[0], self.plan.input(i, n), self.plan.output(i, n));
             match before.last() {
-                None => kernels.im2col(&mut this.columns, images, input, true)?,
-                Some(layer) => kernels.im2col(&mut this.columns, &layer.out.as_view(), input, false)?,
+                None => kernels.im2col(&mut current.columns, images, input, true)?,
+                Some(layer) => kernels.im2col(&mut current.columns, &layer.out.as_view(), input, false)?,
             }
             let depth = 9 * input.channels;
-            let weight = Matrix::new(&this.weight.value, output.channels, depth);
-            kernels.product(&mut self.full, weight, Matrix::new(&this.columns, depth, input.width()))?;
-            kernels.pool(&mut this.out, &mut this.winner, &self.full, &this.bias.value, output)?;
+            let weight = Matrix::new(&current.weight.value, output.channels, depth);
+            kernels.product(&mut self.full, weight, Matrix::new(&current.columns, depth, input.width()))?;
+            kernels.pool(&mut current.out, &mut current.winner, &self.full, &current.bias.value, output)?;
         }
         let (last, classes) = (self.plan.last(n), self.plan.classes);
         let maps = &self.convolutions.last().expect("the network has convolutions").out;
@@ -194,16 +194,16 @@ impl Net {
         kernels.spread(&mut end.grad, &self.features_grad, last)?;
 
         for i in (0..self.convolutions.len()).rev() {
-            let (before, this) = self.convolutions.split_at_mut(i);
-            let (this, input, output) = (&mut this[0], self.plan.input(i, n), self.plan.output(i, n));
-            kernels.unpool(&mut self.full, &this.grad, &this.winner, output)?;
+            let (before, rest) = self.convolutions.split_at_mut(i);
+            let (current, input, output) = (&mut rest[0], self.plan.input(i, n), self.plan.output(i, n));
+            kernels.unpool(&mut self.full, &current.grad, &current.winner, output)?;
             let full = Matrix::new(&self.full, output.channels, output.width());
-            kernels.row_sums(&mut this.bias.grad, full)?;
+            kernels.row_sums(&mut current.bias.grad, full)?;
             let depth = 9 * input.channels;
-            let columns = Matrix::new(&this.columns, depth, input.width());
-            kernels.long_product(&mut this.weight.grad, &mut self.scratch, full, columns.transposed())?;
+            let columns = Matrix::new(&current.columns, depth, input.width());
+            kernels.long_product(&mut current.weight.grad, &mut self.scratch, full, columns.transposed())?;
             if let Some(layer) = before.last_mut() {
-                let weight = Matrix::new(&this.weight.value, output.channels, depth);
+                let weight = Matrix::new(&current.weight.value, output.channels, depth);
                 kernels.product(&mut self.columns_grad, weight.transposed(), full)?;
                 kernels.col2im(&mut layer.grad, &self.columns_grad, input)?;
             }

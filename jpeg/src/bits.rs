@@ -8,7 +8,7 @@ use crate::error::Result;
 pub(crate) struct Bits<'a> {
     bytes: &'a [u8],
     /// Offset of the next byte to read, or of the marker that ended the segment.
-    pub(crate) at: usize,
+    pub(crate) position: usize,
     /// Bits that have been read ahead, starting at the most significant bit.
     window: u64,
     /// Number of bits in `window`.
@@ -28,8 +28,8 @@ pub(crate) fn has_ff(word: u32) -> bool {
 }
 
 impl<'a> Bits<'a> {
-    pub(crate) fn new(bytes: &'a [u8], at: usize) -> Self {
-        Bits { bytes, at, window: 0, held: 0, starved: false, ended: false, faults: 0 }
+    pub(crate) fn new(bytes: &'a [u8], start: usize) -> Self {
+        Bits { bytes, position: start, window: 0, held: 0, starved: false, ended: false, faults: 0 }
     }
 
     /// Reads ahead until the window contains at least 32 bits or the segment ends.
@@ -38,12 +38,12 @@ impl<'a> Bits<'a> {
         if self.held > 32 {
             return;
         }
-        if let Some(&next) = self.bytes.get(self.at..).and_then(<[u8]>::first_chunk) {
+        if let Some(&next) = self.bytes.get(self.position..).and_then(<[u8]>::first_chunk) {
             let word = u32::from_be_bytes(next);
             if !has_ff(word) {
                 self.window |= u64::from(word) << (32 - self.held);
                 self.held += 32;
-                self.at += 4;
+                self.position += 4;
                 return;
             }
         }
@@ -55,23 +55,23 @@ impl<'a> Bits<'a> {
     #[cold]
     fn fill_bytes(&mut self) {
         while self.held <= 56 {
-            let Some(&byte) = self.bytes.get(self.at) else { return };
-            let mut next = self.at + 1;
+            let Some(&byte) = self.bytes.get(self.position) else { return };
+            let mut next = self.position + 1;
             if byte == 0xff {
                 while self.bytes.get(next) == Some(&0xff) {
                     next += 1;
                 }
                 if self.bytes.get(next) != Some(&0) {
                     // The last `ff` of a run starts the marker.
-                    self.at = next - 1;
+                    self.position = next - 1;
                     return;
                 }
                 // T.81 allows fill bytes only before markers. Elsewhere, libjpeg-turbo's two bit
                 // readers disagree on how to interpret fill bytes.
-                self.faults += u32::from(next > self.at + 1);
+                self.faults += u32::from(next > self.position + 1);
                 next += 1;
             }
-            self.at = next;
+            self.position = next;
             self.window |= u64::from(byte) << (56 - self.held);
             self.held += 8;
         }
@@ -90,7 +90,7 @@ impl<'a> Bits<'a> {
     fn starve(&mut self) {
         self.faults += u32::from(!self.starved);
         self.starved = true;
-        self.ended |= !self.bytes[self.at..].iter().any(|&b| b != 0xff);
+        self.ended |= !self.bytes[self.position..].iter().any(|&b| b != 0xff);
         (self.window, self.held) = (0, 64);
     }
 
@@ -139,10 +139,10 @@ impl<'a> Bits<'a> {
         }
     }
 
-    /// Reads one more bit of a nonzero coefficient. `one` is the value of a bit at this position.
-    pub(super) fn refine(&mut self, coefficient: &mut i16, one: i16) {
-        if self.take(1) == 1 && *coefficient & one == 0 {
-            *coefficient = coefficient.wrapping_add(if *coefficient >= 0 { one } else { -one });
+    /// Reads one more bit of a nonzero coefficient. `bit` is the value of a bit at this position.
+    pub(super) fn refine(&mut self, coefficient: &mut i16, bit: i16) {
+        if self.take(1) == 1 && *coefficient & bit == 0 {
+            *coefficient = coefficient.wrapping_add(if *coefficient >= 0 { bit } else { -bit });
         }
     }
 
@@ -162,12 +162,12 @@ impl<'a> Bits<'a> {
     pub(crate) fn restart(&mut self, expected: u8) -> Result<()> {
         self.close();
         (self.window, self.held) = (0, 0);
-        let mut from = self.at;
+        let mut from = self.position;
         loop {
             let (marker, offset) = next_marker(self.bytes, from)?;
-            self.at = offset;
+            self.position = offset;
             if marker == 0xd0 + expected {
-                (self.at, self.starved) = (offset + 2, false);
+                (self.position, self.starved) = (offset + 2, false);
                 return Ok(());
             }
             self.faults += 1;
@@ -176,7 +176,7 @@ impl<'a> Bits<'a> {
                 0xd0..=0xd7 if ahead == 1 || ahead == 2 => break,
                 0xd0..=0xd7 if ahead == 6 || ahead == 7 => from = offset + 2,
                 0xd0..=0xd7 => {
-                    (self.at, self.starved) = (offset + 2, false);
+                    (self.position, self.starved) = (offset + 2, false);
                     return Ok(());
                 }
                 0xc0.. => break,

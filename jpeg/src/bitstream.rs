@@ -210,8 +210,8 @@ impl Bitstream {
             let ac = self.table(header.huffman(bytes, true, component.ac).ok()?, true)?;
             used.push((dc, ac));
         }
-        let most = layout.components().iter().map(|component| u64::from(component.h * component.v)).max()?;
-        if u64::from(interval) * most * self.most_difference() > MAX_DC {
+        let max_blocks = layout.components().iter().map(|component| u64::from(component.h * component.v)).max()?;
+        if u64::from(interval) * max_blocks * self.most_difference() > MAX_DC {
             return None;
         }
         let orientation = jpeg.orientation();
@@ -300,9 +300,9 @@ impl Bitstream {
     /// Returns the index of a table. Adds the table if it is new. Returns `None` if the table is
     /// invalid, or if there are too many tables.
     fn table(&mut self, spec: Spec, ac: bool) -> Option<u32> {
-        let known = self.tables.iter().position(|(own, class)| *class == ac && *own == spec);
-        if let Some(known) = known {
-            return Some(known as u32);
+        let existing = self.tables.iter().position(|(table_spec, class)| *class == ac && *table_spec == spec);
+        if let Some(existing) = existing {
+            return Some(existing as u32);
         }
         drop(spec.codes(ac).ok()?);
         if self.tables.iter().filter(|(_, class)| *class == ac).count() == MAX_TABLES {
@@ -334,28 +334,28 @@ impl Bitstream {
         self.entries_at() + self.segments.len() * ENTRY_BYTES
     }
 
-    /// Writes the data to `to`, which must have [`len`](Bitstream::len) bytes.
-    pub fn write(&self, to: &mut [u8]) {
+    /// Writes the data to `out`, which must have [`len`](Bitstream::len) bytes.
+    pub fn write(&self, out: &mut [u8]) {
         let data = self.data_at();
-        let (quant, rest) = to.split_at_mut(self.quant.len() * 128);
+        let (quant, rest) = out.split_at_mut(self.quant.len() * 128);
         let (tables, rest) = rest.split_at_mut(self.tables.len() * TABLE_BYTES);
         let (entries, stream) = rest.split_at_mut(self.segments.len() * ENTRY_BYTES);
-        for (to, value) in quant.as_chunks_mut().0.iter_mut().zip(self.quant.iter().flatten()) {
-            *to = value.to_le_bytes();
+        for (out, value) in quant.as_chunks_mut().0.iter_mut().zip(self.quant.iter().flatten()) {
+            *out = value.to_le_bytes();
         }
-        for (to, (spec, _)) in tables.chunks_exact_mut(TABLE_BYTES).zip(&self.tables) {
-            let (counts, symbols) = to.split_at_mut(16);
+        for (out, (spec, _)) in tables.chunks_exact_mut(TABLE_BYTES).zip(&self.tables) {
+            let (counts, symbols) = out.split_at_mut(16);
             counts.copy_from_slice(spec.bits());
             let (used, unused) = symbols.split_at_mut(spec.values().len());
             used.copy_from_slice(spec.values());
             unused.fill(0);
         }
-        for (to, segment) in entries.chunks_exact_mut(ENTRY_BYTES).zip(&self.segments) {
+        for (out, segment) in entries.chunks_exact_mut(ENTRY_BYTES).zip(&self.segments) {
             let Segment { mcus, bytes, cut, .. } = segment;
             let count = mcus.len() as u32 | if *cut { CUT } else { 0 };
             let words = [(data + bytes.start) as u32, bytes.len() as u32, mcus.start, count];
-            for (to, word) in to.as_chunks_mut().0.iter_mut().zip(words) {
-                *to = word.to_le_bytes();
+            for (out, word) in out.as_chunks_mut().0.iter_mut().zip(words) {
+                *out = word.to_le_bytes();
             }
         }
         uncached::copy(&self.stream[..self.streamed], stream);
@@ -378,9 +378,9 @@ mod tests {
 
     fn take(stream: &mut Bitstream, jpeg: &[u8], limit: usize) -> Option<Grid> {
         let jpeg = Jpeg::open(jpeg).unwrap();
-        let whole = Rect::full(jpeg.size());
-        let grid = stream.take(&jpeg, whole, limit);
-        let bound = Bitstream::memory_for(&jpeg, whole, limit);
+        let region = Rect::full(jpeg.size());
+        let grid = stream.take(&jpeg, region, limit);
+        let bound = Bitstream::memory_for(&jpeg, region, limit);
         assert!(
             stream.memory() <= bound.max(INITIAL_CAPACITY),
             "{} bytes are allocated, but the bound is {bound}",

@@ -45,9 +45,9 @@ struct Fault {
 #[derive(Debug)]
 pub(crate) struct Plane {
     /// Number of blocks per row. A multiple of the component's horizontal sampling factor.
-    pub(crate) wide: usize,
+    pub(crate) blocks_per_row: usize,
     /// Number of block rows. A multiple of the component's vertical sampling factor.
-    pub(crate) high: usize,
+    pub(crate) block_rows: usize,
     /// The `high * wide * 64` coefficients.
     pub(crate) data: Vec<i16>,
     /// Quantization table in natural order. The first scan of the component determines it.
@@ -59,13 +59,13 @@ pub(crate) struct Plane {
 
 impl Plane {
     fn new() -> Self {
-        Plane { wide: 0, high: 0, data: Vec::new(), quant: [0; 64], missing: [-1; 64] }
+        Plane { blocks_per_row: 0, block_rows: 0, data: Vec::new(), quant: [0; 64], missing: [-1; 64] }
     }
 
     /// Returns block `x` of row `y`.
     pub(crate) fn block(&self, x: usize, y: usize) -> &[i16; 64] {
-        let at = (y * self.wide + x) * 64;
-        self.data[at..at + 64].try_into().expect("a block has 64 coefficients")
+        let offset = (y * self.blocks_per_row + x) * 64;
+        self.data[offset..offset + 64].try_into().expect("a block has 64 coefficients")
     }
 }
 
@@ -133,17 +133,17 @@ impl Coefficients {
         self.lay_out(frame)?;
         let mut header = header.clone();
         for scans in 1.. {
-            let at = self.scan(bytes, &header, scans)?;
+            let offset = self.scan(bytes, &header, scans)?;
             if scans == MAX_SCANS {
                 return Err(Error::new(format!("jpeg has more than {MAX_SCANS} scans")));
             }
             if frame.coding != Coding::Progressive && self.planes().iter().all(|plane| plane.missing[0] == 0) {
-                self.closed = is_closed(bytes, at);
+                self.closed = is_closed(bytes, offset);
                 return Ok(());
             }
             // Files without EOI are common. A missing EOI is not an error if no bits of
             // coefficients are missing, because the pixels are complete.
-            match header.next_scan(bytes, at) {
+            match header.next_scan(bytes, offset) {
                 Ok(true) => {}
                 Ok(false) => {
                     self.closed = true;
@@ -175,8 +175,8 @@ impl Coefficients {
         self.count = frame.components().len();
         self.planes.resize_with(self.count.max(self.planes.len()), Plane::new);
         for (plane, component) in self.planes.iter_mut().zip(frame.components()) {
-            (plane.wide, plane.high) = extent(component);
-            let coefficients = plane.wide * plane.high * 64;
+            (plane.blocks_per_row, plane.block_rows) = extent(component);
+            let coefficients = plane.blocks_per_row * plane.block_rows * 64;
             plane.data.clear();
             if plane.data.capacity() < coefficients {
                 // Growing the vector might need twice the memory, so it is freed first.
@@ -193,7 +193,7 @@ impl Coefficients {
     /// planes.
     fn tables(&mut self, bytes: &[u8], header: &Header, mode: Mode) -> Result<(Tables, bool)> {
         let (frame, scan) = (&header.frame, &header.scan);
-        let named = |cause: String| Error::new(format!("jpeg SOS at byte {}: {cause}", scan.at));
+        let named = |cause: String| Error::new(format!("jpeg SOS at byte {}: {cause}", scan.offset));
         let mut tables = [const { (None, None) }; 4];
         let mut disordered = false;
         for (slot, component) in tables.iter_mut().zip(scan.components()) {
@@ -229,7 +229,7 @@ impl Coefficients {
     /// starting at 1. Returns the offset at which the scan ends.
     fn scan(&mut self, bytes: &[u8], header: &Header, number: u32) -> Result<usize> {
         let (frame, scan) = (&header.frame, &header.scan);
-        let named = |cause: String| Error::new(format!("jpeg SOS at byte {}: {cause}", scan.at));
+        let named = |cause: String| Error::new(format!("jpeg SOS at byte {}: {cause}", scan.offset));
         let mode = Mode::of(frame.coding, scan).map_err(named)?;
         let (tables, disordered) = self.tables(bytes, header, mode)?;
         // In a scan of a single component, an MCU is one block, and there are no blocks that only
@@ -265,8 +265,8 @@ impl Coefficients {
                 let shape = frame.components()[usize::from(component.index)];
                 let (h, v) = if single { (1, 1) } else { (usize::from(shape.h), usize::from(shape.v)) };
                 for (row, column) in (0..v).flat_map(|row| (0..h).map(move |column| (row, column))) {
-                    let at = ((y * v + row) * plane.wide + x * h + column) * 64;
-                    let block = (&mut plane.data[at..at + 64]).try_into().expect("a block has 64 coefficients");
+                    let offset = ((y * v + row) * plane.blocks_per_row + x * h + column) * 64;
+                    let block = (&mut plane.data[offset..offset + 64]).try_into().expect("a block has 64 coefficients");
                     state.block(mode, scan, i, dc.as_ref(), ac.as_ref(), block)?;
                 }
             }
@@ -280,19 +280,21 @@ impl Coefficients {
                 return Err(Error::new(format!("jpeg ends at byte {} in MCU {mcu} of {}", bytes.len(), across * down)));
             }
         }
-        Ok(state.bits.at)
+        Ok(state.bits.position)
     }
 }
 
 /// Checks that the data in `bytes` is long enough for the frame: every block needs at least one bit
 /// for its DC code. This check limits memory use in proportion to the size of the file.
 pub(crate) fn check_length(bytes: &[u8], header: &Header) -> Result<()> {
-    let (frame, left) = (&header.frame, bytes.len() - header.scan.data);
+    let (frame, available) = (&header.frame, bytes.len() - header.scan.data);
     let blocks = (0..frame.components().len()).map(|i| frame.blocks(i));
-    let least: usize = blocks.map(|(wide, high)| wide as usize * high as usize).sum();
-    if left < least / 8 {
-        let (end, needed) = (bytes.len(), least / 8);
-        let cause = format!("jpeg ends at byte {end}: {least} blocks need at least {needed} bytes of data, not {left}");
+    let min_blocks: usize = blocks.map(|(wide, high)| wide as usize * high as usize).sum();
+    if available < min_blocks / 8 {
+        let (end, needed) = (bytes.len(), min_blocks / 8);
+        let cause = format!(
+            "jpeg ends at byte {end}: {min_blocks} blocks need at least {needed} bytes of data, not {available}"
+        );
         return Err(Error::new(cause));
     }
     Ok(())
@@ -305,13 +307,13 @@ mod tests {
 
     fn compare(jpeg: &[u8]) {
         let expected = libjpeg::coefficients(jpeg).unwrap();
-        let mut found = Coefficients::default();
-        found.decode(jpeg, &Header::read(jpeg).unwrap()).unwrap();
-        assert_eq!(found.planes().len(), expected.len());
-        for (found, expected) in found.planes().iter().zip(&expected) {
-            for (y, row) in expected.data.chunks_exact(expected.wide * 64).enumerate() {
-                let start = y * found.wide * 64;
-                assert!(found.data[start..start + row.len()] == *row, "block row {y} differs");
+        let mut actual = Coefficients::default();
+        actual.decode(jpeg, &Header::read(jpeg).unwrap()).unwrap();
+        assert_eq!(actual.planes().len(), expected.len());
+        for (actual, expected) in actual.planes().iter().zip(&expected) {
+            for (y, row) in expected.data.chunks_exact(expected.width * 64).enumerate() {
+                let start = y * actual.blocks_per_row * 64;
+                assert!(actual.data[start..start + row.len()] == *row, "block row {y} differs");
             }
         }
     }

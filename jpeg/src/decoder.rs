@@ -198,9 +198,9 @@ impl Decoder {
     /// they exceed `limit` bytes in total. Returns the number of bytes that remain allocated.
     pub fn keep(&mut self, limit: usize) -> usize {
         let stored: usize = self.idle.iter().map(|flight| flight.stored.capacity()).sum();
-        let all = self.plain.coefficients.memory() + stored;
-        if all <= limit {
-            return all;
+        let kept_bytes = self.plain.coefficients.memory() + stored;
+        if kept_bytes <= limit {
+            return kept_bytes;
         }
         self.plain.coefficients.shrink(0);
         self.idle.iter_mut().for_each(|flight| flight.stored = Vec::new());
@@ -375,7 +375,7 @@ impl Blocks for Coefficients {
 
     fn locate(&self, index: usize, row: u32, columns: Range<u32>, offsets: &mut Vec<u32>) -> &[i16] {
         let plane = &self.planes()[index];
-        offsets.extend(columns.map(|column| (row * plane.wide as u32 + column) * 64));
+        offsets.extend(columns.map(|column| (row * plane.blocks_per_row as u32 + column) * 64));
         &plane.data
     }
 }

@@ -95,7 +95,8 @@ impl Frame {
 
     /// Returns the largest horizontal and vertical sampling factors.
     pub(crate) fn max_sampling(&self) -> (u32, u32) {
-        let largest = |of: fn(&Component) -> u8| self.components().iter().map(of).max().unwrap_or(1).into();
+        let largest =
+            |factor_of: fn(&Component) -> u8| self.components().iter().map(factor_of).max().unwrap_or(1).into();
         (largest(|c| c.h), largest(|c| c.v))
     }
 
@@ -112,7 +113,8 @@ impl Frame {
     pub(crate) fn blocks(&self, index: usize) -> (u32, u32) {
         let (h, v) = self.max_sampling();
         let c = self.components()[index];
-        let blocks = |pixels: u32, own: u8, max: u32| (u64::from(pixels) * u64::from(own)).div_ceil(8 * u64::from(max));
+        let blocks =
+            |pixels: u32, factor: u8, max: u32| (u64::from(pixels) * u64::from(factor)).div_ceil(8 * u64::from(max));
         (blocks(self.size.width, c.h, h) as u32, blocks(self.size.height, c.v, v) as u32)
     }
 }
@@ -141,7 +143,7 @@ pub(crate) struct Scan {
     /// Index of the lowest bit that this scan contains (Al in successive approximation).
     pub(crate) low: u8,
     /// Offset of the SOS marker in the file.
-    pub(crate) at: usize,
+    pub(crate) offset: usize,
     /// Offset of the first entropy-coded byte in the file.
     pub(crate) data: usize,
 }
@@ -216,7 +218,16 @@ impl Header {
         };
         let mut header = Header {
             frame: empty,
-            scan: Scan { components: Default::default(), count: 0, start: 0, end: 0, high: 0, low: 0, at: 0, data: 0 },
+            scan: Scan {
+                components: Default::default(),
+                count: 0,
+                start: 0,
+                end: 0,
+                high: 0,
+                low: 0,
+                offset: 0,
+                data: 0,
+            },
             quant: [None; 4],
             huffman: [[None; 4]; 2],
             restart_interval: 0,
@@ -231,13 +242,13 @@ impl Header {
         Err(Error::new("jpeg has no scan before the marker EOI"))
     }
 
-    /// Reads from byte `at`, where the data of a scan ends, to the end of the next SOS segment.
+    /// Reads from byte `offset`, where the data of a scan ends, to the end of the next SOS segment.
     /// Returns `false` if the file has no more scans.
     ///
     /// # Errors
     /// Fails like [`read`](Header::read), and if the file ends before the next marker.
-    pub(crate) fn next_scan(&mut self, bytes: &[u8], at: usize) -> Result<bool> {
-        self.advance(bytes, at)
+    pub(crate) fn next_scan(&mut self, bytes: &[u8], offset: usize) -> Result<bool> {
+        self.advance(bytes, offset)
     }
 
     /// Returns quantization table `index` of the file in `bytes`, in natural order.
@@ -260,8 +271,8 @@ impl Header {
     pub(crate) fn huffman(&self, bytes: &[u8], ac: bool, index: u8) -> Result<Spec, String> {
         let class = if ac { "AC" } else { "DC" };
         match self.huffman[usize::from(ac)][usize::from(index)] {
-            Some(at) => {
-                Spec::read(&bytes[at + 1..]).ok_or_else(|| format!("{class} Huffman table {index} is truncated"))
+            Some(offset) => {
+                Spec::read(&bytes[offset + 1..]).ok_or_else(|| format!("{class} Huffman table {index} is truncated"))
             }
             None if index < 2 => Ok(Spec::standard(ac, index == 1)),
             None => Err(format!("{class} Huffman table {index} is not defined")),
@@ -273,7 +284,7 @@ impl Header {
     /// MCUs.
     pub(crate) fn lengths<'a>(&self, bytes: &'a [u8], mcus: u32) -> Lengths<'a> {
         self.lengths
-            .and_then(|(at, count)| bytes.get(at..at + usize::from(count)))
+            .and_then(|(offset, count)| bytes.get(offset..offset + usize::from(count)))
             .map(Lengths::new)
             .filter(|lengths| {
                 self.restart_interval > 0 && lengths.len() + 1 == mcus.div_ceil(self.restart_interval) as usize
@@ -282,10 +293,10 @@ impl Header {
     }
 
     fn advance(&mut self, bytes: &[u8], from: usize) -> Result<bool> {
-        let mut at = from;
+        let mut next = from;
         loop {
-            let (marker, offset) = next_marker(bytes, at)?;
-            at = offset + 2;
+            let (marker, offset) = next_marker(bytes, next)?;
+            next = offset + 2;
             match marker {
                 0x01 | 0xd0..=0xd7 => continue,
                 0xd8 => return Err(Error::new(format!("jpeg SOI at byte {offset}: expected only one SOI"))),
@@ -293,7 +304,7 @@ impl Header {
                 _ => {}
             }
             let segment = Segment::new(bytes, marker, offset)?;
-            at = offset + 2 + segment.length;
+            next = offset + 2 + segment.length;
             match marker {
                 0xc4 => self.read_huffman(segment)?,
                 0xdb => self.read_quant(segment)?,
@@ -302,14 +313,14 @@ impl Header {
                 0xf7 => return Err(unsupported("a JPEG-LS file")),
                 0xdd => self.restart_interval = segment.exactly(2)?.u16()?.into(),
                 0xda => {
-                    self.read_scan(segment, at)?;
+                    self.read_scan(segment, next)?;
                     return Ok(true);
                 }
                 0xe0 => self.jfif |= segment.body.len() >= 14 && segment.body.starts_with(b"JFIF\0"),
                 0xe1 if self.orientation == 1 => self.orientation = segment_orientation(segment.body).unwrap_or(1),
                 Lengths::MARKER if segment.body.starts_with(Lengths::ID) => {
                     let lengths = &segment.body[Lengths::ID.len()..];
-                    self.lengths = Some((at - lengths.len(), lengths.len() as u16));
+                    self.lengths = Some((next - lengths.len(), lengths.len() as u16));
                 }
                 0xee if segment.body.len() >= 12 && segment.body.starts_with(b"Adobe") => {
                     self.adobe_transform = Some(segment.body[11]);
@@ -383,13 +394,13 @@ impl Header {
         }
         let (start, end, approximation) = (s.u8()?, s.u8()?, s.u8()?);
         let (high, low) = (approximation >> 4, approximation & 15);
-        self.scan = Scan { components, count, start, end, high, low, at: s.offset, data };
+        self.scan = Scan { components, count, start, end, high, low, offset: s.offset, data };
         Ok(())
     }
 
     fn read_quant(&mut self, mut s: Segment<'_>) -> Result<()> {
         while !s.body.is_empty() {
-            let (at, which) = (s.position(), s.u8()?);
+            let (position, which) = (s.position(), s.u8()?);
             let (wide, index) = (which >> 4, usize::from(which & 15));
             if index > 3 || wide > 1 {
                 return Err(s.error(format!(
@@ -397,14 +408,14 @@ impl Header {
                 )));
             }
             s.take(if wide == 1 { 128 } else { 64 })?;
-            self.quant[index] = Some(at);
+            self.quant[index] = Some(position);
         }
         Ok(())
     }
 
     fn read_huffman(&mut self, mut s: Segment<'_>) -> Result<()> {
         while !s.body.is_empty() {
-            let (at, which) = (s.position(), s.u8()?);
+            let (position, which) = (s.position(), s.u8()?);
             let (class, index) = (which >> 4, usize::from(which & 15));
             if index > 3 || class > 1 {
                 return Err(s.error(format!(
@@ -417,7 +428,7 @@ impl Header {
                 return Err(s.error(format!("table {index} has {count} codes; the limit is 256")));
             }
             s.take(count)?;
-            self.huffman[usize::from(class)][index] = Some(at);
+            self.huffman[usize::from(class)][index] = Some(position);
         }
         Ok(())
     }

@@ -2,35 +2,35 @@
 
 use crate::error::{Error, Result};
 
-/// Finds the next marker at or after byte `at`. Returns the second byte of the marker and the
+/// Finds the next marker at or after byte `start`. Returns the second byte of the marker and the
 /// offset of its first byte. Like libjpeg, skips stray bytes, fill bytes (`ff ff`) and stuffed
 /// bytes (`ff 00`).
 ///
 /// # Errors
 /// If the file ends before the next marker.
-pub(crate) fn next_marker(bytes: &[u8], at: usize) -> Result<(u8, usize)> {
-    let remaining = bytes.get(at..).unwrap_or_default();
+pub(crate) fn next_marker(bytes: &[u8], start: usize) -> Result<(u8, usize)> {
+    let remaining = bytes.get(start..).unwrap_or_default();
     for i in memchr::memchr_iter(0xff, remaining) {
         match remaining.get(i + 1) {
             Some(0 | 0xff) | None => {}
-            Some(&marker) => return Ok((marker, at + i)),
+            Some(&marker) => return Ok((marker, start + i)),
         }
     }
-    Err(Error::new(format!("jpeg ends at byte {}: there is no marker at or after byte {at}", bytes.len())))
+    Err(Error::new(format!("jpeg ends at byte {}: there is no marker at or after byte {start}", bytes.len())))
 }
 
-/// Returns whether the entropy-coded data that starts at byte `at` is followed by a marker other
+/// Returns whether the entropy-coded data that starts at byte `start` is followed by a marker other
 /// than a restart marker, such as EOI.
 ///
 /// First checks whether the file ends with EOI, which is usually the case. Otherwise, searches the
 /// data.
-pub(crate) fn is_closed(bytes: &[u8], at: usize) -> bool {
-    let mut from = at;
-    bytes[at..].ends_with(&[0xff, 0xd9])
+pub(crate) fn is_closed(bytes: &[u8], start: usize) -> bool {
+    let mut from = start;
+    bytes[start..].ends_with(&[0xff, 0xd9])
         || loop {
             match next_marker(bytes, from) {
                 Ok((..0xc0 | 0xd0..=0xd7, offset)) => from = offset + 2,
-                found => return found.is_ok(),
+                result => return result.is_ok(),
             }
         }
 }

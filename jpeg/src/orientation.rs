@@ -87,8 +87,8 @@ impl Orientation {
             let y = if self.flipped { height - 1 - y } else { y };
             for (x, pixel) in row.chunks_exact_mut(3).enumerate() {
                 let x = if self.mirrored { width - 1 - x } else { x };
-                let at = if self.transposed { x * stride + y * 3 } else { y * stride + x * 3 };
-                pixel.copy_from_slice(&stored[at..at + 3]);
+                let offset = if self.transposed { x * stride + y * 3 } else { y * stride + x * 3 };
+                pixel.copy_from_slice(&stored[offset..offset + 3]);
             }
         }
     }
@@ -111,14 +111,14 @@ fn exif_orientation(tiff: &[u8]) -> Option<u8> {
         b"MM\0\x2a" => true,
         _ => return None,
     };
-    let u16_at = |at: usize| {
-        let b: [u8; 2] = tiff.get(at..at.checked_add(2)?)?.try_into().ok()?;
+    let u16_at = |offset: usize| {
+        let b: [u8; 2] = tiff.get(offset..offset.checked_add(2)?)?.try_into().ok()?;
         Some(if big { u16::from_be_bytes(b) } else { u16::from_le_bytes(b) })
     };
     let first: [u8; 4] = tiff.get(4..8)?.try_into().ok()?;
     let directory = (if big { u32::from_be_bytes(first) } else { u32::from_le_bytes(first) }) as usize;
     let entries = usize::from(u16_at(directory)?);
-    let entry = (0..entries).map(|i| directory + 2 + 12 * i).find(|&at| u16_at(at) == Some(0x0112))?;
+    let entry = (0..entries).map(|i| directory + 2 + 12 * i).find(|&offset| u16_at(offset) == Some(0x0112))?;
     let value = u16_at(entry + 8)?;
     (1..=8).contains(&value).then_some(value as u8)
 }
@@ -148,13 +148,13 @@ mod tests {
             assert_eq!(orientation.tag(), tag);
             let mut upright = vec![0; 18];
             orientation.turn(&stored, size, &mut upright);
-            let found: Vec<u8> = upright.chunks(3).map(|p| p[0]).collect();
-            assert_eq!(found, expected, "tag {tag}");
+            let actual: Vec<u8> = upright.chunks(3).map(|p| p[0]).collect();
+            assert_eq!(actual, expected, "tag {tag}");
 
             // The region of a single upright pixel maps to the stored pixel with the same value.
-            let whole = orientation.size(size);
+            let upright = orientation.size(size);
             for (i, value) in (0..).zip(expected) {
-                let raw = orientation.region(Rect::new(i % whole.width, i / whole.width, 1, 1), size);
+                let raw = orientation.region(Rect::new(i % upright.width, i / upright.width, 1, 1), size);
                 assert_eq!((raw.y * 2 + raw.x) as u8, *value, "tag {tag}, pixel {i}");
             }
         }

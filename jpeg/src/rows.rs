@@ -54,15 +54,15 @@ struct Stripe {
     /// Column of the first sample in a row.
     left: u32,
     /// The upsampled row.
-    wide: Vec<u8>,
+    upsampled: Vec<u8>,
 }
 
 impl Stripe {
     /// Returns the samples of a row from `column` on, which may be -1.
     fn samples_from(&self, row: u32, column: i64) -> &[u8] {
         let start = (row % self.rows) as usize * self.stride;
-        let at = (column - i64::from(self.left)) + MARGIN as i64;
-        &self.samples[start..start + self.stride][at as usize..]
+        let index = (column - i64::from(self.left)) + MARGIN as i64;
+        &self.samples[start..start + self.stride][index as usize..]
     }
 }
 
@@ -78,8 +78,8 @@ impl Rows {
             let samples = (stripe.rows as usize * stripe.stride).max(stripe.samples.len());
             resize(&mut stripe.samples, samples, 0);
             let wide = window.region.width as usize + 2 * component.across as usize + 2 * PADDING;
-            let wide = wide.max(stripe.wide.len());
-            resize(&mut stripe.wide, wide, 0);
+            let wide = wide.max(stripe.upsampled.len());
+            resize(&mut stripe.upsampled, wide, 0);
         }
     }
 
@@ -186,7 +186,7 @@ impl Stripe {
         let far = if y.is_multiple_of(2) { row.saturating_sub(1) } else { (row + 1).min(last) };
         let first = i64::from(x / component.across);
         let n = (x as usize + width - 1) / component.across as usize + 1 - first as usize;
-        let mut wide = std::mem::take(&mut self.wide);
+        let mut wide = std::mem::take(&mut self.upsampled);
         match component.upsampling {
             Upsampling::None => {}
             Upsampling::H2V1 => (kernels.h2v1)(self.samples_from(row, first - 1), n, &mut wide),
@@ -204,7 +204,7 @@ impl Stripe {
                 }
             }
         }
-        self.wide = wide;
+        self.upsampled = wide;
     }
 
     /// Returns row `y` of the image, starting at column `x`. The caller must have
@@ -212,7 +212,7 @@ impl Stripe {
     fn line(&self, component: &Component, x: u32, y: u32) -> &[u8] {
         match component.upsampling {
             Upsampling::None => self.samples_from(y, x.into()),
-            _ => &self.wide[(x % component.across) as usize..],
+            _ => &self.upsampled[(x % component.across) as usize..],
         }
     }
 }

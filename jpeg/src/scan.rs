@@ -59,9 +59,10 @@ pub(super) struct State<'a> {
 }
 
 impl<'a> State<'a> {
-    /// Creates the state at the start of a scan. The scan's data starts at byte `at` of `bytes`.
-    pub(super) fn new(bytes: &'a [u8], at: usize) -> Self {
-        State { bits: Bits::new(bytes, at), last_dc: [0; 4], eob_run: 0 }
+    /// Creates the state at the start of a scan. The scan's data starts at byte `offset` of
+    /// `bytes`.
+    pub(super) fn new(bytes: &'a [u8], offset: usize) -> Self {
+        State { bits: Bits::new(bytes, offset), last_dc: [0; 4], eob_run: 0 }
     }
 
     /// Skips to the next restart marker, which should have the number `expected`, and resets the
@@ -149,7 +150,7 @@ impl<'a> State<'a> {
 
     fn ac_refine(&mut self, table: &Lookup, scan: &Scan, block: &mut [i16; 64]) {
         let end = usize::from(scan.end);
-        let one = 1i16 << scan.low;
+        let bit = 1i16 << scan.low;
         let mut k = usize::from(scan.start);
         while self.eob_run == 0 && k <= end {
             let symbol = self.bits.symbol(table);
@@ -157,7 +158,7 @@ impl<'a> State<'a> {
             let mut new = 0;
             if size > 0 {
                 self.bits.faults += u32::from(size != 1);
-                new = if self.bits.take(1) == 1 { one } else { -one };
+                new = if self.bits.take(1) == 1 { bit } else { -bit };
             } else if run != 15 {
                 self.eob_run = (1 << run) + self.bits.take(run);
                 break;
@@ -167,7 +168,7 @@ impl<'a> State<'a> {
             while k <= end {
                 let coefficient = &mut block[usize::from(NATURAL[k])];
                 if *coefficient != 0 {
-                    self.bits.refine(coefficient, one);
+                    self.bits.refine(coefficient, bit);
                 } else if run == 0 {
                     break;
                 } else {
@@ -185,7 +186,7 @@ impl<'a> State<'a> {
             while k <= end {
                 let coefficient = &mut block[usize::from(NATURAL[k])];
                 if *coefficient != 0 {
-                    self.bits.refine(coefficient, one);
+                    self.bits.refine(coefficient, bit);
                 }
                 k += 1;
             }

@@ -58,7 +58,7 @@ fn a_job_has_the_same_result_in_a_group_as_alone() {
                 .map(|jpeg| {
                     let Size { width, height } = size(jpeg).unwrap();
                     let (x, y) = (random.below(width as usize) as u32, random.below(height as usize) as u32);
-                    let part = |random: &mut Random, left: u32| 1 + random.below(left as usize) as u32;
+                    let part = |random: &mut Random, limit: u32| 1 + random.below(limit as usize) as u32;
                     Rect::new(x, y, part(random, width - x), part(random, height - y))
                 })
                 .collect();
@@ -71,8 +71,8 @@ fn a_job_has_the_same_result_in_a_group_as_alone() {
                         .map(|()| out.data().to_vec())
                 })
                 .collect();
-            for (i, (found, alone)) in decode_all(&mut decoder, &files, &regions).iter().zip(&alone).enumerate() {
-                assert!(found == alone, "seed {seed}, job {i}: {:?}, alone {:?}", found.is_ok(), alone.is_ok());
+            for (i, (actual, alone)) in decode_all(&mut decoder, &files, &regions).iter().zip(&alone).enumerate() {
+                assert!(actual == alone, "seed {seed}, job {i}: {:?}, alone {:?}", actual.is_ok(), alone.is_ok());
             }
         }
     }
@@ -110,9 +110,9 @@ fn a_huge_image_with_too_few_bytes_is_refused() {
 fn an_unsupported_coding_is_named_in_the_error() {
     let jpeg = encode(&[128; 64 * 3], 8, 8, 3, &Options::new(50, 1, 1));
     let sof = (0..jpeg.len()).find(|&i| jpeg[i..].starts_with(&[0xff, 0xc0])).unwrap();
-    let with = |at: usize, value: u8| {
+    let with = |offset: usize, value: u8| {
         let mut jpeg = jpeg.clone();
-        jpeg[at] = value;
+        jpeg[offset] = value;
         Jpeg::open(&jpeg).unwrap_err().to_string()
     };
     for (marker, kind) in [

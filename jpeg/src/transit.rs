@@ -108,12 +108,13 @@ pub(crate) enum Refusal {
     Never,
 }
 
-/// Returns the initial size of the stream buffer for segments with `needed` of the image's `all`
-/// MCUs. The image has `bytes` bytes of data. A region of a large image needs only a small part of
-/// the data, and allocating a buffer for all data would take more time and memory than decoding.
-fn first_capacity(bytes: usize, needed: u64, all: u64) -> usize {
+/// Returns the initial size of the stream buffer for segments with `needed` of the image's
+/// `image_mcus` MCUs. The image has `bytes` bytes of data. A region of a large image needs only a
+/// small part of the data, and allocating a buffer for all data would take more time and memory
+/// than decoding.
+fn first_capacity(bytes: usize, needed: u64, image_mcus: u64) -> usize {
     const SMALL: usize = 1 << 20;
-    let share = (bytes as u64).saturating_mul(needed.min(all)) / all * 5 / 4;
+    let share = (bytes as u64).saturating_mul(needed.min(image_mcus)) / image_mcus * 5 / 4;
     bytes.min(SMALL.saturating_add(share as usize))
 }
 
@@ -175,14 +176,14 @@ impl Transit {
         let band_blocks = (band_rows * row_blocks) as usize + pieces * Machine::blocks_to_reserve(0);
 
         let pattern = pattern(machine, jpeg)?;
-        let Some((slot, found)) = self.collect(machine, backend, jpeg, BANDS * band_blocks) else {
+        let Some((slot, is_collected)) = self.collect(machine, backend, jpeg, BANDS * band_blocks) else {
             machine.release(pattern);
             return Err(Refusal::Never);
         };
         // A block takes at least two bits: one for its DC coefficient and one for its end. Shorter
         // data is rejected, so that a few bytes cannot expand to a large image.
         let enough = |s: &Segment| s.bytes.len() * 4 >= s.mcus.len() * layout.blocks as usize;
-        let is_valid = found && self.segments.iter().all(enough);
+        let is_valid = is_collected && self.segments.iter().all(enough);
         self.rows.begin(layout, &window);
         self.next_row = self.segments[0].mcus.start / layout.mcus.0;
         (self.oldest, self.filling, self.next_segment) = (0, 0, 0);
@@ -208,15 +209,15 @@ impl Transit {
         blocks: usize,
     ) -> Option<(Slot, bool)> {
         let Jpeg { bytes, header, layout, .. } = jpeg;
-        let (data, all) = (&bytes[header.scan.data..], layout.mcus.0 * layout.mcus.1);
-        let interval = if header.restart_interval == 0 { all } else { header.restart_interval };
-        let mut capacity = first_capacity(data.len(), self.segments.len() as u64 * u64::from(interval), all.into());
+        let (data, mcus) = (&bytes[header.scan.data..], layout.mcus.0 * layout.mcus.1);
+        let interval = if header.restart_interval == 0 { mcus } else { header.restart_interval };
+        let mut capacity = first_capacity(data.len(), self.segments.len() as u64 * u64::from(interval), mcus.into());
         loop {
             let slot = machine.reserve(capacity, blocks)?;
-            let (lengths, stream) = (header.lengths(bytes, all), machine.stream(&slot));
+            let (lengths, stream) = (header.lengths(bytes, mcus), machine.stream(&slot));
             match segments::collect(data, lengths, &mut self.segments, stream, backend.unstuff()) {
                 Err(segments::Refusal::BufferFull) if capacity < data.len() => machine.free(slot),
-                found => return Some((slot, found.is_ok())),
+                result => return Some((slot, result.is_ok())),
             }
             capacity = capacity.saturating_mul(2).min(data.len());
         }
@@ -382,11 +383,12 @@ impl Blocks for BandBlocks<'_> {
             let mcus = &mcus[(first - window.start) as usize..][..columns.len()];
             offsets.extend(mcus.iter().map(|&mcu| mcu + inside));
         } else {
-            for (&mcu, at) in
+            for (&mcu, index) in
                 mcus[(first - window.start) as usize..].iter().zip(first..(columns.end - 1) / component.h + 1)
             {
-                let own = (at * component.h).max(columns.start)..((at + 1) * component.h).min(columns.end);
-                offsets.extend(own.map(|column| mcu + inside + (column - at * component.h) * 64));
+                let columns_of_mcu =
+                    (index * component.h).max(columns.start)..((index + 1) * component.h).min(columns.end);
+                offsets.extend(columns_of_mcu.map(|column| mcu + inside + (column - index * component.h) * 64));
             }
         }
         self.coefficients

@@ -36,10 +36,10 @@ import train as bench
 import warpfeed
 
 
-def loader(args: argparse.Namespace, **more: Any) -> warpfeed.Loader:
+def loader(args: argparse.Namespace, **options: Any) -> warpfeed.Loader:
     return warpfeed.Loader(
         args.data, shuffle=True, seed=42, augment=warpfeed.Augment.train(224), device="cuda", dtype="bf16", normalize="imagenet",
-        drop_last=True, distributed=True, unlabeled=True, num_workers=args.workers or None, **more,
+        drop_last=True, distributed=True, unlabeled=True, num_workers=args.workers or None, **options,
     )  # fmt: skip
 
 

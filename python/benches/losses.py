@@ -53,19 +53,19 @@ CLASSES = 10
 
 
 def images(folder: str) -> list[Path]:
-    found = sorted(path for path in Path(folder).rglob("*") if path.suffix.lower() in (".jpg", ".jpeg"))
-    if len(found) < 2 * CLASSES:
-        raise SystemExit(f"{folder}: found {len(found)} JPEGs; expected at least {2 * CLASSES}")
-    return found
+    actual = sorted(path for path in Path(folder).rglob("*") if path.suffix.lower() in (".jpg", ".jpeg"))
+    if len(actual) < 2 * CLASSES:
+        raise SystemExit(f"{folder}: found {len(actual)} JPEGs; expected at least {2 * CLASSES}")
+    return actual
 
 
 def class_folders(args: argparse.Namespace, work: Path) -> None:
     """Creates folders for ten classes. Each photograph occurs several times in `train`, to make
     epochs longer."""
-    found = images(args.photographs)
+    result = images(args.photographs)
     for part, copies in (("train", args.copies), ("val", 1)):
-        for number, path in enumerate(found):
-            folder = work / "a3" / part / f"class{number * CLASSES // len(found)}"
+        for number, path in enumerate(result):
+            folder = work / "a3" / part / f"class{number * CLASSES // len(result)}"
             folder.mkdir(parents=True, exist_ok=True)
             for copy in range(copies):
                 (folder / f"{path.stem}-{copy}.jpg").symlink_to(path.resolve())
@@ -75,9 +75,9 @@ def detection_set(args: argparse.Namespace, work: Path) -> None:
     """Creates a dataset of photographs with pasted objects, in YOLO's directory layout."""
     from PIL import Image, ImageDraw
 
-    draws, found = random.Random(1), images(args.photographs)
+    draws, result = random.Random(1), images(args.photographs)
     photographs = []
-    for path in found:
+    for path in result:
         photograph = Image.open(path).convert("RGB")
         photograph.thumbnail((args.yolo_size * 3 // 2, args.yolo_size * 3 // 2))
         photographs.append(photograph)
@@ -120,9 +120,9 @@ def a3(side: str, seed: int, args: argparse.Namespace, work: Path) -> dict[str, 
         run += ["--aa", "rand-m6-mstd0.5-inc1"]
     if side != "own":
         run = [str(EXAMPLES / "timm_train.py"), *run, "--no-prefetcher"]
-    done = subprocess.run([sys.executable, *run], capture_output=True, text=True)
-    if done.returncode != 0:
-        raise SystemExit(f"a3, {side}, seed {seed}:\n{done.stdout[-3000:]}{done.stderr[-6000:]}")
+    process = subprocess.run([sys.executable, *run], capture_output=True, text=True)
+    if process.returncode != 0:
+        raise SystemExit(f"a3, {side}, seed {seed}:\n{process.stdout[-3000:]}{process.stderr[-6000:]}")
     with open(work / "runs" / f"{side}-{seed}" / "summary.csv") as file:
         rows = list(csv.DictReader(file))
     return {"train": [float(row["train_loss"]) for row in rows], "evaluation": [float(row["eval_loss"]) for row in rows]}
@@ -137,9 +137,9 @@ def yolo(side: str, seed: int, args: argparse.Namespace, work: Path) -> dict[str
     (folder / "data.yaml").write_text(f"path: {folder}\ntrain: images/train\nval: images/val\nnames: {names}\n")
     out = work / f"yolo-{side}-{seed}.json"
     command = [sys.executable, __file__, *sys.argv[1:], "--work", str(work), "--run", side, str(seed), str(out)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=work)
-    if done.returncode != 0:
-        raise SystemExit(f"yolo, {side}, seed {seed}:\n{done.stdout[-3000:]}{done.stderr[-6000:]}")
+    process = subprocess.run(command, capture_output=True, text=True, cwd=work)
+    if process.returncode != 0:
+        raise SystemExit(f"yolo, {side}, seed {seed}:\n{process.stdout[-3000:]}{process.stderr[-6000:]}")
     losses: dict[str, list[float]] = json.loads(out.read_text())
     return losses
 
@@ -261,16 +261,16 @@ def main() -> None:
         return losses
 
     with ThreadPoolExecutor(args.parallel) as pool:
-        found = dict(zip(runs, pool.map(run, runs), strict=True))
+        result = dict(zip(runs, pool.map(run, runs), strict=True))
     all_agree = True
     for recipe in args.only:
-        all_agree &= report(recipe, {side: [found[recipe, side, seed] for seed in args.seeds] for side in args.sides})
+        all_agree &= report(recipe, {side: [result[recipe, side, seed] for seed in args.seeds] for side in args.sides})
     import torch
 
     device = torch.cuda.get_device_name() if args.device == "cuda" else "CPU"
     print(f"\n{'All epochs agree' if all_agree else 'Some epochs differ'}; {device}, {time.monotonic() - begin:.0f} s")
     if args.json:
-        losses = {" ".join(map(str, what)): values for what, values in found.items()}
+        losses = {" ".join(map(str, what)): values for what, values in result.items()}
         args.json.write_text(json.dumps({"losses": losses, "options": vars(args)}, default=str, indent=1))
 
 

@@ -81,17 +81,17 @@ def main() -> None:
         print(rate, used)
         return
     for name in ("grain", "warpfeed"):
-        found = []
+        results = []
         for _ in range(args.rounds):
             options = ["--sets", args.sets, "--samples", args.samples, "--count", args.count, "--one", name]
-            done = subprocess.run([sys.executable, __file__, *map(str, options)], capture_output=True, text=True)
-            if done.returncode:
-                print(f"{name}: not measured: {done.stderr.strip().splitlines()[-1]}")
+            process = subprocess.run([sys.executable, __file__, *map(str, options)], capture_output=True, text=True)
+            if process.returncode:
+                print(f"{name}: not measured: {process.stderr.strip().splitlines()[-1]}")
                 break
-            rate, used = done.stdout.split()
-            found.append((float(rate), int(used) / 2**20))
-        if found:
-            rates, memories = zip(*sorted(found), strict=True)
+            rate, used = process.stdout.split()
+            results.append((float(rate), int(used) / 2**20))
+        if results:
+            rates, memories = zip(*sorted(results), strict=True)
             middle = rates[len(rates) // 2]
             print(f"{name}: {middle:,.0f} samples/s ({rates[0]:,.0f} to {rates[-1]:,.0f}), {max(memories):.1f} MiB")
 

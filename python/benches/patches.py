@@ -35,10 +35,10 @@ PROCESSORS = {
 # Options of warpfeed and of the processor, for each budget.
 BUDGETS: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
     "qwen2_vl": [
-        ({"min_pixels": least, "max_pixels": most}, {"size": {"shortest_edge": least, "longest_edge": most}})
-        for least, most in [(56 * 56, 28 * 28 * 1280), (56 * 56, 128 * 28 * 28), (1024 * 28 * 28, 1280 * 28 * 28)]
+        ({"min_pixels": low, "max_pixels": high}, {"size": {"shortest_edge": low, "longest_edge": high}})
+        for low, high in [(56 * 56, 28 * 28 * 1280), (56 * 56, 128 * 28 * 28), (1024 * 28 * 28, 1280 * 28 * 28)]
     ],
-    "naflex": [({"max_patches": most}, {"max_num_patches": most}) for most in (256, 64, 1024)],
+    "naflex": [({"max_patches": largest}, {"max_num_patches": largest}) for largest in (256, 64, 1024)],
 }  # fmt: skip
 BATCH = 8
 
@@ -56,10 +56,10 @@ class Processed(torch.utils.data.Dataset[Any]):
         files = self.files[batch * BATCH : (batch + 1) * BATCH]
         # `load_image` of transformers applies the EXIF orientation.
         images = [ImageOps.exif_transpose(Image.open(file)).convert("RGB") for file in files]
-        made = self.processor(images=images, return_tensors="pt")
+        created = self.processor(images=images, return_tensors="pt")
         if self.layout == "qwen2_vl":
-            return made["pixel_values"], made["image_grid_thw"]
-        return made["pixel_values"][made["pixel_attention_mask"].bool()], made["spatial_shapes"]
+            return created["pixel_values"], created["image_grid_thw"]
+        return created["pixel_values"][created["pixel_attention_mask"].bool()], created["spatial_shapes"]
 
 
 def loader(layout: str, folder: Path, workers: int, **options: Any) -> warpfeed.Loader:
@@ -74,7 +74,7 @@ def compare(layout: str, processor: Any, files: list[Path], batches: warpfeed.Lo
     channel = values // (2 * 14 * 14) if layout == "qwen2_vl" else values % 3
     levels = 255 * torch.tensor(processor.image_std)[torch.from_numpy(channel)]
     worst, total, count, images = 0.0, 0.0, 0, 0
-    found = np.zeros(256, np.int64)
+    result = np.zeros(256, np.int64)
     processed = Processed(layout, processor, files)
     for (theirs, grids), ours in zip(map(processed.__getitem__, range(len(processed))), batches, strict=False):
         ours_grids = ours["p.grid_thw"][: len(grids), -grids.shape[1] :]
@@ -82,9 +82,9 @@ def compare(layout: str, processor: Any, files: list[Path], batches: warpfeed.Lo
         difference = ((ours["p"][: len(theirs)] - theirs) * levels).abs()
         worst, count = max(worst, float(difference.max())), count + theirs.numel()
         total += float(difference.sum(dtype=torch.float64))
-        found += np.bincount(difference.round().to(torch.int64).flatten().numpy(), minlength=256)
+        result += np.bincount(difference.round().to(torch.int64).flatten().numpy(), minlength=256)
         images += len(grids)
-    shares = {int(level): f"{found[level] / count:.4%}" for level in np.flatnonzero(found)[:4]}
+    shares = {int(level): f"{result[level] / count:.4%}" for level in np.flatnonzero(result)[:4]}
     return f"{images} equal grids | max {worst:.3f} | mean {total / count:.4f} | by level {shares}"
 
 

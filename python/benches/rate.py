@@ -28,13 +28,13 @@ def output_options(output: str) -> dict[str, str]:
 
 def rust(args: argparse.Namespace) -> float:
     command = [sys.executable, "-m", "warpfeed", "bench", args.path, "--json", "--batch-size", str(args.batch)]
-    done = subprocess.run(
+    process = subprocess.run(
         [*command, "--seconds", str(args.seconds), "--warmup", str(args.warmup)],
         capture_output=True,
         text=True,
         check=True,
     )
-    return float(json.loads(done.stdout)["samples_per_second"])
+    return float(json.loads(process.stdout)["samples_per_second"])
 
 
 def python(args: argparse.Namespace, output: str) -> float:

@@ -161,21 +161,21 @@ def measure(batches: Iterator[int], args: argparse.Namespace) -> float:
 def run(recipe: str, side: str, args: argparse.Namespace) -> float:
     """Returns the images/s of one loader, measured in a child process."""
     command = [sys.executable, __file__, *sys.argv[1:], "--run", recipe, side]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode != 0:
-        raise SystemExit(f"{recipe}, {side}:\n{done.stdout}{done.stderr}")
-    return float(done.stdout.split()[-1])
+    process = subprocess.run(command, capture_output=True, text=True)
+    if process.returncode != 0:
+        raise SystemExit(f"{recipe}, {side}:\n{process.stdout}{process.stderr}")
+    return float(process.stdout.split()[-1])
 
 
 def versions() -> dict[str, str]:
     names = ("warpfeed", "torch", "torchvision", "albumentations", "numpy")
-    found = {}
+    results = {}
     for name in names:
         try:
-            found[name] = importlib.metadata.version(name)
+            results[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
-            found[name] = "not installed as a package"
-    return found
+            results[name] = "not installed as a package"
+    return results
 
 
 def main() -> None:

@@ -49,7 +49,7 @@ def main() -> None:
     layers = torch.nn.Conv2d(3, 8, 3, stride=4), *squeeze, torch.nn.Linear(8, 10)
     model = torch.nn.Sequential(*layers).to(args.device)
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
-    kept: deque[object] = deque(maxlen=3)
+    retained: deque[object] = deque(maxlen=3)
     leaked: list[object] = []
     begin, minute, batches, resident_at = time.monotonic(), 0, 0, {}
     epochs, epochs_at = 0, {}
@@ -60,7 +60,7 @@ def main() -> None:
             loss.backward()
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
-            kept.append(images)
+            retained.append(images)
             batches += 1
             if batches % 100 == 50:
                 # Stop in the middle of the epoch, and resume the epoch.

@@ -195,10 +195,10 @@ FEEDS += [dali("0.65"), dali("0.9")]
 def feeds(names: str) -> list[Any]:
     """Returns the loaders with the comma-separated `names`."""
     known = {feed.name: feed for feed in FEEDS}
-    wanted = names.split(",")
-    if unknown := [name for name in wanted if name not in known and not name.startswith("dali ")]:
+    expected = names.split(",")
+    if unknown := [name for name in expected if name not in known and not name.startswith("dali ")]:
         sys.exit(f"--feeds: unknown {', '.join(unknown)}: expected {', '.join(known)}, or `dali FRACTION`")
-    return [known.get(name) or dali(name.removeprefix("dali ")) for name in wanted]
+    return [known.get(name) or dali(name.removeprefix("dali ")) for name in expected]
 
 
 class Step:
@@ -261,15 +261,15 @@ def main() -> int:
         print("torch found no CUDA device", file=sys.stderr)
         return 1
     began = time.monotonic()
-    wanted = feeds(args.feeds)
+    expected = feeds(args.feeds)
     if not args.folder:
-        wanted = [feed for feed in wanted if not issubclass(feed, (WarpfeedFolder, Torch, Dali))]
+        expected = [feed for feed in expected if not issubclass(feed, (WarpfeedFolder, Torch, Dali))]
     models = args.models.split(",")
     cores = len(os.sched_getaffinity(0))
     machine = f"{torch.cuda.get_device_name()}, {cores} cores, torch {torch.__version__}"
     print(f"{machine}, batch {args.batch}, side {args.side}", flush=True)
     # Reserve part of the time for opening loaders and for warming up.
-    window = args.window or max(2.0, 0.7 * args.seconds / (len(models) * len(wanted) * (args.rounds + 1)))
+    window = args.window or max(2.0, 0.7 * args.seconds / (len(models) * len(expected) * (args.rounds + 1)))
     results: dict[tuple[str, str], dict[str, Any]] = {}
 
     for model in models:
@@ -277,7 +277,7 @@ def main() -> int:
         if step is None:
             continue
         for round_index in range(args.rounds):
-            for make in wanted:
+            for make in expected:
                 result = results.setdefault((model, make.name), {"rates": [], "own": None})
                 if round_index > 0 and not result["rates"]:
                     continue

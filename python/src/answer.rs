@@ -81,8 +81,8 @@ impl Answer {
             if let Ok(false) = ready { None } else { Some(ready) }
         };
         wait_interruptibly(py, ready)?.raised(py)?;
-        let taken = py.detach(|| self.pending()?.take(stream));
-        Ok(self.shared.lending.lend(taken.raised(py)?))
+        let result = py.detach(|| self.pending()?.take(stream));
+        Ok(self.shared.lending.lend(result.raised(py)?))
     }
 
     /// If the response is not ready yet, returns true, and a separate thread calls `callback` once

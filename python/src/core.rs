@@ -248,7 +248,7 @@ impl Core {
             next: Mutex::new(NextEpoch { epoch, generation: 0 }),
             monitor,
             process: Process::new("loader", advice),
-            lending: Lending::of_loader(copy, &plan),
+            lending: Lending::for_loader(copy, &plan),
             device,
             order,
             calls_sampler_each_epoch,
@@ -316,7 +316,7 @@ impl Core {
     /// Returns the first `count` batches of epoch 0, or all batches if the epoch is shorter. The
     /// caller may use the batches repeatedly.
     fn replay(&self, py: Python<'_>, count: usize) -> PyResult<Vec<Batch>> {
-        fn all<B>(
+        fn all_batches<B>(
             epochs: &mut Batches<B>,
             count: usize,
             idle: &mut dyn FnMut() -> Option<Duration>,
@@ -349,9 +349,9 @@ impl Core {
             state.generation = generation;
             order.iter().for_each(|order| order.replay(0));
             Ok(match state.open()? {
-                Open::Host(epochs) => all(epochs, count, &mut idle)?.into_iter().map(Delivered::Host).collect(),
+                Open::Host(epochs) => all_batches(epochs, count, &mut idle)?.into_iter().map(Delivered::Host).collect(),
                 #[cfg(feature = "cuda")]
-                Open::Cuda(epochs) => all(epochs, count, &mut idle)?.into_iter().map(Delivered::Cuda).collect(),
+                Open::Cuda(epochs) => all_batches(epochs, count, &mut idle)?.into_iter().map(Delivered::Cuda).collect(),
             })
         })?;
         Ok(delivered.into_iter().map(|delivered| Batch { delivered, copy: Some(false) }).collect())
@@ -371,9 +371,9 @@ impl Core {
             }
             let (until, mut gave_up) = (Instant::now() + SLICE, false);
             let mut idle = || {
-                let left = until.saturating_duration_since(Instant::now());
-                gave_up = left.is_zero() || self.inner.is_closing();
-                (!gave_up).then_some(left)
+                let remaining = until.saturating_duration_since(Instant::now());
+                gave_up = remaining.is_zero() || self.inner.is_closing();
+                (!gave_up).then_some(remaining)
             };
             let next = match &mut state.open {
                 Some(Open::Host(epochs)) => epochs.next(&mut idle).map(|batch| Ok(Delivered::Host(Arc::new(batch?)))),
@@ -511,7 +511,7 @@ impl Core {
     fn sample(&self, py: Python<'_>, id: u64) -> PyResult<Stored> {
         self.process.check().raised(py)?;
         let monitor = self.monitor.clone();
-        run_on_thread(py, move |_| monitor.sample(id, stored::of))
+        run_on_thread(py, move |_| monitor.sample(id, stored::stored_sample))
     }
 
     /// Returns the labels of the samples in `ids`, as the bytes of an int64 array.
@@ -520,8 +520,8 @@ impl Core {
         let monitor = self.monitor.clone();
         let labels = run_on_thread(py, move |_| monitor.labels(&ids))?;
         PyBytes::new_with(py, size_of_val(&labels[..]), |bytes| {
-            for (to, label) in bytes.chunks_exact_mut(8).zip(labels) {
-                to.copy_from_slice(&label.to_ne_bytes());
+            for (out, label) in bytes.chunks_exact_mut(8).zip(labels) {
+                out.copy_from_slice(&label.to_ne_bytes());
             }
             Ok(())
         })

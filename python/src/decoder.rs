@@ -58,7 +58,7 @@ impl DecoderCore {
             None => Ok(Open::Host(Arc::new(options.host()?))),
             Some(ordinal) => on_device(options, ordinal, stream),
         })?;
-        let lending = Lending::of_decoder(copy);
+        let lending = Lending::for_decoder(copy);
         let process = Process::new("decoder", "open it after forking");
         let shared = Arc::new(Shared { lending, caller: Caller::default(), process });
         Ok(DecoderCore { open: Mutex::new(Some(open)), ended: Arc::default(), shared })

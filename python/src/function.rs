@@ -272,7 +272,14 @@ impl Process {
         self.socket.write_all(&request)?;
         let mut response = [0; RESPONSE_LEN];
         self.read(&mut response, &check_open)?;
-        let word = |at: usize| u32::from_ne_bytes([response[at], response[at + 1], response[at + 2], response[at + 3]]);
+        let word = |word_offset: usize| {
+            u32::from_ne_bytes([
+                response[word_offset],
+                response[word_offset + 1],
+                response[word_offset + 2],
+                response[word_offset + 3],
+            ])
+        };
         let (status, length) = (word(0), word(4));
         let ns = u64::from_ne_bytes(response[8..].try_into().expect("eight bytes"));
         if status == 0 {

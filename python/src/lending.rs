@@ -21,14 +21,14 @@ pub(crate) struct Lending {
 impl Lending {
     /// Creates the tracker for a loader. The user may hold all slots except one, so that the loader
     /// always has a slot to fill.
-    pub(crate) fn of_loader(copy: Option<bool>, plan: &MemoryPlan) -> Self {
+    pub(crate) fn for_loader(copy: Option<bool>, plan: &MemoryPlan) -> Self {
         let slots = if plan.device_slots > 0 { plan.device_slots } else { plan.slots };
         Lending { copy, max_lent: slots.saturating_sub(1), lent: Mutex::default() }
     }
 
     /// Creates the tracker for a decoder. The user may hold one slot. All others are reserved for
     /// the `prefetch` requests in progress, so that batches the user is holding don't stall them.
-    pub(crate) fn of_decoder(copy: Option<bool>) -> Self {
+    pub(crate) fn for_decoder(copy: Option<bool>) -> Self {
         Lending { copy, max_lent: 1, lent: Mutex::default() }
     }
 

@@ -75,7 +75,7 @@ const NAMES: [(&str, &str); 59] = [
     ("LastBatch::Drop", "last_batch=\"drop\""),
     ("LastBatch::Pad", "last_batch=\"pad\""),
     ("OnError::Skip", "max_skipped=n"),
-    ("call PackedTokens::most_documents for the number", "set most=... of PackedTokens"),
+    ("call PackedTokens::max_documents for the number", "set max_documents=... of PackedTokens"),
     ("Image::of(", "Image("),
     ("Image::frames(", "Image(frames="),
     ("Patches::images(", "Patches(images="),

@@ -103,7 +103,7 @@ fn input(data: &Bound<'_, PyAny>, options: &Bound<'_, PyDict>) -> PyResult<Loade
         return match data.extract::<PathBuf>() {
             Ok(path) => opened_with(Loader::new(path), options),
             Err(_) => {
-                let source = source::of(data, &opening)?;
+                let source = source::open_source(data, &opening)?;
                 opening.check_used().raised(data.py())?;
                 Ok(Loader::source(source))
             }
@@ -114,8 +114,10 @@ fn input(data: &Bound<'_, PyAny>, options: &Bound<'_, PyDict>) -> PyResult<Loade
         return opened_with(Loader::mixture(paths), options);
     }
     let parts: Vec<(Bound<'_, PyAny>, f64)> = parts.extract()?;
-    let parts: Vec<_> =
-        parts.into_iter().map(|(part, share)| Ok((source::of(&part, &opening)?, share))).collect::<PyResult<_>>()?;
+    let parts: Vec<_> = parts
+        .into_iter()
+        .map(|(part, share)| Ok((source::open_source(&part, &opening)?, share)))
+        .collect::<PyResult<_>>()?;
     opening.check_used().raised(data.py())?;
     Ok(Loader::mixture(parts))
 }
@@ -230,8 +232,8 @@ fn set(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Loader>
         "image_transform" => loader.transform(UserTransform(value.cast::<Function>()?.get().0.clone())),
         "augment" => loader.augment(augment(value)?),
         "augment_for" => {
-            let own = value.extract::<BTreeMap<usize, Bound<'_, PyAny>>>()?;
-            own.into_iter().try_fold(loader, |loader, (dataset, value)| {
+            let by_dataset = value.extract::<BTreeMap<usize, Bound<'_, PyAny>>>()?;
+            by_dataset.into_iter().try_fold(loader, |loader, (dataset, value)| {
                 PyResult::Ok(loader.augment_for(dataset, augment(&value)?))
             })?
         }
@@ -242,8 +244,9 @@ fn set(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Loader>
         "fields" => {
             let mut loader = loader;
             for (name, kind) in value.cast::<PyDict>()?.iter() {
-                let made = kind.call_method0("_describe").and_then(|described| from_value::<FieldKind>(&described));
-                loader = loader.field(name.extract()?, made.map_err(|e| in_option("fields", &kind, e))?);
+                let field_kind =
+                    kind.call_method0("_describe").and_then(|described| from_value::<FieldKind>(&described));
+                loader = loader.field(name.extract()?, field_kind.map_err(|e| in_option("fields", &kind, e))?);
             }
             loader
         }

@@ -196,9 +196,9 @@ impl Sampler for PythonOrder {
     fn at(&self, epoch: u64, position: u64) -> Occurrence {
         let occurrences = self.occurrences(epoch);
         occurrences.get(position as usize).copied().unwrap_or_else(|| {
-            let found = occurrences.len();
+            let count = occurrences.len();
             resume_unwind(Box::new(format!(
-                "sampler: epoch {epoch} had more than {position} samples before, but now has {found}; return the same \
+                "sampler: epoch {epoch} had more than {position} samples before, but now has {count}; return the same \
                  number of indices on each call for the same epoch"
             )))
         })

@@ -30,7 +30,7 @@ pub(crate) fn pack<'py>(
     progress: Option<Py<PyAny>>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let opening = opening(options)?;
-    let source = source::of(data, &opening)?;
+    let source = source::open_source(data, &opening)?;
     opening.check_used().raised(py)?;
     let get = |name: &str| {
         let missing = || PyTypeError::new_err(format!("missing option {name:?}"));
@@ -162,8 +162,8 @@ fn report_dict<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyD
     ] {
         dict.set_item(name, number)?;
     }
-    let list = |found: &[Refused]| -> Vec<(u64, String, String)> {
-        found.iter().map(|image| (image.index, image.key.clone(), in_python(&image.reason))).collect()
+    let list = |images: &[Refused]| -> Vec<(u64, String, String)> {
+        images.iter().map(|image| (image.index, image.key.clone(), in_python(&image.reason))).collect()
     };
     let psnr = report.psnr.as_ref().map(|psnr| (psnr.mean, psnr.lowest, psnr.lowest_key.clone()));
     dict.set_item("psnr", psnr)?;

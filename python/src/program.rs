@@ -29,8 +29,8 @@ pub(crate) fn version() -> &'static str {
 #[pyfunction]
 #[allow(clippy::type_complexity)]
 pub(crate) fn rank_from_env(py: Python<'_>) -> PyResult<Option<(usize, usize, Option<usize>, Option<usize>)>> {
-    let found = Rank::from_env().raised(py)?;
-    Ok(found.map(|rank| (rank.rank, rank.world_size, rank.local_rank, rank.local_world_size)))
+    let rank = Rank::from_env().raised(py)?;
+    Ok(rank.map(|rank| (rank.rank, rank.world_size, rank.local_rank, rank.local_world_size)))
 }
 
 /// Translates a message of the crate to Python spelling.
@@ -44,7 +44,7 @@ pub(crate) fn in_python(message: &str) -> String {
 #[pyfunction]
 pub(crate) fn labels(data: &Bound<'_, PyAny>, with_labels: bool) -> PyResult<(usize, Option<Vec<i64>>)> {
     let py = data.py();
-    let source = source::of(data, &Options::new().stores(warpfeed_stores::all()))?;
+    let source = source::open_source(data, &Options::new().stores(warpfeed_stores::all()))?;
     if !with_labels {
         return Ok((source.len(), None));
     }
@@ -57,7 +57,7 @@ pub(crate) fn labels(data: &Bound<'_, PyAny>, with_labels: bool) -> PyResult<(us
 #[pyfunction]
 pub(crate) fn image_sizes(data: &Bound<'_, PyAny>) -> PyResult<Vec<(u32, u32)>> {
     let py = data.py();
-    let source = source::of(data, &Options::new().stores(warpfeed_stores::all()))?;
+    let source = source::open_source(data, &Options::new().stores(warpfeed_stores::all()))?;
     let sizes = run_on_thread(py, move |_| Loader::source(source).image_sizes())?;
     Ok(sizes.into_iter().map(|size| (size.height, size.width)).collect())
 }

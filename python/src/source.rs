@@ -22,7 +22,7 @@ use crate::waiting::run_on_thread;
 
 /// Opens `data` as a source. `data` is a path, an object of `warpfeed._sources`, or a Python
 /// dataset.
-pub(crate) fn of(data: &Bound<'_, PyAny>, opening: &Options) -> PyResult<Arc<dyn Source>> {
+pub(crate) fn open_source(data: &Bound<'_, PyAny>, opening: &Options) -> PyResult<Arc<dyn Source>> {
     let py = data.py();
     if let Ok(path) = data.extract::<PathBuf>() {
         let opening = opening.clone();
@@ -36,7 +36,7 @@ pub(crate) fn of(data: &Bound<'_, PyAny>, opening: &Options) -> PyResult<Arc<dyn
     if let Some(describe) = data.getattr_opt("_describe_source")? {
         return open_described(describe.call0()?.cast::<PyDict>()?, opening);
     }
-    let wanted =
+    let expected =
         "expected the path of a dataset, or an object with __len__ and __getitem__ that returns encoded images";
     let kind = data.get_type().name()?;
     if data.cast::<PyMapping>().is_ok() {
@@ -54,7 +54,7 @@ pub(crate) fn of(data: &Bound<'_, PyAny>, opening: &Options) -> PyResult<Arc<dyn
     }
     for method in ["__len__", "__getitem__"] {
         if !data.hasattr(method)? {
-            return Err(PyTypeError::new_err(format!("{wanted}; a {kind} has no {method}")));
+            return Err(PyTypeError::new_err(format!("{expected}; a {kind} has no {method}")));
         }
     }
     let classes = match data.getattr_opt("classes")? {
@@ -75,7 +75,7 @@ fn open_described(description: &Bound<'_, PyDict>, opening: &Options) -> PyResul
     let kind: String = get("kind")?.extract()?;
     if kind == "concat" {
         let parts = get("parts")?.extract::<Vec<Bound<'_, PyAny>>>()?;
-        let parts = parts.iter().map(|part| of(part, opening)).collect::<PyResult<Vec<_>>>()?;
+        let parts = parts.iter().map(|part| open_source(part, opening)).collect::<PyResult<Vec<_>>>()?;
         let joined = match get("labels")?.extract::<&str>()? {
             "match_labels_by_name" => Concat::match_labels_by_name(parts),
             "keep_labels" => Concat::keep_labels(parts),
@@ -85,7 +85,7 @@ fn open_described(description: &Bound<'_, PyDict>, opening: &Options) -> PyResul
     }
     if kind == "zip" {
         let parts = get("parts")?.extract::<Vec<Bound<'_, PyAny>>>()?;
-        let parts = parts.iter().map(|part| of(part, opening)).collect::<PyResult<Vec<_>>>()?;
+        let parts = parts.iter().map(|part| open_source(part, opening)).collect::<PyResult<Vec<_>>>()?;
         let zipped = if get("check_keys")?.extract()? { Zip::new(parts) } else { Zip::by_index(parts) };
         let names = get("names")?.extract::<Vec<String>>()?;
         let named = names.iter().enumerate().filter(|(_, name)| !name.is_empty());
@@ -131,7 +131,7 @@ fn open_described(description: &Bound<'_, PyDict>, opening: &Options) -> PyResul
             let mapped: bool = get("mmap")?.extract()?;
             let packing = Packing::new(get("length")?.extract()?, get("end")?.extract()?)
                 .window(get("window")?.extract()?)
-                .most(get("most")?.extract()?)
+                .max_documents(get("max_documents")?.extract()?)
                 .padding(get("padding")?.extract()?);
             run_on_thread(py, move |_| shared(PackedTokens::with(path, kind, packing, mapped)))
         }
@@ -280,11 +280,11 @@ fn field(name: &str, value: &Bound<'_, PyAny>, parts: &mut Parts, scratch: &mut 
     // A uint8 array is an encoded file if the field is an image or its name has a suffix.
     // Otherwise, the array is the value itself.
     let encoded = is_file || name.contains('.');
-    let at = append(scratch, name.as_bytes());
+    let name_range = append(scratch, name.as_bytes());
     if let Some(images) = frames(value, is_file)? {
         let start = scratch.len();
-        Frames::append(scratch, images.len(), |number, to| frame(&images[number], number, to))?;
-        parts.fields.push((at, start..scratch.len()));
+        Frames::append(scratch, images.len(), |number, out| frame(&images[number], number, out))?;
+        parts.fields.push((name_range, start..scratch.len()));
         return Ok(());
     }
     let value = &convert(value, is_file)?;
@@ -297,28 +297,28 @@ fn field(name: &str, value: &Bound<'_, PyAny>, parts: &mut Parts, scratch: &mut 
                 "the suffix of its name declares an encoding, but its value is not bytes; rename the field to '{stem}'"
             )));
         }
-        let end = if name.ends_with(".json") { at.end } else { append(scratch, b".json").end };
+        let end = if name.ends_with(".json") { name_range.end } else { append(scratch, b".json").end };
         let bytes = append(scratch, json.to_str()?.as_bytes());
-        parts.fields.push((at.start..end, bytes));
+        parts.fields.push((name_range.start..end, bytes));
         return Ok(());
     }
     if let Ok(path) = value.extract::<PathBuf>() {
         parts.files.push((parts.fields.len(), path));
-        parts.fields.push((at, 0..0));
+        parts.fields.push((name_range, 0..0));
         return Ok(());
     }
     let (name, bytes) = match Buffer::of(value, encoded)? {
-        Some(Buffer::Bytes(bytes)) => (at, append(scratch, bytes.as_bytes())),
+        Some(Buffer::Bytes(bytes)) => (name_range, append(scratch, bytes.as_bytes())),
         // An image has at least two dimensions.
         Some(Buffer::Array { header, data, axes }) if axes > 1 || !is_image => {
             // The suffix of the name declares the encoding. The name of the image needs no suffix.
-            let end = if is_image || name.ends_with(".npy") { at.end } else { append(scratch, b".npy").end };
+            let end = if is_image || name.ends_with(".npy") { name_range.end } else { append(scratch, b".npy").end };
             let start = append(scratch, &header).start;
-            (at.start..end, start..append(scratch, data.as_bytes()).end)
+            (name_range.start..end, start..append(scratch, data.as_bytes()).end)
         }
         _ => {
-            let wanted = if is_file { format!("{IMAGE}{DATASET_IMAGE}") } else { VALUES.to_owned() };
-            return Err(PyTypeError::new_err(format!("{}; expected {wanted}", type_name(value))));
+            let expected_fields = if is_file { format!("{IMAGE}{DATASET_IMAGE}") } else { VALUES.to_owned() };
+            return Err(PyTypeError::new_err(format!("{}; expected {expected_fields}", type_name(value))));
         }
     };
     parts.fields.push((name, bytes));
@@ -334,18 +334,18 @@ fn frames<'py>(value: &Bound<'py, PyAny>, is_image: bool) -> PyResult<Option<Vec
     value.py().import("warpfeed._samples")?.getattr("frames")?.call1((value, is_image))?.extract()
 }
 
-/// Appends frame `number` of a clip to `to`: an encoded file, or an array as an `.npy` file.
-fn frame(value: &Bound<'_, PyAny>, number: usize, to: &mut Vec<u8>) -> PyResult<()> {
+/// Appends frame `number` of a clip to `out`: an encoded file, or an array as an `.npy` file.
+fn frame(value: &Bound<'_, PyAny>, number: usize, out: &mut Vec<u8>) -> PyResult<()> {
     let py = value.py();
     let converted = convert(value, true).map_err(|e| in_frame(py, number, e))?;
     if let Ok(path) = converted.extract::<PathBuf>() {
-        return py.detach(|| source::append_file(&path, to).map(drop)).raised(py);
+        return py.detach(|| source::append_file(&path, out).map(drop)).raised(py);
     }
     match Buffer::of(&converted, true)? {
-        Some(Buffer::Bytes(bytes)) => to.extend_from_slice(bytes.as_bytes()),
+        Some(Buffer::Bytes(bytes)) => out.extend_from_slice(bytes.as_bytes()),
         Some(Buffer::Array { header, data, axes }) if axes > 1 => {
-            to.extend_from_slice(&header);
-            to.extend_from_slice(data.as_bytes());
+            out.extend_from_slice(&header);
+            out.extend_from_slice(data.as_bytes());
         }
         _ => {
             let cause = format!("frame {number}: {}; expected {IMAGE}{DATASET_IMAGE}", type_name(value));

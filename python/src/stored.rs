@@ -32,15 +32,15 @@ struct Image {
 }
 
 /// Decodes the image of `sample`, and copies its other fields.
-pub(crate) fn of(sample: &Sample<'_>, codecs: &Codecs) -> warpfeed::Result<Stored> {
-    let found = codecs.image(sample);
-    let image = found.map(|(name, bytes)| {
+pub(crate) fn stored_sample(sample: &Sample<'_>, codecs: &Codecs) -> warpfeed::Result<Stored> {
+    let image_field = codecs.image(sample);
+    let image = image_field.map(|(name, bytes)| {
         let mut opened = codecs.open(bytes)?;
         let mut pixels = Pixels::new();
         opened.decode(Rect::full(opened.size()), &mut pixels)?;
         Ok(Image { name: name.to_owned(), size: pixels.size(), pixels: pixels.data().to_vec() })
     });
-    let is_other = |name: &str| found.is_none_or(|(image, _)| image != name);
+    let is_other = |name: &str| image_field.is_none_or(|(image, _)| image != name);
     let others = sample.fields().iter().filter(|(name, _)| is_other(name));
     Ok(Stored {
         key: sample.key().to_owned(),

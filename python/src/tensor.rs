@@ -97,8 +97,8 @@ impl Tensor {
         let (dtype, stored_shape) = (view.dtype(), view.shape());
         let axes = visible_axes(stored_shape.len(), channels_last);
         let (memory, address) = if copy {
-            let own = Arc::new(HostCopy::copy(view.bytes()));
-            (TensorOwner::HostCopy(own.clone()), own.0.as_ptr() as usize)
+            let copy = Arc::new(HostCopy::copy(view.bytes()));
+            (TensorOwner::HostCopy(copy.clone()), copy.0.as_ptr() as usize)
         } else {
             // `view` allows only reads, so the address comes from an exported tensor.
             let exported = batch.dlpack(name).expect("`view` is the field with this name");
@@ -107,17 +107,17 @@ impl Tensor {
         Tensor { memory, address, device: DlDevice::Host, dtype, stored_shape, axes }
     }
 
-    /// Creates a tensor for the field `name` of a device batch. Copies the memory if `own` is set,
-    /// and shares it otherwise.
+    /// Creates a tensor for the field `name` of a device batch. Copies the memory if `copies` is
+    /// set, and shares it otherwise.
     #[cfg(feature = "cuda")]
     pub(crate) fn cuda(
         batch: &Arc<crate::gpu::DeviceBatch>,
         name: &str,
         tensor: &crate::gpu::DeviceTensor<'_>,
         channels_last: bool,
-        own: bool,
+        copies: bool,
     ) -> warpfeed::Result<Self> {
-        let (memory, address) = if own {
+        let (memory, address) = if copies {
             // SAFETY: the legacy default stream lives as long as the process.
             let copy = unsafe { batch.copy_on(name, DEFAULT_STREAM) }?;
             let copy = Arc::new(copy.expect("`tensor` is the field with this name"));

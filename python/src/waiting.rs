@@ -176,10 +176,10 @@ fn leave_running(thread: JoinHandle<()>) {
 /// could abort the process.
 #[pyfunction]
 pub(crate) fn wait_for_calls(py: Python<'_>, max_seconds: f64) -> PyResult<()> {
-    let here = std::process::id();
+    let current = std::process::id();
     let threads = std::mem::take(&mut *STILL_RUNNING.lock().unwrap_or_else(PoisonError::into_inner));
     let deadline = Instant::now() + Duration::from_secs_f64(max_seconds.max(0.0));
-    for (_, thread) in threads.into_iter().filter(|(process, _)| *process == here) {
+    for (_, thread) in threads.into_iter().filter(|(process, _)| *process == current) {
         while !thread.is_finished() && Instant::now() < deadline {
             py.detach(|| std::thread::sleep(SLICE));
             py.check_signals()?;
@@ -226,9 +226,9 @@ impl Process {
         if self.is_this() {
             return Ok(());
         }
-        let (Process { id, kind, advice }, here) = (self, std::process::id());
+        let (Process { id, kind, advice }, process) = (self, std::process::id());
         Err(Error::config(format!(
-            "the {kind} was opened in process {id}, but this is process {here}: worker threads do not survive fork; \
+            "the {kind} was opened in process {id}, but this is process {process}: worker threads do not survive fork; \
              {advice}"
         )))
     }
@@ -259,8 +259,8 @@ impl<T> TimedMutex<T> {
 
     /// Locks the mutex. Returns `None` if other threads hold it for longer than a slice.
     pub(crate) fn try_lock_for_slice(&self) -> Option<TimedGuard<'_, T>> {
-        let found = self.released.wait_timeout_while(self.lock(), SLICE, |value| value.is_none());
-        let value = found.unwrap_or_else(PoisonError::into_inner).0.take()?;
+        let result = self.released.wait_timeout_while(self.lock(), SLICE, |value| value.is_none());
+        let value = result.unwrap_or_else(PoisonError::into_inner).0.take()?;
         Some(TimedGuard { mutex: self, value: Some(value) })
     }
 }

@@ -61,11 +61,11 @@ def need(module: str) -> Any:
     """Imports a module from an optional package, or skips the test."""
     package = module.partition(".")[0]
     try:
-        found = importlib.import_module(module)
+        result = importlib.import_module(module)
         # Without the real `datasets` package, Python imports the repository's `datasets` folder as
         # a namespace package.
-        if found.__spec__ is None or found.__spec__.origin is not None:
-            return found
+        if result.__spec__ is None or result.__spec__.origin is not None:
+            return result
         why = f"{module} is a folder"
     except ModuleNotFoundError as e:
         why = str(e)
@@ -120,9 +120,9 @@ def run(code: str, *args: str, timeout: float = 120, **environment: str) -> subp
 
 def ran(code: str, *args: str, timeout: float = 120, **environment: str) -> str:
     """Like `run`, but fails if the exit code is not 0. Returns the output."""
-    done = run(code, *args, timeout=timeout, **environment)
-    assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
+    process = run(code, *args, timeout=timeout, **environment)
+    assert process.returncode == 0, f"exit code {process.returncode}\n{process.stdout}\n{process.stderr}"
+    return process.stdout
 
 
 def batches_of(loader, count):  # type: ignore[no-untyped-def]

@@ -57,14 +57,14 @@ def blocks_of(page: Path) -> Iterator[Block]:
     module."""
     text = page.read_text(encoding="utf-8")
     if page.suffix == ".py":
-        for found in re.finditer(r"^( *)(?:.*?)::\n\n((?:\1    .*\n|\n)+)", text, re.MULTILINE):
-            line = text.count("\n", 0, found.start(2)) + 1
-            yield Block(page, line, False, "\n" * (line - 1) + textwrap.dedent(found[2]).rstrip() + "\n")
+        for match in re.finditer(r"^( *)(?:.*?)::\n\n((?:\1    .*\n|\n)+)", text, re.MULTILINE):
+            line = text.count("\n", 0, match.start(2)) + 1
+            yield Block(page, line, False, "\n" * (line - 1) + textwrap.dedent(match[2]).rstrip() + "\n")
         return
-    for found in re.finditer(r"^```python( run)?\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
-        line = text.count("\n", 0, found.start(2)) + 1
+    for match in re.finditer(r"^```python( run)?\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        line = text.count("\n", 0, match.start(2)) + 1
         # The empty lines make errors show the line numbers of the page.
-        yield Block(page, line, found[1] is not None, "\n" * (line - 1) + found[2])
+        yield Block(page, line, match[1] is not None, "\n" * (line - 1) + match[2])
 
 
 BLOCKS = [block for page in PAGES for block in blocks_of(page)]
@@ -140,21 +140,21 @@ class Prepared(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.Call:
         self.generic_visit(node)
         called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", None)
-        given = {word.arg for word in node.keywords}
+        arguments = {word.arg for word in node.keywords}
         if called in ("Loader", "DataModule", "Decoder"):
             values: dict[str, ast.expr] = {"num_workers": ast.Constant(self.workers)}
             if called != "Decoder":
                 values["timeout"] = ast.Constant(20)
-            if called == "Loader" and not self.has_batch_sizes and not {None, "global_batch_size"} & given:
+            if called == "Loader" and not self.has_batch_sizes and not {None, "global_batch_size"} & arguments:
                 values["batch_size"] = ast.Constant(3)
             # Images of the default size would be slow. Data without images has no size.
             if (
                 called != "DataModule"
-                and not {None, "views"} & given
+                and not {None, "views"} & arguments
                 and not re.search("Tokens|'image'", ast.unparse(node))
             ):
                 values["augment"] = ast.Name("SMALL", ast.Load())
-            node.keywords += [ast.keyword(name, value) for name, value in values.items() if name not in given]
+            node.keywords += [ast.keyword(name, value) for name, value in values.items() if name not in arguments]
         return node
 
 
@@ -305,11 +305,11 @@ class Left(NamedTuple):
         """Waits until the resources are no more than `before`, because threads need time to end,
         but at most two seconds. Returns the resources."""
         for _ in range(40):
-            found = cls.now()
-            if found.threads <= before.threads and found.descriptors <= before.descriptors:
+            result = cls.now()
+            if result.threads <= before.threads and result.descriptors <= before.descriptors:
                 break
             time.sleep(0.05)
-        return found
+        return result
 
 
 def resident() -> int:

@@ -35,10 +35,10 @@ def program(*arguments: object) -> None:
 
 def jpegs() -> list[tuple[bytes, int, str]]:
     """Returns small copies of the images in `datasets/mini` with their labels and names, class by class."""
-    found = []
+    results = []
     for label, folder in enumerate(sorted(path for path in MINI.iterdir() if path.is_dir())):
-        found += [(smaller(file), label, f"{folder.name}/{file.stem}") for file in sorted(folder.glob("*.jpg"))[:6]]
-    return found
+        results += [(smaller(file), label, f"{folder.name}/{file.stem}") for file in sorted(folder.glob("*.jpg"))[:6]]
+    return results
 
 
 def smaller(jpeg: Path) -> bytes:
@@ -61,60 +61,60 @@ def npy(array: Any) -> bytes:
 
 
 @writes("datasets")
-def mini(to: Path) -> None:
-    shutil.copytree(MINI, to / "mini")
-    for file in (to / "mini").rglob("*.jpg"):
+def mini(target: Path) -> None:
+    shutil.copytree(MINI, target / "mini")
+    for file in (target / "mini").rglob("*.jpg"):
         file.write_bytes(smaller(file))
 
 
 @writes("train", "val", "photos", "photographs", "images", "logos", "sketches")
-def folder(to: Path) -> None:
+def folder(target: Path) -> None:
     for content, _, name in jpegs():
-        (to / name).parent.mkdir(parents=True, exist_ok=True)
-        (to / f"{name}.jpg").write_bytes(content)
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        (target / f"{name}.jpg").write_bytes(content)
 
 
 @writes("imagenet")
-def imagenet(to: Path) -> None:
-    folder(to / "train")
-    folder(to / "val")
+def imagenet(target: Path) -> None:
+    folder(target / "train")
+    folder(target / "val")
 
 
 @writes("kinetics")
-def kinetics(to: Path) -> None:
+def kinetics(target: Path) -> None:
     for name, video in (("archery/a", "g2"), ("archery/b", "frag"), ("bowling/c", "vfr"), ("bowling/d", "long")):
-        (to / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / "video" / "tests" / "fixtures" / f"{video}.mp4", to / f"{name}.mp4")
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / "video" / "tests" / "fixtures" / f"{video}.mp4", target / f"{name}.mp4")
 
 
 @writes("arm")
-def arm(to: Path) -> None:
-    shutil.copytree(FIXTURES / "lerobot" / "v30", to)
+def arm(target: Path) -> None:
+    shutil.copytree(FIXTURES / "lerobot" / "v30", target)
 
 
 @writes("radiographs")
-def radiographs(to: Path) -> None:
+def radiographs(target: Path) -> None:
     image = need("PIL.Image")
     for number in range(COUNT):
         pixels = np.random.default_rng(number).integers(0, 1 << 16, (20, 24), np.uint16)
-        (to / "ab"[number % 2]).mkdir(parents=True, exist_ok=True)
-        image.fromarray(pixels).save(to / "ab"[number % 2] / f"{number:02}.png")
+        (target / "ab"[number % 2]).mkdir(parents=True, exist_ok=True)
+        image.fromarray(pixels).save(target / "ab"[number % 2] / f"{number:02}.png")
 
 
 @writes("classes.txt")
-def classes(to: Path) -> None:
-    to.write_text("".join(f"{name}\n" for name in sorted({name.partition("/")[0] for *_, name in jpegs()})))
+def classes(target: Path) -> None:
+    target.write_text("".join(f"{name}\n" for name in sorted({name.partition("/")[0] for *_, name in jpegs()})))
 
 
 @writes("train.tar", "photos.lmdb", "train-000.tar", "train-001.tar")
-def packed(to: Path) -> None:
-    folder(to.parent / f"folder of {to.name}")
-    program("pack", to.parent / f"folder of {to.name}", to)
+def packed(target: Path) -> None:
+    folder(target.parent / f"folder of {target.name}")
+    program("pack", target.parent / f"folder of {target.name}", target)
 
 
-def tar_of(to: Path, samples: Iterable[dict[str, bytes]]) -> None:
+def tar_of(target: Path, samples: Iterable[dict[str, bytes]]) -> None:
     """Writes a tar of samples. The keys of each sample are the file extensions of its fields."""
-    with tarfile.open(to, "w") as tar:
+    with tarfile.open(target, "w") as tar:
         for number, sample in enumerate(samples):
             for name, content in sample.items():
                 member = tarfile.TarInfo(f"{number:06}.{name}")
@@ -123,18 +123,18 @@ def tar_of(to: Path, samples: Iterable[dict[str, bytes]]) -> None:
 
 
 @writes("train.lmdb")
-def embeddings(to: Path) -> None:
+def embeddings(target: Path) -> None:
     """Images with a vector and a number."""
-    tar = to.parent / "tar of train.lmdb.tar"
+    tar = target.parent / "tar of train.lmdb.tar"
     vectors = [np.random.default_rng(number).random(768, np.float32) for number in range(COUNT)]
     samples = zip(jpegs(), vectors, strict=True)
     tar_of(tar, ({"jpg": c, "cls": b"%d" % label, "emb.npy": npy(v), "weight.txt": b"0.5"} for (c, label, _), v in samples))
-    program("pack", tar, to)
+    program("pack", tar, target)
 
 
 @writes("stereo.tar")
-def stereo(to: Path) -> None:
-    tar_of(to, ({"left.jpg": content, "right.jpg": content, "cls": b"1"} for content, *_ in jpegs()))
+def stereo(target: Path) -> None:
+    tar_of(target, ({"left.jpg": content, "right.jpg": content, "cls": b"1"} for content, *_ in jpegs()))
 
 
 def size_of(jpeg: bytes) -> tuple[int, int]:
@@ -143,102 +143,102 @@ def size_of(jpeg: bytes) -> tuple[int, int]:
 
 
 @writes("driving.tar")
-def driving(to: Path) -> None:
+def driving(target: Path) -> None:
     def sample(content: bytes) -> dict[str, bytes]:
         depth = np.full(size_of(content), 7, np.float32)
         return {"jpg": content, "cls": b"1", "depth.npy": npy(depth), "flow.npy": npy(np.stack([depth, depth], 2))}
 
-    tar_of(to, (sample(content) for content, *_ in jpegs()))
+    tar_of(target, (sample(content) for content, *_ in jpegs()))
 
 
 @writes("tiles")
-def tiles(to: Path) -> None:
+def tiles(target: Path) -> None:
     """TIFFs with four bands."""
     image = need("PIL.Image")
     for number in range(COUNT):
         pixels = np.random.default_rng(number).integers(0, 256, (20, 24, 4), np.uint8)
-        (to / "ab"[number % 2]).mkdir(parents=True, exist_ok=True)
-        image.fromarray(pixels, "RGBA").save(to / "ab"[number % 2] / f"{number:02}.tiff")
+        (target / "ab"[number % 2]).mkdir(parents=True, exist_ok=True)
+        image.fromarray(pixels, "RGBA").save(target / "ab"[number % 2] / f"{number:02}.tiff")
 
 
 @writes("voc.tar")
-def voc_tar(to: Path) -> None:
-    voc(to.parent / "VOC of the tar")
-    program("pack", to.parent / "VOC of the tar" / "ImageSets" / "Segmentation" / "train.txt", to)
+def voc_tar(target: Path) -> None:
+    voc(target.parent / "VOC of the tar")
+    program("pack", target.parent / "VOC of the tar" / "ImageSets" / "Segmentation" / "train.txt", target)
 
 
 @writes("faces.tar")
-def faces(to: Path) -> None:
+def faces(target: Path) -> None:
     points = npy(np.arange(10, dtype=np.float32).reshape(5, 2))
-    tar_of(to, ({"jpg": content, "cls": b"1", "landmarks.npy": points} for content, *_ in jpegs()))
+    tar_of(target, ({"jpg": content, "cls": b"1", "landmarks.npy": points} for content, *_ in jpegs()))
 
 
 @writes("captions.tar")
-def captions(to: Path) -> None:
-    tar_of(to, ({"jpg": content, "caption.txt": name.encode()} for content, _, name in jpegs()))
+def captions(target: Path) -> None:
+    tar_of(target, ({"jpg": content, "caption.txt": name.encode()} for content, _, name in jpegs()))
 
 
 @writes("documents.tar")
-def documents(to: Path) -> None:
-    tar_of(to, ({"tokens.npy": npy(np.arange(20 * number % 300 + 1))} for number in range(COUNT)))
+def documents(target: Path) -> None:
+    tar_of(target, ({"tokens.npy": npy(np.arange(20 * number % 300 + 1))} for number in range(COUNT)))
 
 
 @writes("coco8")
-def coco8(to: Path) -> None:
+def coco8(target: Path) -> None:
     for split in ("train", "val"):
         for kind in ("images", "labels"):
-            (to / kind / split).mkdir(parents=True)
+            (target / kind / split).mkdir(parents=True)
         for number, (content, label, _) in enumerate(jpegs()):
-            (to / "images" / split / f"{number}.jpg").write_bytes(content)
-            (to / "labels" / split / f"{number}.txt").write_text(f"{label} 0.5 0.5 0.6 0.5\n")
-    (to / "data.yaml").write_text("train: images/train\nval: images/val\nnames: [a, b, c, d]\n")
+            (target / "images" / split / f"{number}.jpg").write_bytes(content)
+            (target / "labels" / split / f"{number}.txt").write_text(f"{label} 0.5 0.5 0.6 0.5\n")
+    (target / "data.yaml").write_text("train: images/train\nval: images/val\nnames: [a, b, c, d]\n")
 
 
 @writes("train.csv")
-def table(to: Path) -> None:
+def table(target: Path) -> None:
     lines = ["image_id,label,species,age,width,height,tags"]
     for number, (_, label, _) in enumerate(jpegs()):
         tags = ["indoors", "indoors,outdoors", "sleeping"][number % 3]
         lines.append(f'{number:03},{label},{3 - label},{number / 4},{number},{2 * number},"{tags}"')
-    to.write_text("\n".join(lines) + "\n")
+    target.write_text("\n".join(lines) + "\n")
 
 
 @writes("images")
-def images(to: Path) -> None:
-    to.mkdir()
+def images(target: Path) -> None:
+    target.mkdir()
     for number, (content, _, _) in enumerate(jpegs()):
-        (to / f"{number:03}.jpg").write_bytes(content)
+        (target / f"{number:03}.jpg").write_bytes(content)
 
 
 @writes("coco")
-def coco(to: Path) -> None:
-    program("synth", "--out", to, "--layout", "coco", "--images", 30, "--side", 64, "--classes", 4, "--seed", 9)
+def coco(out: Path) -> None:
+    program("synth", "--out", out, "--layout", "coco", "--images", 30, "--side", 64, "--classes", 4, "--seed", 9)
     for split in ("train", "val"):
-        (to / split).rename(to / f"{split}2017")
-        (to / "annotations" / f"instances_{split}.json").rename(to / "annotations" / f"instances_{split}2017.json")
+        (out / split).rename(out / f"{split}2017")
+        (out / "annotations" / f"instances_{split}.json").rename(out / "annotations" / f"instances_{split}2017.json")
 
 
 @writes("coco.tar")
-def coco_tar(to: Path) -> None:
-    coco(to.parent / "coco of the tar")
-    program("pack", to.parent / "coco of the tar" / "annotations" / "instances_train2017.json", to)
+def coco_tar(target: Path) -> None:
+    coco(target.parent / "coco of the tar")
+    program("pack", target.parent / "coco of the tar" / "annotations" / "instances_train2017.json", target)
 
 
 @writes("VOC2012")
-def voc(to: Path) -> None:
-    program("synth", "--out", to, "--layout", "voc", "--images", 30, "--side", 64, "--classes", 4, "--seed", 9)
+def voc(target: Path) -> None:
+    program("synth", "--out", target, "--layout", "voc", "--images", 30, "--side", 64, "--classes", 4, "--seed", 9)
 
 
 @writes("CamVid")
-def camvid(to: Path) -> None:
+def camvid(target: Path) -> None:
     image = need("PIL.Image")
     for split in ("train", "trainannot"):
-        (to / split).mkdir(parents=True)
+        (target / split).mkdir(parents=True)
     for number, (content, _, _) in enumerate(jpegs()):
-        (to / "train" / f"{number:03}.jpg").write_bytes(content)
+        (target / "train" / f"{number:03}.jpg").write_bytes(content)
         width, height = image.open(io.BytesIO(content)).size
         values = np.random.default_rng(number).integers(0, 12, (height, width), np.uint8)
-        image.fromarray(values).save(to / "trainannot" / f"{number:03}.png")
+        image.fromarray(values).save(target / "trainannot" / f"{number:03}.png")
 
 
 #: Number of tokens in each of the three texts in `texts.tar`.
@@ -246,51 +246,51 @@ LENGTHS = [17, 300, 80]
 
 
 @writes("texts.tar")
-def texts(to: Path) -> None:
+def texts(target: Path) -> None:
     rows = [np.random.default_rng(length).integers(0, 1000, length) for length in LENGTHS]
     samples = [{"tokens.npy": npy(row), "weight.txt": str(len(row)).encode()} for row in rows]
     try:
         import webdataset
     except ImportError:
-        return tar_of(to, samples)
-    with webdataset.TarWriter(str(to)) as sink:
+        return tar_of(target, samples)
+    with webdataset.TarWriter(str(target)) as sink:
         for number, sample in enumerate(samples):
             sink.write({"__key__": f"{number:06}", **sample})
 
 
 @writes("mds")
-def mds(to: Path) -> None:
+def mds(target: Path) -> None:
     streaming = need("streaming")
     columns = {"image": "jpeg", "label": "int", "species": "int", "age": "float32"}
-    with streaming.MDSWriter(columns=columns, out=str(to / "train"), size_limit=40_000) as out:
+    with streaming.MDSWriter(columns=columns, out=str(target / "train"), size_limit=40_000) as out:
         for number, (content, label, _) in enumerate(jpegs()):
             out.write({"image": content, "label": label, "species": 3 - label, "age": np.float32(number / 4)})
 
 
 @writes("chunks")
-def chunks(to: Path) -> None:
+def chunks(target: Path) -> None:
     """A LitData dataset of tuples."""
-    shutil.copytree(FIXTURES / "litdata_zstd", to / "train")
+    shutil.copytree(FIXTURES / "litdata_zstd", target / "train")
 
 
 @writes("corpus")
-def corpus(to: Path) -> None:
-    to.mkdir()
+def corpus(target: Path) -> None:
+    target.mkdir()
     tokens = np.random.default_rng(3).integers(0, 50257, 40 * 32 + 1).astype(np.uint16)
     tokens[::19] = 50256
-    tokens.tofile(to / "part.bin")
+    tokens.tofile(target / "part.bin")
 
 
 @writes("digits")
-def digits(to: Path) -> None:
+def digits(target: Path) -> None:
     datasets = need("datasets")
     pixels = np.random.default_rng(5).integers(0, 256, (COUNT, 28 * 28)).tolist()
-    datasets.Dataset.from_dict({"image": pixels, "label": [n % 10 for n in range(COUNT)]}).save_to_disk(str(to))
+    datasets.Dataset.from_dict({"image": pixels, "label": [n % 10 for n in range(COUNT)]}).save_to_disk(str(target))
 
 
 @writes("train.lance")
-def lance(to: Path) -> None:
+def lance(target: Path) -> None:
     library = need("lance")
     pyarrow = need("pyarrow")
     columns = {"image": [content for content, *_ in jpegs()], "label": [label for _, label, _ in jpegs()]}
-    library.write_dataset(pyarrow.table(columns), str(to))
+    library.write_dataset(pyarrow.table(columns), str(target))

@@ -36,7 +36,7 @@ KEPT: list[np.ndarray] = []
 def keeps(image: np.ndarray, rng: Any) -> np.ndarray:
     """Keeps a reference to the image of the previous call, which must not be overwritten."""
     KEPT.append(image)
-    sums = [int(kept.sum(dtype=np.int64)) for kept in KEPT]
+    sums = [int(retained.sum(dtype=np.int64)) for retained in KEPT]
     KEPT[0] = image
     return np.full_like(image, sums[0] % 251) if len(KEPT) == 1 else image
 

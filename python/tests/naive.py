@@ -67,17 +67,17 @@ def alias_table(weights: tuple[float, ...]) -> list[tuple[float, int]]:
     for weight in weights:
         total += weight / largest
     mean = total / len(weights)
-    own, other = [weight / largest / mean for weight in weights], list(range(len(weights)))
-    less, more = [n for n, x in enumerate(own) if x < 1], [n for n, x in enumerate(own) if x >= 1]
-    while less and more:
-        small, large = less.pop(), more[-1]
-        other[small] = large
-        own[large] -= 1 - own[small]
-        if own[large] < 1:
-            less.append(more.pop())
-    for n in less + more:
-        own[n], other[n] = (1.0, n) if weights[n] > 0 else (0.0, weights.index(largest))
-    return list(zip(own, other, strict=True))
+    probabilities, aliases = [weight / largest / mean for weight in weights], list(range(len(weights)))
+    small, large = [n for n, x in enumerate(probabilities) if x < 1], [n for n, x in enumerate(probabilities) if x >= 1]
+    while small and large:
+        low, high = small.pop(), large[-1]
+        aliases[low] = high
+        probabilities[high] -= 1 - probabilities[low]
+        if probabilities[high] < 1:
+            small.append(large.pop())
+    for n in small + large:
+        probabilities[n], aliases[n] = (1.0, n) if weights[n] > 0 else (0.0, weights.index(largest))
+    return list(zip(probabilities, aliases, strict=True))
 
 
 def drawn(weights: Sequence[float], seed: int, epoch: int, position: int) -> int:
@@ -89,8 +89,8 @@ def drawn(weights: Sequence[float], seed: int, epoch: int, position: int) -> int
         state = mix(((state + GOLDEN) & MASK) ^ mix((word + GOLDEN) & MASK))
     numbers = [mix((state + n * GOLDEN) & MASK) for n in (1, 2)]
     cell = numbers[0] * len(table) >> 64
-    own, other = table[cell]
-    return cell if (numbers[1] >> 11) / 2**53 < own else other
+    probability, alias = table[cell]
+    return cell if (numbers[1] >> 11) / 2**53 < probability else alias
 
 
 def batches_of_buckets(
@@ -123,8 +123,8 @@ def batches_of_buckets(
     batches = []
     for width, samples in buckets:
         count = min(batch, budget // max(1, width))
-        own = [samples[first : first + count] for first in range(0, len(samples), count)]
-        batches += [samples for samples in own if len(samples) == count or not drop]
+        in_bucket = [samples[first : first + count] for first in range(0, len(samples), count)]
+        batches += [samples for samples in in_bucket if len(samples) == count or not drop]
     return [batches[n] for n in permutation(len(batches), key)] if seed is not None else batches, every
 
 
@@ -144,7 +144,7 @@ def quotas(shares: list[float], draws: int) -> list[int]:
     return counts
 
 
-def normal(shares: list[float]) -> list[float]:
+def normalized(shares: list[float]) -> list[float]:
     # Use the loader's order of operations: different rounding could flip a tie between remainders.
     largest, total = max(shares), 0.0
     for share in shares:
@@ -163,29 +163,29 @@ def half_cosine(x: float) -> float:
     return sine * sine
 
 
-def shares_at(now: int, first: list[float], schedule: list[Any], span: int) -> list[float]:
-    """Returns the shares after `now` samples. A schedule entry is (start, end, curve, shares)."""
-    found, before = first, normal(first)
+def shares_at(position: int, first: list[float], schedule: list[Any], span: int) -> list[float]:
+    """Returns the shares after `position` samples. A schedule entry is (start, end, curve, shares)."""
+    current, before = first, normalized(first)
     for start, end, curve, shares in schedule:
         steps = min((end - start) // span, 100)
         for step in range(steps):
-            if start + (end - start) * step // steps <= now:
+            if start + (end - start) * step // steps <= position:
                 x = (step + 0.5) / steps
                 x = x if curve == "linear" else half_cosine(x)
-                found = [a + (b - a) * x for a, b in zip(before, normal(shares), strict=True)]
-        if end <= now:
-            found = shares
-        before = normal(shares)
-    return found
+                current = [a + (b - a) * x for a, b in zip(before, normalized(shares), strict=True)]
+        if end <= position:
+            current = shares
+        before = normalized(shares)
+    return current
 
 
-def in_effect(calls: list[tuple[int, list[float]]], now: int) -> list[float] | None:
-    """Returns the values in effect at position `now`. A call replaces earlier calls that would take
+def in_effect(calls: list[tuple[int, list[float]]], position: int) -> list[float] | None:
+    """Returns the values in effect at `position`. A call replaces earlier calls that would take
     effect at its position or later."""
     active: list[tuple[int, list[float]]] = []
     for call in calls:
-        active = [other for other in active if other[0] < call[0]] + [call]
-    return next((values for at, values in reversed(active) if at <= now), None)
+        active = [earlier for earlier in active if earlier[0] < call[0]] + [call]
+    return next((values for start, values in reversed(active) if start <= position), None)
 
 
 def endless(order: Callable[[int], Sequence[int]]) -> Iterator[int]:
@@ -202,26 +202,26 @@ def seed_within(seed: int, dataset: int) -> int:
 
 
 def rounds_of(
-    limits: list[int | None], shares: Callable[[int], list[float]], round_: int
+    limits: list[int | None], shares: Callable[[int], list[float]], round_draws: int
 ) -> Iterator[list[int]]:
     """Returns the number of draws from each dataset in each round of a mixture. ``limits`` contains the number of
     draws from each dataset in the run, and ``shares(draw)`` returns the shares at a draw."""
-    left = [1 << 60 if limit is None else limit for limit in limits]
+    remaining = [1 << 60 if limit is None else limit for limit in limits]
     number = 0
     while True:
-        now = [share if left[k] else 0.0 for k, share in enumerate(shares(number * round_))]
-        taken = [0] * len(left)
+        current = [share if remaining[k] else 0.0 for k, share in enumerate(shares(number * round_draws))]
+        counts = [0] * len(remaining)
         while True:
-            more = quotas(now, round_ - sum(taken))
-            over = [k for k in range(len(left)) if more[k] > left[k]]
-            if not over:
-                taken = [a + b for a, b in zip(taken, more, strict=True)]
+            additional = quotas(current, round_draws - sum(counts))
+            exhausted = [k for k in range(len(remaining)) if additional[k] > remaining[k]]
+            if not exhausted:
+                counts = [a + b for a, b in zip(counts, additional, strict=True)]
                 break
-            for k in over:
-                taken[k], now[k] = left[k], 0.0
-        left = [a - b for a, b in zip(left, taken, strict=True)]
-        yield taken
-        if sum(taken) < round_:
+            for k in exhausted:
+                counts[k], current[k] = remaining[k], 0.0
+        remaining = [a - b for a, b in zip(remaining, counts, strict=True)]
+        yield counts
+        if sum(counts) < round_draws:
             return
         number += 1
 
@@ -231,20 +231,20 @@ def batches_of_mixture(
     limits: list[int | None],
     shares: Callable[[int], list[float]],
     seed: int,
-    round_: int,
+    round_draws: int,
     units: Sequence[int],
     draws: int,
 ) -> list[list[int]]:
     """Returns the samples of the first draws of a mixture. ``orders[k](pass)`` returns the samples
     of one pass over dataset k, and a draw takes ``units[k]`` samples from it."""
     streams = [endless(order) for order in orders]
-    found: list[list[int]] = []
-    for number, taken in enumerate(rounds_of(limits, shares, round_)):
-        tickets = [[next(streams[k]) for _ in range(units[k])] for k in range(len(units)) for _ in range(taken[k])]
-        found += [tickets[place] for place in shuffled(len(tickets), ~seed & MASK, number)]
-        if len(found) >= draws:
+    batches: list[list[int]] = []
+    for number, counts in enumerate(rounds_of(limits, shares, round_draws)):
+        tickets = [[next(streams[k]) for _ in range(units[k])] for k in range(len(units)) for _ in range(counts[k])]
+        batches += [tickets[place] for place in shuffled(len(tickets), ~seed & MASK, number)]
+        if len(batches) >= draws:
             break
-    return found[:draws]
+    return batches[:draws]
 
 
 def mixed(
@@ -252,21 +252,21 @@ def mixed(
     limits: list[int | None],
     shares: Callable[[int], list[float]],
     seed: int,
-    round_: int,
+    round_draws: int,
     unit: int,
     samples: int,
 ) -> list[int]:
-    """Returns the first samples of a mixture whose draws all have `unit` samples. ``shares(now)`` returns the shares
-    after `now` samples."""
+    """Returns the first samples of a mixture whose draws all have `unit` samples. ``shares(position)`` returns the
+    shares after `position` samples."""
     units, draws = [unit] * len(orders), -(-samples // unit)
-    found = batches_of_mixture(orders, limits, lambda draw: shares(draw * unit), seed, round_, units, draws)
-    return [sample for batch in found for sample in batch][:samples]
+    batches = batches_of_mixture(orders, limits, lambda draw: shares(draw * unit), seed, round_draws, units, draws)
+    return [sample for batch in batches for sample in batch][:samples]
 
 
 def shares_of_ranks(
-    batch: list[int], padding: Sequence[int], least: int, world: int
+    batch: list[int], padding: Sequence[int], min_samples: int, world: int
 ) -> list[list[tuple[int, bool]]]:
-    """Divides a global batch between ranks. A rank with fewer than `least` samples gets padding."""
+    """Divides a global batch between ranks. A rank with fewer than `min_samples` samples gets padding."""
     counts = [0] * world
     for n in range(len(batch)):
         counts[n % world] += 1
@@ -274,14 +274,14 @@ def shares_of_ranks(
     ranks = []
     for count in counts:
         rank = [(next(samples), True) for _ in range(count)]
-        while len(rank) < least:
+        while len(rank) < min_samples:
             rank.append((padding[used % len(padding)], False))
             used += 1
         ranks.append(rank)
     return ranks
 
 
-def packed(tokens: list[int], end: int, length: int, window: int, most: int) -> list[list[list[int]]]:
+def packed(tokens: list[int], end: int, length: int, window: int, max_documents: int) -> list[list[list[int]]]:
     """Packs the documents of a file one at a time. Returns the documents of each row."""
     documents: list[list[int]] = [[]]
     for token in tokens:
@@ -291,14 +291,15 @@ def packed(tokens: list[int], end: int, length: int, window: int, most: int) -> 
     documents = [document for document in documents if document]
     rows: list[list[list[int]]] = []
     for start in range(0, len(documents), window):
-        own: list[list[list[int]]] = []
+        open_rows: list[list[list[int]]] = []
         for document in documents[start : start + window]:
             for first in range(0, len(document), length):
                 piece = document[first : first + length]
-                fits = (row for row in own if len(row) < most and sum(map(len, row)) + len(piece) <= length)
+                free = length - len(piece)
+                fits = (row for row in open_rows if len(row) < max_documents and sum(map(len, row)) <= free)
                 row = next(fits, None)
                 if row is None:
-                    own.append(row := [])
+                    open_rows.append(row := [])
                 row.append(piece)
-        rows += own
+        rows += open_rows
     return rows

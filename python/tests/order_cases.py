@@ -102,11 +102,11 @@ class Case:
     def calls(self, total: int, steps: int) -> list[tuple[int, list[float]]]:
         """Returns the positions from which planned values apply. `total` and `steps` are the numbers of samples and
         batches per epoch."""
-        found = []
+        results = []
         for step, (values, after) in sorted(self.planned.items()):
-            at = step + 1 + after
-            found.append((at // steps * total + at % steps * self.batch, values))
-        return found
+            index = step + 1 + after
+            results.append((index // steps * total + index % steps * self.batch, values))
+        return results
 
     def effective(self, step: int) -> tuple[int, int]:
         """Returns the first batch that is affected by the call after batch `step`."""
@@ -154,14 +154,14 @@ class Plain(Case):
         self.weights = self.any_weights(count)
         if not any(self.weights[n] for n in self.chosen):
             self.weights = [1.0] * count
-        made: dict[str, dict[str, Any]] = {
+        created: dict[str, dict[str, Any]] = {
             "shuffle": {"shuffle": True},
             "window": {"shuffle_window": self.window},
             "weights": {"weights": self.weights},
             "balanced": {"balanced": True},
             "sampler": {"sampler": self.order},
         }
-        self.options.update(made.get(self.kind, {}))
+        self.options.update(created.get(self.kind, {}))
         self.history: list[tuple[int, list[float]]] = []
         if self.kind in ("weights", "balanced") and rng.random() < 0.6:
             self.plan()
@@ -201,7 +201,7 @@ class Plain(Case):
         return [self.chosen[place] for place in places]
 
     def drawn(self, number: int, count: int) -> list[int]:
-        found = []
+        results = []
         labels = [self.label(n) for n in self.chosen]
         first = [1 / labels.count(label) for label in labels]
         if self.kind == "weights":
@@ -209,8 +209,8 @@ class Plain(Case):
         for place in range(count):
             weights = naive.in_effect(self.history, number * count + place)
             own = first if weights is None else [weights[n] for n in self.chosen]
-            found.append(naive.drawn(own, self.seed, number, place))
-        return found
+            results.append(naive.drawn(own, self.seed, number, place))
+        return results
 
     def label(self, sample: int) -> int:
         return (sample - max(first for first in self.firsts if first <= sample)) % 5
@@ -229,7 +229,7 @@ class Mixed(Case):
         rng = self.rng
         counts = [rng.randint(8, LARGEST) for _ in range(rng.randint(1, 5))]
         self.counts, self.firsts = counts, [sum(counts[:k]) for k in range(len(counts))]
-        given = rng.choice([None, *range(20, 140)])
+        values = rng.choice([None, *range(20, 140)])
         self.per_set = rng.random() < 0.4
         self.sizes: list[int] = []
         if self.per_set and rng.random() < 0.5:
@@ -237,16 +237,16 @@ class Mixed(Case):
             self.batch = max(self.sizes)
         #: Number of positions per draw.
         self.unit = self.batch if self.per_set else 1
-        self.round: int = given or (100 if self.per_set else 10_000)
+        self.round: int = values or (100 if self.per_set else 10_000)
         self.passes = rng.choice([1, 1, 1, 2])
         if self.passes > 1:
             self.options["repeat"] = self.passes
         self.parts = [list(range(count)) for count in counts]
         if rng.random() < 0.3:
             # Each dataset keeps at least one batch of samples.
-            least = max(self.unit, 4)
-            kept = [rng.randint(min(least, count), count) for count in counts]
-            self.parts = [rng.sample(part, n) for part, n in zip(self.parts, kept, strict=True)]
+            smallest = max(self.unit, 4)
+            retained = [rng.randint(min(smallest, count), count) for count in counts]
+            self.parts = [rng.sample(part, n) for part, n in zip(self.parts, retained, strict=True)]
             subset = [first + n for first, part in zip(self.firsts, self.parts, strict=True) for n in part]
             self.options["subset"] = subset
         self.kind = rng.choice(["shuffle", "shuffle", "window", "weights"])
@@ -277,7 +277,7 @@ class Mixed(Case):
         changes = self.changes()
         data = [(files.numbers(count), share) for count, share in zip(counts, self.first, strict=True)]
         self.data = warpfeed.Mixture(
-            data, schedule=changes, round=given, once=self.once, per_set_batches=self.per_set,
+            data, schedule=changes, round=values, once=self.once, per_set_batches=self.per_set,
             global_batch_sizes=self.sizes,
         )  # fmt: skip
         self.history: list[tuple[int, list[float]]] = []
@@ -302,10 +302,10 @@ class Mixed(Case):
         if not self.sizes:
             return samples
         delivered, number = 0, 0
-        for taken in naive.rounds_of(self.limits, lambda draw: self.planned_shares(draw * self.unit), self.round):
-            if delivered >= samples or not any(taken):
+        for count in naive.rounds_of(self.limits, lambda draw: self.planned_shares(draw * self.unit), self.round):
+            if delivered >= samples or not any(count):
                 break
-            delivered += sum(n * size for n, size in zip(taken, self.sizes, strict=True))
+            delivered += sum(n * size for n, size in zip(count, self.sizes, strict=True))
             number += 1
         return number * self.round * self.unit
 
@@ -317,7 +317,7 @@ class Mixed(Case):
         return shares if any(shares) else [1.0] * len(shares)
 
     def changes(self) -> list[warpfeed.Shares]:
-        made, end, epoch = [], 0, self.total * self.passes
+        created, end, epoch = [], 0, self.total * self.passes
         for _ in range(self.rng.randint(0, 2) if self.steps else 0):
             new, start = self.any_shares(), end + self.rng.randint(0, 60)
             unit = self.rng.choice(["step", "sample", "epoch"])
@@ -329,17 +329,17 @@ class Mixed(Case):
                 if start < end:
                     continue
                 end = until
-                made.append(warpfeed.Shares(new, sample=(first, last) if end > start else first, curve=curve))
+                created.append(warpfeed.Shares(new, sample=(first, last) if end > start else first, curve=curve))
             elif unit == "step":
                 step = start // epoch * self.steps + start % epoch // self.batch + 1
                 start = end = step // self.steps * epoch + step % self.steps * self.batch
-                made.append(warpfeed.Shares(new, step=step))
+                created.append(warpfeed.Shares(new, step=step))
             else:
                 number = -(-start // epoch)
                 start, end = number * epoch, (number + 1) * epoch
-                made.append(warpfeed.Shares(new, epoch=(number, number + 1), curve=curve))
+                created.append(warpfeed.Shares(new, epoch=(number, number + 1), curve=curve))
             self.schedule.append((start, end, curve, new))
-        return made
+        return created
 
     def order(self, dataset: int, number: int) -> list[int]:
         """Returns one pass over a dataset."""
@@ -380,10 +380,10 @@ class Mixed(Case):
         return -(-samples // world) if self.sizes and self.last == "pad" else super().least(world, samples)
 
     def effective(self, step: int) -> tuple[int, int]:
-        at = step + 1 + self.planned[step][1]
+        index = step + 1 + self.planned[step][1]
         total, span = self.total * self.passes, self.round * self.unit
-        at = at // self.steps * total + at % self.steps * self.batch
-        epoch, batch = -(-at // span) * span // total, -(-at // span) * span % total // self.batch
+        index = index // self.steps * total + index % self.steps * self.batch
+        epoch, batch = -(-index // span) * span // total, -(-index // span) * span % total // self.batch
         # A change that falls on dropped samples affects the next epoch.
         return (epoch, batch) if batch < self.steps else (epoch + 1, 0)
 
@@ -412,8 +412,8 @@ class Bucketed(Case):
     def batches(self, epoch: int) -> tuple[list[list[int]], Sequence[int]]:
         seed = self.seed if self.shuffles else None
         drop = self.last == "drop"
-        found = naive.batches_of_buckets(self.lengths, self.bounds, self.batch, self.budget, drop, seed, epoch)
-        return [[self.chosen[n] for n in batch] for batch in found[0]], [self.chosen[n] for n in found[1]]
+        result = naive.batches_of_buckets(self.lengths, self.bounds, self.batch, self.budget, drop, seed, epoch)
+        return [[self.chosen[n] for n in batch] for batch in result[0]], [self.chosen[n] for n in result[1]]
 
     def least(self, world: int, samples: int) -> int:
         return 1 if self.budget is not None else super().least(world, samples)
@@ -426,9 +426,9 @@ class Packed(Case):
         super().__init__(number, files)
         rng = self.rng
         path, tokens = files.tokens(rng.randrange(200))
-        self.length, window, most = rng.randint(5, 60), rng.choice([1, 5, 30, 1024]), rng.choice([1, 3, 128])
-        self.rows = naive.packed(tokens, END, self.length, window, most)
-        self.data = warpfeed.PackedTokens(path, self.length, END, window=window, most=most, padding=1)
+        self.length, window, max_documents = rng.randint(5, 60), rng.choice([1, 5, 30, 1024]), rng.choice([1, 3, 128])
+        self.rows = naive.packed(tokens, END, self.length, window, max_documents)
+        self.data = warpfeed.PackedTokens(path, self.length, END, window=window, max_documents=max_documents, padding=1)
         self.fields = None  # type: ignore[assignment]
         self.shuffles = rng.random() < 0.7
         if self.shuffles:

@@ -42,11 +42,11 @@ class Run:
         self.all = [(epoch, number) for epoch in range(EPOCHS) for number in range(lens[epoch])]
 
     def open(self, world: int, **options: Any) -> list[warpfeed.Loader]:
-        made = []
+        created = []
         for rank in range(world):
             threads = {"prefetch": self.rng.randint(1, 4), "num_workers": self.rng.choice([1, 1, 1, 2])}
-            made.append(self.case.loader(rank=rank, world_size=world, **threads, **options))
-        return made
+            created.append(self.case.loader(rank=rank, world_size=world, **threads, **options))
+        return created
 
     def compare(self) -> None:
         if not self.epochs[0][0]:
@@ -58,28 +58,29 @@ class Run:
             raise AssertionError("a loader without a batch was opened")
         # With planned calls (such as ``set_weights``), start at the first batch: when a call takes
         # effect depends on the batches before it.
-        at = 0 if self.case.planned else self.rng.randrange(len(self.all))
-        stop = min(len(self.all), at + self.rng.randint(14, 20) if self.case.planned else at + self.rng.randint(2, 9))
+        start = 0 if self.case.planned else self.rng.randrange(len(self.all))
+        steps = self.rng.randint(14, 20) if self.case.planned else self.rng.randint(2, 9)
+        stop = min(len(self.all), start + steps)
         state: Any = None
-        while at < stop:
+        while start < stop:
             ranks = self.open(self.rng.randint(1, 3), resume=state)
-            until = min(stop, at + self.rng.randint(1, 8))
-            self.walk(ranks, at, until, state is None)
-            at = until
+            until = min(stop, start + self.rng.randint(1, 8))
+            self.walk(ranks, start, until, state is None)
+            start = until
             states = {json.dumps(rank.state_dict()) for rank in ranks}
             assert len(states) == 1, f"the states of the ranks differ: {states}"
             state = json.loads(states.pop())
             for rank in ranks:
                 rank.close()
 
-    def walk(self, ranks: list[warpfeed.Loader], at: int, until: int, jump: bool) -> None:
+    def walk(self, ranks: list[warpfeed.Loader], start: int, until: int, jump: bool) -> None:
         """Compares the batches from `at` until `until`."""
         iterators: list[Iterator[Any]] = []
-        for place in range(at, until):
+        for place in range(start, until):
             epoch, number = self.all[place]
-            if jump and not self.case.planned and place == at:
+            if jump and not self.case.planned and place == start:
                 iterators = [rank.epoch_from(epoch, number) for rank in ranks]
-            elif number == 0 or place == at:
+            elif number == 0 or place == start:
                 assert all(next(iterator, None) is None for iterator in iterators), f"more batches before epoch {epoch}"
                 for rank in ranks:
                     # Skip epochs without batches.
@@ -93,10 +94,10 @@ class Run:
 
     def expect(self, batches: list[Any], epoch: int, number: int) -> None:
         case, (known, padding) = self.case, self.epochs[epoch]
-        found = [list(zip(batch.ids, batch.valid, strict=True)) for batch in batches]
-        least = case.least(len(batches), len(known[number]))
-        expected: Ranks = naive.shares_of_ranks(known[number], padding, least, len(batches))
-        assert found == expected, f"batch {number} of epoch {epoch}: {found} instead of {expected}"
+        actual = [list(zip(batch.ids, batch.valid, strict=True)) for batch in batches]
+        smallest = case.least(len(batches), len(known[number]))
+        expected: Ranks = naive.shares_of_ranks(known[number], padding, smallest, len(batches))
+        assert actual == expected, f"batch {number} of epoch {epoch}: {actual} instead of {expected}"
         for batch in batches:
             assert (batch.epoch, batch.number) == (epoch, number), f"batch {batch.number} of epoch {batch.epoch}"
             if len(batch.ids):
@@ -107,10 +108,10 @@ class Run:
         values, after = self.case.planned[place]
         for rank in ranks:
             call = rank.set_mixture if isinstance(self.case, Mixed) else rank.set_weights
-            found, expected = call(values, after=after), self.case.effective(place)
+            actual, expected = call(values, after=after), self.case.effective(place)
             # A change after the end of a run affects no batch.
             is_after_end = not self.epochs[-1][0] and place + 1 + after >= len(self.all)
-            assert is_after_end or found == expected, f"the call after batch {place} returned {found} instead of {expected}"
+            assert is_after_end or actual == expected, f"the call after batch {place}: {actual} instead of {expected}"
 
 
 def compared(number: int, files: Files, kind: str | None = None) -> tuple[str, int, str]:

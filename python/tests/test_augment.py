@@ -95,20 +95,20 @@ def made(name: str) -> Augment:
     return call(base)
 
 
-def delivered(mini: str, augment: Augment, **more: Any) -> Any:
+def delivered(mini: str, augment: Augment, **options: Any) -> Any:
     of_a_size = (BEGINNINGS["center_crop"], BEGINNINGS["pass_through"])
     if augment in of_a_size or any(name in repr(augment) for name in ("iou_crop", "random_crop", "own_size")):
         mini = Sized(augment)  # type: ignore[assignment]
     if "iou_crop" in repr(augment):
-        more["fields"] = {"boxes": Boxes(1)}
+        options["fields"] = {"boxes": Boxes(1)}
     if "mix(Mix" in repr(augment):
-        more["soft_labels"] = (4, 0.1)
+        options["soft_labels"] = (4, 0.1)
     if "mosaic" in repr(augment):
-        more["drop_field"] = ["label"]
+        options["drop_field"] = ["label"]
     if "copy_paste" in repr(augment):
         mini = Sized(augment)  # type: ignore[assignment]
-        more |= {"drop_field": ["label"], "fields": {"boxes": Boxes(2, masks=True)}}
-    return contents(Loader(mini, augment=augment, **{**OPTIONS, **more}))
+        options |= {"drop_field": ["label"], "fields": {"boxes": Boxes(2, masks=True)}}
+    return contents(Loader(mini, augment=augment, **{**OPTIONS, **options}))
 
 
 class Sized:
@@ -253,18 +253,18 @@ def test_sizes_are_height_and_width_as_in_torchvision(mini: str) -> None:
     assert Augment.resize(height=24, width=40) == Augment.resize((24, 40)) != Augment.resize((40, 24))
     assert Augment.resize(32, 32) == Augment.resize(32) and Augment.train((32, 32)) == Augment.train(32)
     assert repr(Augment.letterbox([24, 40])) == "Augment.letterbox((24, 40))"
-    for wrong in [
+    for invalid in [
         lambda: Augment.resize(24, 40), lambda: Augment.letterbox(24, 40), lambda: Augment.iou_crop(24, 40),
         lambda: Augment.pass_through(24, 40), lambda: Augment.train(8).output(24, 40),
     ]:  # fmt: skip
         with pytest.raises(TypeError, match=r"\(24, 40\): the order of two numbers is ambiguous; expected a tuple \(height, width\)"):
-            wrong()
-    for wrong in [
+            invalid()
+    for invalid in [
         lambda: Augment.resize(), lambda: Augment.resize((1, 2, 3)), lambda: Augment.resize(height=3),  # type: ignore[call-overload]
         lambda: Augment.resize(8, height=3, width=3), lambda: Augment.train((1, 2, 3)), lambda: Augment.resize(()),  # type: ignore[call-overload]
     ]:  # fmt: skip
         with pytest.raises(TypeError, match="expected a tuple"):
-            wrong()
+            invalid()
 
 
 def test_noise_fills_a_rectangle_with_a_value_per_pixel(mini: str) -> None:
@@ -435,16 +435,16 @@ def test_the_image_size_may_change_between_epochs(mini: str, output: str) -> Non
         augment = augment.from_epoch(epoch, Augment.train(side))
     options: dict[str, Any] = {**OPTIONS, "output": output, "views": [augment, Augment.resize((8, 12))], "drop_field": ["label"]}
     with Loader(mini, **options) as loader:
-        kept = []
+        retained = []
         for epoch, side in enumerate(sides):
             alone = Loader(mini, **{**options, "views": [Augment.train(side), Augment.resize((8, 12))]})
             alone.set_epoch(epoch)
             for batch, expected in zip(loader, alone, strict=True):
                 for ours, theirs in zip(batch["views"], expected["views"], strict=True):
                     np.testing.assert_array_equal(np.asarray(ours), np.asarray(theirs))
-                kept.append(tuple(batch["views"][0].shape))
+                retained.append(tuple(batch["views"][0].shape))
         layout = (lambda side: (12, 3, side, side)) if output == "torch" else (lambda side: (12, side, side, 3))
-        assert kept == [layout(side) for side in sides for _ in range(2)]
+        assert retained == [layout(side) for side in sides for _ in range(2)]
         # Each epoch must have its size from the first batch on.
         state = loader.state_dict()
         assert next(iter(loader))["views"][0].shape == layout(40)
@@ -553,7 +553,7 @@ def test_a_mosaic_combines_images_and_boxes_of_four_samples() -> None:
     augment = plain.mosaic().from_epoch(1, plain)
     fields = {"boxes": Boxes(4, columns={"class": "i64"})}
     options: dict[str, Any] = {"drop_field": ["label"], "fields": fields, "output": "numpy", "layout": "nhwc", "batch_size": 4}
-    most = []
+    largest = []
     with Loader(Colored(), augment=augment, shuffle=True, seed=5, **options) as loader:
         for _ in range(2):
             seen = []
@@ -565,8 +565,8 @@ def test_a_mosaic_combines_images_and_boxes_of_four_samples() -> None:
                         drawn[y1:y2, x1:x2] = (own, 200, 100)
                     np.testing.assert_array_equal(image, drawn)
                     seen.append(len(set(classes[:count].tolist())))
-            most.append(max(seen))
-    assert most[0] > 2 and most[1] == 1
+            largest.append(max(seen))
+    assert largest[0] > 2 and largest[1] == 1
     with_label = Labeled()
     with pytest.raises(ConfigError, match=r'a label is the class of a single sample: use drop_field=\["label"\]'):
         Loader(with_label, augment=augment, **{**options, "drop_field": []})
@@ -583,16 +583,16 @@ def test_a_mosaic_combines_images_and_boxes_of_four_samples() -> None:
 @pytest.mark.parametrize("name", METHODS)
 def test_a_run_does_not_resume_with_a_changed_augmentation(mini: str, name: str) -> None:
     base, call = METHODS[name]
-    more: dict[str, Any] = {"batch_size": 8, "shuffle": True, "seed": 3, "drop_field": ["label"]}
+    extra: dict[str, Any] = {"batch_size": 8, "shuffle": True, "seed": 3, "drop_field": ["label"]}
     if name == "mix":
-        more = {"batch_size": 8, "shuffle": True, "seed": 3, "soft_labels": (4, 0.1)}
+        extra = {"batch_size": 8, "shuffle": True, "seed": 3, "soft_labels": (4, 0.1)}
     if name == "zoom_out":
-        more["fields"] = {"boxes": Boxes(1)}
+        extra["fields"] = {"boxes": Boxes(1)}
     if name == "copy_paste":
-        more["fields"] = {"boxes": Boxes(2, masks=True)}
-    state = Loader(mini, augment=call(base), **more).state_dict()
-    assert Loader(mini, augment=call(base), resume=state, **more).state_dict() == state
+        extra["fields"] = {"boxes": Boxes(2, masks=True)}
+    state = Loader(mini, augment=call(base), **extra).state_dict()
+    assert Loader(mini, augment=call(base), resume=state, **extra).state_dict() == state
     with pytest.raises(ConfigError, match='the augmentation differs in step .*remove "augment" from the state'):
-        Loader(mini, augment=base, resume=state, **more)
+        Loader(mini, augment=base, resume=state, **extra)
     del state["augment"]
-    assert Loader(mini, augment=base, resume=state, **more).epoch == 0
+    assert Loader(mini, augment=base, resume=state, **extra).epoch == 0

@@ -50,9 +50,9 @@ def test_soft_labels_train_as_a_pair_by_one_transform(mini: str) -> None:
 
 
 def test_a_transform_that_is_not_callable_is_refused(mini: str) -> None:
-    for wrong in [3, "f", [3], {"f": len}]:
+    for invalid in [3, "f", [3], {"f": len}]:
         with pytest.raises(TypeError, match="^batch_transform.*: expected a function"):
-            Loader(mini, batch_transform=wrong, **OPTIONS)
+            Loader(mini, batch_transform=invalid, **OPTIONS)
 
     def with_batch(images, labels, *, batch):  # type: ignore[no-untyped-def]
         return images, labels
@@ -68,14 +68,14 @@ def noise(images, labels, *, seed):  # type: ignore[no-untyped-def]
 
 def test_random_numbers_of_a_transform_continue_after_a_resume(mini: str) -> None:
     loader = Loader(mini, shuffle=True, seed=3, batch_transform=noise, **OPTIONS)
-    whole = [images for _ in range(2) for images, _ in loader]
+    complete = [images for _ in range(2) for images, _ in loader]
     killed = Loader(mini, shuffle=True, seed=3, batch_transform=noise, **OPTIONS)
     list(killed)
     it = iter(killed)
     next(it)
     again = Loader(mini, shuffle=True, seed=3, batch_transform=noise, resume=killed.state_dict(), num_workers=1, **OPTIONS)
     rest = [images for images, _ in again]
-    assert len(rest) == 3 and all(np.array_equal(a, b) for a, b in zip(rest, whole[5:], strict=True))
+    assert len(rest) == 3 and all(np.array_equal(a, b) for a, b in zip(rest, complete[5:], strict=True))
 
 
 def test_a_transform_gets_its_named_parameters_and_seed(mini: str) -> None:

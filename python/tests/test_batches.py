@@ -30,8 +30,8 @@ def test_batches_equal_the_rust_loader_bit_for_bit(mini: str, settings: dict) ->
         normalize="imagenet" if settings.get("normalize") else None, drop_last=settings.get("drop_last", False),
         output="numpy",
     )  # fmt: skip
-    found = contents(loader, 2)
-    assert found == expected and len(found) > 6
+    actual = contents(loader, 2)
+    assert actual == expected and len(actual) > 6
 
 
 def test_torch_tensors_are_channels_last_views_of_the_same_bytes(mini: str, torch: Any) -> None:
@@ -103,7 +103,7 @@ def test_each_iter_is_the_next_epoch_unless_one_was_set(packed: str) -> None:
 @pytest.mark.parametrize("stop", [0, 1, 3, 4, 6])
 def test_a_state_resumes_after_the_last_delivered_batch(mini: str, stop: int) -> None:
     options = {"batch_size": 16, "shuffle": True, "seed": 3, "augment": Augment.train(32), "output": "numpy"}
-    whole = contents(Loader(mini, **options), 3)
+    unbroken = contents(Loader(mini, **options), 3)
     run = Loader(mini, **options)
     seen, state = [], None
     while len(seen) < stop:
@@ -114,7 +114,7 @@ def test_a_state_resumes_after_the_last_delivered_batch(mini: str, stop: int) ->
                 state = run.state_dict()
                 break
     state = json.loads(json.dumps(state or run.state_dict()))
-    assert seen == [c[3]["image"] for c in whole[:stop]]
+    assert seen == [c[3]["image"] for c in unbroken[:stop]]
 
     fresh, loaded = Loader(mini, resume=state, num_workers=1, **options), Loader(mini, **options)
     next(iter(loaded))
@@ -122,16 +122,16 @@ def test_a_state_resumes_after_the_last_delivered_batch(mini: str, stop: int) ->
     for resumed in (fresh, loaded):
         assert resumed.state_dict() == state
         rest = []
-        while len(rest) < len(whole) - stop:
+        while len(rest) < len(unbroken) - stop:
             rest += contents(resumed)
-        assert rest == whole[stop:]
+        assert rest == unbroken[stop:]
     # Loop over epochs and call `set_epoch`, as trainers do.
     loaded.load_state_dict(state)
     rest = []
     for epoch in range(3):
         loaded.set_epoch(epoch)
         rest += contents(loaded)
-    assert rest == whole[stop:]
+    assert rest == unbroken[stop:]
 
     other = Loader(mini, **{**options, "shuffle": True, "seed": 4})
     with pytest.raises(WarpfeedError, match="the seed differs: the checkpoint has 3, this loader has 4"):

@@ -83,8 +83,8 @@ def test_frames_may_have_any_type_of_a_single_image(tmp_path: Path) -> None:
     options = {**OPTIONS, "augment": Augment.eval(40, 32)}
     expected = [images for images, _ in Loader(Clips(2), **frames(2), **options)]
     for as_list in (tuple, np.stack, lambda images: [encoded(images[0]), images[1]], paths):
-        found = [images for images, _ in Loader(Clips(2, as_list), **frames(2), **options)]
-        assert all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True)), as_list
+        actual = [images for images, _ in Loader(Clips(2, as_list), **frames(2), **options)]
+        assert all(np.array_equal(a, b) for a, b in zip(actual, expected, strict=True)), as_list
     # Under a name that doesn't say image, only encoded frames are recognized as a clip.
     files = Clips(2, lambda images: [encoded(image) for image in images], "top")
     batches = Loader(files, fields={"image": Image("top", frames=2)}, **options)

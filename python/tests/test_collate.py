@@ -41,15 +41,15 @@ def _dict(batch: Any) -> Any:
 
 def test_collate_works_with_resume_replay_and_processes(mini: str) -> None:
     options = {**OPTIONS, "shuffle": True, "seed": 2, "collate": summed}
-    whole = [found for epoch in range(2) for found in Loader(mini, **options).epoch_from(epoch, 0)]
+    complete = [result for epoch in range(2) for result in Loader(mini, **options).epoch_from(epoch, 0)]
     loader = Loader(mini, **options)
     it = iter(loader)
-    assert [next(it), next(it), next(it)] == whole[:3]
+    assert [next(it), next(it), next(it)] == complete[:3]
     again = Loader(mini, resume=loader.state_dict(), num_workers=1, **options)
-    assert [*again, *again] == whole[3:]
+    assert [*again, *again] == complete[3:]
     replayed = Loader(mini, **options).replay(2)
-    assert [next(replayed) for _ in range(3)] == [whole[0], whole[1], whole[0]]
-    assert list(pickle.loads(pickle.dumps(Loader(mini, **options)))) == whole[:4]
+    assert [next(replayed) for _ in range(3)] == [complete[0], complete[1], complete[0]]
+    assert list(pickle.loads(pickle.dumps(Loader(mini, **options)))) == complete[:4]
 
 
 def test_collate_runs_after_transforms_with_all_properties(mini: str) -> None:
@@ -113,9 +113,9 @@ class Annotated:
 FORMATS = [(to, relative) for to in ("xyxy", "xywh", "cxcywh") for relative in (False, True)]
 
 
-def annotated(collate: Any, output: str, layout: str | None = None, **more: Any) -> Any:
-    more = {"columns": {"class": "i16", "crowd": "u8"}, **more}
-    fields = {"boxes": Boxes(5, **more), "image_id": warpfeed.NdArray("i64")}
+def annotated(collate: Any, output: str, layout: str | None = None, **options: Any) -> Any:
+    options = {"columns": {"class": "i16", "crowd": "u8"}, **options}
+    fields = {"boxes": Boxes(5, **options), "image_id": warpfeed.NdArray("i64")}
     loader = Loader(
         Annotated(), batch_size=4, augment=Augment.resize((20, 80)), fields=fields, collate=collate, output=output,
         layout=layout, normalize="imagenet",
@@ -186,8 +186,9 @@ def test_boxes_match_the_trimmed_image(to: str, relative: bool, output: str, lay
         need("torch")
 
     def trimmed(batch: Any) -> Any:
-        whole = [array if isinstance(array, np.ndarray) else array.clone() for array in (batch["image"], batch["boxes"])]
-        before = type(batch)({**batch, "image": whole[0], "boxes": whole[1]}, batch._native, {}, batch._delivery, batch.field_types)
+        full = [array if isinstance(array, np.ndarray) else array.clone() for array in (batch["image"], batch["boxes"])]
+        arrays = {**batch, "image": full[0], "boxes": full[1]}
+        before = type(batch)(arrays, batch._native, {}, batch._delivery, batch.field_types)
         after = warpfeed.collate.trim(batch, multiple=8)
         functions = (warpfeed.collate.detection_targets, warpfeed.collate.yolo_targets)
         return [f(form) for form in (before, after) for f in functions], np.asarray(after["boxes"]), after.image_size
@@ -197,10 +198,10 @@ def test_boxes_match_the_trimmed_image(to: str, relative: bool, output: str, lay
         Annotated(), batch_size=4, augment=Augment.own_size((64, 96)), fields=fields, collate=trimmed, output=output,
         layout=layout, drop_field=["label"],
     )  # fmt: skip
-    [((images, whole), (_, _), (cut, targets), (_, rows)), boxes, size] = next(iter(loader))
+    [((images, complete), (_, _), (cut, targets), (_, rows)), boxes, size] = next(iter(loader))
     # The images have 20x40 pixels.
     assert size == (24, 40) and tuple(images[0].shape) == (3, 64, 96) and tuple(cut[0].shape) == (3, 24, 40)
-    for before, after in zip(whole, targets, strict=True):
+    for before, after in zip(complete, targets, strict=True):
         assert np.allclose(np.asarray(before["boxes"]), np.asarray(after["boxes"]), atol=1e-4)
     want = [[i, n, (2 * n + 5) / 40, (n + 4) / 24, 10 / 40, 8 / 24] for i in range(4) for n in range(i)]
     assert np.allclose(np.asarray(rows), want, atol=1e-6)

@@ -65,12 +65,12 @@ class Outcomes:
     def check_all(self, path: Path, compare: dict[str, Callable[[], str]]) -> None:
         """Checks all columns of a file. If all columns have the same outcome, the list contains
         only one line for the file."""
-        found = {column: self.outcome(each) for column, each in compare.items()}
-        alike = {outcome.replace(f'"{column}"', "…") for column, outcome in found.items()}
+        results = {column: self.outcome(each) for column, each in compare.items()}
+        alike = {outcome.replace(f'"{column}"', "…") for column, outcome in results.items()}
         if len(alike) == 1:
-            self.note(path, alike.pop(), count=len(found))
+            self.note(path, alike.pop(), count=len(results))
             return
-        for column, outcome in found.items():
+        for column, outcome in results.items():
             self.note(path, outcome, f" [{column}]")
 
     @staticmethod
@@ -152,19 +152,19 @@ def stored(path: Path, shape: tuple[int, ...], channels: int) -> np.ndarray:
         return values.reshape(*shape[:2], -1)
 
 
-def same(found: np.ndarray, expected: np.ndarray) -> str:
-    if found.shape != expected.shape:
-        return f"different: the shape {found.shape} instead of {expected.shape}"
-    return "" if np.array_equal(found, expected) else "different: the values"
+def same(actual: np.ndarray, expected: np.ndarray) -> str:
+    if actual.shape != expected.shape:
+        return f"different: the shape {actual.shape} instead of {expected.shape}"
+    return "" if np.array_equal(actual, expected) else "different: the values"
 
 
 def with_pillow(path: Path) -> str:
     """Compares an image with Pillow's result, ignoring alpha. Only the upper 8 bits of 16-bit
     images are compared. Files that cannot be read as an image are compared as a ``DenseMap``."""
     image, ops = need("PIL.Image"), need("PIL.ImageOps")
-    found, why = None, Refused()
+    actual, why = None, Refused()
     try:
-        found = decoded(path)
+        actual = decoded(path)
     except Refused as e:
         why = e
     try:
@@ -173,7 +173,7 @@ def with_pillow(path: Path) -> str:
             opened.load()
             upright = ops.exif_transpose(opened)
     except Exception as e:  # Pillow raises errors of many types
-        if found is None:
+        if actual is None:
             raise why from None
         raise Refused(f"read by warpfeed, but not by Pillow ({type(e).__name__})") from None
     if "warpfeed.DenseMap reads" in str(why) and len(upright.getbands()) == 1:
@@ -183,15 +183,15 @@ def with_pillow(path: Path) -> str:
         if "convert_to_u8" not in str(why):
             return ""
     if deep := "convert_to_u8" in str(why):
-        found = decoded(path, convert_to_u8=True)
-    if found is None:
+        actual = decoded(path, convert_to_u8=True)
+    if actual is None:
         raise why
     if upright.mode.startswith("I;16"):
         expected = np.repeat(np.asarray(upright)[:, :, None] >> 8, 3, 2)
     else:
         alpha = "A" in upright.mode.upper() or upright.mode == "P"
         expected = np.asarray(upright.convert("RGBA" if alpha else "RGB"))[:, :, :3]
-    different = same(found, expected.astype(np.uint8))
+    different = same(actual, expected.astype(np.uint8))
     return different + " (upper 8 bits)" if different and deep else different
 
 
@@ -207,19 +207,19 @@ def test_pngsuite() -> None:
     def compare(path: Path) -> str:
         values = outcomes.root / "json" / f"{path.stem}.json"
         try:
-            found = decoded(path)
+            actual = decoded(path)
         except Refused as e:
             if "convert_to_u8" not in str(e):
                 raise
-            found = None
+            actual = None
         size = decoded(path, convert_to_u8=True).shape[:2]
         expected = np.array(json.loads(values.read_text())).reshape(*size, 4)
-        if found is not None:
-            return same(found, expected[:, :, :3].astype(np.uint8))
+        if actual is not None:
+            return same(actual, expected[:, :, :3].astype(np.uint8))
         # The JSON contains four 16-bit channels; the image may have fewer.
         channels = {0: [0], 2: [0, 1, 2], 4: [0, 3], 6: [0, 1, 2, 3]}[path.read_bytes()[25]]
-        found = stored(path, size, len(channels))
-        return same(found, expected[:, :, channels].astype(np.float32))
+        actual = stored(path, size, len(channels))
+        return same(actual, expected[:, :, channels].astype(np.float32))
 
     images(outcomes, outcomes.root / "png", compare)
 
@@ -337,9 +337,9 @@ def read(path: Path, column: str, expected: list[Any]) -> str:
                 if has_null(value) and "of a list is null" in str(e):
                     continue
                 raise refusal(e, path.name) from None
-            found = [flat(content) for name, content in sample.items() if name not in ("id", "key", "label")]
-            if found != ([] if value is None else [flat(value)]):
-                return f"different: row {row} has {found!r:.60} instead of {flat(value)!r:.60}"
+            actual = [flat(content) for name, content in sample.items() if name not in ("id", "key", "label")]
+            if actual != ([] if value is None else [flat(value)]):
+                return f"different: row {row} has {actual!r:.60} instead of {flat(value)!r:.60}"
     return ""
 
 

@@ -59,34 +59,34 @@ def test_no_batch_is_torn_however_slow_the_consumer(packed: str, side: bool, sle
     expected = sums(Loader(packed, **OPTIONS), 40)
     loader = Loader(packed, device="cuda", **OPTIONS)
     stream = torch.cuda.Stream() if side else torch.cuda.current_stream()
-    found = []
+    actual = []
     with torch.cuda.stream(stream):
         loader.set_epoch(0)
         for number, (images, labels) in enumerate(batches_of(loader, count)):
             if sleep:
                 torch.cuda._sleep(sleep)
-            found.append((images.to(torch.int64).sum(), labels.sum()))
+            actual.append((images.to(torch.int64).sum(), labels.sum()))
             if number % 40 == 39:
                 loader.set_epoch(0)
     torch.cuda.synchronize()
-    found = [(int(a), int(b)) for a, b in found]
+    actual = [(int(a), int(b)) for a, b in actual]
     # Run ten epochs of four batches, twice.
-    for number, pair in enumerate(found):
+    for number, pair in enumerate(actual):
         assert pair == expected[number % 40], f"batch {number}"
 
 
 def test_the_current_stream_may_change_between_batches(packed: str) -> None:
     expected = sums(Loader(packed, **OPTIONS), 40)
-    loader, streams, found = Loader(packed, device="cuda", **OPTIONS), [torch.cuda.Stream() for _ in range(3)], []
+    loader, streams, actual = Loader(packed, device="cuda", **OPTIONS), [torch.cuda.Stream() for _ in range(3)], []
     it = batches_of(loader, 40)
     for number in range(40):
         with torch.cuda.stream(streams[number % 3]):
             images, labels = next(it)
             torch.cuda._sleep(1_000_000)
-            found.append((images.to(torch.int64).sum(), labels.sum()))
+            actual.append((images.to(torch.int64).sum(), labels.sum()))
             del images, labels
     torch.cuda.synchronize()
-    assert [(int(a), int(b)) for a, b in found] == expected
+    assert [(int(a), int(b)) for a, b in actual] == expected
 
 
 def test_a_kept_tensor_keeps_its_bytes_and_then_frees_its_slot(packed: str) -> None:
@@ -103,27 +103,27 @@ def test_a_kept_tensor_keeps_its_bytes_and_then_frees_its_slot(packed: str) -> N
 
 def test_batches_are_copied_while_all_slots_are_held(packed: str) -> None:
     loader = Loader(packed, device="cuda", **OPTIONS)
-    kept = list(batches_of(loader, 40))
-    for (images, labels), (a, b) in zip(kept, Loader(packed, **OPTIONS), strict=False):
+    batches = list(batches_of(loader, 40))
+    for (images, labels), (a, b) in zip(batches, Loader(packed, **OPTIONS), strict=False):
         assert torch.equal(images.cpu(), a) and torch.equal(labels.cpu(), b)
-    assert len({images.data_ptr() for images, _ in kept}) == 40
+    assert len({images.data_ptr() for images, _ in batches}) == 40
 
 
 def test_a_page_locked_batch_may_be_dropped_during_its_upload(packed: str) -> None:
     expected = sums(Loader(packed, **OPTIONS), 40)
     loader = Loader(packed, pin_memory=True, copy=False, **OPTIONS)
     assert loader.memory_plan()["pinned_bytes"] > 0
-    found, pinned = [], None
+    actual, pinned = [], None
     for images, labels in batches_of(loader, 200):
         pinned = images.is_pinned() if pinned is None else pinned
         torch.cuda._sleep(500_000)
         there = images.to("cuda", non_blocking=True)
-        found.append((there.to(torch.int64).sum(), int(labels.sum())))
+        actual.append((there.to(torch.int64).sum(), int(labels.sum())))
         del images
-        if len(found) % 40 == 0:
+        if len(actual) % 40 == 0:
             loader.set_epoch(0)
     assert pinned, "torch must report that the memory is page-locked"
-    for number, (images, labels) in enumerate(found):
+    for number, (images, labels) in enumerate(actual):
         assert (int(images), labels) == expected[number % 40], f"batch {number}"
 
 
@@ -191,31 +191,31 @@ def test_a_tensor_read_by_a_joined_stream_is_safe(packed: str) -> None:
     """The streams must be joined before the drop, because `record_stream` works only for torch's
     own memory."""
     expected = sums(Loader(packed, **OPTIONS), 40)
-    loader, side, found = Loader(packed, device="cuda", **OPTIONS), torch.cuda.Stream(), []
+    loader, side, actual = Loader(packed, device="cuda", **OPTIONS), torch.cuda.Stream(), []
     for images, labels in batches_of(loader, 40):
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             torch.cuda._sleep(1_000_000)
-            found.append((images.to(torch.int64).sum(), labels.sum()))
+            actual.append((images.to(torch.int64).sum(), labels.sum()))
         torch.cuda.current_stream().wait_stream(side)
         del images, labels
     torch.cuda.synchronize()
-    assert [(int(a), int(b)) for a, b in found] == expected
+    assert [(int(a), int(b)) for a, b in actual] == expected
 
 
 def test_the_dlpack_protocol_with_a_stream(packed: str) -> None:
     expected = sums(Loader(packed, **OPTIONS), 20)
-    loader, side, found = Loader(packed, device="cuda", output="dlpack", **OPTIONS), torch.cuda.Stream(), []
+    loader, side, actual = Loader(packed, device="cuda", output="dlpack", **OPTIONS), torch.cuda.Stream(), []
     for batch in batches_of(loader, 20):
         assert batch.images.__dlpack_device__() == (2, torch.cuda.current_device())
         with torch.cuda.stream(side):
             images, labels = torch.from_dlpack(batch.images), torch.from_dlpack(batch.labels)
             del batch
             torch.cuda._sleep(500_000)
-            found.append((images.to(torch.int64).sum(), labels.sum()))
+            actual.append((images.to(torch.int64).sum(), labels.sum()))
             del images, labels
     torch.cuda.synchronize()
-    assert [(int(a), int(b)) for a, b in found] == expected
+    assert [(int(a), int(b)) for a, b in actual] == expected
     with pytest.raises(BufferError, match="ambiguous"):
         next(iter(loader)).images.__dlpack__(stream=0)
 
@@ -246,23 +246,23 @@ def test_device_fields_equal_host_fields() -> None:
         for i in range(20)
     ]
     source = type("Source", (), {"__len__": lambda self: 20, "__getitem__": lambda self, i: samples[i]})()
-    for there, here in zip(Loader(source, device="cuda", **options), Loader(source, **options), strict=True):
-        assert set(there) == set(here) == {"image", "label", "emb", "note", "note.count", "more"}
+    for there, local in zip(Loader(source, device="cuda", **options), Loader(source, **options), strict=True):
+        assert set(there) == set(local) == {"image", "label", "emb", "note", "note.count", "more"}
         for name, field in there.items():
-            assert field.is_cuda and torch.equal(field.cpu(), here[name]), name
+            assert field.is_cuda and torch.equal(field.cpu(), local[name]), name
 
 
 def test_replay_and_device_memory_statistics(packed: str) -> None:
     loader = Loader(packed, device="cuda", **OPTIONS)
     expected = sums(Loader(packed, **OPTIONS), 2)
     replay = loader.replay(2)
-    found = [next(replay) for _ in range(5)]
-    assert [(int(i.to(torch.int64).sum()), int(l.sum())) for i, l in found] == [expected[n] for n in (0, 1, 0, 1, 0)]
+    actual = [next(replay) for _ in range(5)]
+    assert [(int(i.to(torch.int64).sum()), int(l.sum())) for i, l in actual] == [expected[n] for n in (0, 1, 0, 1, 0)]
     stats = loader.device_stats()
     assert (
         stats is not None and stats["reserved"] >= stats["peak"] >= stats["allocated"] > 0 and stats["copied_bytes"] > 0
     )
-    del replay, found
+    del replay, actual
     assert len(list(loader)) == 4
 
 
@@ -297,7 +297,7 @@ def test_a_response_is_ready_on_the_stream_that_takes_it(mini: str, decode_on: s
     host = Decoder(**SERVING)
     expected = [host.decode(originals[first : first + 16]).images.clone() for first in (0, 16, 32, 48)]
     decoder = Decoder(device="cuda", decode_on=decode_on, **SERVING)
-    streams, found = [torch.cuda.Stream() for _ in range(2)], []
+    streams, actual = [torch.cuda.Stream() for _ in range(2)], []
     for turn in range(200):
         pending = decoder.submit(originals[16 * (turn % 4) : 16 * (turn % 4) + 16])
         # The default stream is far behind. Waiting for this stream would be slow, and relying on it
@@ -306,10 +306,10 @@ def test_a_response_is_ready_on_the_stream_that_takes_it(mini: str, decode_on: s
         with torch.cuda.stream(streams[turn % 2]):
             decoded = pending.wait()
             torch.cuda._sleep(200_000)
-            found.append((turn % 4, decoded.images.clone()))
+            actual.append((turn % 4, decoded.images.clone()))
             del decoded
     torch.cuda.synchronize()
-    for turn, (number, images) in enumerate(found):
+    for turn, (number, images) in enumerate(actual):
         assert torch.equal(images.cpu(), expected[number]), f"request {turn}"
 
 
@@ -372,17 +372,17 @@ def test_a_replay_is_ordered_on_the_consuming_stream(packed: str) -> None:
         torch.cuda._sleep(2_000_000)
         with torch.cuda.stream(side):
             images, labels = next(replay)
-            found = images.to(torch.int64).sum(), labels.sum()
+            actual = images.to(torch.int64).sum(), labels.sum()
             del images, labels
         side.synchronize()
-        assert (int(found[0]), int(found[1])) == expected[0], f"turn {turn}"
+        assert (int(actual[0]), int(actual[1])) == expected[0], f"turn {turn}"
         del replay
 
 
 def test_the_loader_waits_for_a_self_synchronizing_consumer(packed: str) -> None:
     """With DLPack's stream -1, the memory may be reused only after all work on the device."""
     expected = sums(Loader(packed, **OPTIONS), 40)
-    loader, side, found = Loader(packed, device="cuda", output="dlpack", **OPTIONS), torch.cuda.Stream(), []
+    loader, side, actual = Loader(packed, device="cuda", output="dlpack", **OPTIONS), torch.cuda.Stream(), []
     for batch in batches_of(loader, 40):
         side.wait_stream(torch.cuda.default_stream())
         with torch.cuda.stream(side):
@@ -390,18 +390,18 @@ def test_the_loader_waits_for_a_self_synchronizing_consumer(packed: str) -> None
             labels = torch.utils.dlpack.from_dlpack(batch.labels.__dlpack__(stream=-1))
             del batch
             torch.cuda._sleep(2_000_000)
-            found.append((images.to(torch.int64).sum(), labels.sum()))
+            actual.append((images.to(torch.int64).sum(), labels.sum()))
             del images, labels
     torch.cuda.synchronize()
-    assert [(int(a), int(b)) for a, b in found] == expected
+    assert [(int(a), int(b)) for a, b in actual] == expected
 
 
 @pytest.mark.parametrize("copy", [None, True])
 def test_held_dlpack_batches_are_copies(packed: str, copy: bool | None) -> None:
     loader = Loader(packed, device="cuda", output="dlpack", copy=copy, timeout=2, **OPTIONS)
-    kept = list(batches_of(loader, 40))
-    assert len({batch.images.data_ptr() for batch in kept}) == 40
-    for batch, (images, labels) in zip(kept, batches_of(Loader(packed, **OPTIONS), 40), strict=True):
+    batches = list(batches_of(loader, 40))
+    assert len({batch.images.data_ptr() for batch in batches}) == 40
+    for batch, (images, labels) in zip(batches, batches_of(Loader(packed, **OPTIONS), 40), strict=True):
         # DLPack exports the memory order (N, H, W, C), whereas the torch tensor is (N, C, H, W).
         assert torch.equal(torch.from_dlpack(batch.images).cpu(), images.permute(0, 2, 3, 1))
         assert torch.equal(torch.from_dlpack(batch.labels).cpu(), labels)
@@ -414,8 +414,9 @@ def test_jax_on_a_gpu_may_hold_every_batch(packed: str) -> None:
     except RuntimeError:
         missing("jax-gpu", "jax finds no GPU")
     loader = Loader(packed, device="cuda", output="dlpack", timeout=2, **OPTIONS)
-    kept = [jax.dlpack.from_dlpack(batch.images) for batch in batches_of(loader, 40)]
-    for images, (expected, _) in zip(kept, batches_of(Loader(packed, **{**OPTIONS, "output": "numpy"}), 40), strict=True):
+    held = [jax.dlpack.from_dlpack(batch.images) for batch in batches_of(loader, 40)]
+    host = Loader(packed, **{**OPTIONS, "output": "numpy"})
+    for images, (expected, _) in zip(held, batches_of(host, 40), strict=True):
         assert np.array_equal(np.asarray(images), expected)
 
 
@@ -424,5 +425,5 @@ def test_a_decoder_copies_if_all_batches_are_held(mini: str) -> None:
     expected = Decoder(**SERVING).decode(originals[:16]).images.clone()
     for output in ("torch", "dlpack"):
         decoder = Decoder(device="cuda", output=output, layout="nchw", timeout=2, **SERVING)
-        kept = [decoder.decode(originals[:16]) for _ in range(40)]
-        assert all(torch.equal(torch.from_dlpack(decoded.images).cpu(), expected) for decoded in kept)
+        batches = [decoder.decode(originals[:16]) for _ in range(40)]
+        assert all(torch.equal(torch.from_dlpack(decoded.images).cpu(), expected) for decoded in batches)

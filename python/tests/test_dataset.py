@@ -47,9 +47,9 @@ def test_a_sample_is_what_the_dataset_stores() -> None:
     # The dataset must behave like any other sequence.
     assert [sample["id"] for sample in loader.dataset] == list(range(6))
     assert loader.dataset[-1]["id"] == 5 and loader.dataset[np.int64(2)]["id"] == 2
-    for wrong in (6, -7):
-        with pytest.raises(IndexError, match=f"sample {wrong} is out of range: the dataset has 6 samples"):
-            loader.dataset[wrong]
+    for invalid in (6, -7):
+        with pytest.raises(IndexError, match=f"sample {invalid} is out of range: the dataset has 6 samples"):
+            loader.dataset[invalid]
     with pytest.raises(TypeError, match="expected a whole number"):
         loader.dataset[1:2]  # type: ignore[index]
     with pytest.raises(ConfigError, match="sample 6 is out of range: the dataset has samples 0 to 5"):
@@ -89,8 +89,9 @@ def test_a_sample_is_not_augmented_and_skips_no_batch(mini: str) -> None:
     assert [sample["label"] for sample in again] == first.labels.tolist()
     assert [sample["key"] for sample in again] == first.keys_of_samples
     assert all(sample["image"].shape[2] == 3 for sample in again)
-    whole = Loader(mini, batch_size=1, augment=Augment.resize(again[0]["image"].shape[:2]), subset=first.ids[:1], output="numpy")
-    assert np.array_equal(next(iter(whole)).images[0], again[0]["image"]), "the pixels that batches are made of"
+    resize = Augment.resize(again[0]["image"].shape[:2])
+    full = Loader(mini, batch_size=1, augment=resize, subset=first.ids[:1], output="numpy")
+    assert np.array_equal(next(iter(full)).images[0], again[0]["image"]), "the pixels that batches are made of"
     assert len(list(batches)) == 3
     reopened = pickle.loads(pickle.dumps(loader))
     assert np.array_equal(reopened.sample(first.ids[3])["image"], again[3]["image"])
@@ -240,13 +241,13 @@ def test_a_dataset_keeps_its_loader_alive_without_a_cycle(mini: str) -> None:
 @pytest.mark.parametrize("output", ["torch", "numpy", "dlpack"])
 def test_valid_is_an_array_of_the_batch(mini: str, torch: Any, output: Any) -> None:
     options: dict[str, Any] = {"batch_size": 24, "last_batch": "pad", "augment": Augment.resize(8)}
-    whole, padded = [], []
+    complete, padded = [], []
     for batch in Loader(mini, output=output, **options):
         valid = batch.valid
         assert valid.dtype == (torch.bool if output == "torch" else np.bool_) and valid.shape == (24,)
         padded.append(int(valid.sum()))
-        whole += [id for id, counts in zip(batch.ids, valid.tolist(), strict=True) if counts]
-    assert padded == [24, 24, 16] and whole == list(range(64))
+        complete += [id for id, counts in zip(batch.ids, valid.tolist(), strict=True) if counts]
+    assert padded == [24, 24, 16] and complete == list(range(64))
 
 
 def test_valid_counts_each_sample_once_over_ranks(mini: str, torch: Any) -> None:

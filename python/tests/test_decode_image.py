@@ -22,10 +22,10 @@ def test_the_pixels_equal_those_of_a_loader(name: str, tmp_path: Path) -> None:
     (tmp_path / Path(name).name).write_bytes(encoded)
     loader = Loader(tmp_path, augment=Augment.pass_through((8, 8)), drop_field=["label"], output="numpy")
     expected = loader.sample(0)["image"]
-    found = warpfeed.decode_image(encoded)
-    assert found.dtype == np.uint8 and found.flags["C_CONTIGUOUS"] and np.array_equal(found, expected)
+    actual = warpfeed.decode_image(encoded)
+    assert actual.dtype == np.uint8 and actual.flags["C_CONTIGUOUS"] and np.array_equal(actual, expected)
     # The array must be writable, and a change must not affect later calls.
-    found[:] = 0
+    actual[:] = 0
     assert np.array_equal(warpfeed.decode_image(memoryview(encoded)), expected)
 
 

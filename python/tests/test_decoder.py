@@ -51,9 +51,9 @@ def test_a_bad_image_fails_at_its_position(mini: str) -> None:
     assert np.array_equal(decoded.images[[0, 2]], pixels[[0, 2]])
     black = -np.array([0.485, 0.456, 0.406], np.float32) / np.array([0.229, 0.224, 0.225], np.float32)
     assert np.allclose(decoded.images[1], black, atol=1e-6) and np.allclose(decoded.images[3], black, atol=1e-6)
-    for wrong in ([], originals[:5]):
+    for invalid in ([], originals[:5]):
         with pytest.raises(WarpfeedError, match="the decoder accepts 1 to 4"):
-            decoder.decode(wrong)
+            decoder.decode(invalid)
     with pytest.raises(TypeError):
         decoder.decode(["a text"])  # type: ignore[list-item]
 
@@ -61,20 +61,20 @@ def test_a_bad_image_fails_at_its_position(mini: str) -> None:
 def test_several_threads_use_one_decoder(mini: str) -> None:
     originals, pixels = files(mini), expected(mini)
     decoder = Decoder(max_batch=8, prefetch=6, **OPTIONS)
-    wrong = []
+    invalid = []
 
     def ask(thread: int) -> None:
         for turn in range(20):
             places = [(7 * thread + 3 * turn + i) % len(originals) for i in range(1 + turn % 8)]
             if not np.array_equal(decoder.decode(originals[i] for i in places).images, pixels[places]):
-                wrong.append((thread, turn))
+                invalid.append((thread, turn))
 
     threads = [threading.Thread(target=ask, args=[n]) for n in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert not wrong
+    assert not invalid
 
 
 def test_responses_can_be_awaited(mini: str) -> None:
@@ -94,20 +94,20 @@ def test_responses_can_be_awaited(mini: str) -> None:
 def test_held_results_do_not_block_responses_in_any_order(mini: str) -> None:
     originals, pixels = files(mini), expected(mini)
     decoder = Decoder(max_batch=4, prefetch=3, timeout=20, **OPTIONS)
-    kept = [decoder.decode(originals[4 * n : 4 * n + 4]) for n in range(8)]
+    batches = [decoder.decode(originals[4 * n : 4 * n + 4]) for n in range(8)]
     pending = [decoder.submit(originals[4 * n : 4 * n + 4]) for n in range(3)]
     for number in (2, 0, 1):
         assert np.array_equal(pending[number].wait().images, pixels[4 * number : 4 * number + 4])
-    for number, decoded in enumerate(kept):
+    for number, decoded in enumerate(batches):
         assert np.array_equal(decoded.images, pixels[4 * number : 4 * number + 4])
 
 
 def test_batches_stay_valid_after_the_decoder_is_closed(mini: str) -> None:
     originals, pixels = files(mini), expected(mini)
     decoder = Decoder(max_batch=8, copy=False, **OPTIONS)
-    kept, pending = decoder.decode(originals[:8]), [decoder.submit(originals[8:16]) for _ in range(5)]
+    batches, pending = decoder.decode(originals[:8]), [decoder.submit(originals[8:16]) for _ in range(5)]
     decoder.close()
-    assert np.array_equal(kept.images, pixels[:8])
+    assert np.array_equal(batches.images, pixels[:8])
     with pytest.raises(WarpfeedError, match="the decoder is closed"):
         decoder.decode(originals[:1])
     for answer in pending:
@@ -129,9 +129,9 @@ def test_a_device_batch_is_ready_on_the_current_stream(mini: str) -> None:
         with torch.cuda.stream(side if turn % 2 else torch.cuda.current_stream()):
             decoded = decoder.decode(originals[first : first + 16])
             assert decoded.images.is_cuda
-            found = decoded.images.clone()
+            actual = decoded.images.clone()
             del decoded
-            assert np.array_equal(found.cpu().numpy(), pixels[first : first + 16])
+            assert np.array_equal(actual.cpu().numpy(), pixels[first : first + 16])
     assert decoder.stats()["decoded_on_device"] > 0
 
 
@@ -265,8 +265,8 @@ def test_closing_the_event_loop_early_is_harmless() -> None:
     async def waited(pending: Any) -> Any:
         return await pending
 
-    kept = decoder.submit(small(1))
-    task = loop.create_task(waited(kept))
+    retained = decoder.submit(small(1))
+    task = loop.create_task(waited(retained))
     loop.run_until_complete(asyncio.sleep(0.01))
     loop.close()
     held.clear()
@@ -299,9 +299,9 @@ def test_any_bytes_like_object_is_an_image() -> None:
     for value in (original, bytearray(original), memoryview(original), array, np.repeat(array, 2)[::2], array.view(np.int8)):
         decoded = decoder.decode([value])
         assert not decoded.errors and colors(decoded) == [(5, 0, 7)], type(value)
-    for wrong in (array.astype(np.float32), [1, 2], 7, "text"):
+    for invalid in (array.astype(np.float32), [1, 2], 7, "text"):
         with pytest.raises(TypeError, match="expected the bytes of an encoded image"):
-            decoder.decode([wrong])  # type: ignore[list-item]
+            decoder.decode([invalid])  # type: ignore[list-item]
     with pytest.raises(TypeError, match="a request is a list of images"):
         decoder.decode(original)  # type: ignore[arg-type]
     assert repr(decoder) == "Decoder(max_batch=4)"
@@ -417,16 +417,16 @@ def test_the_geometry_maps_boxes_back_to_each_image(mini: str) -> None:
         decoded = decoder.decode(originals[first : first + 8])
         assert np.array_equal(decoded.geometry, batch["geometry"][first : first + 8])
         assert np.array_equal(decoded.sizes, batch["geometry.size"][first : first + 8])
-    wide = bmp(128, 32, (1, 2, 3))
+    width = bmp(128, 32, (1, 2, 3))
     for _ in range(6):
-        decoded = decoder.decode([wide, b"no image", wide[:80]])
+        decoded = decoder.decode([width, b"no image", width[:80]])
         assert decoded.sizes.tolist() == [[32, 128], [0, 0], [0, 0]] and not decoded.geometry[1:].any()
         matrix = decoded.geometry[0]
         # The image fills the width; its lower right corner is at (64, 32).
         corner = matrix @ np.array([128, 32, 1], np.float32)
         assert corner.tolist() == [64, 32] and ((corner - matrix[:, 2]) / matrix[:, :2].diagonal()).tolist() == [128, 32]
     with pytest.raises(ConfigError, match="open it with geometry=True"):
-        Decoder(**options).decode([wide]).geometry
+        Decoder(**options).decode([width]).geometry
 
 
 def test_requests_are_batched_and_each_gets_its_results(mini: str) -> None:
@@ -470,10 +470,10 @@ def test_several_outputs_are_zipped_to_one_result_per_image() -> None:
 
 
 def test_dropped_batcher_results_keep_no_batch_alive(mini: str) -> None:
-    original, kept = files(mini)[0], []
+    original, retained = files(mini)[0], []
 
     def model(decoded: Any) -> list[Any]:
-        kept.append(weakref.ref(decoded))
+        retained.append(weakref.ref(decoded))
         return [(decoded, image) for image in decoded.images]
 
     # Request more batches than the decoder has slots.
@@ -481,7 +481,7 @@ def test_dropped_batcher_results_keep_no_batch_alive(mini: str) -> None:
         for _ in range(8):
             assert len(batcher.submit([original]).result(60)) == 1
             deadline = time.monotonic() + 60
-            while kept[-1]() is not None:
+            while retained[-1]() is not None:
                 assert time.monotonic() < deadline
                 time.sleep(0.001)
 
@@ -490,11 +490,11 @@ def test_a_bad_request_fails_alone_and_errors_are_routed(mini: str) -> None:
     originals = files(mini)
     decoder = Decoder(max_batch=8, **OPTIONS)
     with decoder.dynamic_batcher(lambda decoded: ["seen"] * len(decoded), max_delay_ms=200) as batcher:
-        good, bad = batcher.submit(originals[:2]), batcher.submit([b"no image", originals[3]])
+        good, invalid = batcher.submit(originals[:2]), batcher.submit([b"no image", originals[3]])
         with pytest.raises(TypeError):
             batcher.submit(["text"])  # type: ignore[list-item]
         assert good.result(60) == ["seen"] * 2
-        error, result = bad.result(60)
+        error, result = invalid.result(60)
         assert isinstance(error, WarpfeedError) and error.kind == "decode" and result == "seen"
         for request in ([], originals[:9]):
             with pytest.raises(WarpfeedError, match="the decoder accepts 1 to 8"):

@@ -132,7 +132,7 @@ def additional_code(code_by_part: dict[str, str], block: Block) -> str:
     return "\n".join(textwrap.dedent(text) for part, text in code_by_part.items() if part in block.code)
 
 
-def text_of(block: Block, here: Path) -> tuple[str, str]:
+def text_of(block: Block, folder: Path) -> tuple[str, str]:
     """Returns the code to run before the block, and the block with the code to run after it."""
     before, code = additional_code(BEFORE, block), f"{made_small(block)}\n{additional_code(AFTER, block)}"
     if block.is_docstring:
@@ -142,7 +142,7 @@ def text_of(block: Block, here: Path) -> tuple[str, str]:
     if not cuda():
         code = code.replace('"cuda"', '"cpu"')
     code = code.replace('if __name__ == "__main__":', 'if __name__ == "__main__" or "DRIVEN" in globals():')
-    return before, re.sub(r"([\"'])/(shared|local)/", rf"\1{here}/\2/", code)
+    return before, re.sub(r"([\"'])/(shared|local)/", rf"\1{folder}/\2/", code)
 
 
 def cuda() -> bool:
@@ -158,10 +158,10 @@ def libraries(code: str) -> set[str]:
     names = set()
     flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | ast.PyCF_ONLY_AST
     for node in ast.walk(compile(code, "example", "exec", flags)):
-        found = [name.name for name in node.names] if isinstance(node, ast.Import) else []
+        results = [name.name for name in node.names] if isinstance(node, ast.Import) else []
         if isinstance(node, ast.ImportFrom) and node.module:
-            found.append(node.module)
-        for name in found:
+            results.append(node.module)
+        for name in results:
             top, _, module = name.partition(".")
             if top == "warpfeed" and module in ("hf", "jax", "lightning", "ray"):
                 names.add({"hf": "transformers"}.get(module, module))
@@ -176,7 +176,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("shop")
 
 
-def stock(shop: Path, here: Path, code: str) -> None:
+def stock(shop: Path, folder: Path, code: str) -> None:
     """Makes the datasets that the code refers to available in `here`."""
     for name, write in WRITERS.items():
         if not re.search(rf"[\"'/]{re.escape(name)}[\"'/]", code) or re.search(
@@ -186,9 +186,9 @@ def stock(shop: Path, here: Path, code: str) -> None:
         if not (shop / name).exists():
             write(shop / name)
         shared = f"/shared/{name}" in code
-        to = here / "shared" / name if shared else here / name
-        to.parent.mkdir(exist_ok=True)
-        to.symlink_to(shop / name)
+        target = folder / "shared" / name if shared else folder / name
+        target.parent.mkdir(exist_ok=True)
+        target.symlink_to(shop / name)
 
 
 @pytest.fixture(scope="session")
@@ -199,10 +199,10 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     boto3 = need("boto3")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    here = tmp_path_factory.mktemp("store")
-    WRITERS["train"](here / "train")
-    warpfeed.pack(MINI, here / "train-000.tar")
-    warpfeed.pack(MINI, here / "train-001.tar")
+    folder = tmp_path_factory.mktemp("store")
+    WRITERS["train"](folder / "train")
+    warpfeed.pack(MINI, folder / "train-000.tar")
+    warpfeed.pack(MINI, folder / "train-001.tar")
     server = subprocess.Popen([sys.executable, "-m", "moto.server", "-p", str(port)], stdout=-3, stderr=-3)
     try:
         url = f"http://127.0.0.1:{port}"
@@ -210,8 +210,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
         client = boto3.client("s3", endpoint_url=url, **names)
         answers(port)
         client.create_bucket(Bucket="bucket")
-        for file in sorted(path for path in here.rglob("*") if path.is_file()):
-            client.upload_file(str(file), "bucket", file.relative_to(here).as_posix())
+        for file in sorted(path for path in folder.rglob("*") if path.is_file()):
+            client.upload_file(str(file), "bucket", file.relative_to(folder).as_posix())
         keys = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_REGION": "us-east-1"}
         yield {"AWS_ENDPOINT_URL": url, **keys}
     finally:
@@ -275,11 +275,11 @@ def test_an_example_runs_with_one_and_three_workers(
     digests = []
     monkeypatch.syspath_prepend(tmp_path)
     for workers in (1, 3):
-        here = tmp_path / f"with {workers}"
-        here.mkdir()
-        before, code = text_of(block, here)
-        stock(shop, here, f"{before}\n{code}")
-        monkeypatch.chdir(here)
+        folder = tmp_path / f"with {workers}"
+        folder.mkdir()
+        before, code = text_of(block, folder)
+        stock(shop, folder, f"{before}\n{code}")
+        monkeypatch.chdir(folder)
         # The worker processes for an example's function import the example by this name.
         name = f"example_{workers}"
         (tmp_path / f"{name}.py").write_text(code, encoding="utf-8")
@@ -293,12 +293,12 @@ def test_an_example_runs_with_one_and_three_workers(
             digests.append(run(program(block, workers, code), names, bool(re.search(r"\bepoch\b", code)), images))
             if "torch" in sys.modules and sys.modules["torch"].distributed.is_initialized():
                 sys.modules["torch"].distributed.destroy_process_group()
-            found = Left.at_most(left) if digests[1:] else left
+            result = Left.at_most(left) if digests[1:] else left
         # The first run does not count, because libraries start threads, open files and allocate
         # memory when they are first used.
         if digests[1:]:
-            assert found.threads <= left.threads, "leaked threads"
-            assert found.descriptors <= left.descriptors, "leaked descriptors"
+            assert result.threads <= left.threads, "leaked threads"
+            assert result.descriptors <= left.descriptors, "leaked descriptors"
             assert resident() - used < 64 << 20, "leaked memory"
     one, three = digests
     assert [len(seen) for seen in one] == [len(seen) for seen in three]

@@ -85,17 +85,17 @@ SHORT = {
 def blocks() -> Iterator[Block]:
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
-        for found in re.finditer(r"^```rust(\S*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
-            yield Block(page, text.count("\n", 0, found.start(2)) + 1, "no_run" not in found[1], found[2])
+        for match in re.finditer(r"^```rust(\S*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+            yield Block(page, text.count("\n", 0, match.start(2)) + 1, "no_run" not in match[1], match[2])
 
 
 def docs_of_items() -> Iterator[Block]:
     """Yields the examples in `src` that `cargo test --doc` compiles but does not run."""
     for file in sorted((ROOT / "src").rglob("*.rs")):
         text = file.read_text(encoding="utf-8")
-        for found in re.finditer(r"^( *//[/!]) ?```no_run\n((?:\1.*\n)*?)\1 ?```$", text, re.MULTILINE):
-            code = re.sub(r"^ *//[/!] ?", "", found[2], flags=re.MULTILINE)
-            yield Block(file, text.count("\n", 0, found.start(2)) + 1, False, code)
+        for match in re.finditer(r"^( *//[/!]) ?```no_run\n((?:\1.*\n)*?)\1 ?```$", text, re.MULTILINE):
+            code = re.sub(r"^ *//[/!] ?", "", match[2], flags=re.MULTILINE)
+            yield Block(file, text.count("\n", 0, match.start(2)) + 1, False, code)
 
 
 def files() -> Iterator[Block]:
@@ -128,13 +128,13 @@ OPENED = re.compile(r"^ *let (?:mut )?(\w+) = [^;]*\.host\(\)\?;", re.MULTILINE)
 
 def repeated(code: str) -> str:
     """Replaces loops over epoch 0 with loops over many epochs."""
-    for found in reversed(list(re.finditer(r"for (\w+) in (\w+)\.epoch\(0\) \{", code))):
-        end, depth = found.end(), 1
+    for match in reversed(list(re.finditer(r"for (\w+) in (\w+)\.epoch\(0\) \{", code))):
+        end, depth = match.end(), 1
         while depth:
             depth += {"{": 1, "}": -1}.get(code[end], 0)
             end += 1
-        loop = f"for {found[1]} in {found[2]}.epoch(turn) {{{code[found.end() : end]}"
-        code = f"{code[: found.start()]}for turn in crate::turns() {{ {loop} }}{code[end:]}"
+        loop = f"for {match[1]} in {match[2]}.epoch(turn) {{{code[match.end() : end]}"
+        code = f"{code[: match.start()]}for turn in crate::turns() {{ {loop} }}{code[end:]}"
     return code
 
 
@@ -147,14 +147,14 @@ def driven(code: str, is_whole: bool) -> str:
     code = re.sub(r"\b(\w+)\.epoch\(epoch\)\.", r"crate::seen(\1.epoch(epoch)).", code)
     code = code.replace("= epoch.next()", "= crate::noted(epoch.next())")
     code = re.sub(r"for (\w+) in loader \{", r"for \1 in crate::passes(loader) {", code)
-    more = [f"crate::epochs({name})?;" for name in opened if not re.search(rf"\b{name}\.(epoch|replay)", code)]
+    extra = [f"crate::epochs({name})?;" for name in opened if not re.search(rf"\b{name}\.(epoch|replay)", code)]
     moved = r"\.host|\.cuda|passes\(|source::|\.batch_size"
     if not opened and not re.search(moved, code):
-        more += [f"crate::consume({name})?;" for name in dict.fromkeys(loaders)]
-    if more:
-        at = code.rfind("\n# Ok" if "\n# Ok" in code else "\nOk")
-        at = len(code) if at < 0 else at
-        code = f"{code[:at]}\n{' '.join(more)}\n{code[at:]}"
+        extra += [f"crate::consume({name})?;" for name in dict.fromkeys(loaders)]
+    if extra:
+        offset = code.rfind("\n# Ok" if "\n# Ok" in code else "\nOk")
+        offset = len(code) if offset < 0 else offset
+        code = f"{code[:offset]}\n{' '.join(extra)}\n{code[offset:]}"
     small = "" if "batch_size(" in code or "Decoder" in code else ".batch_size(3)"
     return code.replace(".host()", f"{small}.workers(crate::workers()).host()")
 
@@ -279,8 +279,8 @@ def examples(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, path in externs.items():
         command += ["--extern", f"{name}={path}"]
     variables = {**os.environ, "CARGO_MANIFEST_DIR": str(ROOT / "examples")}
-    done = subprocess.run(command, capture_output=True, text=True, env=variables)
-    assert done.returncode == 0, done.stderr
+    process = subprocess.run(command, capture_output=True, text=True, env=variables)
+    assert process.returncode == 0, process.stderr
     return folder / "examples"
 
 
@@ -310,20 +310,20 @@ def test_an_example_has_the_same_batches_for_any_workers(
     arguments = ARGUMENTS.get(block.page.stem, []) if is_file(block) else []
     output = []
     for workers in (1, 3):
-        here = tmp_path / str(workers)
-        here.mkdir()
+        folder = tmp_path / str(workers)
+        folder.mkdir()
         code = block.code if block.run else re.sub(r"\{000\.\.099\}", "000.tar\", \"train-001", block.code)
-        stock(shop, here, code + "".join(f'"{word}"' for word in arguments) + ('"train"' if arguments else ""))
-        variables = {"EXAMPLE": str(RUN.index(block)), "EXAMPLE_WORKERS": str(workers), "TMPDIR": str(here)}
-        done = subprocess.run(
-            [examples, *arguments], cwd=here, capture_output=True, text=True, errors="replace", timeout=300,
+        stock(shop, folder, code + "".join(f'"{word}"' for word in arguments) + ('"train"' if arguments else ""))
+        variables = {"EXAMPLE": str(RUN.index(block)), "EXAMPLE_WORKERS": str(workers), "TMPDIR": str(folder)}
+        process = subprocess.run(
+            [examples, *arguments], cwd=folder, capture_output=True, text=True, errors="replace", timeout=300,
             env={**os.environ, **variables},
         )  # fmt: skip
-        lines = done.stderr.splitlines()
-        assert done.returncode == 0 and lines[-1] in ("Ok(())", "()", "ExitCode(unix_exit_status(0))"), (
-            done.stdout[-2000:] + done.stderr[-2000:]
+        lines = process.stderr.splitlines()
+        assert process.returncode == 0 and lines[-1] in ("Ok(())", "()", "ExitCode(unix_exit_status(0))"), (
+            process.stdout[-2000:] + process.stderr[-2000:]
         )
-        if "skipped: " in done.stdout:
+        if "skipped: " in process.stdout:
             missing("cuda", "the example needs a device")
         output.append(lines[-2])
     assert output[0] == output[1], "the batches depend on the number of workers"

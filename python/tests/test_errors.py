@@ -60,8 +60,8 @@ def test_damage_is_counted_named_and_an_error_if_strict(
     shutil.copytree(mini, tmp_path / "set")
     original = sorted((tmp_path / "set").rglob("*.jpg"))[5]
     jpeg = bytearray(original.read_bytes())
-    at = jpeg.rindex(b"\xff\xda") + 20
-    jpeg[at : at + 2] = b"\xff\xd4"  # an unexpected restart marker
+    offset = jpeg.rindex(b"\xff\xda") + 20
+    jpeg[offset : offset + 2] = b"\xff\xd4"  # an unexpected restart marker
     original.write_bytes(jpeg)
     options: dict[str, Any] = {"batch_size": 4, "augment": Augment.train(32), "output": "numpy", "epochs": 0}
     with caplog.at_level(logging.WARNING, "warpfeed"):
@@ -335,8 +335,8 @@ def test_the_package_contains_the_command_line_tool(mini: str, tmp_path: Path) -
     assert "64" in program("inspect", mini).stdout
     assert program("pack", mini, str(tmp_path / "x.tar")).returncode == 0
     assert len(Loader(tmp_path / "x.tar", batch_size=16, output="numpy")) == 4
-    wrong = program("bogus")
-    assert wrong.returncode == 2 and "unrecognized subcommand" in wrong.stderr
+    invalid = program("bogus")
+    assert invalid.returncode == 2 and "unrecognized subcommand" in invalid.stderr
     missing = program("verify", str(tmp_path / "none"))
     assert missing.returncode == 1 and missing.stderr.startswith("warpfeed: ")
     script = Path(sys.executable).with_name("warpfeed")

@@ -14,9 +14,9 @@ EXAMPLES = ROOT / "python" / "examples"
 
 def run_example(name: str, *args: object, **environment: str) -> str:
     command = [sys.executable, EXAMPLES / f"{name}.py", *map(str, args)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=500, env={**os.environ, **environment})
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    process = subprocess.run(command, capture_output=True, text=True, timeout=500, env={**os.environ, **environment})
+    assert process.returncode == 0, process.stdout + process.stderr
+    return process.stdout
 
 
 def test_every_example_has_a_test() -> None:

@@ -147,12 +147,12 @@ def data(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
 def test_fields_equal_the_rust_loader_bit_for_bit(data: Path, recipe: str) -> None:
     expected = rust_batches({"data": str(data), "recipe": recipe, "epochs": 2, "batch_size": 5, "shuffle": 7})
     loader = Loader(data, output="numpy", num_workers=1, batch_size=5, shuffle=True, seed=7, **RECIPES[recipe])
-    found = contents(loader, 2)
-    assert found == expected and len(found) >= 4
-    assert set(found[0][3]) > set(RECIPES[recipe]["fields"]), "counts, images and labels must be delivered as well"
+    actual = contents(loader, 2)
+    assert actual == expected and len(actual) >= 4
+    assert set(actual[0][3]) > set(RECIPES[recipe]["fields"]), "counts, images and labels must be delivered as well"
     # Every field must have nonzero values, except crowd flags, which `synth` does not generate.
-    for name in set(found[0][3]) - {"boxes.crowd"}:
-        assert any(set(batch[3][name]) - {0} for batch in found), name
+    for name in set(actual[0][3]) - {"boxes.crowd"}:
+        assert any(set(batch[3][name]) - {0} for batch in actual), name
 
 
 @pytest.mark.parametrize("data", ["boxes"], indirect=True)
@@ -170,7 +170,7 @@ def test_coco_boxes_have_the_shapes_of_their_table(data: Path, torch: Any) -> No
     assert loader.classes == [category["name"] for category in sorted(truth["categories"], key=lambda c: c["id"])]
     images = sorted(truth["images"], key=lambda image: image["id"])
     for row, id in enumerate(batch.ids):
-        own = [found for found in truth["annotations"] if found["image_id"] == images[id]["id"]]
+        own = [result for result in truth["annotations"] if result["image_id"] == images[id]["id"]]
         count = int(batch["boxes.count"][row])
         assert count == len(own) and (batch["boxes.class"][row, count:] == -1).all()
         # Compute the letterbox by hand.
@@ -178,10 +178,10 @@ def test_coco_boxes_have_the_shapes_of_their_table(data: Path, torch: Any) -> No
         factor = min(64 / width, 48 / height)
         shown = (round(width * factor), round(height * factor))
         left, top = (64 - shown[0]) // 2, (48 - shown[1]) // 2
-        for found, (x, y, w, h) in zip(batch["boxes"][row], (one["bbox"] for one in own), strict=False):
+        for result, (x, y, w, h) in zip(batch["boxes"][row], (one["bbox"] for one in own), strict=False):
             sx, sy = shown[0] / width, shown[1] / height
-            wanted = [left + x * sx, top + y * sy, left + (x + w) * sx, top + (y + h) * sy]
-            assert torch.allclose(found, torch.tensor(wanted), atol=1e-3), (id, found, wanted)
+            expected = [left + x * sx, top + y * sy, left + (x + w) * sx, top + (y + h) * sy]
+            assert torch.allclose(result, torch.tensor(expected), atol=1e-3), (id, result, expected)
 
 
 @pytest.mark.parametrize("data", ["boxes"], indirect=True)
@@ -238,12 +238,12 @@ def test_tables_of_all_kinds_are_opened_by_their_columns(tmp_path: Path) -> None
     bare = "".join(f"{row['file_name']},{row['label']},{row['score']}\n" for row in rows)
     (tmp_path / "bare.csv").write_text(bare)
     options = {"output": "numpy", "augment": Augment.pass_through(4, 4)}
-    found = {}
+    results = {}
     for name in ["set.jsonl", "set.csv", "set.tsv"]:
         loader = Loader(tmp_path / name, fields={"score": NdArray("f32")}, **options)
-        found[name] = contents(loader)
+        results[name] = contents(loader)
         assert loader.classes == ["class 0", "class 1"]
-    assert found["set.jsonl"] == found["set.csv"] == found["set.tsv"]
+    assert results["set.jsonl"] == results["set.csv"] == results["set.tsv"]
     headless = TableOptions(image="0", label="1", headerless=True)
     [batch] = Loader(tmp_path / "bare.csv", table=headless, fields={"2": NdArray("f32")}, **options)
     assert batch["2"].tolist() == [0, 0.25, 0.5] and batch["label"].tolist() == [0, 1, 0]
@@ -385,14 +385,14 @@ def test_maps_have_the_layout_of_the_images(tmp_path: Path, torch: Any) -> None:
     for output in ("numpy", "torch", "dlpack"):
         for layout in ("channels_last", "nchw", "nhwc"):
             [batch] = Loader(tmp_path / "maps.tar", output=output, layout=layout, **options)
-            found = {name: np.asarray(batch[name]) for name in ("image", "heat", "flow", "depth")}
-            assert np.array_equal(found["depth"], expected["depth"])
+            actual = {name: np.asarray(batch[name]) for name in ("image", "heat", "flow", "depth")}
+            assert np.array_equal(actual["depth"], expected["depth"])
             for name in ("heat", "flow"):
-                array = found[name] if layout == "nhwc" else found[name].transpose(0, 2, 3, 1)
+                array = actual[name] if layout == "nhwc" else actual[name].transpose(0, 2, 3, 1)
                 assert np.array_equal(array, expected[name]), (output, layout, name)
             # Maps and images can be concatenated along the channel axis.
             axis = 3 if layout == "nhwc" else 1
-            assert np.concatenate([found["image"], found["heat"], found["flow"]], axis).shape[axis] == 8
+            assert np.concatenate([actual["image"], actual["heat"], actual["flow"]], axis).shape[axis] == 8
             if output == "torch" and layout != "nhwc":
                 format = torch.channels_last if layout == "channels_last" else torch.contiguous_format
                 assert batch["heat"].is_contiguous(memory_format=format)
@@ -411,8 +411,8 @@ def test_members_of_a_tar_are_read_by_the_format_that_names_them(tmp_path: Path)
     fields = {"npy": NdArray("f64", [3]), "json": NdArray("f32", [2])}
     loader = Loader(tmp_path / "x.tar", batch_size=4, drop_field=["image", "label"], fields=fields)
     (batch,) = loader
-    found = np.from_dlpack(batch["npy"])
-    assert found.dtype == np.float64 and np.array_equal(found, rows)
+    result = np.from_dlpack(batch["npy"])
+    assert result.dtype == np.float64 and np.array_equal(result, rows)
     assert np.array_equal(np.asarray(batch["npy"]), rows)
     assert np.asarray(batch["json"]).tolist() == [[0, 2.5], [1, 2.5], [2, 2.5], [3, 2.5]]
 

@@ -47,21 +47,21 @@ def sets(*formats: dict[str, list[str]]) -> list[Any]:
 @pytest.fixture(scope="module")
 def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Copies the datasets, because some formats write files next to them."""
-    to = tmp_path_factory.mktemp("formats")
+    target = tmp_path_factory.mktemp("formats")
     for paths in [*ENCODED.values(), *ARRAYS.values()]:
         for name in {Path(path).parts[0] for path in paths}:
-            shutil.copytree(FIXTURES / name, to / name, dirs_exist_ok=True)
-    return to
+            shutil.copytree(FIXTURES / name, target / name, dirs_exist_ok=True)
+    return target
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    to = tmp_path_factory.mktemp("folder")
+    target = tmp_path_factory.mktemp("folder")
     for originals in sorted(path for path in MINI.iterdir() if path.is_dir()):
-        (to / originals.name).mkdir()
+        (target / originals.name).mkdir()
         for jpeg in sorted(originals.glob("*.jpg"))[:3]:
-            shutil.copy(jpeg, to / originals.name)
-    return to
+            shutil.copy(jpeg, target / originals.name)
+    return target
 
 
 def run(path: Any) -> dict[str, list[Content]]:
@@ -93,19 +93,19 @@ def of_folder(folder: Path) -> dict[str, list[Content]]:
 def of_arrays(here: Path) -> dict[str, list[Content]]:
     """Returns the expected batches for the arrays, from a folder with the same images as PNG
     files."""
-    to = here / "pngs"
+    target = here / "pngs"
     PIL = need("PIL.Image")
     images, labels = (np.load(here / "arrays" / "npy" / f"{name}.npy") for name in ["images", "labels"])
     for index, (image, label) in enumerate(zip(images, labels, strict=True)):
-        (to / str(label)).mkdir(parents=True, exist_ok=True)
-        PIL.fromarray(image).save(to / str(label) / f"{index:02}.png")
-    return run(to)
+        (target / str(label)).mkdir(parents=True, exist_ok=True)
+        PIL.fromarray(image).save(target / str(label) / f"{index:02}.png")
+    return run(target)
 
 
 def agrees(path: Any, expected: dict[str, list[Content]]) -> None:
-    found = run(path)
+    actual = run(path)
     for way, batches in expected.items():
-        assert len(batches) > 1 and found[way] == batches, way
+        assert len(batches) > 1 and actual[way] == batches, way
 
 
 @pytest.mark.parametrize(("kind", "path"), sets(ENCODED))
@@ -121,9 +121,9 @@ def test_arrays_of_pixels_give_the_batches_of_png_files(here: Path, of_arrays: A
 @pytest.mark.parametrize(("kind", "path"), sets(ENCODED, ARRAYS))
 def test_the_program_of_the_package_names_the_format(here: Path, kind: str, path: str) -> None:
     program = [sys.executable, "-m", "warpfeed", "inspect", "--json", str(here / path)]
-    found = json.loads(subprocess.run(program, check=True, capture_output=True).stdout)
-    assert (found["source"], found["samples"], found["unreadable"]) == (kind, 12, 0)
-    assert found["labels"] == {"0": 3, "1": 3, "2": 3, "3": 3}
+    result = json.loads(subprocess.run(program, check=True, capture_output=True).stdout)
+    assert (result["source"], result["samples"], result["unreadable"]) == (kind, 12, 0)
+    assert result["labels"] == {"0": 3, "1": 3, "2": 3, "3": 3}
 
 
 def test_rows_of_lance_give_the_batches_of_the_folder(tmp_path: Path, folder: Path, of_folder: Any) -> None:

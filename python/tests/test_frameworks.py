@@ -72,7 +72,7 @@ def test_a_loader_in_torchs_dataloader_reports_a_fork(mini: str, torch: Any) -> 
         list(forked)
 
 
-def test_lightning_trains_and_saves_state_in_mid_epoch(mini: str, torch: Any, tmp_path: Path) -> None:
+def test_lightning_trains_and_saves_state_mid_epoch(mini: str, torch: Any, tmp_path: Path) -> None:
     lightning = need("lightning")
     seen: list[tuple[int, int]] = []
 
@@ -89,7 +89,7 @@ def test_lightning_trains_and_saves_state_in_mid_epoch(mini: str, torch: Any, tm
         def configure_optimizers(self):  # type: ignore[no-untyped-def]
             return torch.optim.SGD(self.parameters(), 0.01)
 
-    def trainer(**more):  # type: ignore[no-untyped-def]
+    def trainer(**options):  # type: ignore[no-untyped-def]
         quiet = {
             "logger": False,
             "enable_progress_bar": False,
@@ -97,15 +97,15 @@ def test_lightning_trains_and_saves_state_in_mid_epoch(mini: str, torch: Any, tm
             "accelerator": "cpu",
             "devices": 1,
         }
-        return lightning.Trainer(default_root_dir=tmp_path, **quiet, **more)
+        return lightning.Trainer(default_root_dir=tmp_path, **quiet, **options)
 
     trainer(max_epochs=2, enable_checkpointing=False).fit(Module(), Loader(mini, **OPTIONS))
-    whole = list(seen)
+    unbroken = list(seen)
     plain = Loader(mini, **OPTIONS)
-    assert whole == [(epoch, int(images.sum() * 1000)) for epoch in range(2) for images, _ in plain], (
+    assert unbroken == [(epoch, int(images.sum() * 1000)) for epoch in range(2) for images, _ in plain], (
         "the loader counts the epochs"
     )
-    assert [epoch for epoch, _ in whole] == [0] * 4 + [1] * 4
+    assert [epoch for epoch, _ in unbroken] == [0] * 4 + [1] * 4
     # Kill the run after six steps, in the middle of epoch 1, and resume it with a new Trainer.
     seen.clear()
 
@@ -120,13 +120,13 @@ def test_lightning_trains_and_saves_state_in_mid_epoch(mini: str, torch: Any, tm
 
     with pytest.raises(Killed):
         trainer(max_epochs=2, enable_checkpointing=False, callbacks=[Kill()]).fit(Module(), Loader(mini, **OPTIONS))
-    assert seen == whole[:6]
+    assert seen == unbroken[:6]
     again = trainer(max_epochs=2, enable_checkpointing=False)
     again.fit(Module(), Loader(mini, **OPTIONS), ckpt_path=tmp_path / "mid.ckpt", weights_only=False)
-    assert seen == whole
+    assert seen == unbroken
 
 
-def test_lightning_validates_while_it_fits_and_alone(mini: str, torch: Any, tmp_path: Path) -> None:
+def test_lightning_validates_during_fit_and_standalone(mini: str, torch: Any, tmp_path: Path) -> None:
     lightning = need("lightning")
     seen: list[int] = []
 
@@ -177,7 +177,7 @@ def test_accelerate_passes_the_loader_through(mini: str, torch: Any) -> None:
         assert moved[0].shape == images.shape
 
 
-def test_a_transformers_trainer_resumes_in_mid_epoch(mini: str, torch: Any, tmp_path: Path) -> None:
+def test_a_transformers_trainer_resumes_mid_epoch(mini: str, torch: Any, tmp_path: Path) -> None:
     """Runs the recipe from docs/frameworks.md."""
     transformers = need("transformers")
     need("accelerate")
@@ -195,19 +195,19 @@ def test_a_transformers_trainer_resumes_in_mid_epoch(mini: str, torch: Any, tmp_
         def get_eval_dataloader(self, eval_dataset=None):  # type: ignore[no-untyped-def]
             return Loader(mini, batch_size=16, augment=Augment.eval(40, 32), normalize="imagenet", batch_transform=named)
 
-        def training_step(self, model, inputs, *args, **more):  # type: ignore[no-untyped-def]
+        def training_step(self, model, inputs, *args, **options):  # type: ignore[no-untyped-def]
             steps.append(int(inputs["pixel_values"].sum() * 1000))
-            return super().training_step(model, inputs, *args, **more)
+            return super().training_step(model, inputs, *args, **options)
 
     class SaveLoader(transformers.TrainerCallback):  # type: ignore[misc]
         def on_save(self, args, state, control, train_dataloader=None, **_):  # type: ignore[no-untyped-def]
             folder = tmp_path / f"checkpoint-{state.global_step}"
             (folder / "loader.json").write_text(json.dumps(train_dataloader.state_dict()))
 
-    def trainer(most: int, **more: Any) -> Any:
+    def trainer(largest: int, **options: Any) -> Any:
         config = transformers.ResNetConfig(embedding_size=8, hidden_sizes=[8, 8], depths=[1, 1], num_labels=4)
         quiet = {"use_cpu": True, "report_to": "none", "disable_tqdm": True}
-        args = transformers.TrainingArguments(str(tmp_path), max_steps=most, save_steps=2, **quiet, **more)
+        args = transformers.TrainingArguments(str(tmp_path), max_steps=largest, save_steps=2, **quiet, **options)
         model = transformers.ResNetForImageClassification(config)
         return Trainer(model=model, args=args, callbacks=[SaveLoader()])
 
@@ -218,13 +218,13 @@ def test_a_transformers_trainer_resumes_in_mid_epoch(mini: str, torch: Any, tmp_
     assert steps == [int(images.sum() * 1000) for epoch in (0, 1) for images, _ in plain.epoch_from(epoch, 0)][:6]
     assert first.evaluate()["eval_loss"] > 0
     # Resume in the middle of epoch 0.
-    whole = list(steps)
+    unbroken = list(steps)
     steps.clear()
     again = trainer(6, ignore_data_skip=True)
     state = json.loads((tmp_path / "checkpoint-2" / "loader.json").read_text())
     again.loader = Loader(mini, batch_transform=named, resume=state, **OPTIONS)
     again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
-    assert steps == whole[2:]
+    assert steps == unbroken[2:]
 
 
 def test_a_loader_works_in_the_training_script_of_timm(mini: str, torch: Any) -> None:
@@ -281,8 +281,8 @@ def test_ranks_of_torch_distributed_are_found(mini: str, torch: Any, tmp_path: P
 
     script = tmp_path / "work.py"
     script.write_text(textwrap.dedent(code))
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, script, mini, tmp_path / "store"], capture_output=True, text=True, timeout=300
     )
     # Some versions of Gloo also print messages.
-    assert done.returncode == 0 and done.stdout.endswith("True\n"), done.stdout + done.stderr
+    assert process.returncode == 0 and process.stdout.endswith("True\n"), process.stdout + process.stderr

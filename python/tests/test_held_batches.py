@@ -130,14 +130,14 @@ def test_every_form_of_a_batch_is_freed(sets: Any, kind: str, collate: Any) -> N
 @pytest.mark.usefixtures("uncollected")
 def test_the_error_of_an_absent_label_may_be_kept(sets: Any) -> None:
     data, options = sets["coco"]
-    kept, errors = [], set()
+    ids, errors = [], set()
     for batch in batches_of(Loader(data, output="numpy", **OPTIONS, **options), BATCHES):
         try:
             batch["label"]
         except WarpfeedError as e:
-            kept.append(e.with_traceback(None))
+            ids.append(e.with_traceback(None))
             errors.add(str(e))
-    assert len(kept) == BATCHES and len(set(map(id, kept))) == BATCHES and all("label" in text for text in errors)
+    assert len(ids) == BATCHES and len(set(map(id, ids))) == BATCHES and all("label" in text for text in errors)
 
 
 class Fails:
@@ -164,7 +164,7 @@ def test_stored_dataset_errors_have_lines_and_no_variables() -> None:
     assert sum(1 for _ in loader) == 15
     faults = loader.sample_errors()
     loader.close()
-    assert len(faults) == 10 and not any(made() is not None for made in Fails.made)
+    assert len(faults) == 10 and not any(created() is not None for created in Fails.made)
     cause = faults[0][2].__cause__
     assert isinstance(cause, ValueError) and cause.__traceback__ is not None
     assert cause.__traceback__.tb_frame.f_code.co_name == "__getitem__"
@@ -181,12 +181,12 @@ def test_kept_errors_of_functions_keep_no_batch() -> None:
         images.append(weakref.ref(decoded))
         raise ValueError("no model")
 
-    kept = []
+    retained = []
     with warpfeed.Decoder(max_batch=2, prefetch=1, output="numpy").dynamic_batcher(noted, max_delay_ms=0) as batcher:
         original = next(MINI.rglob("*.jpg")).read_bytes()
         for _ in range(20):
-            kept.append(batcher.submit([original]).exception(60))
-    assert all(isinstance(e, ValueError) for e in kept) and not any(made() is not None for made in images)
+            retained.append(batcher.submit([original]).exception(60))
+    assert all(isinstance(e, ValueError) for e in retained) and not any(created() is not None for created in images)
     loader = Loader(MINI, output="numpy", image_transform=breaks, processes=0, **OPTIONS)
     with pytest.raises(WarpfeedError, match="no image") as raised:
         next(iter(loader))

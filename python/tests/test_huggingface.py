@@ -81,7 +81,7 @@ def test_boxes_in_nested_columns_are_rows(tmp_path):
     )
     rows.save_to_disk(tmp_path / "saved")
     rows.to_parquet(tmp_path / "rows.parquet")
-    fields = {"objects.bbox": warpfeed.Ragged("f32", [4], most=3), "objects.category": warpfeed.Ragged("i64", most=3)}
+    fields = {"objects.bbox": warpfeed.Ragged("f32", [4], max_rows=3), "objects.category": warpfeed.Ragged("i64", max_rows=3)}
     for path in ["saved", "rows.parquet"]:
         loader = warpfeed.Loader(
             tmp_path / path, batch_size=4, augment=warpfeed.Augment.eval(24, 24), fields=fields, output="numpy"
@@ -121,9 +121,9 @@ def test_pixel_lists_are_fields_until_a_transform(kind, tmp_path):
         return rows
 
     def agrees(loader):
-        found = [(image, label) for batch in loader for image, label in zip(batch.images, batch.labels, strict=True)]
-        assert [label for _, label in found] == columns["label"]
-        assert all((image == pixels[..., None]).all() for (image, _), pixels in zip(found, stored, strict=True))
+        results = [(image, label) for batch in loader for image, label in zip(batch.images, batch.labels, strict=True)]
+        assert [label for _, label in results] == columns["label"]
+        assert all((image == pixels[..., None]).all() for (image, _), pixels in zip(results, stored, strict=True))
 
     for path in ["saved", "rows.parquet"]:
         with pytest.raises(warpfeed.WarpfeedError, match=f'no image among the fields .*"{name}"'):

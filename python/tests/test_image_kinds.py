@@ -99,14 +99,14 @@ def test_packing_converts_deep_images_only_on_request(tmp_path: Path) -> None:
     clear = np.zeros((*SIZE, 4), np.uint8)
     saved(tmp_path / "set", deep, "a.png")
     saved(tmp_path / "set", clear, "b.png")
-    made, options = tmp_path / "made.lmdb", {"num_workers": 1, "force": True}
-    report = warpfeed.pack(tmp_path / "set", made, raw=SIZE, **options)
+    created, options = tmp_path / "made.lmdb", {"num_workers": 1, "force": True}
+    report = warpfeed.pack(tmp_path / "set", created, raw=SIZE, **options)
     ((number, key, reason),) = report["refused"]
     assert (report["raw"], number, key) == (1, 0, "a") and "convert_to_u8=True keeps the upper 8" in reason, reason
-    report = warpfeed.pack(tmp_path / "set", made, raw=SIZE, convert_to_u8=True, background=(7, 8, 9), **options)
+    report = warpfeed.pack(tmp_path / "set", created, raw=SIZE, convert_to_u8=True, background=(7, 8, 9), **options)
     assert report["raw"] == 2 and report["refused"] == []
-    images = field(made, batch_size=2)
+    images = field(created, batch_size=2)
     assert np.array_equal(images[0, :, :, 0], deep >> 8)
     assert (images[1] == (7, 8, 9)).all()
     with pytest.raises(ConfigError, match="convert_to_u8=True has no effect, because no image is decoded"):
-        warpfeed.pack(tmp_path / "set", made, convert_to_u8=True, **options)
+        warpfeed.pack(tmp_path / "set", created, convert_to_u8=True, **options)

@@ -35,15 +35,15 @@ OPTIONS: dict[str, Any] = {"batch_size": 16, "augment": Augment.train(32), "shuf
 
 
 def alive(pids: list[int]) -> list[int]:
-    found = []
+    results = []
     for process in pids:
         try:
             with open(f"/proc/{process}/stat", encoding="ascii") as stat:
                 if stat.read().rpartition(")")[2].split()[0] != "Z":
-                    found.append(process)
+                    results.append(process)
         except OSError:
             pass
-    return found
+    return results
 
 
 def pids_of(loader: Loader) -> list[int]:
@@ -72,13 +72,13 @@ def test_batches_do_not_depend_on_processes_or_workers(mini: str) -> None:
 def test_the_run_continues_after_a_resume(mini: str) -> None:
     options = {**OPTIONS, "image_transform": noise, "processes": 2}
     loader = Loader(mini, **options)
-    whole = contents(loader, 2)
+    unbroken = contents(loader, 2)
     first = Loader(mini, **options)
     it = iter(first)
     for _ in range(3):
         next(it)
-    assert contents(Loader(mini, resume=first.state_dict(), **{**options, "processes": 1}), 2) == whole[3:]
-    assert contents_of(Loader(mini, **options).epoch_from(1, 2)) == whole[6:]
+    assert contents(Loader(mini, resume=first.state_dict(), **{**options, "processes": 1}), 2) == unbroken[3:]
+    assert contents_of(Loader(mini, **options).epoch_from(1, 2)) == unbroken[6:]
 
 
 def contents_of(iterator: Any) -> Any:
@@ -461,12 +461,12 @@ def test_pipelines_of_albumentations_run_unchanged(mini: str) -> None:
         a.HorizontalFlip(p=0.5), a.RandomBrightnessContrast(p=0.8), a.OneOf([a.GaussNoise(p=1), a.Blur(p=1)], p=0.9),
         a.CoarseDropout(p=0.5),
     ])  # fmt: skip
-    found = [contents(Loader(mini, image_transform=pipeline, processes=n, **OPTIONS), 2) for n in (0, 1, 2)]
-    assert found[0] == found[1] == found[2]
-    assert found[0][0][3]["image"] != found[0][4][3]["image"]
-    wrong = a.Compose([a.Normalize()])
+    results = [contents(Loader(mini, image_transform=pipeline, processes=n, **OPTIONS), 2) for n in (0, 1, 2)]
+    assert results[0] == results[1] == results[2]
+    assert results[0][0][3]["image"] != results[0][4][3]["image"]
+    invalid = a.Compose([a.Normalize()])
     with pytest.raises(WarpfeedError, match="image_transform returned numpy.ndarray of float32 .*leave Normalize"):
-        list(Loader(mini, image_transform=wrong, processes=1, **OPTIONS))
+        list(Loader(mini, image_transform=invalid, processes=1, **OPTIONS))
     with pytest.raises(WarpfeedError, match=r"of shape \(16, 16, 3\)"):
         list(Loader(mini, image_transform=a.Compose([a.Resize(16, 16)]), processes=1, **OPTIONS))
 

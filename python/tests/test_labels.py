@@ -157,13 +157,13 @@ def test_coco_categories_keep_ids_when_renumbered(tmp_path: Path, pil: Any) -> N
     loader = Loader(path, **options)
     assert (loader.classes, loader.category_ids) == (["ant", "cow", "zebra"], [3, 7, 90])
     [batch] = loader
-    found = [loader.category_ids[k] for k in batch["boxes.class"][0][:2]]
-    assert found == [90, 7]
+    results = [loader.category_ids[k] for k in batch["boxes.class"][0][:2]]
+    assert results == [90, 7]
     renumbered = Loader(path, classes=["zebra", "ant", "cow"], **options)
     [batch] = renumbered
     assert [renumbered.category_ids[k] for k in batch["boxes.class"][0][:2]] == [90, 7]
-    more = Loader(path, classes=["zebra", "ant", "cow", "yak"], **options)
-    assert more.category_ids == [], "one class has no id"
+    extra = Loader(path, classes=["zebra", "ant", "cow", "yak"], **options)
+    assert extra.category_ids == [], "one class has no id"
     assert Loader(originals(tmp_path / "plain", ["a"]), output="numpy", unlabeled=True).category_ids == []
 
 
@@ -189,13 +189,13 @@ def test_boxes_map_back_after_letterbox_crop_and_flip(
             assert type(back) is type(batch["boxes"]) and tuple(back.shape) == tuple(batch["boxes"].shape)
             one = warpfeed.boxes_to_source(batch["boxes"][0], batch["geo"][0])
             assert np.allclose(np.asarray(one)[:n], np.asarray(back)[0][:n], atol=1e-2)
-            found, low, high = np.asarray(back)[0], original - 0.05, original + 0.05
+            actual, low, high = np.asarray(back)[0], original - 0.05, original + 0.05
             if "letterbox" in repr(augment) or "resize" in repr(augment):
-                assert np.allclose(found, original, atol=0.05), augment
+                assert np.allclose(actual, original, atol=0.05), augment
             elif n == 2:
                 # A crop clips the boxes, so the results must be inside the original boxes.
-                assert (found[:, :2] >= low[:, :2]).all() and (found[:, 2:] <= high[:, 2:]).all(), augment
-                assert np.allclose(found[1, 1], original[1, 1], atol=0.5), augment
+                assert (actual[:, :2] >= low[:, :2]).all() and (actual[:, 2:] <= high[:, 2:]).all(), augment
+                assert np.allclose(actual[1, 1], original[1, 1], atol=0.5), augment
     same = np.array([[1.0, 0, 0], [0, 1, 0]])
     outside = warpfeed.boxes_to_source(np.array([[-9.0, -9, 99, 99]]), same, np.array([30, 40]))
     assert outside.tolist() == [[0, 0, 40, 30]]

@@ -32,8 +32,8 @@ SHAPES = {
 
 
 def answers(version: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads((SETS / f"{version}.json").read_text())
-    return found
+    result: list[dict[str, Any]] = json.loads((SETS / f"{version}.json").read_text())
+    return result
 
 
 def batches(data: Any, deltas: dict[str, Any], **options: Any) -> dict[str, Any]:
@@ -56,17 +56,17 @@ def batches(data: Any, deltas: dict[str, Any], **options: Any) -> dict[str, Any]
 def test_the_values_are_those_of_the_librarys_dataset_class(version: str, way: int) -> None:
     answer = answers(version)[way]
     deltas = {
-        name: given for name, given in (answer.get("delta_timestamps") or {}).items() if "images" not in name
+        name: values for name, values in (answer.get("delta_timestamps") or {}).items() if "images" not in name
     }
     data = LeRobot(SETS / version, episodes=answer.get("episodes"), delta_timestamps=deltas)
-    found = batches(data, deltas)
+    actual = batches(data, deltas)
     items = answer["items"]
-    assert len(found["task"]) == len(items)
-    assert [str(task) for task in found["task"]] == [item["task"] for item in items]
-    for name in set(found) - {"task", "wrist"}:
+    assert len(actual["task"]) == len(items)
+    assert [str(task) for task in actual["task"]] == [item["task"] for item in items]
+    for name in set(actual) - {"task", "wrist"}:
         expected = np.array([item[name] for item in items])
-        assert np.array_equal(np.asarray(found[name], np.float64), expected.astype(np.float64)), name
-    wrist = np.asarray(found["wrist"])
+        assert np.array_equal(np.asarray(actual[name], np.float64), expected.astype(np.float64)), name
+    wrist = np.asarray(actual["wrist"])
     assert [zlib.crc32(one.tobytes()) for one in wrist] == [item["observation.images.wrist"] for item in items]
 
 
@@ -83,14 +83,14 @@ def test_stacked_images_are_those_of_the_librarys_dataset_class(version: str, wo
         batch_size=4,
         num_workers=workers,
     )
-    found, pads = [], []
+    results, pads = [], []
     for batch in loader:
         assert batch[name].shape[1:] == (2, *shape)
-        found += [[zlib.crc32(np.ascontiguousarray(frame).tobytes()) for frame in clip] for clip in batch[name]]
+        results += [[zlib.crc32(np.ascontiguousarray(frame).tobytes()) for frame in clip] for clip in batch[name]]
         pads += batch[f"{name}_is_pad"].tolist()
-    assert found == [item[name] for item in answer["items"]]
+    assert results == [item[name] for item in answer["items"]]
     assert pads == [item[f"{name}_is_pad"] for item in answer["items"]]
-    assert found[0][0] == found[0][1] and pads[0] == [1, 0]
+    assert results[0][0] == results[0][1] and pads[0] == [1, 0]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -179,12 +179,13 @@ def test_samples_can_be_selected_by_episode_and_by_task(version: str) -> None:
         "fields": {"episode_index": NdArray("i64", []), "task": Text()}, "output": "numpy", "batch_size": 5,
     }
     order = [sample for episode in reversed(table) for sample in episode.samples]
-    found = [int(index) for batch in Loader(data, sampler=lambda epoch: order, **options) for index in batch["episode_index"]]
-    assert found == [items[sample]["episode_index"] for sample in order]
-    wanted = table[0].tasks[0]
-    weights = [float(wanted in episode.tasks) for episode in table for _ in episode.samples]
+    loader = Loader(data, sampler=lambda epoch: order, **options)
+    read = [int(index) for batch in loader for index in batch["episode_index"]]
+    assert read == [items[sample]["episode_index"] for sample in order]
+    expected = table[0].tasks[0]
+    weights = [float(expected in episode.tasks) for episode in table for _ in episode.samples]
     texts = {str(task) for batch in Loader(data, weights=weights, seed=1, **options) for task in batch["task"]}
-    assert texts <= {task for episode in table if wanted in episode.tasks for task in episode.tasks}
+    assert texts <= {task for episode in table if expected in episode.tasks for task in episode.tasks}
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -222,9 +223,9 @@ def test_video_cameras_have_the_frames_of_lerobots_dataset(deltas: list[float] |
     [batch] = Loader(data, fields=fields, **options)
     for index, item in enumerate(answer["items"]):
         expected = np.array(item[camera], np.int16)
-        found = batch["front"][index][..., ::16, ::16, :].astype(np.int16)
-        assert found.shape == expected.shape
-        assert np.abs(found - expected).max() <= 3, index
+        actual = batch["front"][index][..., ::16, ::16, :].astype(np.int16)
+        assert actual.shape == expected.shape
+        assert np.abs(actual - expected).max() <= 3, index
     assert batch["action"][:, 0].tolist() == [0] * 5 + [1] * 3 + [2] * 7
     # A different number of workers must deliver the same frames.
     [other] = Loader(data, fields=fields, num_workers=1, **options)

@@ -39,14 +39,14 @@ def test_a_kept_tensor_keeps_its_bytes_while_1000_batches_go_by(packed: str, tor
 def test_batches_are_copied_while_all_slots_are_held(packed: str) -> None:
     loader = Loader(packed, **OPTIONS)
     slots = loader.memory_plan()["slots"]
-    kept = list(batches_of(loader, 3 * slots))
+    batches = list(batches_of(loader, 3 * slots))
     again = Loader(packed, **{**OPTIONS, "copy": True})
-    for (images, labels), (expected, expected_labels) in zip(kept, batches_of(again, 3 * slots), strict=True):
+    for (images, labels), (expected, expected_labels) in zip(batches, batches_of(again, 3 * slots), strict=True):
         assert np.array_equal(images, expected) and np.array_equal(labels, expected_labels)
-    assert len({images.ctypes.data for images, _ in kept}) == 3 * slots
+    assert len({images.ctypes.data for images, _ in batches}) == 3 * slots
     # Batches must be copied only if no slot is free.
     addresses = {images.ctypes.data for images, _ in batches_of(loader, 4)}
-    del kept, images, labels
+    del batches, images, labels
     gc.collect()
     shared = {images.ctypes.data for images, _ in batches_of(loader, 4 * slots)}
     assert len(shared) <= slots and addresses
@@ -55,13 +55,13 @@ def test_batches_are_copied_while_all_slots_are_held(packed: str) -> None:
 def test_copy_false_is_the_error_of_the_rust_loader(packed: str) -> None:
     loader = Loader(packed, **{**OPTIONS, "batch_size": 4}, copy=False, timeout=0.3)
     it = iter(loader)
-    kept = []
+    retained = []
     with pytest.raises(WarpfeedError, match="all 4 slots have been held by batches that are still alive") as raised:
         for batch in it:
-            kept.append(batch)
-    assert raised.value.kind == "timeout" and len(kept) == 4
+            retained.append(batch)
+    assert raised.value.kind == "timeout" and len(retained) == 4
     # After a batch is dropped, the requested batch must arrive.
-    del kept[0], batch
+    del retained[0], batch
     assert next(it).number == 4
 
 

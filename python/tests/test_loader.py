@@ -28,11 +28,11 @@ def rest(batches) -> list[tuple[int, int, bytes]]:  # type: ignore[no-untyped-de
 
 def test_epoch_from_delivers_the_rest_of_the_epoch(mini: str) -> None:
     loader = Loader(mini, shuffle=True, seed=3, **OPTIONS)
-    whole = [rest(loader) for _ in range(3)]
+    unbroken = [rest(loader) for _ in range(3)]
     for first in [0, 1, 3, 4, 9]:
-        assert rest(loader.epoch_from(1, first)) == whole[1][first:]
+        assert rest(loader.epoch_from(1, first)) == unbroken[1][first:]
         assert loader.epoch == 2
-    assert rest(loader) == whole[2]
+    assert rest(loader) == unbroken[2]
     state = loader.state_dict()
     next(loader.epoch_from(1, 2))
     assert (
@@ -204,7 +204,7 @@ def test_an_epoch_that_is_resumed_keeps_its_order(mini: str) -> None:
         Loader(Concat([mini, mini]), sampler=order, resume=state, **OPTIONS)
 
 
-def test_the_length_of_an_iterator_belongs_to_its_own_epoch(mini: str) -> None:
+def test_len_of_iterator_is_for_its_epoch(mini: str) -> None:
     called: list[int] = []
 
     def order(epoch: int) -> range:
@@ -265,8 +265,8 @@ except warpfeed.WarpfeedError as e:
     assert isinstance(e.__cause__, IndexError), e.__cause__
     print("raised")
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert (done.stdout, done.stderr) == ("raised\n", "")
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert (process.stdout, process.stderr) == ("raised\n", "")
 
 
 def test_each_of_many_short_epochs_has_its_own_order(mini: str) -> None:
@@ -358,9 +358,9 @@ def test_a_packed_python_source_has_the_same_batches(mini: str, tmp_path: Path) 
     assert contents(joined) == contents(Loader(mini, **{**OPTIONS, "augment": Augment.resize(8, 8)}))
     small = warpfeed.pack(mini, tmp_path / "raw.lmdb", raw=(32, 40))
     assert small["raw"] == 64
-    for wrong in [{"recode": "best"}, {"raw": 32, "quality": 90}, {"recode": "keep_bytes", "quality": 90}]:
+    for invalid in [{"recode": "best"}, {"raw": 32, "quality": 90}, {"recode": "keep_bytes", "quality": 90}]:
         with pytest.raises(ValueError):
-            warpfeed.pack(mini, tmp_path / "x.lmdb", **wrong)
+            warpfeed.pack(mini, tmp_path / "x.lmdb", **invalid)
     assert not (tmp_path / "x.lmdb").exists()
 
 

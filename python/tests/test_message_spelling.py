@@ -31,7 +31,7 @@ def source(path: str) -> str:
 
 
 def messages() -> set[str]:
-    found = set()
+    results = set()
     files = [path for folder in ("src", "sources/src", "stores/src", "python/src") for path in sorted((ROOT / folder).rglob("*.rs"))]
     for path in files:
         # `words.rs` contains the texts that are replaced.
@@ -41,15 +41,15 @@ def messages() -> set[str]:
             text = raw or re.sub(r"\\\n\s*", "", text).replace('\\"', '"')
             # Text with a link is documentation in an attribute, and not a message.
             if " " in text and "](" not in text:
-                found.add(text)
-    return found - UNSEEN
+                results.add(text)
+    return results - UNSEEN
 
 
 def setters() -> set[str]:
     folders = ("src/loader", "src/field", "src/pack", "src/transform", "sources/src")
     files = [path for folder in folders for path in (ROOT / folder).rglob("*.rs")]
-    found = {name for path in files for name in SETTER.findall(path.read_text())}
-    return found | {setter for setter, *_ in options()}
+    results = {name for path in files for name in SETTER.findall(path.read_text())}
+    return results | {setter for setter, *_ in options()}
 
 
 def test_setters_are_found() -> None:

@@ -63,7 +63,7 @@ class Whole:
         self.found = stats
         for name in ("ahead", "copy", "convert", "device_decode", "stall"):
             stats[name] = dict(STAGE)
-        stats["network"] = {name: 100 + at for at, name in enumerate(NETWORK)}
+        stats["network"] = {name: 100 + offset for offset, name in enumerate(NETWORK)}
         stats["decoded_cache"] = {"hits": 7, "misses": 5, "images": 3, "bytes": 1 << 20, "limit": 1 << 21}
         stats["process"]["disk_bytes"] = 4096
         stats["fields"] = {"decode": dict(STAGE), 'a "b" \\n\nd': dict(STAGE, seconds=2.25)}
@@ -73,8 +73,8 @@ class Whole:
 
 
 def test_metric_names_and_labels_are_stable() -> None:
-    found = [f"{m.name}{{{m.label}}}" if m.label else m.name for m in metrics.METRICS]
-    assert found == [f"warpfeed_{name}" for name in NAMES]
+    results = [f"{m.name}{{{m.label}}}" if m.label else m.name for m in metrics.METRICS]
+    assert results == [f"warpfeed_{name}" for name in NAMES]
 
 
 def test_every_metric_name_ends_with_its_unit() -> None:
@@ -95,11 +95,11 @@ def test_metrics_equal_the_statistics(loader: Loader) -> None:
     assert numbers["warpfeed_workers"] == stats["workers"]
     assert not {"warpfeed_stall_seconds_total", "warpfeed_network_requests_total"} & set(numbers), "not measured"
     assert all(type(number) in (int, float) for number in numbers.values())
-    whole = metrics.as_dict(Whole(loader.stats()).stats())
-    assert {name.partition("/")[0] for name in whole} == {m.name for m in metrics.METRICS}
-    assert whole["warpfeed_disk_cache_bytes_total"] == 109 and whole["warpfeed_copy_bytes_total"] == 1 << 40
+    complete = metrics.as_dict(Whole(loader.stats()).stats())
+    assert {name.partition("/")[0] for name in complete} == {m.name for m in metrics.METRICS}
+    assert complete["warpfeed_disk_cache_bytes_total"] == 109 and complete["warpfeed_copy_bytes_total"] == 1 << 40
     # A field may have the name of a stage.
-    assert whole["warpfeed_field_seconds_total/decode"] == 1.5 != whole["warpfeed_stage_seconds_total/decode"]
+    assert complete["warpfeed_field_seconds_total/decode"] == 1.5 != complete["warpfeed_stage_seconds_total/decode"]
 
 
 def test_counters_of_a_running_loader_never_decrease(mini: str) -> None:
@@ -113,10 +113,10 @@ def test_counters_of_a_running_loader_never_decrease(mini: str) -> None:
                 last = now
 
 
-def families(found: Any) -> dict[str, Any]:
+def families(result: Any) -> dict[str, Any]:
     """Returns the samples of metric families by name and labels."""
     return {
-        (f.type, f.documentation, s.name, *sorted(s.labels.items())): s.value for f in found for s in f.samples
+        (f.type, f.documentation, s.name, *sorted(s.labels.items())): s.value for f in result for s in f.samples
     }
 
 
@@ -124,10 +124,10 @@ def test_the_prometheus_text_equals_the_collector(loader: Loader) -> None:
     need("prometheus_client")
     from prometheus_client.parser import text_string_to_metric_families
 
-    whole, decoder = Whole(loader.stats()), Whole(loader.stats())
-    text = metrics.prometheus_text(train=whole, val=decoder)
+    complete, decoder = Whole(loader.stats()), Whole(loader.stats())
+    text = metrics.prometheus_text(train=complete, val=decoder)
     parsed = families(text_string_to_metric_families(text))
-    assert parsed == families(metrics.Collector(train=whole, val=decoder).collect())
+    assert parsed == families(metrics.Collector(train=complete, val=decoder).collect())
     assert len(parsed) == 2 * (len(NAMES) + 2 * 3 + 2 * 1)
     field = {key: value for key, value in parsed.items() if ("field", 'a "b" \\n\nd') in key}
     assert sorted(field.values()) == [2.25, 2.25, 7, 7]
@@ -152,16 +152,16 @@ def test_opentelemetry_observes_the_same_numbers(loader: Loader) -> None:
 
     reader = InMemoryMetricReader()
     provider = MeterProvider(metric_readers=[reader])
-    whole = Whole(loader.stats())
-    metrics.observe(provider.get_meter("test"), train=whole)
-    found = reader.get_metrics_data().resource_metrics[0].scope_metrics[0].metrics  # type: ignore[union-attr]
+    complete = Whole(loader.stats())
+    metrics.observe(provider.get_meter("test"), train=complete)
+    result = reader.get_metrics_data().resource_metrics[0].scope_metrics[0].metrics  # type: ignore[union-attr]
     points = {}
-    for metric in found:
+    for metric in result:
         for point in metric.data.data_points:
             attributes = dict(point.attributes)
             assert attributes.pop("loader") == "train"
             points["/".join([metric.name, *map(str, attributes.values())])] = point.value
-    assert points == metrics.as_dict(whole.stats())
+    assert points == metrics.as_dict(complete.stats())
     provider.shutdown()
 
 
@@ -198,8 +198,8 @@ def test_computed_fields_have_their_own_metric() -> None:
         for _ in loader:
             pass
         stats = loader.stats()
-    found = {name: number for name, number in metrics.as_dict(stats).items() if name.startswith("warpfeed_field_")}
-    assert stats["fields"]["decode"]["count"] >= 8 and found == {
+    results = {name: number for name, number in metrics.as_dict(stats).items() if name.startswith("warpfeed_field_")}
+    assert stats["fields"]["decode"]["count"] >= 8 and results == {
         "warpfeed_field_samples_total/decode": stats["fields"]["decode"]["count"],
         "warpfeed_field_seconds_total/decode": stats["fields"]["decode"]["seconds"],
     }
@@ -229,14 +229,14 @@ def unknown(queries: list[str]) -> set[str]:
     """Returns the metrics and labels of Prometheus queries that do not exist."""
     names = {m.name for m in metrics.METRICS}
     labels = {"job", "instance", "loader", "stage", "field"}
-    found: set[str] = set()
+    results: set[str] = set()
     for query in queries:
-        found |= set(re.findall(r"\bwarpfeed_\w+", query)) - names
+        results |= set(re.findall(r"\bwarpfeed_\w+", query)) - names
         for listed in re.findall(r"\b(?:by|on|without|ignoring|group_left)\s*\(([^)]*)\)", query):
-            found |= set(re.findall(r"\w+", listed)) - labels
+            results |= set(re.findall(r"\w+", listed)) - labels
         for selected in re.findall(r"\{([^}]*)\}", query):
-            found |= set(re.findall(r"(\w+)\s*(?:=~|!~|!=|=)", selected)) - labels
-    return found
+            results |= set(re.findall(r"(\w+)\s*(?:=~|!~|!=|=)", selected)) - labels
+    return results
 
 
 def test_the_dashboard_uses_only_metrics_that_exist() -> None:
@@ -257,10 +257,10 @@ class Growing(Whole):
 
     def stats(self) -> Stats:
         self.scrapes += 1
-        found = Whole(self.loader.stats()).stats()
+        result = Whole(self.loader.stats()).stats()
         stage = {**STAGE, "count": 7 * self.scrapes, "seconds": 0.1 * self.scrapes}
-        found.update({name: stage for name in ("ahead", "copy", "convert", "device_decode", "stall")})
-        return found
+        result.update({name: stage for name in ("ahead", "copy", "convert", "device_decode", "stall")})
+        return result
 
 
 class Metrics(http.server.BaseHTTPRequestHandler):
@@ -379,43 +379,43 @@ def ranks(tmp_path: Path, slow: int, cause: str, how: str) -> tuple[dict[str, An
         )
         for rank in range(2)
     ]  # fmt: skip
-    found = [json.loads(process.communicate(timeout=120)[0].splitlines()[-1]) for process in running]
-    assert found[0] == found[1], "the ranks disagree"
-    return found[0][0], found[0][1]
+    results = [json.loads(process.communicate(timeout=120)[0].splitlines()[-1]) for process in running]
+    assert results[0] == results[1], "the ranks disagree"
+    return results[0][0], results[0][1]
 
 
 def test_the_rank_with_slow_reads_is_named(tmp_path: Path) -> None:
-    found, text = ranks(tmp_path, 1, "read", "files")
+    result, text = ranks(tmp_path, 1, "read", "files")
     # On a busy machine, single reads may take much longer than other reads.
-    assert found["slowest"] == 1 and found["limit"] in ("read", "straggler"), text
-    assert found["waited"] == found["ranks"][1]["waited"] > found["ranks"][0]["waited"]
-    assert found["stages"]["wait"]["rank"] == 1 and text.startswith("rank 1 is slow: it waits"), text
+    assert result["slowest"] == 1 and result["limit"] in ("read", "straggler"), text
+    assert result["waited"] == result["ranks"][1]["waited"] > result["ranks"][0]["waited"]
+    assert result["stages"]["wait"]["rank"] == 1 and text.startswith("rank 1 is slow: it waits"), text
     assert re.search(r"\n- stage `(read|ahead)`: [\d.]+ s, and 0\.0 s on the other ranks", text), text
     assert "\n- rank 1: " in text
 
 
 def test_the_rank_with_too_few_cores_is_named(tmp_path: Path) -> None:
-    found, text = ranks(tmp_path, 0, "decode", "files")
-    assert found["slowest"] == 0 and found["limit"] in ("decode", "transform", "workers"), text
-    assert text.startswith("rank 0 is slow: it waits") and found["stages"]["decode"]["rank"] == 0, text
+    result, text = ranks(tmp_path, 0, "decode", "files")
+    assert result["slowest"] == 0 and result["limit"] in ("decode", "transform", "workers"), text
+    assert text.startswith("rank 0 is slow: it waits") and result["stages"]["decode"]["rank"] == 0, text
 
 
 def test_torch_distributed_gathers_the_ranks(tmp_path: Path) -> None:
     need("torch")
-    found, text = ranks(tmp_path, 1, "read", "torch")
-    assert found["slowest"] == 1 and found["limit"] in ("read", "straggler") and len(found["ranks"]) == 2, text
+    result, text = ranks(tmp_path, 1, "read", "torch")
+    assert result["slowest"] == 1 and result["limit"] in ("read", "straggler") and len(result["ranks"]) == 2, text
 
 
 def test_a_single_rank_needs_nothing_to_gather(loader: Loader) -> None:
-    found = loader.stats().gather()
-    assert found["slowest"] == 0 and len(found["ranks"]) == 1
-    assert found["ranks"][0]["batches"] == 4 and str(found).startswith("rank 0 is the only rank: it waits")
+    result = loader.stats().gather()
+    assert result["slowest"] == 0 and len(result["ranks"]) == 1
+    assert result["ranks"][0]["batches"] == 4 and str(result).startswith("rank 0 is the only rank: it waits")
 
 
 def test_gather_refuses_an_incomplete_list(loader: Loader) -> None:
-    for wrong in (lambda mine: None, lambda mine: [], lambda mine: [{"rank": 3}], lambda mine: "text"):
+    for invalid in (lambda mine: None, lambda mine: [], lambda mine: [{"rank": 3}], lambda mine: "text"):
         with pytest.raises(ConfigError, match="collect returned .*: expected one entry per rank"):
-            loader.stats().gather(wrong)
+            loader.stats().gather(invalid)
     launched = ran(
         """
         import warpfeed, sys

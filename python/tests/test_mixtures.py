@@ -45,7 +45,7 @@ def loader(data: Any, **options: Any) -> warpfeed.Loader:
 
 def delivered(make: Any, epochs: int, rng: random.Random, change: Any = None) -> list[int]:
     """Returns the samples of a run that stops at random and resumes on a random number of ranks."""
-    found: list[int] = []
+    results: list[int] = []
     state: Any = None
     step = 0
     while True:
@@ -63,7 +63,7 @@ def delivered(make: Any, epochs: int, rng: random.Random, change: Any = None) ->
                 batches: list[Any] = [next(iterator, None) for iterator in iterators]
                 if batches[0] is None:
                     break
-                found += [id for batch in batches for id, valid in zip(batch.ids, batch.valid, strict=True) if valid]
+                results += [id for batch in batches for id, valid in zip(batch.ids, batch.valid, strict=True) if valid]
                 step += 1
                 if change is not None:
                     for rank in ranks:
@@ -74,7 +74,7 @@ def delivered(make: Any, epochs: int, rng: random.Random, change: Any = None) ->
         for rank in ranks:
             rank.close()
         if over:
-            return found
+            return results
 
 
 @pytest.mark.parametrize("number", range(int(os.environ.get("WARPFEED_MIXTURES", "12"))))
@@ -92,24 +92,24 @@ def test_a_mixture_equals_a_list_that_is_built_draw_by_draw(number: int) -> None
 
     total = sum(counts) // unit * unit
     steps = -(-total // batch)
-    first, schedule, given, end = any_shares(), [], [], 0
+    first, schedule, values, end = any_shares(), [], [], 0
     for _ in range(rng.randint(0, 2)):
         start, new = end + rng.randint(0, 60), any_shares()
         curve: Any = rng.choice(["linear", "cosine"])
         if rng.random() < 0.5:
             step = start // total * steps + start % total // batch + 1
             start = end = step // steps * total + step % steps * batch
-            given.append(warpfeed.Shares(new, step=step))
+            values.append(warpfeed.Shares(new, step=step))
         else:
             end = start + rng.randint(1, 400)
-            given.append(warpfeed.Shares(new, sample=(start, end), curve=curve))
+            values.append(warpfeed.Shares(new, sample=(start, end), curve=curve))
         schedule.append((start, end, curve, new))
     calls: list[tuple[int, list[float]]] = []
     planned = {rng.randint(0, 3 * steps): (any_shares(), rng.randint(0, 5)) for _ in range(rng.randint(0, 3))}
 
     def make(**options: Any) -> warpfeed.Loader:
         parts = [(Rows(count), share) for count, share in zip(counts, first, strict=True)]
-        data = warpfeed.Mixture(parts, schedule=given, round=round_, once=once, per_set_batches=per_set)
+        data = warpfeed.Mixture(parts, schedule=values, round=round_, once=once, per_set_batches=per_set)
         return loader(data, seed=seed, global_batch_size=batch, **options)
 
     def change(rank: warpfeed.Loader, epoch: int, number: int) -> None:
@@ -117,10 +117,10 @@ def test_a_mixture_equals_a_list_that_is_built_draw_by_draw(number: int) -> None
         if step in planned:
             shares, after = planned[step]
             rank.set_mixture(shares, after=after)
-            at = step + 1 + after
-            calls.append((at // steps * total + at % steps * batch, shares))
+            index = step + 1 + after
+            calls.append((index // steps * total + index % steps * batch, shares))
 
-    found = delivered(make, 3, rng, change)
+    result = delivered(make, 3, rng, change)
 
     def shares(now: int) -> list[float]:
         return in_effect(calls, now) or shares_at(now, first, schedule, round_ * unit)
@@ -131,7 +131,7 @@ def test_a_mixture_equals_a_list_that_is_built_draw_by_draw(number: int) -> None
 
     orders = [functools.partial(order, dataset) for dataset in range(len(counts))]
     limits = [count // unit if k in once else None for k, count in enumerate(counts)]
-    assert found == mixed(orders, limits, shares, seed, round_, unit, 3 * total)
+    assert result == mixed(orders, limits, shares, seed, round_, unit, 3 * total)
 
 
 def test_changed_weights_apply_from_the_stated_batch_on() -> None:
@@ -141,12 +141,12 @@ def test_changed_weights_apply_from_the_stated_batch_on() -> None:
     new = [float(index < 6) for index in range(60)]
     old_ids, new_ids = ([list(batch.ids) for batch in make(weights)] for weights in (None, new))
     changed = make(prefetch=4)
-    found = []
+    results = []
     for batch in changed:
-        found.append(list(batch.ids))
+        results.append(list(batch.ids))
         if batch.number == 1:
             assert changed.set_weights(np.array(new), after=2) == (0, 4)
-    assert found == old_ids[:4] + new_ids[4:]
+    assert results == old_ids[:4] + new_ids[4:]
     copy = pickle.loads(pickle.dumps(changed))
     assert json.dumps(copy.state_dict()) == json.dumps(changed.state_dict())
     assert [list(batch.ids) for batch in copy] == [list(batch.ids) for batch in changed]
@@ -191,7 +191,7 @@ while train.epoch < 6:
 
 def batches_of(folder: Path) -> dict[int, list[int]]:
     """Returns the samples of each global batch."""
-    found: dict[int, list[int]] = {}
+    results: dict[int, list[int]] = {}
     for path in sorted(folder.glob("*.*.*")):
         step, rank, world = path.name.split(".")[:3]
         if path.name.endswith(".new") or not (folder / f"{step}.{int(world) - 1}.{world}").exists():
@@ -199,8 +199,8 @@ def batches_of(folder: Path) -> dict[int, list[int]]:
         if rank == "0":
             names = [folder / f"{step}.{other}.{world}" for other in range(int(world))]
             ids = [id for name in names for id in json.loads(name.read_text())]
-            assert found.setdefault(int(step), ids) == ids
-    return found
+            assert results.setdefault(int(step), ids) == ids
+    return results
 
 
 def test_two_killed_ranks_that_follow_losses_resume_on_one(tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ def test_two_killed_ranks_that_follow_losses_resume_on_one(tmp_path: Path) -> No
             for rank in range(world)
         ]
 
-    whole = start(tmp_path / "whole", 1, -1)
+    complete = start(tmp_path / "whole", 1, -1)
     killed = start(tmp_path / "killed", 2, 23)
     until = time.monotonic() + 120
     while not (tmp_path / "killed" / "23.0.2").exists() and time.monotonic() < until:
@@ -225,10 +225,10 @@ def test_two_killed_ranks_that_follow_losses_resume_on_one(tmp_path: Path) -> No
         process.send_signal(signal.SIGKILL)
         process.wait()
     (resumed,) = start(tmp_path / "killed", 1, -1)
-    assert [process.wait(120) for process in (*whole, resumed)] == [0, 0]
-    expected, found = batches_of(tmp_path / "whole"), batches_of(tmp_path / "killed")
+    assert [process.wait(120) for process in (*complete, resumed)] == [0, 0]
+    expected, actual = batches_of(tmp_path / "whole"), batches_of(tmp_path / "killed")
     assert len(expected) == 6 * 11
-    assert found == expected
+    assert actual == expected
 
 
 def test_ranks_with_different_shares_are_rejected(tmp_path: Path) -> None:
@@ -326,9 +326,9 @@ def test_calls_that_cannot_work_are_rejected() -> None:
     with pytest.raises(warpfeed.ConfigError, match="set_weights: this loader was opened without weights"):
         plain.set_weights([1.0] * 20)
     mixed = loader(warpfeed.Mixture([(Rows(20), 1.0), (Rows(20), 1.0)], round=10), batch_size=5)
-    for wrong, message in (([1.0], "1 proportions, but 2"), ([1.0, float("nan")], "proportion 1 is NaN")):
+    for invalid, message in (([1.0], "1 proportions, but 2"), ([1.0, float("nan")], "proportion 1 is NaN")):
         with pytest.raises(warpfeed.ConfigError, match=message):
-            mixed.set_mixture(wrong)
+            mixed.set_mixture(invalid)
     with pytest.raises(TypeError, match="shares='ab': expected a list of numbers"):
         mixed.set_mixture("ab")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="after=1.5: expected a whole number"):
@@ -366,9 +366,9 @@ def test_each_dataset_has_its_own_batch_size() -> None:
         parts = [(Rows(30), 1.0), (Rows(50, 30), 1.0)]
         return loader(warpfeed.Mixture(parts, per_set_batches=True, global_batch_sizes=[4, 9]), seed=3, **options)
 
-    whole = make()
-    assert (len(whole), whole.batch_size) == (12, None)
-    expected = [batch.ids for batch in whole]
+    complete = make()
+    assert (len(complete), complete.batch_size) == (12, None)
+    expected = [batch.ids for batch in complete]
     for ids in expected:
         is_first = ids[0] < 30
         assert len(ids) == (4 if is_first else 9) and all((id < 30) == is_first for id in ids)
@@ -388,16 +388,17 @@ def test_each_dataset_has_its_own_batch_size() -> None:
 
 
 def test_each_dataset_has_its_own_augmentation(mini: str) -> None:
-    crops, whole = warpfeed.Augment.train(24), warpfeed.Augment.letterbox(24, 24).flip(0.5)
+    crops, complete = warpfeed.Augment.train(24), warpfeed.Augment.letterbox(24, 24).flip(0.5)
     parts = [(mini, 1.0), (mini, 1.0)]
 
     def images(data: Any, augment: warpfeed.Augment) -> list[tuple[int, bytes]]:
         loader = warpfeed.Loader(data, seed=2, batch_size=7, augment=augment, output="numpy")
-        found = [list(zip(batch.ids, batch.images.copy(), strict=True)) for batch in pickle.loads(pickle.dumps(loader))]
-        return [(id, image.tobytes()) for batch in found for id, image in batch]
+        pickled = pickle.loads(pickle.dumps(loader))
+        copies = [list(zip(batch.ids, batch.images.copy(), strict=True)) for batch in pickled]
+        return [(id, image.tobytes()) for batch in copies for id, image in batch]
 
-    own = warpfeed.Mixture(parts, augments={1: whole})
-    alone = [images(parts, augment) for augment in (crops, whole)]
+    own = warpfeed.Mixture(parts, augments={1: complete})
+    alone = [images(parts, augment) for augment in (crops, complete)]
     count = len(warpfeed.Loader(mini).dataset)
     expected = [first if first[0] < count else second for first, second in zip(*alone, strict=True)]
     assert images(own, crops) == expected and expected not in alone
@@ -407,11 +408,11 @@ def test_each_dataset_has_its_own_augmentation(mini: str) -> None:
         warpfeed.Loader(changed, augment=crops, resume=state)
     for augments, message in (
         ({1: warpfeed.Augment.train(32)}, "augments: dataset 1 has images of 32x32 pixels in epoch 0, but dataset 0 has"),
-        ({2: whole}, "augments: there is no dataset 2"),
+        ({2: complete}, "augments: there is no dataset 2"),
     ):
         with pytest.raises(warpfeed.ConfigError, match=message):
             warpfeed.Loader(warpfeed.Mixture(parts, augments=augments), augment=crops)
     with pytest.raises(TypeError, match="augments: dataset 1 has 'train': expected warpfeed.Augment"):
         warpfeed.Mixture(parts, augments={1: "train"})  # type: ignore[dict-item]
     with pytest.raises(TypeError, match="augments"):
-        warpfeed.Mixture(parts, augments={"one": whole})  # type: ignore[dict-item]
+        warpfeed.Mixture(parts, augments={"one": complete})  # type: ignore[dict-item]

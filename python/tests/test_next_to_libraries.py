@@ -55,46 +55,46 @@ def label(number: int) -> int:
     return number * 5 % 7
 
 
-def mosaicml(to: Path) -> Opened:
+def mosaicml(folder: Path) -> Opened:
     streaming = need("streaming")
     columns = {"image": "jpeg", "label": "int", "vector": "ndarray:float32:3"}
-    with streaming.MDSWriter(columns=columns, out=str(to), size_limit=6_000, compression="zstd:3") as out:
+    with streaming.MDSWriter(columns=columns, out=str(folder), size_limit=6_000, compression="zstd:3") as out:
         for number in range(COUNT):
             vector = np.full(3, number / 4, np.float32)
             out.write({"image": pil.open(io.BytesIO(encoded(number))), "label": label(number), "vector": vector})
-    copy = to.parent / "as streaming reads it"
-    rows = streaming.StreamingDataset(local=str(copy), remote=str(to), shuffle=False, batch_size=1)
+    copy = folder.parent / "as streaming reads it"
+    rows = streaming.StreamingDataset(local=str(copy), remote=str(folder), shuffle=False, batch_size=1)
     samples = [
         {"image": np.asarray(row["image"].convert("RGB")), "label": row["label"], "vector": row["vector"]}
         for row in (rows[n] for n in range(COUNT))
     ]
-    return Opened(to, samples, {"fields": {"vector": NdArray("f32", [3])}})
+    return Opened(folder, samples, {"fields": {"vector": NdArray("f32", [3])}})
 
 
-def litdata(to: Path) -> Opened:
+def litdata(folder: Path) -> Opened:
     lit = need("litdata")
     from litdata.streaming.writer import BinaryWriter
     from litdata.types import Jpeg
 
-    to.mkdir()
-    writer = BinaryWriter(str(to), chunk_size=5)
+    folder.mkdir()
+    writer = BinaryWriter(str(folder), chunk_size=5)
     for number in range(COUNT):
         writer[number] = {"image": Jpeg(bytes=encoded(number)), "class": label(number), "score": number / 8}
     writer.done()
     writer.merge()
-    rows = lit.StreamingDataset(str(to), shuffle=False)
+    rows = lit.StreamingDataset(str(folder), shuffle=False)
     samples = []
     for number in range(COUNT):
         row = rows[number]
         image = np.asarray(row["image"].permute(1, 2, 0) if hasattr(row["image"], "permute") else row["image"])
         samples.append({"image": image, "label": row["class"], "score": np.float32(row["score"])})
-    return Opened(to, samples, {"fields": {"score": NdArray("f32")}})
+    return Opened(folder, samples, {"fields": {"score": NdArray("f32")}})
 
 
-def webdataset(to: Path) -> Opened:
+def webdataset(folder: Path) -> Opened:
     web = need("webdataset")
-    to.mkdir()
-    with web.ShardWriter(str(to / "part-%03d.tar"), maxcount=9, verbose=0) as sink:
+    folder.mkdir()
+    with web.ShardWriter(str(folder / "part-%03d.tar"), maxcount=9, verbose=0) as sink:
         for number in range(COUNT):
             name = "png" if number % 3 else "jpg"
             content = encoded(number, {"png": "PNG", "jpg": "JPEG"}[name])
@@ -106,17 +106,17 @@ def webdataset(to: Path) -> Opened:
                     "emb.npy": np.full(4, number, np.float32),
                 }
             )
-    shards = [str(path) for path in sorted(to.glob("*.tar"))]
+    shards = [str(path) for path in sorted(folder.glob("*.tar"))]
     rows = web.WebDataset(shards, shardshuffle=False).decode("rgb8")
     samples = [
         {"image": row["jpg"] if "jpg" in row else row["png"], "label": row["cls"], "emb": row["emb.npy"]}
         for row in rows
     ]
-    return Opened(to, samples, {"fields": {"emb": NdArray("f32", [4])}})
+    return Opened(folder, samples, {"fields": {"emb": NdArray("f32", [4])}})
 
 
 def hugging_face(kind: str) -> Callable[[Path], Opened]:
-    def write(to: Path) -> Opened:
+    def write(folder: Path) -> Opened:
         datasets = need("datasets")
         names = [f"class {n}" for n in range(7)]
         features = datasets.Features(
@@ -128,13 +128,13 @@ def hugging_face(kind: str) -> Callable[[Path], Opened]:
         }  # fmt: skip
         rows = datasets.Dataset.from_dict(columns, features=features)
         if kind == "saved":
-            rows.save_to_disk(str(to), num_shards=3)
-            rows, path = datasets.load_from_disk(str(to)), to
+            rows.save_to_disk(str(folder), num_shards=3)
+            rows, path = datasets.load_from_disk(str(folder)), folder
         else:
-            to.mkdir()
-            path = to / "rows.parquet"
+            folder.mkdir()
+            path = folder / "rows.parquet"
             rows.to_parquet(str(path), batch_size=4)
-            rows = datasets.Dataset.from_parquet(str(path), cache_dir=str(to / "cache"))
+            rows = datasets.Dataset.from_parquet(str(path), cache_dir=str(folder / "cache"))
         samples = [
             {"image": np.asarray(row["image"].convert("RGB")), "label": row["label"], "age": np.float32(row["age"])}
             for row in rows
@@ -145,29 +145,29 @@ def hugging_face(kind: str) -> Callable[[Path], Opened]:
     return write
 
 
-def pyarrow(to: Path) -> Opened:
+def pyarrow(folder: Path) -> Opened:
     arrow = need("pyarrow")
     import pyarrow.parquet
 
     table = arrow.table({"image": [encoded(n, "PNG") for n in range(COUNT)], "label": [label(n) for n in range(COUNT)]})
-    to.mkdir()
-    arrow.parquet.write_table(table, to / "rows.parquet", row_group_size=5, compression="zstd")
-    rows = arrow.parquet.read_table(to / "rows.parquet").to_pylist()
-    return Opened(to / "rows.parquet", [{"image": opened(row["image"]), "label": row["label"]} for row in rows])
+    folder.mkdir()
+    arrow.parquet.write_table(table, folder / "rows.parquet", row_group_size=5, compression="zstd")
+    rows = arrow.parquet.read_table(folder / "rows.parquet").to_pylist()
+    return Opened(folder / "rows.parquet", [{"image": opened(row["image"]), "label": row["label"]} for row in rows])
 
 
-def torchvision(to: Path) -> Opened:
+def torchvision(target: Path) -> Opened:
     need("torch")
     vision = need("torchvision")
     for number in range(COUNT):
         # Classes and files are sorted by code points. To test this order, the names include digits,
         # capitals and a non-ASCII character.
-        folder = to / ["a", "B", "c10", "c2", "é", "z z", "_"][label(number)]
+        folder = target / ["a", "B", "c10", "c2", "é", "z z", "_"][label(number)]
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{number}.png").write_bytes(encoded(number, "PNG"))
-    rows = vision.datasets.ImageFolder(str(to))
+    rows = vision.datasets.ImageFolder(str(target))
     return Opened(
-        to, [{"image": np.asarray(image), "label": found} for image, found in rows], {"classes": rows.classes}
+        target, [{"image": np.asarray(image), "label": result} for image, result in rows], {"classes": rows.classes}
     )
 
 
@@ -179,50 +179,50 @@ def samples_of(images: Any, labels: Any) -> list[dict[str, Any]]:
     return [{"image": np.asarray(image), "label": int(one)} for image, one in zip(images, labels, strict=True)]
 
 
-def numpy(to: Path) -> Opened:
+def numpy(folder: Path) -> Opened:
     images, labels = arrays()
-    to.mkdir()
-    np.savez_compressed(to / "set.npz", images=images, labels=labels)
-    read = np.load(to / "set.npz")
-    return Opened(to / "set.npz", samples_of(read["images"], read["labels"]))
+    folder.mkdir()
+    np.savez_compressed(folder / "set.npz", images=images, labels=labels)
+    read = np.load(folder / "set.npz")
+    return Opened(folder / "set.npz", samples_of(read["images"], read["labels"]))
 
 
-def h5py(to: Path) -> Opened:
+def h5py(folder: Path) -> Opened:
     hdf = need("h5py")
     images, labels = arrays()
-    to.mkdir()
-    with hdf.File(to / "set.h5", "w") as file:
+    folder.mkdir()
+    with hdf.File(folder / "set.h5", "w") as file:
         file.create_dataset("images", data=images, chunks=(4, 24, 32, 3), compression="gzip", shuffle=True)
         file.create_dataset("labels", data=labels)
-    with hdf.File(to / "set.h5") as file:
-        return Opened(to / "set.h5", samples_of(file["images"][:], file["labels"][:]))
+    with hdf.File(folder / "set.h5") as file:
+        return Opened(folder / "set.h5", samples_of(file["images"][:], file["labels"][:]))
 
 
-def safetensors(to: Path) -> Opened:
+def safetensors(folder: Path) -> Opened:
     need("safetensors")
     from safetensors.numpy import load_file, save_file
 
     images, labels = arrays()
-    to.mkdir()
-    save_file({"image": images, "label": labels}, to / "set.safetensors")
-    read = load_file(to / "set.safetensors")
-    return Opened(to / "set.safetensors", samples_of(read["image"], read["label"]))
+    folder.mkdir()
+    save_file({"image": images, "label": labels}, folder / "set.safetensors")
+    read = load_file(folder / "set.safetensors")
+    return Opened(folder / "set.safetensors", samples_of(read["image"], read["label"]))
 
 
-def pytorch(to: Path) -> Opened:
+def pytorch(folder: Path) -> Opened:
     torch = need("torch")
     images, labels = map(torch.from_numpy, arrays())
-    to.mkdir()
-    torch.save({"images": images, "labels": labels}, to / "set.pt")
-    read = torch.load(to / "set.pt", weights_only=True)
-    return Opened(to / "set.pt", samples_of(read["images"], read["labels"]))
+    folder.mkdir()
+    torch.save({"images": images, "labels": labels}, folder / "set.pt")
+    read = torch.load(folder / "set.pt", weights_only=True)
+    return Opened(folder / "set.pt", samples_of(read["images"], read["labels"]))
 
 
 def lmdb(form: str) -> Callable[[Path], Opened]:
-    def write(to: Path) -> Opened:
+    def write(folder: Path) -> Opened:
         mdb = need("lmdb")
-        to.mkdir()
-        env = mdb.open(str(to / "set.mdb"), subdir=False, map_size=1 << 26)
+        folder.mkdir()
+        env = mdb.open(str(folder / "set.mdb"), subdir=False, map_size=1 << 26)
         keys = [form.format(number * 37 % 101 if "3" in form else number).encode() for number in range(COUNT)]
         with env.begin(write=True) as txn:
             for number, key in enumerate(keys):
@@ -232,17 +232,17 @@ def lmdb(form: str) -> Callable[[Path], Opened]:
             values = [value for _, value in txn.cursor()] if "3" in form else [txn.get(key) for key in keys]
         env.close()
         pairs = map(pickle.loads, values)
-        return Opened(to / "set.mdb", [{"image": opened(original), "label": found} for original, found in pairs])
+        return Opened(folder / "set.mdb", [{"image": opened(original), "label": result} for original, result in pairs])
 
     write.__name__ = f"lmdb_{'padded' if '3' in form else 'counted'}"
     return write
 
 
-def tfrecord(to: Path) -> Opened:
+def tfrecord(folder: Path) -> Opened:
     records = need("tfrecord")
-    to.mkdir()
+    folder.mkdir()
     for shard in range(2):
-        writer = records.TFRecordWriter(str(to / f"train-{shard:05}-of-00002"))
+        writer = records.TFRecordWriter(str(folder / f"train-{shard:05}-of-00002"))
         for number in range(shard * 12, min(shard * 12 + 12, COUNT)):
             writer.write(
                 {
@@ -253,7 +253,7 @@ def tfrecord(to: Path) -> Opened:
             )
         writer.close()
     description = {"image/encoded": "byte", "image/class/label": "int", "age": "float"}
-    rows = [row for path in sorted(to.iterdir()) for row in records.tfrecord_loader(str(path), None, description)]
+    rows = [row for path in sorted(folder.iterdir()) for row in records.tfrecord_loader(str(path), None, description)]
     samples = [
         {
             "image": opened(bytes(row["image/encoded"])),
@@ -262,16 +262,16 @@ def tfrecord(to: Path) -> Opened:
         }
         for row in rows
     ]
-    return Opened(to, samples, {"fields": {"age": NdArray("f32")}})
+    return Opened(folder, samples, {"fields": {"age": NdArray("f32")}})
 
 
-def coco(to: Path) -> Opened:
+def coco(folder: Path) -> Opened:
     need("pycocotools")
     from pycocotools import mask as masks
     from pycocotools.coco import COCO
 
-    (to / "annotations").mkdir(parents=True)
-    (to / "train2017").mkdir()
+    (folder / "annotations").mkdir(parents=True)
+    (folder / "train2017").mkdir()
     document: dict[str, Any] = {
         "images": [],
         "annotations": [],
@@ -279,7 +279,7 @@ def coco(to: Path) -> Opened:
     }
     for number in range(COUNT):
         rng, id = np.random.default_rng(number), 100 - number * 3
-        (to / "train2017" / f"{id}.jpg").write_bytes(encoded(number))
+        (folder / "train2017" / f"{id}.jpg").write_bytes(encoded(number))
         document["images"].append({"id": id, "file_name": f"{id}.jpg", "height": HEIGHT, "width": WIDTH})
         for _ in range(number % 4):
             left, top = rng.uniform(0, WIDTH - 9), rng.uniform(0, HEIGHT - 9)
@@ -297,20 +297,20 @@ def coco(to: Path) -> Opened:
                 packed = masks.encode(drawn)
                 annotation["segmentation"] = {"size": packed["size"], "counts": packed["counts"].decode()}
             document["annotations"].append(annotation)
-    path = to / "annotations" / "instances_train2017.json"
+    path = folder / "annotations" / "instances_train2017.json"
     path.write_text(json.dumps(document))
     with conftest.silent():
         rows = COCO(str(path))
     category = sorted(rows.getCatIds())
-    samples = []
+    samples, no_masks = [], np.zeros((0, HEIGHT, WIDTH), np.uint8)
     for id in sorted(rows.getImgIds()):
-        found = rows.loadAnns(rows.getAnnIds(imgIds=id))
-        boxes = np.array([one["bbox"] for one in found], np.float32).reshape(-1, 4)
+        objects = rows.loadAnns(rows.getAnnIds(imgIds=id))
+        boxes = np.array([one["bbox"] for one in objects], np.float32).reshape(-1, 4)
         boxes[:, 2:] += boxes[:, :2]
         samples.append({
-            "image": opened((to / "train2017" / rows.loadImgs(id)[0]["file_name"]).read_bytes()), "boxes": boxes,
-            "boxes.class": np.array([category.index(one["category_id"]) for one in found], np.int64),
-            "boxes.masks": np.stack([rows.annToMask(one) for one in found]) if found else np.zeros((0, HEIGHT, WIDTH), np.uint8),
+            "image": opened((folder / "train2017" / rows.loadImgs(id)[0]["file_name"]).read_bytes()), "boxes": boxes,
+            "boxes.class": np.array([category.index(one["category_id"]) for one in objects], np.int64),
+            "boxes.masks": np.stack([rows.annToMask(one) for one in objects]) if objects else no_masks,
         })  # fmt: skip
     return Opened(
         path, samples, {"fields": {"boxes": Boxes(4, columns={"class": "i64"}, masks=True)}, "drop_field": ["label"]}
@@ -327,14 +327,14 @@ def check(batch: Any, samples: list[dict[str, Any]]) -> None:
     fields = batch if isinstance(batch, dict) else dict(zip(("image", "label"), batch, strict=True))
     for position, id in enumerate(batch.ids):
         for name, expected in samples[id].items():
-            found = np.asarray(fields[name][position])
+            actual = np.asarray(fields[name][position])
             if name.startswith("boxes"):
                 count = int(fields["boxes.count"][position])
                 assert count == len(samples[id]["boxes"]), f"sample {id}: {count} boxes"
-                found = found[:count]
+                actual = actual[:count]
             close = name == "boxes"
-            same = np.allclose(found, expected, atol=1e-4) if close else np.array_equal(found, expected)
-            assert same, f"{name} of sample {id}: {found} instead of {expected}"
+            same = np.allclose(actual, expected, atol=1e-4) if close else np.array_equal(actual, expected)
+            assert same, f"{name} of sample {id}: {actual} instead of {expected}"
 
 
 COVERED: list[str] = []
@@ -379,7 +379,7 @@ def test_a_wrong_label_and_a_wrong_order_are_found(tmp_path: Path) -> None:
         batch = next(iter(loader))
         check(batch, samples)
         for position, name, other in [(1, "label", 6), (2, "image", samples[3]["image"])]:
-            wrong = [dict(sample) for sample in samples]
-            wrong[position][name] = other
+            invalid = [dict(sample) for sample in samples]
+            invalid[position][name] = other
             with pytest.raises(AssertionError, match=f"{name} of sample {position}"):
-                check(batch, wrong)
+                check(batch, invalid)

@@ -17,8 +17,8 @@ from warpfeed._number_lists import CHUNK_LEN, Floats, Indices
 OPTIONS: dict[str, Any] = {"batch_size": 8, "augment": Augment.resize(8), "output": "numpy", "num_workers": 1}
 
 
-def ids(**more: Any) -> list[int]:
-    return [id for batch in Loader(Images(40), **OPTIONS, **more) for id in batch.ids]
+def ids(**options: Any) -> list[int]:
+    return [id for batch in Loader(Images(40), **OPTIONS, **options) for id in batch.ids]
 
 
 def test_every_list_type_gives_the_same_subset_and_weights(torch: Any) -> None:
@@ -125,9 +125,9 @@ def test_epochs_batches_and_samples_are_whole_numbers_from_0() -> None:
         ("id", loader.part),
     ]
     for name, call in calls:
-        for wrong in (1.5, 1.0, True, np.True_, "1", None):
-            with pytest.raises(TypeError, match=f"^{name}={re.escape(repr(wrong))}: expected a whole number"):
-                call(wrong)
+        for invalid in (1.5, 1.0, True, np.True_, "1", None):
+            with pytest.raises(TypeError, match=f"^{name}={re.escape(repr(invalid))}: expected a whole number"):
+                call(invalid)
         with pytest.raises(ConfigError, match=f"^{name}=-1: expected a whole number from 0"):
             call(-1)
     loader.set_epoch(np.int64(3))
@@ -144,11 +144,11 @@ def test_split_accepts_any_list_type_but_no_masks(torch: Any) -> None:
             split(mask, [1.0], seed=1)
         with pytest.raises(TypeError, match=r"^labels: the values are True and False; expected whole numbers, .*astype"):
             split(8, [1.0], seed=1, labels=mask)
-    for wrong in ([0.5] * 8, ["1"] * 8, [True, *range(7)]):
+    for invalid in ([0.5] * 8, ["1"] * 8, [True, *range(7)]):
         with pytest.raises(TypeError, match="^labels: entry 0 is .*; expected a whole number"):
-            split(8, [1.0], seed=1, labels=wrong)  # type: ignore[arg-type]
+            split(8, [1.0], seed=1, labels=invalid)  # type: ignore[arg-type]
         with pytest.raises(TypeError, match="^samples: entry 0 is .*; expected a whole number"):
-            split(wrong, [1.0], seed=1)
+            split(invalid, [1.0], seed=1)
     with pytest.raises(TypeError, match=r"^samples: the values are True and False"):
         pack("set", "x.tar", samples=[True, False])
     with pytest.raises(TypeError, match=r"^samples: entry 1 is True"):

@@ -34,11 +34,12 @@ def test_signature_and_documentation_match_the_crate() -> None:
         if setter == "local_world_size":
             continue  # Python reads this option from the launcher
         name, of = keyword or setter, TYPES.get(type_.removeprefix("Option<").removesuffix(">"))
-        wanted = [f"{name}: {of} | None = None"]
+        lines = [f"{name}: {of} | None = None"]
         if not type_.startswith("Option<"):
-            wanted.append(f"{name}: {of} = {default.capitalize()}")
-        if not re.search(rf"^        {name}: ", source, re.M) if of is None else not any(f"        {w},\n" in source for w in wanted):
-            missing.append(f"in Loader.__init__:\n        {wanted[-1]},")
+            lines.append(f"{name}: {of} = {default.capitalize()}")
+        is_listed = any(f"        {w},\n" in source for w in lines)
+        if not (re.search(rf"^        {name}: ", source, re.M) if of is None else is_listed):
+            missing.append(f"in Loader.__init__:\n        {lines[-1]},")
         if not re.search(rf"^        {name}: ", documented, re.M):
             missing.append(f"in the documentation of Loader:\n        {name}: DESCRIPTION; DEFAULT.")
     advice = "add the missing options of src/loader/option_table.rs to python/warpfeed/_loader.py:\n"
@@ -78,7 +79,7 @@ def test_signature_and_documentation_match_the_crate() -> None:
         ({"trace": ("a", 3)}, TypeError, r"^trace=\('a', 3\): expected a path, or"),
         ({"fields": [NdArray("f32")]}, TypeError, r"^fields=.*: expected a dict of field types by name"),
         ({"fields": {"x": NdArray("f32", [-1])}}, ValueError, r"^fields=NdArray\(.*: shape: .*`-1`"),
-        ({"fields": {"x": Boxes("many")}}, TypeError, r"^fields=Boxes\(most='many', .*: most: .*\"many\""),
+        ({"fields": {"x": Boxes("many")}}, TypeError, r"^fields=Boxes\(max_boxes='many', .*: max_boxes: .*\"many\""),
         ({"fields": {"x": Ragged("u8", [], 3, padding=300)}}, ValueError, r"^fields=Ragged\(.*padding=300"),
         ({"augment": Augment.train("x")}, TypeError, r"^Augment\.train\('x'\): "),
         ({"augment": Augment.resize((-1, 8))}, ValueError, r"^Augment\.resize\(\(-1, 8\)\): "),
@@ -244,9 +245,9 @@ def test_the_table_of_other_names_has_only_other_names() -> None:
 
 
 def test_normalize_on_a_255_scale_is_refused_with_advice(mini: str) -> None:
-    wrong = ((123.675, 116.28, 103.53), (58.395, 57.12, 57.375))
+    invalid = ((123.675, 116.28, 103.53), (58.395, 57.12, 57.375))
     with pytest.raises(ConfigError, match=r"0 to 255.*divide both by 255.*\[0\.485, 0\.456, 0\.406\].*\[0\.229"):
-        Loader(mini, normalize=wrong, output="numpy")
+        Loader(mini, normalize=invalid, output="numpy")
     Loader(mini, normalize=((0, 0, 0), (1, 1, 1)), output="numpy").close()
 
 
@@ -263,8 +264,8 @@ def test_mixing_without_soft_labels_names_the_alternatives(mini: str) -> None:
 def test_soft_labels_default_to_the_datasets_classes(mini: str) -> None:
     options: dict[str, Any] = {"batch_size": 8, "augment": Augment.resize(8), "output": "numpy", "shuffle": True, "seed": 2}
     alone = next(iter(Loader(mini, soft_labels=0.1, **options)))
-    given = next(iter(Loader(mini, soft_labels=(4, 0.1), **options)))
-    assert alone["soft_label"].shape == (8, 4) and (alone["soft_label"] == given["soft_label"]).all()
+    values = next(iter(Loader(mini, soft_labels=(4, 0.1), **options)))
+    assert alone["soft_label"].shape == (8, 4) and (alone["soft_label"] == values["soft_label"]).all()
     assert next(iter(Loader(mini, soft_labels=0, **options)))["soft_label"].max() == 1
     with pytest.raises(ConfigError, match=r"no class names.*soft_labels=\(classes, smoothing\)"):
         Loader(Unnamed(), soft_labels=0.1, **options)
@@ -282,7 +283,7 @@ class Unnamed:
 
 def test_an_unsupported_dataset_fails_with_advice(tmp_path: Path, mini: str) -> None:
     original = np.zeros((8, 8, 3), np.uint8)
-    for given, message in [
+    for values, message in [
         ({"image": [original], "label": [0]}, "^a dict is accessed by name, .* __getitem__"),
         ([("a.jpg", 0), ("b.PNG", 1)], r"^a list must describe a mixture .*share\), \.\.\.\], but 'a.jpg' is a single image.* CSV"),
         ([(original, 0)], r"but an image \(ndarray\) is a single image.* __getitem__"),
@@ -291,7 +292,7 @@ def test_an_unsupported_dataset_fails_with_advice(tmp_path: Path, mini: str) -> 
         ([], "^a list must describe a mixture"),
     ]:
         with pytest.raises(TypeError, match=message):
-            Loader(given, output="numpy")
+            Loader(values, output="numpy")
     unlabeled = Loader(np.zeros((4, 8, 8, 3), np.uint8), output="numpy", augment=Augment.resize(8))
     with pytest.raises(WarpfeedError, match=r'remove labels with drop_field=\["label"\], read -1 with unlabeled=True, or'):
         next(iter(unlabeled))
@@ -319,8 +320,8 @@ def test_errors_derive_from_built_in_exceptions(tmp_path: Path, mini: str) -> No
     assert type(again) is type(e) and str(again) == str(e) and again.errno == 2
     loader = Loader(mini, batch_size=4, copy=False, timeout=0.2, prefetch=1, output="numpy", augment=Augment.train(32))
     with pytest.raises(TimeoutError) as stalled:
-        kept = list(loader)
-        del kept
+        retained = list(loader)
+        del retained
     assert type(stalled.value) is warpfeed.LoaderTimeoutError and stalled.value.kind == "timeout"
     with pytest.raises(ConfigError):
         warpfeed.split(3, [0.5, 0.5], 1, labels=[1])
@@ -339,8 +340,8 @@ def test_importing_the_package_imports_no_asyncio() -> None:
 
 def test_a_misspelled_option_gets_a_suggestion(mini: str) -> None:
     code = f"import warpfeed; warpfeed.Loader({mini!r}, drop_lats=True)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 1 and done.stderr.endswith("did you mean 'drop_last'?\n"), done.stderr
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert process.returncode == 1 and process.stderr.endswith("did you mean 'drop_last'?\n"), process.stderr
 
 
 #: The groups of a loader's options, in the order of the signature and of the documentation.

@@ -141,7 +141,7 @@ OTHERS = {
 class Run:
     """Records everything that a program can observe in two epochs."""
 
-    def __init__(self, names: tuple[str, ...], more: dict[str, Any] | None = None) -> None:
+    def __init__(self, names: tuple[str, ...], extra: dict[str, Any] | None = None) -> None:
         """Opens a loader with the options that have these names.
 
         Raises:
@@ -149,7 +149,7 @@ class Run:
         """
         self.names = names
         self.epochs: list[list[dict[str, Any]]] = [[], []]
-        with Loader(Samples(), **opened(names), **(more or {})) as loader:
+        with Loader(Samples(), **opened(names), **(extra or {})) as loader:
             self.facts = [
                 len(loader), list(loader.dataset.indices), loader.classes, loader.state_dict()["seed"], loader.num_workers,
                 loader.prefetch, loader.rank, loader.world_size, loader.batch_size,
@@ -167,12 +167,12 @@ class Run:
         ids, valid = (
             fields.pop(name, None) if "collated" in fields else getattr(batch, name) for name in ("ids", "valid")
         )
-        kept: dict[str, Any] = {
+        retained: dict[str, Any] = {
             "type": type(batch).__name__, "arrays": {}, "ids": list(ids), "valid": np.asarray(valid).tolist()
         }  # fmt: skip
         for name, field in fields.items():
             listed = field if isinstance(field, list) else [field]
-            kept["arrays"][name] = [
+            retained["arrays"][name] = [
                 (
                     type(one).__name__,
                     np.array(one if isinstance(one, np.ndarray) else np.from_dlpack(one)),
@@ -180,7 +180,7 @@ class Run:
                 )
                 for one in listed
             ]
-        return kept
+        return retained
 
     def shown(self) -> list[Any]:
         """Returns the observations by which two runs are compared."""
@@ -207,17 +207,17 @@ class Run:
     def labels(self) -> list[tuple[int, int]]:
         """Returns each label with its sample. `on_batches` adds 100 to labels."""
         pairs = zip(self.batches, self.field("label"), strict=True) if self.field("label") else []
-        return [(int(one) % 100, id) for batch, found in pairs for one, id in zip(found, batch["ids"], strict=True)]
+        return [(int(one) % 100, id) for batch, result in pairs for one, id in zip(result, batch["ids"], strict=True)]
 
     def images(self) -> list[np.ndarray]:
         """Returns the images, or all views, as (N, H, W, C)."""
-        found = [*self.field("image"), *self.field("views")]
-        return [array.transpose(0, 2, 3, 1) if array.shape[1] in (1, 3) else array for array in found]
+        results = [*self.field("image"), *self.field("views")]
+        return [array.transpose(0, 2, 3, 1) if array.shape[1] in (1, 3) else array for array in results]
 
     def brightest(self) -> float:
         """Returns the largest value of an image, on a scale from 0 to 1."""
-        most = max(float(array.max()) for array in self.images())
-        return most / 255 if self.images()[0].dtype == np.uint8 else most
+        largest = max(float(array.max()) for array in self.images())
+        return largest / 255 if self.images()[0].dtype == np.uint8 else largest
 
 
 def strides_of(one: Any) -> tuple[int, ...]:
@@ -269,8 +269,8 @@ EFFECTS: dict[str, Callable[[Run, Run], bool]] = {
     "balanced": lambda run, _: sum(label(id) for id in run.ids()) >= 0.3 * len(run.ids()) and max(Counter(run.ids(0)).values()) > 1,
     "sampler": lambda run, _: set(run.ids()) <= set(ORDER) and run.ids(0) != sorted(run.ids(0)),
     "repeat": lambda run, other: len(run.ids(0)) >= 1.5 * len(other.ids(0)),
-    "classes": lambda run, _: run.facts[2] == ["odd", "even"] and all(found == 1 - label(id) for found, id in run.labels()),
-    "classes_file": lambda run, _: run.facts[2] == ["odd", "even"] and all(found == 1 - label(id) for found, id in run.labels()),
+    "classes": lambda run, _: run.facts[2] == ["odd", "even"] and all(k == 1 - label(id) for k, id in run.labels()),
+    "classes_file": lambda run, _: run.facts[2] == ["odd", "even"] and all(k == 1 - label(id) for k, id in run.labels()),
     "fields": lambda run, _: all(
         batch["arrays"]["emb"][0][1].tolist() == batch["ids"] for batch in run.batches if "emb" in batch["arrays"]
     ) and bool(run.field("emb")),
@@ -366,14 +366,14 @@ def test_machine_options_do_not_change_other_options(quiet: str, alone: dict[str
     changed = []
     for other, expected in alone.items():
         try:
-            found = Run((other,) if other else (), QUIET[quiet])
+            actual = Run((other,) if other else (), QUIET[quiet])
         except ConfigError as e:
             COVERED["quiet pairs are refused"] += 1
             if quiet not in str(e):
                 changed.append(f"{quiet} next to {other}: {e}")
             continue
         COVERED["quiet pairs change nothing"] += 1
-        if found.shown() != expected.shown():
+        if actual.shown() != expected.shown():
             changed.append(f"{quiet} changes {other}")
     assert changed == []
 

@@ -32,9 +32,9 @@ def swapped(order: Any) -> Any:
     """Wraps ``order`` in a function that exchanges the first two samples."""
 
     def changed(*args: Any) -> list[int]:
-        found = list(order(*args))
-        found[:2] = found[:2][::-1]
-        return found
+        result = list(order(*args))
+        result[:2] = result[:2][::-1]
+        return result
 
     return changed
 
@@ -48,7 +48,7 @@ FAULTS: dict[str, tuple[str, str, Any]] = {
     "steps of a schedule": ("mixture", "half_cosine", lambda curve: lambda x: x),
     "samples of a rank": ("plain", "shares_of_ranks", lambda cut: lambda *args: cut(*args)[::-1]),
     "shuffled buckets": ("buckets", "permutation", swapped),
-    "first-fit": ("packing", "packed", lambda pack: lambda t, e, n, window, most: pack(t, e, n, window + 1, most)),
+    "first-fit": ("packing", "packed", lambda pack: lambda t, e, n, window, limit: pack(t, e, n, window + 1, limit)),
 }
 
 

@@ -23,11 +23,11 @@ def write(path: Path, seed: int) -> list[int]:
     return [int(token) for token in tokens]
 
 
-@pytest.mark.parametrize(("length", "window", "most"), [(16, 10, 128), (40, 1024, 3), (7, 1, 128)])
-def test_rows_equal_naive_first_fit(tmp_path: Path, length: int, window: int, most: int) -> None:
+@pytest.mark.parametrize(("length", "window", "max_documents"), [(16, 10, 128), (40, 1024, 3), (7, 1, 128)])
+def test_rows_equal_naive_first_fit(tmp_path: Path, length: int, window: int, max_documents: int) -> None:
     tokens = write(tmp_path / "a.bin", length)
-    expected = packed(tokens, END, length, window, most)
-    data = PackedTokens(tmp_path / "a.bin", length, END, window=window, most=most, padding=1)
+    expected = packed(tokens, END, length, window, max_documents)
+    data = PackedTokens(tmp_path / "a.bin", length, END, window=window, max_documents=max_documents, padding=1)
     loader = Loader(data, batch_size=4, shuffle=True, seed=1, output="numpy")
     assert len(loader.dataset) == len(expected)
     seen: list[int] = []
@@ -54,14 +54,14 @@ def test_cumulative_lengths_describe_the_rows(tmp_path: Path, output: str, reque
     for batch in loader:
         lengths, longest = warpfeed.cu_seqlens(batch)
         assert str(lengths.dtype).endswith("int32")
-        wanted = [0]
+        requested = [0]
         for row, id in enumerate(batch.ids):
             for document in expected[id]:
-                wanted.append(wanted[-1] + len(document))
-            wanted.append(32 * (row + 1))
-        assert sorted({*lengths.tolist()}) == sorted({*wanted})
+                requested.append(requested[-1] + len(document))
+            requested.append(32 * (row + 1))
+        assert sorted({*lengths.tolist()}) == sorted({*requested})
         assert len(lengths) == len(batch.ids) * 33 + 1 and lengths.tolist() == sorted(lengths.tolist())
-        assert longest == max(b - a for a, b in zip(wanted, wanted[1:], strict=False))
+        assert longest == max(b - a for a, b in zip(requested, requested[1:], strict=False))
 
 
 def test_bad_arguments_are_rejected(tmp_path: Path) -> None:

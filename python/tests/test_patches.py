@@ -78,12 +78,12 @@ def test_patches_equal_pillow_and_numpy(layout: str, lists: bool) -> None:
     shown = [id + n for id, count in enumerate(images) for n in range(count)]
     expected = [naive(layout, photos.image(id), grid, 8) for id, grid in zip(shown, grids, strict=True)]
     assert [len(part) for part in expected] == [int(grid.prod()) for grid in grids]
-    whole = np.concatenate(expected)
-    assert batch["p"].shape == whole.shape
-    assert np.abs(np.asarray(batch["p"], np.int16) - whole).max() <= 1
+    complete = np.concatenate(expected)
+    assert batch["p"].shape == complete.shape
+    assert np.abs(np.asarray(batch["p"], np.int16) - complete).max() <= 1
     lengths, longest = warpfeed.cu_seqlens(batch, "p")
     assert lengths.tolist() == np.cumsum([0, *map(len, expected)]).tolist() and longest == max(map(len, expected))
-    assert lengths.dtype == np.int32 and int(batch["p.count"].sum()) == len(whole)
+    assert lengths.dtype == np.int32 and int(batch["p.count"].sum()) == len(complete)
 
 
 @pytest.mark.parametrize("mode", ["L", "LA", "P", "RGBA", "CMYK", "rotated"])

@@ -18,9 +18,9 @@ OPTIONS: dict[str, Any] = {"batch_size": 16, "shuffle": True, "seed": 3, "augmen
 class Labeled(Loader):
     """A subclass with its own arguments that sets attributes before and after `super().__init__()`."""
 
-    def __init__(self, root: str, name: str, **more: Any) -> None:
+    def __init__(self, root: str, name: str, **options: Any) -> None:
         self.root = root
-        super().__init__(root, **OPTIONS, **more)
+        super().__init__(root, **OPTIONS, **options)
         self.name = name
         self.parts = [name]
 
@@ -58,8 +58,8 @@ def test_a_pickled_loader_keeps_its_original_lists(mini: str, kind: Any, request
 
 
 def test_a_pickled_loader_keeps_its_resume_and_its_position(mini: str) -> None:
-    whole = Loader(mini, **OPTIONS)
-    epochs = [rest(whole) for _ in range(3)]
+    complete = Loader(mini, **OPTIONS)
+    epochs = [rest(complete) for _ in range(3)]
     first = Loader(mini, **OPTIONS)
     it = iter(first)
     next(it)
@@ -75,8 +75,8 @@ def test_a_pickled_loader_keeps_its_resume_and_its_position(mini: str) -> None:
     resumed = pickle.loads(pickle.dumps(Loader(mini, resume=state, **OPTIONS)))
     assert rest(resumed) == epochs[0][1:] and rest(resumed) == epochs[1]
     # Pickle a loader between two epochs.
-    resumed = pickle.loads(pickle.dumps(whole))
-    assert resumed.epoch == 3 and resumed.state_dict() == whole.state_dict()
+    resumed = pickle.loads(pickle.dumps(complete))
+    assert resumed.epoch == 3 and resumed.state_dict() == complete.state_dict()
 
 
 def test_a_traced_loader_and_an_iterator_cannot_be_pickled(mini: str, tmp_path: Path) -> None:

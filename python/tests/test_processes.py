@@ -201,20 +201,20 @@ def test_an_exception_in_the_loop_leaves_no_thread_behind(packed: str) -> None:
     "ending", ["", "raise ValueError('x')", "sys.exit(3)", "del loader", "it = None", "keep = loader, it"]
 )
 @pytest.mark.parametrize("source", ["folder", "python"])
-def test_the_interpreter_ends_cleanly_in_mid_epoch(mini: str, image: str, ending: str, source: str) -> None:
+def test_the_interpreter_ends_cleanly_mid_epoch(mini: str, image: str, ending: str, source: str) -> None:
     begin = SLOW.format(seconds=0.2) if source == "python" else (
         "import sys, warpfeed\naugment = warpfeed.Augment.train(32)\n"
         "loader = warpfeed.Loader(sys.argv[2], batch_size=4, augment=augment, output='numpy')\n"
     )  # fmt: skip
-    done = run(
+    process = run(
         f"{begin}\nit = iter(loader)\nfirst = next(it)\nprint('begun', flush=True)\n{ending}\n",
         image,
         mini,
         timeout=60,
     )
     expected = {"raise ValueError('x')": 1, "sys.exit(3)": 3}.get(ending, 0)
-    assert (done.returncode, done.stdout) == (expected, "begun\n"), done.stderr
-    assert ("ValueError: x" in done.stderr) == (expected == 1) and "Fatal" not in done.stderr, done.stderr
+    assert (process.returncode, process.stdout) == (expected, "begun\n"), process.stderr
+    assert ("ValueError: x" in process.stderr) == (expected == 1) and "Fatal" not in process.stderr, process.stderr
 
 
 def test_a_waiting_daemon_thread_does_not_delay_exit(image: str) -> None:
@@ -222,8 +222,8 @@ def test_a_waiting_daemon_thread_does_not_delay_exit(image: str) -> None:
         "def work():\n    for _ in loader: pass\n"
         "threading.Thread(target=work, daemon=True).start()\ntime.sleep(0.3)\nprint('ends')\n"
     )
-    done = run(code, image, timeout=60)
-    assert done.returncode == 0 and done.stdout == "ends\n", done.stderr
+    process = run(code, image, timeout=60)
+    assert process.returncode == 0 and process.stdout == "ends\n", process.stderr
 
 
 def test_a_loader_in_a_reference_cycle_is_collected(packed: str) -> None:

@@ -52,20 +52,20 @@ def noted(tmp_path: Path, mini: str, code: str, *launcher: str) -> list[dict[str
     """Runs two ranks under a launcher, and returns what they recorded."""
     (tmp_path / "script.py").write_text(SHARED + textwrap.dedent(code))
     command = [sys.executable, *launcher, str(tmp_path / "script.py"), mini, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=500)
-    assert done.returncode == 0, done.stdout + done.stderr
+    process = subprocess.run(command, capture_output=True, text=True, timeout=500)
+    assert process.returncode == 0, process.stdout + process.stderr
     return [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (0, 1)]
 
 
 def check(ranks: list[dict[str, Any]], mini: str) -> None:
     """Checks that the shares together contain each sample once, and that the ranks divide the
     cores."""
-    whole = Loader(mini, batch_size=64, augment=Augment.resize(32, 32), output="numpy")
-    samples = len(whole.dataset)
+    single = Loader(mini, batch_size=64, augment=Augment.resize(32, 32), output="numpy")
+    samples = len(single.dataset)
     assert all(len(rank["seen"]) == samples // 2 for rank in ranks)
-    assert len(set(ranks[0]["seen"]) | set(ranks[1]["seen"])) == len({image.tobytes() for image in next(iter(whole))[0]})
+    assert len(set(ranks[0]["seen"]) | set(ranks[1]["seen"])) == len({image.tobytes() for image in next(iter(single))[0]})
     for rank in ranks:
-        assert rank["workers"] == max(1, whole.num_workers // 2)
+        assert rank["workers"] == max(1, single.num_workers // 2)
         if "all" in rank:
             assert len(rank["all"]) == samples and rank["workers_of_all"] == rank["workers"]
         assert "distributed=True" in rank["without_choice"] and "distributed=False" in rank["without_choice"], rank["without_choice"]
@@ -155,11 +155,11 @@ def test_lightning_gives_shares_and_requires_a_choice(mini: str, torch: Any, tmp
 
 def test_ranks_that_disagree_about_samples_are_rejected(mini: str, torch: Any, tmp_path: Path) -> None:
     """With a different seed, dataset or position, a rank would take its share of a different order."""
-    more = tmp_path / "more" / Path(mini).name
-    (more / "other").mkdir(parents=True)
+    extra = tmp_path / "more" / Path(mini).name
+    (extra / "other").mkdir(parents=True)
     for folder in Path(mini).iterdir():
-        (more / folder.name).symlink_to(folder)
-    (more / "other" / "image.jpg").symlink_to(next(Path(mini).rglob("*.jpg")))
+        (extra / folder.name).symlink_to(folder)
+    (extra / "other" / "image.jpg").symlink_to(next(Path(mini).rglob("*.jpg")))
     code = """
         import torch.multiprocessing as mp
         def work(rank, argv):

@@ -20,7 +20,7 @@ EPOCHS, KILLED = 2, 8
 
 @pytest.fixture(scope="module")
 def ray() -> Iterator[Any]:
-    found = need("ray")
+    result = need("ray")
     need("ray.train")
     with pytest.MonkeyPatch.context() as environment:
         # Ray's workers inherit the variables of the SLURM task that started Ray, which must not
@@ -29,9 +29,9 @@ def ray() -> Iterator[Any]:
         environment.setenv("SLURM_NTASKS", "1")
         # Ray gives up on workers that start slowly on a busy machine.
         environment.setenv("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", "600")
-        found.init(num_cpus=3, include_dashboard=False, log_to_driver=False, configure_logging=False)
-        yield found
-        found.shutdown()
+        result.init(num_cpus=3, include_dashboard=False, log_to_driver=False, configure_logging=False)
+        yield result
+        result.shutdown()
 
 
 @pytest.mark.parametrize("trainer", ["plain", "torch"])

@@ -39,8 +39,8 @@ class Items:
         return self.give(index)
 
 
-def batch_of(give: Callable[[int], Any], **more: Any) -> Any:
-    [batch] = Loader(Items(give), **{**OPTIONS, **more})
+def batch_of(give: Callable[[int], Any], **options: Any) -> Any:
+    [batch] = Loader(Items(give), **{**OPTIONS, **options})
     return batch
 
 
@@ -112,13 +112,13 @@ def test_tensors_are_channels_first(torch: Any) -> None:
     )  # fmt: skip
     assert batch["boxes"][:, 0].tolist() == [[1, 2, 4, 5]] * 4 and batch["boxes.class"][:, 0].tolist() == [0, 1, 2, 3]
     assert np.array_equal(batch["mask"], EXPECTED[..., 0])
-    for wrong, message in [
+    for invalid, message in [
         (lambda i: tensor(i).float() / 255, "tensor of torch.float32; expected uint8.*ToTensor"),
         (lambda i: torch.from_numpy(pixels(i)), r"tensor of shape \(8, 6, 3\); expected \(3, height, width\)"),
         (lambda i: tensor(i)[None], r"tensor of shape \(1, 3, 8, 6\)"),
     ]:
         with pytest.raises(WarpfeedError, match=rf"sample 0\b.*{message}"):
-            batch_of(lambda i, wrong=wrong: (wrong(i), i))
+            batch_of(lambda i, invalid=invalid: (invalid(i), i))
 
 
 def test_pillow_images_become_rgb(tmp_path: Path) -> None:
@@ -138,9 +138,9 @@ def test_pillow_images_become_rgb(tmp_path: Path) -> None:
         clear = clear.quantize(16) if mode == "P" else clear.convert(mode)
         want = image.new("RGB", clear.size, (255, 40, 0))
         want.paste(clear.convert("RGBA"), mask=clear.convert("RGBA").getchannel("A"))
-        found = batch_of(lambda i, clear=clear: (clear, i), background=(255, 40, 0))[0][0]
-        assert np.array_equal(found, np.asarray(want)), mode
-        assert not np.array_equal(found, np.asarray(clear.convert("RGB"))), mode
+        result = batch_of(lambda i, clear=clear: (clear, i), background=(255, 40, 0))[0][0]
+        assert np.array_equal(result, np.asarray(want)), mode
+        assert not np.array_equal(result, np.asarray(clear.convert("RGB"))), mode
     # For masks, palette indices are the class indices.
     classes = image.fromarray(pixels(0)[..., 0] % 4, "P")
     batch = batch_of(lambda i: {"image": pixels(i), "label": i, "mask": classes}, fields={"mask": Mask("u8")})

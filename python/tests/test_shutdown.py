@@ -167,8 +167,8 @@ def test_a_forked_child_leaves_the_processes_of_its_parent() -> None:
             assert sum(1 for _ in batches) + sum(1 for _ in loader) == 31
             loader.close()
     """
-    done = run(code, str(MINI), str(ROOT / "python" / "tests"))
-    assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
+    process = run(code, str(MINI), str(ROOT / "python" / "tests"))
+    assert process.returncode == 0 and "Traceback" not in process.stderr, process.stderr
 
 
 def test_sigterm_ends_worker_processes_without_tracebacks(tmp_path: Path) -> None:
@@ -345,12 +345,12 @@ def trained(stop: int | None, saved: tuple[int, dict[str, Any]] | None) -> tuple
 
 
 def test_a_program_with_its_own_counter_resumes_after_any_batch() -> None:
-    whole, _ = trained(None, None)
-    assert whole == [(epoch, number) for epoch in range(3) for number in range(4)]
+    complete, _ = trained(None, None)
+    assert complete == [(epoch, number) for epoch in range(3) for number in range(4)]
     for stop in range(1, 13):
         before, saved = trained(stop, None)
         after, _ = trained(None, saved)
-        assert before + after == whole, f"stopped after {stop} batches"
+        assert before + after == complete, f"stopped after {stop} batches"
 
 
 def test_a_custom_dataset_is_split() -> None:

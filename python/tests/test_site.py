@@ -20,9 +20,9 @@ SITE = ROOT / "docs" / "site"
 def module(name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"site_{name}", SITE / f"{name}.py")
     assert spec is not None and spec.loader is not None
-    made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
-    return made
+    created = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(created)
+    return created
 
 
 @pytest.fixture

@@ -65,8 +65,8 @@ def test_size_buckets_equal_images_cropped_by_pillow(folder):
 
 def test_size_buckets_resume_and_pickle(folder):
     buckets = SizeBuckets(image_sizes(folder), SIZES)
-    make = lambda **more: Loader(  # noqa: E731
-        folder, buckets=buckets, batch_size=4, shuffle=True, seed=3, augment=Augment.train(1), output="numpy", **more
+    make = lambda **extra: Loader(  # noqa: E731
+        folder, buckets=buckets, batch_size=4, shuffle=True, seed=3, augment=Augment.train(1), output="numpy", **extra
     )
     loader = make()
     it = iter(loader)

@@ -65,8 +65,8 @@ def test_importing_and_loading_keep_the_gil_disabled(packed: str) -> None:
 
 def test_each_thread_may_have_a_loader(packed: str) -> None:
     expected = contents(Loader(packed, **OPTIONS), epochs=3)
-    for found in run_concurrently(lambda _: contents(Loader(packed, num_workers=1, **OPTIONS), epochs=3)):
-        assert found == expected
+    for actual in run_concurrently(lambda _: contents(Loader(packed, num_workers=1, **OPTIONS), epochs=3)):
+        assert actual == expected
 
 
 def test_threads_that_share_an_iterator_share_its_epoch(packed: str) -> None:
@@ -82,7 +82,7 @@ def test_threads_that_share_an_iterator_share_its_epoch(packed: str) -> None:
 def test_threads_read_the_same_batch_concurrently(packed: str) -> None:
     loader = Loader(packed, **{**OPTIONS, "output": "dlpack", "copy": False}, prefetch=2)
     expected = [images.copy() for images, _ in Loader(packed, **OPTIONS)]
-    for batch, wanted in zip(loader, expected, strict=True):
+    for batch, requested in zip(loader, expected, strict=True):
         shared = [batch]
         del batch
 
@@ -93,7 +93,7 @@ def test_threads_read_the_same_batch_concurrently(packed: str) -> None:
 
         arrays = run_concurrently(read)
         for array, ids, keys in arrays:
-            assert np.array_equal(array, wanted) and (ids, keys) == arrays[0][1:]
+            assert np.array_equal(array, requested) and (ids, keys) == arrays[0][1:]
         assert len({array.ctypes.data for array, _, _ in arrays}) == 1
         # The last drop must release the slot on any thread.
         run_concurrently(lambda number, arrays=arrays: arrays.__setitem__(number, None))
@@ -559,11 +559,11 @@ def test_ctrl_c_reaches_a_second_waiter_and_after_a_replay() -> None:
 
 def test_a_timeout_spans_checks_for_signals(packed: str) -> None:
     loader = Loader(packed, **{**OPTIONS, "batch_size": 4}, copy=False, prefetch=2, timeout=0.4)
-    it, kept = iter(loader), []
+    it, retained = iter(loader), []
     begun = time.monotonic()
     with pytest.raises(WarpfeedError, match="slots have been held"):
         while True:
-            kept.append(next(it))
+            retained.append(next(it))
     assert 0.3 < time.monotonic() - begun < 20
     # Checking for signals must not restart the timeout.
     loader = Loader(Waited(), batch_size=2, num_workers=1, augment=Augment.train(32), output="numpy")

@@ -43,8 +43,8 @@ def test_windows_are_slices_of_the_files(corpus: Any) -> None:
         assert sorted(seen) == list(range(len(expected)))
     assert np.array_equal(loader.dataset[2]["tokens.npy"], expected[2])
     assert loader.dataset[0]["key"] == "a.bin/0..33" and loader.dataset[0]["label"] is None
-    whole = Loader(Tokens(path, 50, dtype=dtype), batch_size=100, output="numpy")
-    assert np.array_equal(next(iter(whole))["tokens"], windows(files, 50, 50)), "the stride must equal the length"
+    complete = Loader(Tokens(path, 50, dtype=dtype), batch_size=100, output="numpy")
+    assert np.array_equal(next(iter(complete))["tokens"], windows(files, 50, 50)), "the stride must equal the length"
 
 
 def test_documents_and_positions_give_a_mask(corpus: Any, torch: Any) -> None:
@@ -67,19 +67,19 @@ def test_a_run_continues_and_ranks_share(corpus: Any) -> None:
     path, dtype, files = corpus
     options: dict[str, Any] = {"shuffle": True, "seed": 4, "output": "numpy", "drop_last": True}
 
-    def opened(**more: Any) -> Loader:
-        return Loader(Tokens(path, 20, stride=10, dtype=dtype), global_batch_size=8, **options, **more)
+    def opened(**extra: Any) -> Loader:
+        return Loader(Tokens(path, 20, stride=10, dtype=dtype), global_batch_size=8, **options, **extra)
 
     loader = opened()
-    whole = [batch["tokens"].copy() for batch in loader]
+    complete = [batch["tokens"].copy() for batch in loader]
     again = opened()
     it = iter(again)
-    for expected in whole[:3]:
+    for expected in complete[:3]:
         assert np.array_equal(next(it)["tokens"], expected)
     rest = [batch["tokens"].copy() for batch in opened(resume=again.state_dict(), num_workers=1)]
-    assert np.array_equal(rest, whole[3:])
+    assert np.array_equal(rest, complete[3:])
     shares = [opened(rank=rank, world_size=2) for rank in range(2)]
-    for one, *parts in zip(whole, *shares, strict=True):
+    for one, *parts in zip(complete, *shares, strict=True):
         joined = np.concatenate([part["tokens"] for part in parts])
         assert sorted(map(tuple, joined)) == sorted(map(tuple, one))
 
@@ -128,8 +128,8 @@ def test_documents_of_similar_lengths_share_a_batch(documents: Any) -> None:
     bounds = [10, 20, 32]
     buckets = Buckets([len(text) for text in texts], bounds)
 
-    def opened(**more: Any) -> Loader:
-        options: dict[str, Any] = {"batch_size": 8, "output": "numpy", "drop_field": ["image", "label"], **more}
+    def opened(**extra: Any) -> Loader:
+        options: dict[str, Any] = {"batch_size": 8, "output": "numpy", "drop_field": ["image", "label"], **extra}
         fields = {"tokens.npy": Ragged("i64", (), 40)}
         return Loader(samples, buckets=buckets, fields=fields, collate=buckets.trim("tokens.npy"), **options)
 
@@ -153,9 +153,9 @@ def test_documents_of_similar_lengths_share_a_batch(documents: Any) -> None:
     run = loader.epoch_from(1, 0)
     begun = [next(run)["tokens.npy"].copy() for _ in range(5)]
     rest = list(opened(shuffle=True, seed=3, resume=loader.state_dict()))
-    whole = [batch["tokens.npy"].copy() for batch in loader.epoch_from(1, 0)]
-    assert all(map(np.array_equal, [*begun, *(batch["tokens.npy"] for batch in rest)], whole))
-    assert len(begun) + len(rest) == len(whole)
+    complete = [batch["tokens.npy"].copy() for batch in loader.epoch_from(1, 0)]
+    assert all(map(np.array_equal, [*begun, *(batch["tokens.npy"] for batch in rest)], complete))
+    assert len(begun) + len(rest) == len(complete)
     chosen = opened(shuffle=True, seed=3, subset=[7, 200, 31, 9])
     assert sorted(n for batch in chosen for n in batch.ids) == [7, 9, 31, 200]
     again = pickle.loads(pickle.dumps(opened(shuffle=True, seed=3)))
@@ -201,8 +201,8 @@ def test_wrong_lengths_and_bounds_are_rejected(documents: Any) -> None:
     texts, samples = documents
     lengths = [len(text) for text in texts]
     options: dict[str, Any] = {"output": "numpy", "drop_field": ["image", "label"], "fields": {"tokens.npy": Ragged("i64", (), 40)}}
-    wrong = [0] * 300
-    loader = Loader(samples, buckets=Buckets(wrong, [4]), collate=Buckets(wrong, [4]).trim("tokens.npy"), **options)
+    invalid = [0] * 300
+    loader = Loader(samples, buckets=Buckets(invalid, [4]), collate=Buckets(invalid, [4]).trim("tokens.npy"), **options)
     with pytest.raises(WarpfeedError, match=r"'tokens.npy' of sample \d+ has \d+ rows, but its length in Buckets is 0"):
         next(iter(loader))
     loader = Loader(samples, buckets=Buckets(lengths, [4]), collate=Buckets(lengths, [99]).trim("text"), **options)
@@ -210,9 +210,9 @@ def test_wrong_lengths_and_bounds_are_rejected(documents: Any) -> None:
         next(iter(loader))
     with pytest.raises(ConfigError, match="299 lengths, but the source has 300 samples"):
         Loader(samples, buckets=Buckets(lengths[1:], [4]), **options)
-    for more, text in (({"repeat": 2}, "buckets and repeat"), ({"weights": [1.0] * 300}, "weights and buckets")):
+    for extra, text in (({"repeat": 2}, "buckets and repeat"), ({"weights": [1.0] * 300}, "weights and buckets")):
         with pytest.raises(ConfigError, match=text):
-            Loader(samples, buckets=Buckets(lengths, [4]), **more, **options)
+            Loader(samples, buckets=Buckets(lengths, [4]), **extra, **options)
     with pytest.raises(ConfigError, match="8 follows 8; expected increasing numbers"):
         Buckets(lengths, [4, 8, 8])
     with pytest.raises(ConfigError, match=r"entry 1 is -1; expected a length"):

@@ -21,8 +21,8 @@ def seen(images: Any) -> int:
     return int(images.double().abs().sum() * 1000)
 
 
-def whole(mini: str, epochs: int, **more: Any) -> list[int]:
-    loader = Loader(mini, **{**OPTIONS, **more})
+def whole(mini: str, epochs: int, **options: Any) -> list[int]:
+    loader = Loader(mini, **{**OPTIONS, **options})
     return [seen(images) for epoch in range(epochs) for images, _ in loader.epoch_from(epoch, 0)]
 
 
@@ -58,10 +58,10 @@ def test_a_data_module_of_lightning_resumes_after_the_same_batch(
     import lightning
     from warpfeed.lightning import DataModule
 
-    def trainer(**more: Any) -> Any:
+    def trainer(**options: Any) -> Any:
         quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"}
         return lightning.Trainer(
-            default_root_dir=tmp_path, devices=1, max_epochs=2, enable_checkpointing=False, **quiet, **more
+            default_root_dir=tmp_path, devices=1, max_epochs=2, enable_checkpointing=False, **quiet, **options
         )
 
     def data() -> Any:
@@ -117,13 +117,13 @@ def test_accelerate_skip_names_the_exact_call_of_the_loader(mini: str, torch: An
     with pytest.raises(ConfigError, match=r"call loader\.skip_first_batches\(n\)"):
         list(accelerate.skip_first_batches(loader, 2))
     # Run the loop from accelerate's documentation. Epoch 1 continues after 3 batches.
-    found = []
+    actual = []
     for epoch in range(1, 3):
         loader.set_epoch(epoch)
         active = loader.skip_first_batches(3) if epoch == 1 else loader
         assert len(active) == (1 if epoch == 1 else 4)
-        found += [seen(images) for images, _ in active]
-    assert found == expected[4 + 3 :]
+        actual += [seen(images) for images, _ in active]
+    assert actual == expected[4 + 3 :]
     assert [len(loader.skip_first_batches(n)) for n in (0, 4, 9)] == [4, 0, 0]
     assert list(loader.skip_first_batches(4)) == []
 
@@ -135,16 +135,16 @@ def trainer(mini: str, torch: Any, tmp_path: Path) -> Any:
     import warpfeed.hf
 
     class Trainer(warpfeed.hf.Loaders, transformers.Trainer):  # type: ignore[misc]
-        def training_step(self, model: Any, inputs: Any, *args: Any, **more: Any) -> Any:
+        def training_step(self, model: Any, inputs: Any, *args: Any, **options: Any) -> Any:
             self.steps.append(seen(inputs["pixel_values"]))
-            return super().training_step(model, inputs, *args, **more)
+            return super().training_step(model, inputs, *args, **options)
 
-    def opened(loader: dict[str, Any] | None = None, **more: Any) -> Any:
+    def opened(loader: dict[str, Any] | None = None, **options: Any) -> Any:
         config = transformers.ResNetConfig(embedding_size=8, hidden_sizes=[8, 8], depths=[1, 1], num_labels=4)
         quiet = {"use_cpu": True, "report_to": "none", "disable_tqdm": True, "logging_steps": 1}
-        arguments = {"per_device_train_batch_size": 16, "save_steps": 1, **quiet, **more}
+        arguments = {"per_device_train_batch_size": 16, "save_steps": 1, **quiet, **options}
         args = transformers.TrainingArguments(str(tmp_path), **arguments)
-        made = Trainer(
+        created = Trainer(
             model=transformers.ResNetForImageClassification(config),
             args=args,
             train_dataset=Loader(mini, collate=collate.hf, **{**OPTIONS, **(loader or {})}),
@@ -152,8 +152,8 @@ def trainer(mini: str, torch: Any, tmp_path: Path) -> Any:
                 "a": Loader(mini, batch_size=24, augment=Augment.eval(40, 32), normalize="imagenet", collate=collate.hf)
             },
         )
-        made.steps = []
-        return made
+        created.steps = []
+        return created
 
     return opened
 
@@ -176,12 +176,12 @@ def test_a_transformers_trainer_resumes_accumulated_gradients(mini: str, trainer
     options = {"batch_size": 10, "drop_last": False}
     expected = whole(mini, 2, **options)
     assert len(expected) == 14
-    more = {"num_train_epochs": 2, "gradient_accumulation_steps": 3, "per_device_train_batch_size": 10}
-    first = trainer(options, **more)
+    extra = {"num_train_epochs": 2, "gradient_accumulation_steps": 3, "per_device_train_batch_size": 10}
+    first = trainer(options, **extra)
     first.train()
     assert first.steps == expected and first.state.global_step == 6
     for stop, batches in ((1, 3), (3, 7), (5, 13)):
-        again = trainer(options, **more)
+        again = trainer(options, **extra)
         again.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{stop}"))
         assert again.steps == expected[batches:], stop
 
@@ -197,7 +197,7 @@ def test_a_used_trainer_resumes_an_earlier_checkpoint(
     class Stop(transformers.TrainerCallback):  # type: ignore[misc]
         stop = 6
 
-        def on_step_end(self, args: Any, state: Any, *_: Any, **more: Any) -> None:
+        def on_step_end(self, args: Any, state: Any, *_: Any, **options: Any) -> None:
             if state.global_step == self.stop:
                 raise Stopped
 
@@ -219,19 +219,19 @@ def test_comparing_a_state_does_not_change_the_loader(mini: str, torch: Any) -> 
     loader, expected = Loader(mini, **OPTIONS), whole(mini, 2)
     state = {**loader.state_dict(), "batch": 2}
     # Stop mid-epoch, between two epochs, and at the end of an epoch.
-    for taken in (2, 0, 4):
+    for count in (2, 0, 4):
         epoch = loader.epoch_from(1, 0)
-        found = [seen(next(epoch)[0]) for _ in range(taken)]
+        actual = [seen(next(epoch)[0]) for _ in range(count)]
         epoch, state = loader.epoch, loader.state_dict()
         assert loader._position_of(state) == (0, 2)
         assert loader._position_of({**state, "batch": 4}) == (1, 0), "the next epoch"
         with pytest.raises(ConfigError, match="the seed differs"):
             loader._position_of({**state, "seed": 4})
         assert (loader.epoch, loader.state_dict()) == (epoch, state)
-        assert found + [seen(images) for images, _ in epoch] == expected[4:], "the epoch continues"
+        assert actual + [seen(images) for images, _ in epoch] == expected[4:], "the epoch continues"
         loader.set_epoch(0)
-        assert [seen(images) for images, _ in loader] == expected[:4], taken
-        assert [seen(images) for images, _ in loader.epoch_from(0, 2)] == expected[2:4], taken
+        assert [seen(images) for images, _ in loader] == expected[:4], count
+        assert [seen(images) for images, _ in loader.epoch_from(0, 2)] == expected[2:4], count
 
 
 def test_a_comparison_calls_a_sampler_with_restored_state(mini: str, torch: Any) -> None:
@@ -269,7 +269,7 @@ def test_concurrent_trainings_skip_their_own_batches(mini: str, trainer: Any, tm
     begun, ended = [threading.Event(), threading.Event()], threading.Event()
 
     def waiting(number: int, event: threading.Event) -> Any:
-        def on_train_begin(self: Any, *_: Any, **more: Any) -> None:
+        def on_train_begin(self: Any, *_: Any, **options: Any) -> None:
             begun[number].set()
             assert event.wait(60)
 

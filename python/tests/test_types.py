@@ -98,8 +98,8 @@ Loader("a", device=torch.float16)
 
 
 def ran(*command: str, cwd: Path) -> tuple[int, str]:
-    done = subprocess.run([sys.executable, "-m", *command], capture_output=True, text=True, cwd=cwd)
-    return done.returncode, done.stdout + done.stderr
+    process = subprocess.run([sys.executable, "-m", *command], capture_output=True, text=True, cwd=cwd)
+    return process.returncode, process.stdout + process.stderr
 
 
 def test_the_stubs_match_the_extension_module(tmp_path: Path) -> None:

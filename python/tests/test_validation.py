@@ -112,15 +112,15 @@ def test_three_ranks_count_each_sample_of_an_uneven_set_once(
         str(tmp_path / "validate.py"), mini, str(tmp_path),
     ]  # fmt: skip
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
-    assert done.returncode == 0, done.stdout + done.stderr
+    process = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
+    assert process.returncode == 0, process.stdout + process.stderr
 
     total = 0.0
     for images, labels in Loader(mini, **OPTIONS):
         total += (images.double().mean((1, 2, 3)) * 16 + labels).sum().item()
-    found = json.loads((tmp_path / "found.json").read_text())
-    assert found
-    for last, (sum_, count) in found.items():
+    result = json.loads((tmp_path / "found.json").read_text())
+    assert result
+    for last, (sum_, count) in result.items():
         # torchmetrics accumulates in f32. A sample that is counted twice, or not at all, would
         # change the sum by a thousandth.
         assert count == SAMPLES and sum_ == pytest.approx(total, rel=1e-6), last

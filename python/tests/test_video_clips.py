@@ -18,9 +18,9 @@ VIDEOS = ROOT / "video" / "tests" / "fixtures"
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     for name, video in (("archery/a", "g2"), ("archery/b", "frag"), ("bowling/c", "vfr")):
-        to = tmp_path / f"{name}.mp4"
-        to.parent.mkdir(exist_ok=True)
-        shutil.copy(VIDEOS / f"{video}.mp4", to)
+        target = tmp_path / f"{name}.mp4"
+        target.parent.mkdir(exist_ok=True)
+        shutil.copy(VIDEOS / f"{video}.mp4", target)
     return tmp_path
 
 
@@ -30,10 +30,10 @@ def loader(data: Any, **options: Any) -> Loader:
 
 def all_clips(data: Any, **options: Any) -> dict[str, Any]:
     """Returns the clip of each key in the first epoch."""
-    found = {}
+    results = {}
     for batch in loader(data, **options):
-        found.update(zip(batch.keys_of_samples, np.array(batch["video"])))
-    return found
+        results.update(zip(batch.keys_of_samples, np.array(batch["video"])))
+    return results
 
 
 def test_clips_have_the_frames_of_the_stride(folder: Path) -> None:
@@ -41,10 +41,10 @@ def test_clips_have_the_frames_of_the_stride(folder: Path) -> None:
     singles = all_clips(Clips(folder, frames=1, per_video=12))
     assert len(singles) == 36
     clips = all_clips(Clips(folder, frames=4, stride=3, per_video=3))
-    assert {key for key in clips if key.startswith("archery/a/")} == {f"archery/a/frame_{at:06}" for at in (0, 1, 2)}
+    assert {key for key in clips if key.startswith("archery/a/")} == {f"archery/a/frame_{n:06}" for n in (0, 1, 2)}
     for key, clip in clips.items():
         video, first = key[: -len("000000")], int(key[-6:])
-        expected = [singles[f"{video}{first + 3 * at:06}"][0] for at in range(4)]
+        expected = [singles[f"{video}{first + 3 * offset:06}"][0] for offset in range(4)]
         assert np.array_equal(clip, expected), key
 
 

@@ -53,8 +53,8 @@ def test_views_have_the_image_layout_in_transforms_and_collate(mini: str, torch:
 def test_a_damaged_image_counts_once(tmp_path: Path, mini: str) -> None:
     image = next(path for path in sorted(Path(mini).rglob("*.jpg")))
     content = image.read_bytes()
-    at = len(content) * 2 // 3
-    (tmp_path / "a.jpg").write_bytes(content[:at] + b"\xff\xd0" + content[at:])
+    offset = len(content) * 2 // 3
+    (tmp_path / "a.jpg").write_bytes(content[:offset] + b"\xff\xd0" + content[offset:])
     loader = Loader(tmp_path, views=[Augment.resize(8, 8)] * 3, drop_field=["label"], output="numpy")
     list(loader)
     assert loader.stats()["damaged"] == 1
@@ -80,9 +80,9 @@ def test_sizes_belong_to_the_image_and_not_to_views(mini: str) -> None:
 def test_unsupported_combinations_with_views_are_rejected(mini: str) -> None:
     with pytest.raises(ConfigError, match="augment and views: views replace the image"):
         Loader(mini, views=[Augment.train(8)], augment=Augment.train(8), **OPTIONS)
-    for wrong in ([], [3], Augment.train(8)):
+    for invalid in ([], [3], Augment.train(8)):
         with pytest.raises(TypeError, match="views=.*expected a list"):
-            Loader(mini, views=wrong, **OPTIONS)  # type: ignore[arg-type]
+            Loader(mini, views=invalid, **OPTIONS)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="views cannot be mixed"):
         Loader(mini, views=[Augment.train(8).mix(Mix.mixup(1.0))], **OPTIONS)
     with pytest.raises(ConfigError, match="17 images per sample: expected at most 16"):

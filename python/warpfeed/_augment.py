@@ -30,9 +30,9 @@ def _size(name: str, size: Any, other: Any, height: Any, width: Any) -> tuple[in
     """Returns (height, width) from the arguments of method `name`."""
     if size is None and other is None and height is not None and width is not None:
         return operator.index(height), operator.index(width)
-    given = [repr(size)] if other is None else [repr(size), repr(other)]
-    given += [f"{key}={value!r}" for key, value in (("height", height), ("width", width)) if value is not None]
-    call = f"{name}({', '.join(given)})"
+    values = [repr(size)] if other is None else [repr(size), repr(other)]
+    values += [f"{key}={value!r}" for key, value in (("height", height), ("width", width)) if value is not None]
+    call = f"{name}({', '.join(values)})"
     expected = (
         "expected a tuple (height, width), as in torchvision, one number for a square, or "
         f"{name}(height=..., width=...)"
@@ -146,10 +146,10 @@ class ColorJitter(_Calls):
         hue: float = 0.0,
         probability: float = 1.0,
     ) -> None:
-        given = [("brightness", brightness), ("contrast", contrast), ("saturation", saturation), ("hue", hue)]
+        values = [("brightness", brightness), ("contrast", contrast), ("saturation", saturation), ("hue", hue)]
         if probability != 1.0:
-            given.append(("probability", probability))
-        calls = tuple((name, (float(amount),)) for name, amount in given if amount or name == "probability")
+            values.append(("probability", probability))
+        calls = tuple((name, (float(amount),)) for name, amount in values if amount or name == "probability")
         object.__setattr__(self, "_calls", calls)
 
     def __repr__(self) -> str:

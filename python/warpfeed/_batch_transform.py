@@ -96,17 +96,17 @@ def _requested_parameters(f: Callable[..., Any], name: str) -> list[str]:
         parameters = inspect.signature(f).parameters.values()
     except (TypeError, ValueError):
         return []
-    found = []
+    actual = []
     for parameter in parameters:
         if parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
             continue
         if parameter.name in _PARAMETERS:
-            found.append(parameter.name)
+            actual.append(parameter.name)
         elif parameter.default is inspect.Parameter.empty:
             raise TypeError(
                 f"{name} has the parameter {parameter.name!r}: expected one of 'epoch', 'number' (of the batch), 'seed'"
             )
-    return found
+    return actual
 
 
 def _seed(seed: int, epoch: int, number: int, rank: int, index: int) -> int:
@@ -124,10 +124,10 @@ def _as_fields(result: Any) -> Fields:
         TypeError: if the result is neither a pair nor a dict of fields by name.
     """
     if isinstance(result, Mapping):
-        wrong = next((key for key in result if not isinstance(key, str)), None)
-        if wrong is None and len(result):
+        invalid = next((key for key in result if not isinstance(key, str)), None)
+        if invalid is None and len(result):
             return dict(result)
-        what = "an empty dict" if wrong is None else f"a dict with the key {wrong!r}"
+        what = "an empty dict" if invalid is None else f"a dict with the key {invalid!r}"
     elif isinstance(result, (tuple, list)):
         if len(result) == 2:
             return result[0], result[1]

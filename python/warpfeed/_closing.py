@@ -44,7 +44,7 @@ def close_at_exit(opened: Closable) -> None:
 
 def _close_all() -> None:
     deadline = time.monotonic() + _GRACE
-    opened = [found for reference in list(_open.values()) if (found := reference()) is not None]
+    opened = [result for reference in list(_open.values()) if (result := reference()) is not None]
     pause = 0.001
     while opened:
         waiting = []

@@ -218,16 +218,16 @@ class Decoder(_other_names.EarlierNames):
         max_sample_bytes: int | None = None,
         **unknown: NoReturn,
     ) -> None:
-        given = _options.checked(Decoder.__init__, locals(), unknown)
+        values = _options.checked(Decoder.__init__, locals(), unknown)
         defaults = Decoder.__init__.__kwdefaults__ or {}
-        self._arguments = {name: value for name, value in given.items() if value is not defaults[name]}
+        self._arguments = {name: value for name, value in values.items() if value is not defaults[name]}
         if max_batch == 0:
             raise ConfigError("max_batch=0: expected at least one image in a request")
         self._delivery = _delivery.Delivery(output, device, layout, copy)
         #: Index of the CUDA device; None for host memory.
         self.device = self._delivery.device
         self._has_geometry, self._max_batch = geometry, max_batch
-        options = {**_options.to_native(given, leave_out=_delivery.OPTIONS), "layout": self._delivery.layout}
+        options = {**_options.to_native(values, leave_out=_delivery.OPTIONS), "layout": self._delivery.layout}
         self._core = _warpfeed.DecoderCore(options, self._delivery.native())
         close_at_exit(self)
 

@@ -132,8 +132,8 @@ class DynamicBatcher:
         except TypeError:
             results = []
         if len(results) != len(decoded):
-            found = f"{len(results)} results" if results else repr(type(returned).__name__)
-            raise WarpfeedError(f"transform: the function returned {found} for {len(decoded)} images", "transform")
+            actual = f"{len(results)} results" if results else repr(type(returned).__name__)
+            raise WarpfeedError(f"transform: the function returned {actual} for {len(decoded)} images", "transform")
         return [decoded.errors.get(position, result) for position, result in enumerate(results)]
 
 

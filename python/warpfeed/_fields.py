@@ -135,21 +135,21 @@ class NdArray(Arguments):
 
 @dataclass(frozen=True)
 class Ragged(Arguments):
-    """A variable number of rows per sample, padded to shape (N, most, ...). ``<name>.count``, i64
-    of shape (N,), contains the number of rows of each sample.
+    """A variable number of rows per sample, padded to shape (N, max_rows, ...). ``<name>.count``,
+    i64 of shape (N,), contains the number of rows of each sample.
 
     Args:
         dtype: element type.
         row: shape of a row; ``[]`` if a row is a single number.
-        most: maximum number of rows per sample.
+        max_rows: maximum number of rows per sample.
         padding: value that fills missing rows; 0 by default.
-        truncated: keeps only the first ``most`` rows of a sample. By default, a sample with more
-            rows fails.
+        truncated: keeps only the first ``max_rows`` rows of a sample. By default, a sample with
+            more rows fails.
     """
 
     dtype: Dtype
     row: Sequence[int] = ()
-    most: int = 1
+    max_rows: int = 1
     padding: float | int | None = None
     truncated: bool = False
     _plain: bool = field(default=False, repr=False)
@@ -158,19 +158,20 @@ class Ragged(Arguments):
         object.__setattr__(self, "row", tuple(self.row))
 
     @classmethod
-    def bytes(cls, most: int, truncated: bool = False) -> Ragged:
+    def bytes(cls, max_rows: int, truncated: bool = False) -> Ragged:
         """Returns the type of a field that delivers stored bytes, such as text or a file, as u8 of
-        shape (N, most). The bytes are not decoded, regardless of the suffix of the field's name."""
-        return cls("u8", (), most, None, truncated, True)
+        shape (N, max_rows). The bytes are not decoded, regardless of the suffix of the field's
+        name."""
+        return cls("u8", (), max_rows, None, truncated, True)
 
     def __repr__(self) -> str:
         if self._plain:
-            return f"Ragged.bytes({self.most}, truncated={self.truncated})"
-        given = f"{self.dtype!r}, {self.row}, {self.most}, padding={self.padding!r}, truncated={self.truncated}"
-        return f"Ragged({given})"
+            return f"Ragged.bytes({self.max_rows}, truncated={self.truncated})"
+        values = f"{self.dtype!r}, {self.row}, {self.max_rows}, padding={self.padding!r}, truncated={self.truncated}"
+        return f"Ragged({values})"
 
     def _describe(self) -> dict[str, Any]:
-        described = {"dtype": dtype_name(self.dtype), "row": self.row, "most": self.most, "plain": self._plain}
+        described = {"dtype": dtype_name(self.dtype), "row": self.row, "max_rows": self.max_rows, "plain": self._plain}
         padding = None if self.padding is None else str(self.padding)
         return {"ragged": {**described, "padding": padding, "truncated": self.truncated}}
 
@@ -306,23 +307,23 @@ class Keypoints(Arguments):
 class Boxes(Arguments):
     """The boxes of a sample, with their classes, masks and keypoints.
 
-    The ``boxes`` field becomes these arrays, with ``most`` boxes per sample:
+    The ``boxes`` field becomes these arrays, with ``max_boxes`` boxes per sample:
 
-    =================  ==================  ================  =======================================
-    array              shape               dtype             padding
-    =================  ==================  ================  =======================================
-    ``boxes``          (N, most, 4)        f32               0
-    ``boxes.count``    (N)                 i64
-    ``boxes.class``    (N, most)           as chosen         -1, or 0 for unsigned types and floats
-    ``boxes.masks``    (N, most, H, W)     u8                0
-    ``boxes.points``   (N, most, K, 3)     f32               0
-    =================  ==================  ================  =======================================
+    ================  ====================  =============  =======================================
+    array             shape                 dtype          padding
+    ================  ====================  =============  =======================================
+    ``boxes``         (N, max_boxes, 4)     f32            0
+    ``boxes.count``   (N)                   i64
+    ``boxes.class``   (N, max_boxes)        as chosen      -1, or 0 for unsigned types and floats
+    ``boxes.masks``   (N, max_boxes, H, W)  u8             0
+    ``boxes.points``  (N, max_boxes, K, 3)  f32            0
+    ================  ====================  =============  =======================================
 
     Boxes are clipped to the crop. A box outside the crop is dropped, together with its columns,
     mask and points. The remaining boxes keep their order.
 
     Args:
-        most: maximum number of boxes per sample.
+        max_boxes: maximum number of boxes per sample.
         columns: names and types of additional per-box values, such as ``{"class": "i64", "crowd":
             "u8"}``.
         from_, to: format of the four numbers in the sample (``from_``) and in the batch (``to``):
@@ -337,11 +338,11 @@ class Boxes(Arguments):
         points: adds this number of keypoints for each box. A keypoint consists of x, y and
             visibility: 0 for unlabeled, 1 for hidden, 2 for visible.
         flip_pairs: pairs of points to exchange when the image is flipped horizontally.
-        truncated: keeps only the first ``most`` boxes of a sample. By default, a sample with more
-            boxes fails.
+        truncated: keeps only the first ``max_boxes`` boxes of a sample. By default, a sample with
+            more boxes fails.
     """
 
-    most: int
+    max_boxes: int
     columns: Mapping[str, Any] | Sequence[tuple[str, Any]] = ()
     from_: str = "xyxy"
     to: str = "xyxy"
@@ -452,24 +453,25 @@ class PackedIds(Arguments):
     The batch has three more arrays, all i32. ``<name>.document``, of shape (N, length), contains the
     index of each token's document within the row, and -1 for padding. ``<name>.position``, of shape
     (N, length), contains the position of each token within its document, or within the padding.
-    ``<name>.ends``, of shape (N, most + 1), contains the end of each document in the row, where the
-    padding counts as a document. The elements after the last document are ``length``.
+    ``<name>.ends``, of shape (N, max_documents + 1), contains the end of each document in the row,
+    where the padding counts as a document. The elements after the last document are ``length``.
 
     Args:
         length: number of tokens per row.
-        most: maximum number of documents per row, as in :class:`PackedTokens`.
+        max_documents: maximum number of documents per row, as in :class:`PackedTokens`.
         dtype: ``"i64"``, ``"i32"`` or ``"u16"``.
         vocabulary: size of the vocabulary. A sample fails if it contains a token id outside the
             vocabulary.
     """
 
     length: int
-    most: int = 128
+    max_documents: int = 128
     dtype: Any = "i64"
     vocabulary: int | None = None
 
     def _describe(self) -> dict[str, Any]:
-        described = {"length": self.length, "most": min(self.most, self.length), "vocabulary": self.vocabulary}
+        limit = min(self.max_documents, self.length)
+        described = {"length": self.length, "max_documents": limit, "vocabulary": self.vocabulary}
         return {"packed": {**described, "dtype": dtype_name(self.dtype)}}
 
 
@@ -551,8 +553,8 @@ class Patches(Arguments):
 
     def _describe(self) -> dict[str, Any]:
         defaults = _PATCHES[self.layout]
-        given = {name: getattr(self, name) for name in defaults}
-        options = {name: defaults[name] if value is None else value for name, value in given.items()}
+        values = {name: getattr(self, name) for name in defaults}
+        options = {name: defaults[name] if value is None else value for name, value in values.items()}
         mean_std = None if self.normalize is None else normalization(self.normalize)
         normalize = None if mean_std is None else {"mean": mean_std[0], "std": mean_std[1]}
         return {

@@ -31,11 +31,11 @@ def gather(stats: Stats, collect: Callable[[Any], Any] | None) -> Report:
 
 
 def _of_this_rank(stats: Stats) -> dict[str, Any]:
-    found = _ranks._or_none(_ranks.launched)
+    result = _ranks._or_none(_ranks.launched)
     verdict = stats.verdict()
     stages = {name: stats[name] for name in _STAGES} | {f"field {name}": of for name, of in stats["fields"].items()}
     return {
-        "rank": None if found is None else found.rank,
+        "rank": None if result is None else result.rank,
         "waited": verdict["waited"],
         "limit": verdict["limit"],
         "verdict": str(verdict),
@@ -53,10 +53,10 @@ def _all_gather(mine: Any) -> list[Any]:
         every: list[Any] = [None] * distributed.get_world_size()
         distributed.all_gather_object(every, mine)
         return every
-    found = _ranks.launched()
-    if found is not None and found.world_size > 1:
+    result = _ranks.launched()
+    if result is not None and result.world_size > 1:
         raise ConfigError(
-            f"this process is rank {found.rank} of {found.world_size}, but torch.distributed is not initialized: "
+            f"this process is rank {result.rank} of {result.world_size}, but torch.distributed is not initialized: "
             "initialize it, or pass collect, such as mpi4py's comm.allgather"
         )
     return [mine]
@@ -111,5 +111,5 @@ def _why(slowest: Mapping[str, Any], others: list[dict[str, Any]]) -> list[str]:
         if name not in _OF_THE_LOOP
         for usual in [median(other["stages"].get(name, 0.0) for other in others)]
     }
-    name, (more, seconds, usual) = max(excess.items(), key=lambda entry: entry[1][0])
-    return [f"stage `{name}`: {seconds:.1f} s, and {usual:.1f} s on the other ranks (median)"] if more > 0 else []
+    name, (extra, seconds, usual) = max(excess.items(), key=lambda entry: entry[1][0])
+    return [f"stage `{name}`: {seconds:.1f} s, and {usual:.1f} s on the other ranks (median)"] if extra > 0 else []

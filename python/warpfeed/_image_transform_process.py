@@ -88,13 +88,13 @@ def _read(fd: int, count: int) -> bytes | None:
     read = b""
     while len(read) < count:
         try:
-            more = os.read(fd, count - len(read))
+            extra = os.read(fd, count - len(read))
         except ConnectionResetError:
             # The loader's process was terminated, for example by SIGTERM.
             return None
-        if not more:
+        if not extra:
             return None
-        read += more
+        read += extra
     return read
 
 
@@ -151,10 +151,10 @@ def _read_file(file: Any, length: int) -> bytes:
     try:
         content = b""
         while len(content) < length:
-            more = os.pread(fd, length - len(content), len(content))
-            if not more:
+            extra = os.pread(fd, length - len(content), len(content))
+            if not extra:
                 raise EOFError(f"the file with the pickled function ends after {len(content)} of {length} bytes")
-            content += more
+            content += extra
         return content
     finally:
         os.close(fd)

@@ -366,7 +366,7 @@ class Loader(_other_names.EarlierNames):
                 "augment and views: views replace the image; leave augment out, or add fields={'image': Image()}"
             )
         if isinstance(data, PackedTokens):
-            fields = {"tokens": PackedIds(data.length, data.most)} if fields is None else fields
+            fields = {"tokens": PackedIds(data.length, data.max_documents)} if fields is None else fields
         elif isinstance(data, Tokens):
             fields = {"tokens": TokenIds(data.length)} if fields is None else fields
         elif isinstance(data, Clips) and fields is None:
@@ -376,10 +376,10 @@ class Loader(_other_names.EarlierNames):
             fields = {} if fields is None else fields
             names = [drop_field] if isinstance(drop_field, str) else drop_field
             drop_field = [*names, *(name for name in ("image", "label") if name not in names and name not in fields)]
-        given = _options.checked(Loader.__init__, locals(), unknown)
+        values = _options.checked(Loader.__init__, locals(), unknown)
         defaults = Loader.__init__.__kwdefaults__ or {}
         _options.exclusive(
-            given, ("batch_size", "global_batch_size"), ("classes", "classes_file"), ("drop_last", "last_batch")
+            values, ("batch_size", "global_batch_size"), ("classes", "classes_file"), ("drop_last", "last_batch")
         )
         if isinstance(data, (list, tuple)):
             data = mixture(data)
@@ -400,7 +400,7 @@ class Loader(_other_names.EarlierNames):
         # A subclass set all attributes that exist at this point.
         subclass_attributes = set(vars(self))
         # The arguments for pickling and for `repr`.
-        changed = {name: value for name, value in given.items() if value is not defaults[name] and name != "resume"}
+        changed = {name: value for name, value in values.items() if value is not defaults[name] and name != "resume"}
         self._arguments = {"data": data, **changed}
 
         self._delivery = delivery = _delivery.Delivery(output, device, layout, copy)
@@ -408,13 +408,13 @@ class Loader(_other_names.EarlierNames):
         options = {
             "data": native_data,
             **({"mixture_options": data._options(), "augment_for": data.augments} if mixed else {}),
-            **_options.to_native(given, leave_out=_PYTHON_OPTIONS),
+            **_options.to_native(values, leave_out=_PYTHON_OPTIONS),
             **_ranks.options(rank, world_size, distributed),
             "shuffle" if shuffle else "seed": self._seed,
             "last_batch": last_batch or ("drop" if drop_last else "keep"),
             "layout": delivery.layout,
         }
-        check_images(given, defaults, fields or {}, options["drop_field"], views)
+        check_images(values, defaults, fields or {}, options["drop_field"], views)
         # These are copies: the caller may change its lists later, but a pickled loader must have
         # the same order.
         self._arguments.update((name, options[name].values) for name in ("subset", "weights") if name in options)

@@ -87,18 +87,18 @@ class Indices:
             for index, value in enumerate(values, first):
                 if other and type(value) in other:
                     self._check(index, value)
-        least, end = self._limits
+        smallest, end = self._limits
         if chunk.dtype.kind not in "iu":
             numbers = []
             for index, value in enumerate(values if isinstance(values, (list, tuple)) else chunk.tolist(), first):
                 self._check(index, value)
                 numbers.append(operator.index(value))
-                if not least <= numbers[-1] < end:
+                if not smallest <= numbers[-1] < end:
                     raise ConfigError(f"{self._name}: entry {index} is {value}; expected {self._expected}")
             return np.array(numbers, dtype=self._dtype)
         # As Python integers: NumPy would compare int64 with uint64 as floats.
-        if len(chunk) and not (least <= int(chunk.min()) and int(chunk.max()) < end):
-            index = int(chunk.argmin()) if int(chunk.min()) < least else int(chunk.argmax())
+        if len(chunk) and not (smallest <= int(chunk.min()) and int(chunk.max()) < end):
+            index = int(chunk.argmin()) if int(chunk.min()) < smallest else int(chunk.argmax())
             raise ConfigError(f"{self._name}: entry {first + index} is {chunk[index]}; expected {self._expected}")
         return chunk.astype(self._dtype, copy=False)
 

@@ -18,10 +18,10 @@ def cu_seqlens(batch: Mapping[str, Any], name: str = "tokens") -> tuple[Any, int
     heads, size), call ``flash_attn_varlen_func(q, k, v, cu, cu, longest, longest, causal=True)``.
 
     The cumulative lengths refer to the concatenated rows of the batch: 0, followed by the end of
-    each document. The padding of a row counts as a document. The array always has N * (most + 1) +
-    1 elements, so documents of length 0 follow the last document of a row. For a batch on a device,
-    the device computes the array, and the function returns the length of a row instead of the
-    maximum, so that the host does not wait for the device.
+    each document. The padding of a row counts as a document. The array always has N *
+    (max_documents + 1) + 1 elements, so documents of length 0 follow the last document of a row.
+    For a batch on a device, the device computes the array, and the function returns the length of a
+    row instead of the maximum, so that the host does not wait for the device.
 
     For patches, the array has one more element than there are images, and there is no padding. For
     a batch on a device, the function returns the number of all patches instead of the maximum.
@@ -49,10 +49,10 @@ def cu_seqlens(batch: Mapping[str, Any], name: str = "tokens") -> tuple[Any, int
         import torch
 
         starts = torch.arange(0, rows * length, length, dtype=torch.int32, device=ends.device)
-        found = torch.cat([ends.new_zeros(1), (ends + starts[:, None]).flatten()])
-        return found, length if found.is_cuda else int(found.diff().max())
+        result = torch.cat([ends.new_zeros(1), (ends + starts[:, None]).flatten()])
+        return result, length if result.is_cuda else int(result.diff().max())
     import numpy as np
 
     starts = np.arange(0, rows * length, length, dtype=np.int32)
-    found = np.concatenate([np.zeros(1, np.int32), (np.asarray(ends) + starts[:, None]).ravel()])
-    return found, int(np.diff(found).max())
+    result = np.concatenate([np.zeros(1, np.int32), (np.asarray(ends) + starts[:, None]).ravel()])
+    return result, int(np.diff(result).max())

@@ -28,10 +28,10 @@ def of_launcher() -> Rank | None:
     Raises:
         WarpfeedError: if the variables are incomplete, as with Lightning's own launcher.
     """
-    found = _warpfeed.rank_from_env()
-    if found is None:
+    result = _warpfeed.rank_from_env()
+    if result is None:
         return None
-    rank, world_size, local_rank, local_size = found
+    rank, world_size, local_rank, local_size = result
     return Rank(rank, world_size, local_rank, local_world_size(world_size) if local_size is None else local_size)
 
 
@@ -42,9 +42,9 @@ def of_torch() -> Rank | None:
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return None
     rank, world_size = distributed.get_rank(), distributed.get_world_size()
-    found = _or_none(of_launcher)
-    if found is not None and found[:2] == (rank, world_size):
-        return found
+    result = _or_none(of_launcher)
+    if result is not None and result[:2] == (rank, world_size):
+        return result
     return Rank(rank, world_size, _env_int("LOCAL_RANK"), local_world_size(world_size))
 
 
@@ -75,17 +75,17 @@ def launched() -> Rank | None:
 
 def local_rank() -> int | None:
     """Returns the rank on this machine, if a launcher sets it."""
-    found = _or_none(launched)
-    return None if found is None else found.local_rank
+    result = _or_none(launched)
+    return None if result is None else result.local_rank
 
 
 def _or_none(find: Any) -> Rank | None:
     try:
-        found: Rank | None = find()
+        result: Rank | None = find()
     except WarpfeedError:
         # The launcher's variables are incomplete, which matters only to programs that use ranks.
         return None
-    return found
+    return result
 
 
 def _env_int(name: str) -> int | None:
@@ -116,20 +116,20 @@ def options(rank: int | None, world_size: int | None, distributed: bool | None) 
         raise ConfigError(f"rank={rank} and world_size={world_size}: set both, or pass distributed=True")
     if rank is not None and distributed:
         raise ConfigError("rank and distributed: both choose the rank; set one of them")
-    found = _distributed() if distributed else _or_none(launched)
+    result = _distributed() if distributed else _or_none(launched)
     native: dict[str, Any] = {}
-    if found is not None and found.world_size > 1:
+    if result is not None and result.world_size > 1:
         if rank is None and distributed is None:
             raise ConfigError(
-                f"this is rank {found.rank} of {found.world_size}: pass distributed=True to deliver to each rank its "
+                f"this is rank {result.rank} of {result.world_size}: pass distributed=True to deliver to each rank its "
                 "share of every batch, or distributed=False to deliver all samples to every rank"
             )
-        if found.local_world_size:
-            native["local_world_size"] = found.local_world_size
+        if result.local_world_size:
+            native["local_world_size"] = result.local_world_size
     if rank is not None:
         native["rank"] = (rank, world_size)
-    elif distributed and found is not None:
-        native["rank"] = (found.rank, found.world_size)
+    elif distributed and result is not None:
+        native["rank"] = (result.rank, result.world_size)
     return native
 
 
@@ -147,15 +147,15 @@ def _distributed() -> Rank:
         ConfigError: if there is no rank.
     """
     try:
-        found = launched()
+        result = launched()
     except WarpfeedError as e:
         raise ConfigError(f"distributed=True: {e}. Without such a launcher, {_OPEN_LATER}") from None
-    if found is None:
+    if result is None:
         raise ConfigError(
             "distributed=True: torch.distributed is not initialized, and there is neither Ray Train nor a launcher "
             f"with the variables of torchrun, Open MPI or SLURM. Start the program with one of them, or {_OPEN_LATER}"
         )
-    return found
+    return result
 
 
 def check_world(rank: int, world_size: int, distributed: bool | None) -> None:
@@ -166,10 +166,10 @@ def check_world(rank: int, world_size: int, distributed: bool | None) -> None:
         ConfigError: if the ranks differ, or if the loader was opened without a rank and without
             ``distributed=False``, and would deliver all samples to every rank.
     """
-    found = of_torch()
-    if found is None or found[:2] == (rank, world_size):
+    result = of_torch()
+    if result is None or result[:2] == (rank, world_size):
         return
-    process = f"this is rank {found.rank} of {found.world_size} of torch.distributed"
+    process = f"this is rank {result.rank} of {result.world_size} of torch.distributed"
     if distributed is None:
         raise ConfigError(
             f"{process}, but the loader was opened without a rank, so it would deliver all samples to every rank: pass "
@@ -195,8 +195,8 @@ def check_same(name: str, rank: int, world_size: int, run: Mapping[str, Any]) ->
     Raises:
         ConfigError: if the seed, the dataset, the order or the position differs.
     """
-    store, found = _store(), of_torch()
-    if store is None or found is None or found[:2] != (rank, world_size):
+    store, result = _store(), of_torch()
+    if store is None or result is None or result[:2] != (rank, world_size):
         return
     # The loaders of a program begin in the same order on every rank.
     key = f"warpfeed/{name}/{next(_begun[name])}"

@@ -240,8 +240,8 @@ class LeRobot(Arguments):
             ConfigError: if the dataset has no tasks.
         """
         description = {**self._describe_source(), "delta_timestamps": [], "delta_indices": []}
-        found = _warpfeed.lerobot_episodes(description)
-        return [Episode(index, range(start, end), tuple(tasks)) for index, start, end, tasks in found]
+        result = _warpfeed.lerobot_episodes(description)
+        return [Episode(index, range(start, end), tuple(tasks)) for index, start, end, tasks in result]
 
     def stats(self) -> dict[str, dict[str, Any]]:
         """Reads the statistics of all features, including videos, for normalization.
@@ -265,13 +265,13 @@ def _deltas(name: str, values: Any, convert: Callable[[Any], Any], example: list
         TypeError: if `values` is not such a list.
     """
     try:
-        found = [] if isinstance(values, (str, bytes)) else [convert(value) for value in values]
+        actual = [] if isinstance(values, (str, bytes)) else [convert(value) for value in values]
         is_text = any(isinstance(value, (str, bytes)) for value in values)
     except (TypeError, ValueError):
-        found, is_text = [], True
-    if is_text or not found:
+        actual, is_text = [], True
+    if is_text or not actual:
         raise TypeError(f"{name}={values!r}: expected a list such as {example}")
-    return found
+    return actual
 
 
 @dataclass(frozen=True)
@@ -320,24 +320,27 @@ class PackedTokens(Arguments):
     and checkpoints work as with any other dataset. Opening the dataset reads every token once.
 
     Args:
-        path: a token file, or a folder of token files. length: number of tokens per row. end: the
-        token that ends a document. window: how many consecutive documents the packer considers at
-        once. most: maximum number of documents per row. padding: the token that fills the rest of a
-        row. dtype: type of the stored tokens, ``"u16"`` or ``"u32"``. mmap: maps the files into
-        memory instead of reading them.
+        path: a token file, or a folder of token files.
+        length: number of tokens per row.
+        end: the token that ends a document.
+        window: how many consecutive documents the packer considers at once.
+        max_documents: maximum number of documents per row.
+        padding: the token that fills the rest of a row.
+        dtype: type of the stored tokens, ``"u16"`` or ``"u32"``.
+        mmap: maps the files into memory instead of reading them.
     """
 
     path: Path
     length: int
     end: int
     window: int = 1024
-    most: int = 128
+    max_documents: int = 128
     padding: int = 0
     dtype: str = "u16"
     mmap: bool = True
 
     def _describe_source(self) -> dict[str, Any]:
-        names = ("length", "end", "window", "most", "padding", "mmap")
+        names = ("length", "end", "window", "max_documents", "padding", "mmap")
         described = {name: getattr(self, name) for name in names}
         dtype = one_of("dtype", self.dtype, ("u16", "u32"))
         return {"kind": "packed_tokens", "path": os.fspath(self.path), "dtype": dtype, **described}
@@ -412,8 +415,8 @@ class Zip(Arguments):
 def names_url(data: Any) -> bool:
     """Returns whether `data`, or one of its parts, is a URL."""
     if isinstance(data, (str, os.PathLike)):
-        scheme, found, _ = str(os.fspath(data)).partition("://")
-        return bool(found) and scheme != "file"
+        scheme, result, _ = str(os.fspath(data)).partition("://")
+        return bool(result) and scheme != "file"
     if isinstance(data, list):
         return any(names_url(part) for part, *_ in data)
     if not hasattr(data, "_describe_source"):

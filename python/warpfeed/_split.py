@@ -39,10 +39,10 @@ def split(
         by_class: like ``labels``, but reads the labels from the dataset. This reads every sample of
             a Python dataset.
     """
-    for name, given in (("shares", shares), ("labels", labels)):
+    for name, values in (("shares", shares), ("labels", labels)):
         # A string would be split into characters.
-        if isinstance(given, (str, bytes)):
-            raise TypeError(f"{name}={given!r}: expected a list of numbers")
+        if isinstance(values, (str, bytes)):
+            raise TypeError(f"{name}={values!r}: expected a list of numbers")
     if labels is not None and by_class:
         raise ConfigError("pass either labels or by_class, not both")
     if isinstance(samples, Dataset):

@@ -51,16 +51,16 @@ def detection_targets(
     counts, valid = _list(batch[f"{boxes}.count"]), batch.valid
     targets = []
     for sample, count in enumerate(counts):
-        kept = _without_crowds(batch, boxes, sample, count, crowd)
+        retained = _without_crowds(batch, boxes, sample, count, crowd)
         rows = _convert_boxes(batch[boxes][sample, :count], kind, (height, width), "xyxy", False)
         target = {
-            "boxes": rows[kept],
-            "labels": _as_i64(batch[f"{boxes}.class"][sample, :count])[kept] + first_class,
+            "boxes": rows[retained],
+            "labels": _as_i64(batch[f"{boxes}.class"][sample, :count])[retained] + first_class,
             "valid": valid[sample],
         }
         for name, column in columns.items():
             if f"{boxes}.{column}" in batch:
-                values = batch[f"{boxes}.{column}"][sample, :count][kept]
+                values = batch[f"{boxes}.{column}"][sample, :count][retained]
                 target[name] = _as_i64(values) if column == "crowd" else values
         if "image_id" in batch:
             target["image_id"] = _as_i64(batch["image_id"][sample])
@@ -86,9 +86,9 @@ def yolo_targets(batch: Any, *, boxes: str = "boxes", crowd: bool = False) -> tu
     rows = _convert_boxes(rows, kind, batch.image_size, "cxcywh", True)
     parts = []
     for sample, count in enumerate(counts):
-        kept = _without_crowds(batch, boxes, sample, count, crowd)
-        sample_rows = rows[sample, :count][kept]
-        classes = _as_f32(class_of[sample, :count][kept])[:, None]
+        retained = _without_crowds(batch, boxes, sample, count, crowd)
+        sample_rows = rows[sample, :count][retained]
+        classes = _as_f32(class_of[sample, :count][retained])[:, None]
         parts.append(_concat([_full_like(sample_rows[:, :1], sample), classes, sample_rows], 1))
     return _channels_first(batch), _concat(parts, 0)
 
@@ -178,7 +178,7 @@ def _boxes_of(batch: Any, name: str) -> Boxes:
         )
     if f"{name}.class" not in batch:
         raise ConfigError(
-            f"the field {name!r} has no column 'class'; add fields={{{name!r}: Boxes({kind.most}, {{'class': 'i64'}})}}"
+            f"the field {name!r} has no column 'class'; add fields={{{name!r}: Boxes({kind.max_boxes}, {{'class': 'i64'}})}}"
         )
     return kind
 

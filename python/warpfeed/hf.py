@@ -161,11 +161,11 @@ class _SkipPatch:
             self._trainings += 1
             if self._trainings > 1:
                 return
-            self._found = found = trainer.skip_first_batches
+            self._found = result = trainer.skip_first_batches
 
             def skip_first_batches(dataloader: Any, num_batches: int = 0) -> Any:
                 ours = isinstance(dataloader, Loader)
-                return dataloader.skip_first_batches(num_batches) if ours else found(dataloader, num_batches)
+                return dataloader.skip_first_batches(num_batches) if ours else result(dataloader, num_batches)
 
             self._ours = trainer.skip_first_batches = skip_first_batches
 

@@ -163,9 +163,9 @@ def sharded(loader: Loader, sharding: Any) -> Sharded:
 
 def _check(loader: Loader, process: int, processes: int) -> None:
     if loader.device is not None or loader._delivery.is_torch:
-        found = "are on a device" if loader.device is not None else "are torch tensors"
+        kind = "are on a device" if loader.device is not None else "are torch tensors"
         raise ConfigError(
-            f"the batches {found}, but JAX needs arrays in host memory; pass output='numpy' and no device to the loader"
+            f"the batches {kind}, but JAX needs arrays in host memory; pass output='numpy' and no device to the loader"
         )
     if (loader.rank, loader.world_size) != (process, processes):
         raise ConfigError(

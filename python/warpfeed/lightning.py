@@ -72,10 +72,10 @@ class DataModule(Base):
                 name = f"{stage}_dataloader"
                 setattr(self, name, getattr(super(), name))
                 continue
-            given = {**options, **own}
-            if "data" not in given:
+            values = {**options, **own}
+            if "data" not in values:
                 raise ConfigError(f"{stage}={dict(own)!r}: expected the arguments of a Loader, including 'data'")
-            self._given[stage] = given
+            self._given[stage] = values
 
     def train_dataloader(self) -> Any:
         """Opens the loader for training."""
@@ -94,19 +94,19 @@ class DataModule(Base):
         return self._open("predict")
 
     def _open(self, stage: str) -> Loader:
-        given = dict(self._given[stage])
+        values = dict(self._given[stage])
         trainer = getattr(self, "trainer", None)
         if trainer is not None:
-            if "rank" not in given:
-                given.setdefault("distributed", trainer.world_size > 1)
+            if "rank" not in values:
+                values.setdefault("distributed", trainer.world_size > 1)
             device = trainer.strategy.root_device
             if device.type == "cuda":
-                given.setdefault("device", device)
+                values.setdefault("device", device)
         # If the module is reused with a different trainer, Lightning requests the loader again.
         previous = self._loaders.pop(stage, None)
         if previous is not None:
             previous.close()
-        loader = self._loaders[stage] = Loader(given.pop("data"), **given)
+        loader = self._loaders[stage] = Loader(values.pop("data"), **values)
         return loader
 
     def transfer_batch_to_device(self, batch: Any, device: Any, dataloader_idx: int) -> Any:

@@ -247,11 +247,11 @@ def _numbers(metric: Metric, stats: Mapping[str, Any]) -> Iterator[tuple[str, fl
     groups: Mapping[str, Any] = {"": stats}
     if metric.label:
         groups = {stage: stats[stage] for stage in _STAGES} if metric.label == "stage" else stats["fields"]
-    for label, found in groups.items():
+    for label, result in groups.items():
         for key in metric.path.split("/"):
-            found = None if found is None else found[key]
-        if found is not None:
-            yield label, found
+            result = None if result is None else result[key]
+        if result is not None:
+            yield label, result
 
 
 def _escaped(value: str) -> str:

@@ -439,11 +439,11 @@ pub(crate) fn push<T>(vec: &mut Vec<T>, value: T) -> Result<()> {
 /// Collects the items of an iterator, and returns an error if memory runs out.
 ///
 /// # Errors
-/// Returns the first error that `all` yields, or [`ErrorKind::Memory`] if the allocation fails.
-pub(crate) fn try_collect<T>(all: impl Iterator<Item = Result<T>>) -> Result<Vec<T>> {
+/// Returns the first error that `results` yields, or [`ErrorKind::Memory`] if the allocation fails.
+pub(crate) fn try_collect<T>(results: impl Iterator<Item = Result<T>>) -> Result<Vec<T>> {
     let mut vec = Vec::new();
-    reserve(&mut vec, all.size_hint().0)?;
-    for value in all {
+    reserve(&mut vec, results.size_hint().0)?;
+    for value in results {
         push(&mut vec, value?)?;
     }
     Ok(vec)
@@ -463,9 +463,9 @@ pub(crate) fn try_copy(bytes: &[u8]) -> Result<Vec<u8>> {
 ///
 /// # Errors
 /// [`ErrorKind::Memory`] if the allocation fails.
-pub fn append(to: &mut Vec<u8>, bytes: &[u8]) -> Result<()> {
-    reserve(to, bytes.len())?;
-    to.extend_from_slice(bytes);
+pub fn append(out: &mut Vec<u8>, bytes: &[u8]) -> Result<()> {
+    reserve(out, bytes.len())?;
+    out.extend_from_slice(bytes);
     Ok(())
 }
 
@@ -530,8 +530,8 @@ mod codes {
 }
 
 /// Formats a count with its noun: `1 file`, `2 files`.
-pub fn counted<N: fmt::Display + PartialEq + From<u8>>(count: N, one: &str, several: &str) -> String {
-    let noun = if count == N::from(1) { one } else { several };
+pub fn counted<N: fmt::Display + PartialEq + From<u8>>(count: N, singular: &str, several: &str) -> String {
+    let noun = if count == N::from(1) { singular } else { several };
     format!("{count} {noun}")
 }
 

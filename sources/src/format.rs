@@ -89,7 +89,7 @@ impl Format {
 
     /// Returns whether a file with this extension, in any case, has this format.
     pub fn has_extension(&self, extension: &str) -> bool {
-        self.extensions.iter().any(|known| known.eq_ignore_ascii_case(extension))
+        self.extensions.iter().any(|ending| ending.eq_ignore_ascii_case(extension))
     }
 }
 

@@ -177,8 +177,8 @@ impl DlpackTensor {
             "{axes:?} is not a permutation of the axes of shape {:?}",
             self.shape
         );
-        let taken = |from: &[i64]| axes.iter().map(|&axis| from[axis]).collect::<Vec<_>>();
-        (self.shape, self.strides) = (taken(&self.shape), taken(&self.strides));
+        let permute = |from: &[i64]| axes.iter().map(|&axis| from[axis]).collect::<Vec<_>>();
+        (self.shape, self.strides) = (permute(&self.shape), permute(&self.strides));
         (self.tensor.shape, self.tensor.strides) = (self.shape.as_mut_ptr(), self.strides.as_mut_ptr());
         self
     }

@@ -93,7 +93,7 @@ pub(crate) trait Feed: Send {
     fn start(&mut self, course: Course);
 
     /// Returns the position of the run's next batch, or `None` if no run is in progress.
-    fn at(&self) -> Option<BatchIndex>;
+    fn position(&self) -> Option<BatchIndex>;
 
     /// Waits for the next batch of the current run. Returns `None` if the run has no more batches
     /// or the caller gives up the wait.
@@ -105,7 +105,7 @@ pub(crate) trait Feed: Send {
     /// Returns the next batch, or `None` if the run has ended or the caller gives up the wait. An
     /// error ends the run unless it is [recoverable](is_recoverable).
     fn next(&mut self, wait: &mut Wait<'_>) -> Option<Result<Self::Batch>> {
-        self.at()?;
+        self.position()?;
         let received = self.receive(wait);
         let ends = match &received {
             Some(Ok(_)) => false,
@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     /// Returns the first nine positions of a run.
-    fn all(mut course: Course, lengths: &[u64]) -> Vec<(u64, u64)> {
+    fn all_batches(mut course: Course, lengths: &[u64]) -> Vec<(u64, u64)> {
         let mut next = Some(course.first);
         let positions = std::iter::from_fn(|| {
             let index = next?;
@@ -176,15 +176,18 @@ mod tests {
     fn a_run_ends_after_the_last_epoch_or_before_an_empty_one() {
         let first = BatchIndex { epoch: 0, batch: 1 };
         let course = Course { run: 1, first, batches: 3, repeats: false, epochs: u64::MAX };
-        assert_eq!(all(course, &[3, 1, 2, 0, 4]), [(0, 1), (0, 2), (1, 0), (2, 0), (2, 1)]);
-        assert_eq!(all(course, &[3, 1]), [(0, 1), (0, 2), (1, 0)], "the length of epoch 2 is an error");
+        assert_eq!(all_batches(course, &[3, 1, 2, 0, 4]), [(0, 1), (0, 2), (1, 0), (2, 0), (2, 1)]);
+        assert_eq!(all_batches(course, &[3, 1]), [(0, 1), (0, 2), (1, 0)], "the length of epoch 2 is an error");
         for (epochs, batches) in [(0, 2), (1, 2), (2, 3), (3, 5)] {
-            assert_eq!(all(Course { epochs, ..course }, &[3, 1, 2, 0]).len(), batches, "{epochs}");
+            assert_eq!(all_batches(Course { epochs, ..course }, &[3, 1, 2, 0]).len(), batches, "{epochs}");
         }
         let repeats = Course { repeats: true, ..course };
-        assert_eq!(all(repeats, &[2]), [(0, 1), (0, 2), (0, 0), (0, 1), (0, 0), (0, 1), (0, 0), (0, 1), (0, 0)]);
-        assert_eq!(all(Course { epochs: 1, ..repeats }, &[3]).len(), 2, "the run ends after the last epoch");
+        assert_eq!(
+            all_batches(repeats, &[2]),
+            [(0, 1), (0, 2), (0, 0), (0, 1), (0, 0), (0, 1), (0, 0), (0, 1), (0, 0)]
+        );
+        assert_eq!(all_batches(Course { epochs: 1, ..repeats }, &[3]).len(), 2, "the run ends after the last epoch");
         let last = Course { first: BatchIndex { epoch: u64::MAX, batch: 0 }, batches: 2, ..course };
-        assert_eq!(all(last, &[]).len(), 2);
+        assert_eq!(all_batches(last, &[]).len(), 2);
     }
 }

@@ -51,7 +51,7 @@ pub(crate) trait Keeper<T>: Send + Sync {
     /// # Errors
     ///
     /// If a device has failed, so that it may still be reading slots.
-    fn set_wanted(&self, wanted: bool) -> Result<()>;
+    fn set_waiting(&self, is_waiting: bool) -> Result<()>;
 
     /// Returns the number of slots that are currently held back.
     fn held_count(&self) -> usize;

@@ -86,14 +86,14 @@ impl SampleInfo {
     }
 
     pub(crate) fn set_text(&mut self, name: &str, text: &str) {
-        match self.texts.iter_mut().find(|(known, _)| known == name) {
-            Some((_, of)) => text.clone_into(of),
+        match self.texts.iter_mut().find(|(key, _)| key == name) {
+            Some((_, out)) => text.clone_into(out),
             None => self.texts.push((name.to_owned(), text.to_owned())),
         }
     }
 
     fn text(&self, name: &str) -> Option<&str> {
-        self.texts.iter().find(|(known, _)| known == name).map(|(_, text)| text.as_str())
+        self.texts.iter().find(|(key, _)| key == name).map(|(_, text)| text.as_str())
     }
 
     /// Copies the texts of the sample that replaces this one.

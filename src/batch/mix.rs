@@ -10,25 +10,25 @@ use crate::transform::{Mixing, OnValues};
 /// `images` contains the rows of the image field. Each row starts with the image as `u8` HWC, which
 /// is never larger than the image in its final type. Mixing therefore works in place on the
 /// unrounded images, and needs no memory for a second copy. `effects(i)` returns the effects on
-/// values of image `i` of `count`. `own` is scratch memory for one image, and `last` is scratch
-/// memory for a copy of the last image.
+/// values of image `i` of `count`. `scratch_image` is scratch memory for one image, and `last` is
+/// scratch memory for a copy of the last image.
 ///
 /// # Errors
-/// [`ErrorKind::Transform`] if `images` or `own` has the wrong length, or if the rectangle of an
-/// effect is not inside its image.
+/// [`ErrorKind::Transform`] if `images` or `scratch_image` has the wrong length, or if the
+/// rectangle of an effect is not inside its image.
 pub(crate) fn mix<E: AsRef<[OnValues]>>(
     writer: &BatchWriter,
     mixing: &Mixing,
     images: &mut [u8],
     (count, effects): (usize, impl Fn(usize) -> E),
-    own: &mut [u8],
+    scratch_image: &mut [u8],
     last: &mut Vec<u8>,
 ) -> Result<()> {
     let (row_bytes, image) = (writer.sample_bytes(), writer.image_bytes());
-    if count.checked_mul(row_bytes) != Some(images.len()) || own.len() != image {
-        let (found, scratch) = (images.len(), own.len());
+    if count.checked_mul(row_bytes) != Some(images.len()) || scratch_image.len() != image {
+        let (bytes, scratch) = (images.len(), scratch_image.len());
         let cause = format!(
-            "cannot mix {count} images of {row_bytes} bytes each: the batch has {found} bytes, and the scratch memory \
+            "cannot mix {count} images of {row_bytes} bytes each: the batch has {bytes} bytes, and the scratch memory \
              has {scratch} bytes for an image of {image} bytes"
         );
         return Err(Error::new(ErrorKind::Transform, cause));
@@ -37,16 +37,16 @@ pub(crate) fn mix<E: AsRef<[OnValues]>>(
     last.extend_from_slice(&images[count.saturating_sub(1) * row_bytes..][..if count == 0 { 0 } else { image }]);
     // Start with the last image, so that each partner has not been mixed yet.
     for index in (0..count).rev() {
-        own.copy_from_slice(&images[index * row_bytes..][..image]);
+        scratch_image.copy_from_slice(&images[index * row_bytes..][..image]);
         let (before, rest) = images.split_at_mut(index * row_bytes);
         let partner = Mixing::partner(index, count);
         let pixels = if index == 0 { &last[..] } else { &before[partner * row_bytes..][..image] };
         let (mine, theirs) = (effects(index), effects(partner));
-        let (own, dst) = (UncastImage { pixels: own, effects: mine.as_ref() }, &mut rest[..row_bytes]);
+        let (original, dst) = (UncastImage { pixels: scratch_image, effects: mine.as_ref() }, &mut rest[..row_bytes]);
         if count == 1 {
-            writer.write_changed(own, dst)?;
+            writer.write_changed(original, dst)?;
         } else {
-            writer.write_mixed(own, UncastImage { pixels, effects: theirs.as_ref() }, mixing, dst)?;
+            writer.write_mixed(original, UncastImage { pixels, effects: theirs.as_ref() }, mixing, dst)?;
         }
     }
     Ok(())
@@ -77,16 +77,16 @@ mod tests {
         for (row_bytes, pixels) in batch.chunks_exact_mut(writer.sample_bytes()).zip(&pixels) {
             row_bytes[..pixels.len()].copy_from_slice(pixels);
         }
-        let (mut own, mut last) = (vec![0; writer.image_bytes()], vec![1; 3]);
-        mix(&writer, mixing, &mut batch, (count, |i| &effects[i][..]), &mut own, &mut last).unwrap();
-        for (i, found) in batch.chunks_exact(writer.sample_bytes()).enumerate() {
+        let (mut scratch_image, mut last) = (vec![0; writer.image_bytes()], vec![1; 3]);
+        mix(&writer, mixing, &mut batch, (count, |i| &effects[i][..]), &mut scratch_image, &mut last).unwrap();
+        for (i, actual) in batch.chunks_exact(writer.sample_bytes()).enumerate() {
             let image = |i: usize| UncastImage { pixels: &pixels[i], effects: &effects[i] };
             let mut expected = vec![0; writer.sample_bytes()];
             match count {
                 1 => writer.write_changed(image(0), &mut expected).unwrap(),
                 _ => writer.write_mixed(image(i), image((i + count - 1) % count), mixing, &mut expected).unwrap(),
             }
-            assert!(found == expected, "{count} {dtype:?} {layout:?} image {i}");
+            assert!(actual == expected, "{count} {dtype:?} {layout:?} image {i}");
         }
     }
 

@@ -50,33 +50,33 @@ impl Full {
     /// Returns the number of rows of all samples.
     fn move_rows(&mut self, span: usize, counts: usize, together: bool) -> usize {
         let Span { field, sample_bytes, .. } = &self.schema().spans[span];
-        let (most, capacity) = (field.shape[0], *sample_bytes);
-        let row_bytes = capacity / most;
+        let (max_rows, capacity) = (field.shape[0], *sample_bytes);
+        let row_bytes = capacity / max_rows;
         let rows = |full: &Full, sample: usize| {
             let stored = full.bytes(counts).as_chunks().0[sample];
-            usize::try_from(i64::from_ne_bytes(stored)).unwrap_or(0).min(most)
+            usize::try_from(i64::from_ne_bytes(stored)).unwrap_or(0).min(max_rows)
         };
-        let all: usize = (0..self.len()).map(|sample| rows(self, sample)).sum();
+        let total_rows: usize = (0..self.len()).map(|sample| rows(self, sample)).sum();
         let mut moved = 0;
         for number in 0..self.len() {
             // Rows that move to the end of the array are moved last to first, so that no row is
             // overwritten.
             let sample = if together { number } else { self.len() - 1 - number };
             let count = rows(self, sample);
-            let packed = if together { moved } else { all - moved - count } * row_bytes;
+            let packed = if together { moved } else { total_rows - moved - count } * row_bytes;
             let (from, to) = if together { (sample * capacity, packed) } else { (packed, sample * capacity) };
             if from != to {
                 self.bytes_mut(span).copy_within(from..from + count * row_bytes, to);
             }
             moved += count;
         }
-        all
+        total_rows
     }
 
     /// Writes to `span` the cumulative numbers of patches of `images` images. Their grids are in
     /// span `grids`.
     fn write_ends(&mut self, span: usize, grids: usize, images: usize) {
-        let (to, grids) = self.bytes_mut_beside(span, grids);
+        let (out, grids) = self.bytes_mut_beside(span, grids);
         let grids = grids.as_chunks::<8>().0[..images * AXES].chunks_exact(AXES);
         let mut end = 0_i64;
         let ends = grids.map(|grid| {
@@ -84,11 +84,11 @@ impl Full {
             i32::try_from(end).unwrap_or(i32::MAX)
         });
         let ends = std::iter::once(0).chain(ends);
-        to.as_chunks_mut::<4>().0.iter_mut().zip(ends).for_each(|(to, end)| *to = end.to_ne_bytes());
+        out.as_chunks_mut::<4>().0.iter_mut().zip(ends).for_each(|(out, end)| *out = end.to_ne_bytes());
     }
 
-    /// Sets the counts of failed samples in span `counts` to 0, because their rows may not have been
-    /// written.
+    /// Sets the counts of failed samples in span `counts` to 0, because their rows may not have
+    /// been written.
     fn clear_failed(&mut self, counts: usize) {
         for sample in 0..self.len() {
             if self.meta(sample).fault.is_some() && self.meta(sample).replaced.is_none() {
@@ -110,9 +110,9 @@ mod tests {
 
     /// Returns a full batch, and its bytes. `counts` contains the number of two-byte rows of each
     /// sample.
-    fn batch(counts: &[usize], most: usize) -> (Full, Vec<Vec<u8>>) {
+    fn batch(counts: &[usize], max_rows: usize) -> (Full, Vec<Vec<u8>>) {
         let arrays = [
-            (field("rows", Dtype::U8, &[most, 2]), Role::Packed { counts: 1 }),
+            (field("rows", Dtype::U8, &[max_rows, 2]), Role::Packed { counts: 1 }),
             (field("rows.count", Dtype::I64, &[]), Role::Plain),
         ];
         let schemas = Schemas::one(Schema::new(counts.len(), arrays).unwrap());
@@ -123,13 +123,13 @@ mod tests {
             header.entries.extend(counts.iter().map(|_| entry));
         });
         let mut part = parts.into_iter().next().unwrap();
-        let mut rng = Rng::new(most as u64, 1, 1);
+        let mut rng = Rng::new(max_rows as u64, 1, 1);
         let mut rows = Vec::new();
         for (sample, count) in counts.iter().enumerate() {
-            let all: Vec<u8> = (0..most * 2).map(|_| rng.next_u64() as u8).collect();
-            part.bytes(0, sample).copy_from_slice(&all);
+            let values: Vec<u8> = (0..max_rows * 2).map(|_| rng.next_u64() as u8).collect();
+            part.bytes(0, sample).copy_from_slice(&values);
             part.bytes(1, sample).copy_from_slice(&(*count as i64).to_ne_bytes());
-            rows.push(all[..count * 2].to_vec());
+            rows.push(values[..count * 2].to_vec());
         }
         (part.finish().unwrap(), rows)
     }

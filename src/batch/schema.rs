@@ -105,8 +105,8 @@ impl Normalize {
     }
 
     pub(crate) fn check(&self) -> Result<()> {
-        let bad = |v: &[f32; 3]| v.iter().any(|x| !x.is_finite());
-        if bad(&self.mean) || bad(&self.std) || self.std.contains(&0.0) {
+        let is_invalid = |v: &[f32; 3]| v.iter().any(|x| !x.is_finite());
+        if is_invalid(&self.mean) || is_invalid(&self.std) || self.std.contains(&0.0) {
             return Err(Error::config(format!(
                 "normalize: mean {:?} and std {:?} must be finite, and no std may be 0",
                 self.mean, self.std
@@ -119,8 +119,8 @@ impl Normalize {
     /// have a mean above 1, or a standard deviation above 0.5. A std of up to 1 is accepted,
     /// because 1 is a common way to disable scaling.
     pub(crate) fn check_scale(&self) -> Result<()> {
-        let most = |v: [f32; 3]| v.into_iter().fold(0.0, f32::max);
-        if most(self.mean) <= 1.0 && most(self.std) <= 1.0 {
+        let largest = |v: [f32; 3]| v.into_iter().fold(0.0, f32::max);
+        if largest(self.mean) <= 1.0 && largest(self.std) <= 1.0 {
             return Ok(());
         }
         let (mean, std) = (self.mean.map(|m| m / 255.0), self.std.map(|s| s / 255.0));
@@ -246,7 +246,7 @@ impl Schema {
         for (field, role) in arrays {
             let elements = field.shape.iter().try_fold(field.dtype.bytes(), |n, &d| n.checked_mul(d));
             let sized = elements.and_then(|one| Some((one, one.checked_mul(batch)?.checked_next_multiple_of(ALIGN)?)));
-            let next = sized.and_then(|(_, all)| bytes.checked_add(all)).filter(|&n| n <= isize::MAX as usize);
+            let next = sized.and_then(|(_, total)| bytes.checked_add(total)).filter(|&n| n <= isize::MAX as usize);
             let (Some((sample_bytes, _)), Some(next)) = (sized, next) else {
                 return Err(Error::config(format!(
                     "a batch of {batch} samples of {:?} ({}) is larger than the address space",
@@ -362,8 +362,9 @@ impl Schemas {
     /// # Errors
     /// See [`Schema::new`].
     pub(crate) fn of_batch(&self, batch: usize) -> Result<Self> {
-        let arrays =
-            |of: &Schema| Schema::new(batch.min(of.batch), of.spans.iter().map(|span| (span.field.clone(), span.role)));
+        let arrays = |schema: &Schema| {
+            Schema::new(batch.min(schema.batch), schema.spans.iter().map(|span| (span.field.clone(), span.role)))
+        };
         self.iter().map(arrays).collect::<Result<_>>().map(Schemas)
     }
 }

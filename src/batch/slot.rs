@@ -18,9 +18,9 @@
 //!    most one part.
 //! 5. The memory of a slot is large enough for each of its schemas. `variant` is the index of the
 //!    batch's schema. Only the holder of a [`Free`] writes it.
-//! 6. `left` is the number of unfinished parts. The part that decrements it to zero becomes the
-//!    `Full`. The decrement has acquire-release ordering, so that this part sees everything that
-//!    the other parts wrote.
+//! 6. `parts_left` is the number of unfinished parts. The part that decrements it to zero becomes
+//!    the `Full`. The decrement has acquire-release ordering, so that this part sees everything
+//!    that the other parts wrote.
 
 use std::cell::UnsafeCell;
 use std::ops::Range;
@@ -40,7 +40,7 @@ struct Slot {
     variant: AtomicUsize,
     memory: SlotMemory,
     info: UnsafeCell<BatchInfo>,
-    left: AtomicUsize,
+    parts_left: AtomicUsize,
     /// Number of bytes of entropy-coded data that have been handed out.
     encoded: AtomicUsize,
     /// Number of blocks of coefficients that have been handed out.
@@ -79,8 +79,8 @@ impl Slots {
         let bytes = schemas.bytes();
         assert!(memory.len() >= bytes, "a slot has {} bytes of memory, but needs {bytes}", memory.len());
         let info = UnsafeCell::new(BatchInfo::new(schemas.batch()));
-        let [variant, left, encoded, blocks] = std::array::from_fn(|_| AtomicUsize::new(0));
-        Free(Arc::new(Slot { schemas: schemas.clone(), variant, memory, info, left, encoded, blocks }))
+        let [variant, parts_left, encoded, blocks] = std::array::from_fn(|_| AtomicUsize::new(0));
+        Free(Arc::new(Slot { schemas: schemas.clone(), variant, memory, info, parts_left, encoded, blocks }))
     }
 }
 
@@ -100,7 +100,7 @@ impl Free {
         let (len, batch) = (info.len(), self.0.schemas.variant(info.header.variant).batch);
         assert!(0 < len && len <= batch, "{len} samples in a slot: expected 1 to {batch}");
         self.0.variant.store(info.header.variant, Ordering::Relaxed);
-        self.0.left.store(len.div_ceil(group), Ordering::Relaxed);
+        self.0.parts_left.store(len.div_ceil(group), Ordering::Relaxed);
         self.0.encoded.store(0, Ordering::Relaxed);
         self.0.blocks.store(0, Ordering::Relaxed);
         let part = Part::of(self.0, info);
@@ -183,8 +183,8 @@ impl Part {
         let schema = slot.schema();
         let span = schema.encoded()?;
         let Role::Encoded { blocks: each } = schema.spans[span].role else { return None };
-        let take = |counter: &AtomicUsize, count: usize, most: usize| {
-            let next = |taken: usize| taken.checked_add(count).filter(|&end| end <= most);
+        let take = |counter: &AtomicUsize, count: usize, limit: usize| {
+            let next = |reserved: usize| reserved.checked_add(count).filter(|&end| end <= limit);
             counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok()
         };
         let capacity = schema.spans[span].sample_bytes * schema.batch;
@@ -192,10 +192,10 @@ impl Part {
         // If there is no space for the coefficients, the bytes stay reserved, but are not used in
         // this batch.
         let block = take(&slot.blocks, blocks, each * schema.batch)?;
-        let all = slot.bytes(span, 0..schema.batch);
+        let bytes_of_span = slot.bytes(span, 0..schema.batch);
         // SAFETY: the range is inside the span (checked by `take`), and the counter assigned it to
         // only this call (invariant 4). `&mut self` limits this part to one borrow.
-        let bytes = unsafe { std::slice::from_raw_parts_mut(all.cast::<u8>().add(offset), len) };
+        let bytes = unsafe { std::slice::from_raw_parts_mut(bytes_of_span.cast::<u8>().add(offset), len) };
         Some((offset, block, bytes))
     }
 
@@ -208,7 +208,7 @@ impl Part {
 
     /// Finishes the part. Returns the full slot if this was its last unfinished part.
     pub(crate) fn finish(self) -> Option<Full> {
-        let last = self.slot.left.fetch_sub(1, Ordering::AcqRel) == 1;
+        let last = self.slot.parts_left.fetch_sub(1, Ordering::AcqRel) == 1;
         last.then(|| Full(self.slot))
     }
 }
@@ -293,9 +293,9 @@ impl Full {
     /// only the bytes that were reserved, and for a packed field only the packed bytes.
     pub(crate) fn bytes(&self, span: usize) -> &[u8] {
         if let Role::Encoded { .. } = self.schema().spans[span].role {
-            let taken = self.0.encoded.load(Ordering::Relaxed);
+            let encoded_bytes = self.0.encoded.load(Ordering::Relaxed);
             // SAFETY: a `Full` is exclusive (invariant 2), and `&self` excludes `bytes_mut`.
-            return unsafe { &(&*self.0.bytes(span, 0..self.schema().batch))[..taken] };
+            return unsafe { &(&*self.0.bytes(span, 0..self.schema().batch))[..encoded_bytes] };
         }
         let Span { field, role, .. } = &self.schema().spans[span];
         // SAFETY: a `Full` is exclusive (invariant 2), and `&self` excludes `bytes_mut`.
@@ -336,7 +336,7 @@ impl Full {
         let mut starts: Vec<usize> = rows.iter().map(|row| row / group * group).collect();
         starts.dedup();
         let (slot, len) = (self.0.clone(), self.len());
-        slot.left.store(starts.len(), Ordering::Relaxed);
+        slot.parts_left.store(starts.len(), Ordering::Relaxed);
         let part = Part::of(slot, self.info_mut());
         starts.into_iter().map(move |start| part(start..len.min(start + group)))
     }
@@ -387,14 +387,14 @@ mod tests {
     /// because threads synchronize only through one atomic decrement per part.
     #[test]
     fn only_the_last_part_to_finish_returns_the_slot() {
-        fn orders(left: &mut Vec<usize>, chosen: &mut Vec<usize>, visit: &mut impl FnMut(&[usize])) {
-            if left.is_empty() {
+        fn orders(remaining: &mut Vec<usize>, chosen: &mut Vec<usize>, visit: &mut impl FnMut(&[usize])) {
+            if remaining.is_empty() {
                 visit(chosen);
             }
-            for i in 0..left.len() {
-                chosen.push(left.remove(i));
-                orders(left, chosen, visit);
-                left.insert(i, chosen.pop().expect("pushed above"));
+            for i in 0..remaining.len() {
+                chosen.push(remaining.remove(i));
+                orders(remaining, chosen, visit);
+                remaining.insert(i, chosen.pop().expect("pushed above"));
             }
         }
         for parts in 1..=5 {
@@ -439,7 +439,7 @@ mod tests {
                     .collect();
                 threads.into_iter().filter_map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
             });
-            let [full] = <[Full; 1]>::try_from(full).unwrap_or_else(|all| panic!("{} full slots", all.len()));
+            let [full] = <[Full; 1]>::try_from(full).unwrap_or_else(|slots| panic!("{} full slots", slots.len()));
             slot = full.release();
         }
     }

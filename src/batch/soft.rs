@@ -3,23 +3,23 @@
 
 use super::fused::mul_add;
 
-/// Writes the soft label of a sample with label `own` to `row`, which has one element per class.
+/// Writes the soft label of a sample with label `label` to `row`, which has one element per class.
 ///
-/// The element of class `own` is 1. If the sample is mixed with a partner `(label, weight)`, that
+/// The element of class `label` is 1. If the sample is mixed with a partner `(label, weight)`, that
 /// element is `weight` instead, and the element of class `label` is `1 - weight`. Then the fraction
 /// `smoothing` is spread evenly over all classes. The result equals torchvision's MixUp on one-hot
 /// labels, followed by label smoothing. A label that is not a class contributes nothing.
-pub(crate) fn soft_label(own: i64, partner: Option<(i64, f32)>, smoothing: f32, row: &mut [f32]) {
+pub(crate) fn soft_label(label: i64, partner: Option<(i64, f32)>, smoothing: f32, row: &mut [f32]) {
     let (low, high) = (smoothing / row.len() as f32, 1.0 - smoothing);
     let is = |label: i64, class: i64| if label == class { 1.0 } else { 0.0 };
     row.fill(low);
-    for class in [Some(own), partner.map(|(label, _)| label)].into_iter().flatten() {
+    for class in [Some(label), partner.map(|(label, _)| label)].into_iter().flatten() {
         let Some(share) = usize::try_from(class).ok().and_then(|class| row.get_mut(class)) else { continue };
-        let one = match partner {
-            Some((other, weight)) => is(other, class) * (1.0 - weight) + is(own, class) * weight,
-            None => is(own, class),
+        let full = match partner {
+            Some((other, weight)) => is(other, class) * (1.0 - weight) + is(label, class) * weight,
+            None => is(label, class),
         };
-        *share = mul_add(high, one, low);
+        *share = mul_add(high, full, low);
     }
 }
 
@@ -34,19 +34,23 @@ mod tests {
         for case in 0..2000 {
             let classes = rng.below(12) as usize + 1;
             let label = |rng: &mut Rng| rng.below(classes as u64 + 2) as i64 - 1;
-            let own = label(&mut rng);
+            let own_label = label(&mut rng);
             let partner = rng.chance(0.7).then(|| (label(&mut rng), rng.unit() as f32));
             let smoothing = [0.0, 0.1, 1.0, rng.unit() as f32][case % 4];
             let mut row = vec![9.0; classes];
-            soft_label(own, partner, smoothing, &mut row);
-            for (k, found) in row.iter().enumerate() {
-                let mut share = if own == k as i64 { 1.0 } else { 0.0 };
+            soft_label(own_label, partner, smoothing, &mut row);
+            for (k, actual) in row.iter().enumerate() {
+                let mut share = if own_label == k as i64 { 1.0 } else { 0.0 };
                 if let Some((other, a)) = partner {
                     let other = if other == k as i64 { 1.0 } else { 0.0 };
                     share = other * (1.0 - a) + share * a;
                 }
                 let expected = mul_add(1.0 - smoothing, share, smoothing / classes as f32);
-                assert_eq!(found.to_bits(), expected.to_bits(), "{own} {partner:?} {smoothing} class {k} of {classes}");
+                assert_eq!(
+                    actual.to_bits(),
+                    expected.to_bits(),
+                    "{own_label} {partner:?} {smoothing} class {k} of {classes}"
+                );
             }
         }
     }

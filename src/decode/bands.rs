@@ -73,12 +73,12 @@ mod tests {
     }
 
     /// Decodes a region in bands with four threads, and all at once.
-    fn both(bytes: &[u8], region: Rect) -> (bool, Pixels, Pixels) {
-        let (jpeg, mut apart, mut whole) = (Jpeg::open(bytes).unwrap(), Pixels::new(), Pixels::new());
+    fn decode_both_ways(bytes: &[u8], region: Rect) -> (bool, Pixels, Pixels) {
+        let (jpeg, mut apart, mut whole_image) = (Jpeg::open(bytes).unwrap(), Pixels::new(), Pixels::new());
         let pool = rayon::ThreadPoolBuilder::new().num_threads(4).build().unwrap();
         let sound = pool.install(|| banded(&jpeg, region, &mut apart));
-        standard().open(bytes).unwrap().decode(region, &mut whole).unwrap();
-        (sound, apart, whole)
+        standard().open(bytes).unwrap().decode(region, &mut whole_image).unwrap();
+        (sound, apart, whole_image)
     }
 
     #[test]
@@ -92,10 +92,10 @@ mod tests {
                     let size = if turned { Size::new(size.height, size.width) } else { size };
                     let inner = Rect::new(33, 17, size.width - 50, size.height - 19);
                     for region in [Rect::full(size), inner] {
-                        let (sound, apart, whole) = both(&jpeg, region);
+                        let (sound, apart, whole_image) = decode_both_ways(&jpeg, region);
                         let what = format!("{h}x{v}, {restart} MCUs, orientation {exif}, {region:?}");
                         assert!(sound && (apart.size(), apart.origin()) == (region.size(), (region.x, region.y)));
-                        assert!(apart.data() == whole.data() && whole.origin() == apart.origin(), "{what}");
+                        assert!(apart.data() == whole_image.data() && whole_image.origin() == apart.origin(), "{what}");
                     }
                 }
             }
@@ -110,22 +110,22 @@ mod tests {
         let mut damaged = 0;
         for _ in 0..60 {
             let mut jpeg = jpeg.clone();
-            let at = start + rng.below((jpeg.len() - start - 2) as u64) as usize;
+            let offset = start + rng.below((jpeg.len() - start - 2) as u64) as usize;
             // Half of the cases insert or remove a marker, and the other half change one byte.
             if rng.chance(0.5) {
-                jpeg.splice(at..at + 2, [0xff, 0xd0 + rng.below(8) as u8]);
+                jpeg.splice(offset..offset + 2, [0xff, 0xd0 + rng.below(8) as u8]);
             } else {
-                jpeg[at] = rng.below(256) as u8;
+                jpeg[offset] = rng.below(256) as u8;
             }
             let (jpeg, region) = (&jpeg[..], Rect::new(40, 100, 200, 1200));
             let Ok(mut image) = standard().open(jpeg) else { continue };
-            let mut whole = Pixels::new();
-            let decoded = image.decode(region, &mut whole);
+            let mut whole_image = Pixels::new();
+            let decoded = image.decode(region, &mut whole_image);
             let mut apart = Pixels::new();
             let sound = banded(&Jpeg::open(jpeg).unwrap(), region, &mut apart);
             damaged += u32::from(!sound);
-            assert!(!sound || decoded.is_ok() && apart.data() == whole.data(), "byte {at}");
-            assert!(!sound || whole.damage().is_none(), "byte {at}");
+            assert!(!sound || decoded.is_ok() && apart.data() == whole_image.data(), "byte {offset}");
+            assert!(!sound || whole_image.damage().is_none(), "byte {offset}");
         }
         assert!(damaged > 20, "only {damaged} of 60 files are damaged");
     }

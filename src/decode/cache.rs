@@ -171,7 +171,7 @@ mod tests {
     fn a_filled_entry_is_found_and_a_dropped_one_frees_its_space() {
         let (codecs, cache, file) = (Codecs::new(), DecodedCache::new(1 << 20), jpeg(1));
         let mut image = codecs.open(&file).unwrap();
-        let whole = Rect::full(image.size());
+        let area = Rect::full(image.size());
         let Lookup::Admitted(dropped) = cache.find(&image) else { panic!("an empty cache has space") };
         assert!(matches!(cache.find(&image), Lookup::Declined), "a different worker is decoding the image");
         drop(dropped);
@@ -180,11 +180,11 @@ mod tests {
         let Lookup::Admitted(part) = cache.find(&image) else { panic!("the space is free again") };
         part.fill(image.size(), &decoded(&mut image, Rect::new(0, 0, 16, 16)));
         assert_eq!(cache.stats().bytes, 0);
-        let Lookup::Admitted(all) = cache.find(&image) else { panic!("the space is free again") };
-        let pixels = decoded(&mut image, whole);
-        all.fill(image.size(), &pixels);
-        let Lookup::Hit(found) = cache.find(&image) else { panic!("the image is in the cache") };
-        assert!(found.data() == pixels.data() && found.size() == pixels.size() && found.origin() == (0, 0));
+        let Lookup::Admitted(slot) = cache.find(&image) else { panic!("the space is free again") };
+        let pixels = decoded(&mut image, area);
+        slot.fill(image.size(), &pixels);
+        let Lookup::Hit(hit) = cache.find(&image) else { panic!("the image is in the cache") };
+        assert!(hit.data() == pixels.data() && hit.size() == pixels.size() && hit.origin() == (0, 0));
         let stats = cache.stats();
         assert_eq!((stats.hits, stats.misses, stats.images), (1, 4, 1));
         assert_eq!(stats.bytes as usize, 120 * 90 * 3 + ENTRY);

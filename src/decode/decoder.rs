@@ -23,15 +23,15 @@ pub(super) trait Decoder {
     /// Returns the EXIF orientation, from 1 to 8. Any other value is treated as 1 (upright).
     fn orientation(&self) -> u8;
 
-    /// Decodes all pixels into `to`, which must have exactly the size of the pixels in bytes.
-    fn read(self: Box<Self>, to: &mut [u8]) -> Result<(), String>;
+    /// Decodes all pixels into `out`, which must have exactly the size of the pixels in bytes.
+    fn read(self: Box<Self>, out: &mut [u8]) -> Result<(), String>;
 
     /// Returns whether each pixel is stored as a palette index or gray value of at most 8 bits.
     fn is_indexed(&self) -> bool {
         false
     }
 
-    /// Decodes palette indices or gray values into `to`, with one byte per pixel. Returns an error
+    /// Decodes palette indices or gray values into `out`, with one byte per pixel. Returns an error
     /// if the image is not [indexed](Decoder::is_indexed).
     fn read_indices(self: Box<Self>, _to: &mut [u8]) -> Result<(), String> {
         Err("the format does not store one number per pixel".to_owned())

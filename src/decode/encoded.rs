@@ -246,7 +246,7 @@ impl<'a> EncodedImage<'a> {
     /// [`ErrorKind::Decode`](crate::ErrorKind::Decode) if the data cannot be decoded. The message
     /// states the position. After an error, the content of `out` is unspecified.
     pub fn decode(&mut self, region: Rect, out: &mut Pixels) -> Result<()> {
-        region.within(self.size).map_err(crate::error::of_jpeg)?;
+        region.within(self.size).map_err(crate::error::from_jpeg)?;
         self.codec()?.decode(self, region, out)
     }
 
@@ -319,16 +319,16 @@ impl<'a> EncodedImage<'a> {
     }
 
     /// Extracts the data that a device needs to decode `region`. Returns `None` if devices cannot
-    /// decode the image, or if the data would exceed `most` bytes.
-    pub(crate) fn bitstream(&self, region: Rect, most: usize, to: &mut Bitstream) -> Option<Grid> {
+    /// decode the image, or if the data would exceed `max_bytes` bytes.
+    pub(crate) fn bitstream(&self, region: Rect, max_bytes: usize, out: &mut Bitstream) -> Option<Grid> {
         let Header::Jpeg(jpeg) = &self.header else { return None };
-        to.take(jpeg, region, most)
+        out.take(jpeg, region, max_bytes)
     }
 
     /// Returns the maximum number of bytes that [`bitstream`](EncodedImage::bitstream) allocates.
-    pub(crate) fn bitstream_memory(&self, region: Rect, most: usize) -> usize {
+    pub(crate) fn bitstream_memory(&self, region: Rect, max_bytes: usize) -> usize {
         match &self.header {
-            Header::Jpeg(jpeg) => Bitstream::memory_for(jpeg, region, most),
+            Header::Jpeg(jpeg) => Bitstream::memory_for(jpeg, region, max_bytes),
             _ => 0,
         }
     }
@@ -381,7 +381,7 @@ impl<'a> Job<'a> {
     /// Decodes this job with `decode`, and measures the time.
     pub(super) fn run_with(&mut self, decode: impl FnOnce(&mut EncodedImage<'a>, Rect, &mut Pixels) -> Result<()>) {
         let start = Instant::now();
-        let is_inside = self.region.within(self.image.size()).map_err(crate::error::of_jpeg);
+        let is_inside = self.region.within(self.image.size()).map_err(crate::error::from_jpeg);
         self.result = is_inside.and_then(|()| decode(&mut self.image, self.region, self.out));
         self.time = Some(start.elapsed());
     }

@@ -102,11 +102,11 @@ impl<'a> FloatImage<'a> {
         }
     }
 
-    /// Replaces the content of `to` with the values of all pixels.
-    pub(crate) fn read(self, to: &mut Vec<f32>) -> Result<()> {
-        to.clear();
+    /// Replaces the content of `out` with the values of all pixels.
+    pub(crate) fn read(self, out: &mut Vec<f32>) -> Result<()> {
+        out.clear();
         // Reserve exactly the memory that `memory` returns.
-        to.reserve_exact(self.size.area() as usize * self.channels);
+        out.reserve_exact(self.size.area() as usize * self.channels);
         match self.file {
             File::Png(mut reader) => {
                 let mut raw = vec![0; self.bytes as usize];
@@ -114,14 +114,14 @@ impl<'a> FloatImage<'a> {
                 reader.finish().map_err(png_error)?;
                 match reader.info().bit_depth {
                     png::BitDepth::Sixteen => {
-                        to.extend(raw.as_chunks().0.iter().map(|&value| f32::from(u16::from_be_bytes(value))));
+                        out.extend(raw.as_chunks().0.iter().map(|&value| f32::from(u16::from_be_bytes(value))));
                     }
-                    _ => to.extend(raw.into_iter().map(f32::from)),
+                    _ => out.extend(raw.into_iter().map(f32::from)),
                 }
                 Ok(())
             }
             #[cfg(feature = "formats")]
-            File::Tiff(tiff) => tiff_values(&tiff, to).map_err(|e| tiff_error(&e)),
+            File::Tiff(tiff) => tiff_values(&tiff, out).map_err(|e| tiff_error(&e)),
         }
     }
 
@@ -161,35 +161,35 @@ fn valid_orientation(exif: u8) -> u8 {
 
 /// Appends the values of all pixels. If 0 is white, values are subtracted from the maximum.
 #[cfg(feature = "formats")]
-fn tiff_values(tiff: &Tiff<'_>, to: &mut Vec<f32>) -> std::result::Result<(), String> {
+fn tiff_values(tiff: &Tiff<'_>, out: &mut Vec<f32>) -> std::result::Result<(), String> {
     let inverted = tiff.meaning == Meaning::Inverted;
     match (tiff.numbers, tiff.bits) {
-        (Numbers::Unsigned, 8) => tiff_floats(tiff, to, |[b]: [u8; 1]| f32::from(if inverted { !b } else { b })),
-        (Numbers::Unsigned, 16) => tiff_floats(tiff, to, |b| {
+        (Numbers::Unsigned, 8) => tiff_floats(tiff, out, |[b]: [u8; 1]| f32::from(if inverted { !b } else { b })),
+        (Numbers::Unsigned, 16) => tiff_floats(tiff, out, |b| {
             let value = u16::from_ne_bytes(b);
             f32::from(if inverted { !value } else { value })
         }),
-        (Numbers::Unsigned, 32) => tiff_floats(tiff, to, |b| {
+        (Numbers::Unsigned, 32) => tiff_floats(tiff, out, |b| {
             let value = u32::from_ne_bytes(b);
             (if inverted { !value } else { value }) as f32
         }),
-        (Numbers::Unsigned, _) => tiff_floats(tiff, to, |b| {
+        (Numbers::Unsigned, _) => tiff_floats(tiff, out, |b| {
             let value = u64::from_ne_bytes(b);
             (if inverted { !value } else { value }) as f32
         }),
         (Numbers::Signed, _) if inverted => Err(format!("{} with 0 as white are not supported", tiff.kind())),
-        (Numbers::Signed, 8) => tiff_floats(tiff, to, |b| f32::from(i8::from_ne_bytes(b))),
-        (Numbers::Signed, 16) => tiff_floats(tiff, to, |b| f32::from(i16::from_ne_bytes(b))),
-        (Numbers::Signed, 32) => tiff_floats(tiff, to, |b| i32::from_ne_bytes(b) as f32),
-        (Numbers::Signed, _) => tiff_floats(tiff, to, |b| i64::from_ne_bytes(b) as f32),
+        (Numbers::Signed, 8) => tiff_floats(tiff, out, |b| f32::from(i8::from_ne_bytes(b))),
+        (Numbers::Signed, 16) => tiff_floats(tiff, out, |b| f32::from(i16::from_ne_bytes(b))),
+        (Numbers::Signed, 32) => tiff_floats(tiff, out, |b| i32::from_ne_bytes(b) as f32),
+        (Numbers::Signed, _) => tiff_floats(tiff, out, |b| i64::from_ne_bytes(b) as f32),
         (Numbers::Float, bits) => {
             match bits {
-                16 => tiff_floats(tiff, to, |b| f32::from(half::f16::from_ne_bytes(b)))?,
-                32 => tiff_floats(tiff, to, f32::from_ne_bytes)?,
-                _ => tiff_floats(tiff, to, |b| f64::from_ne_bytes(b) as f32)?,
+                16 => tiff_floats(tiff, out, |b| f32::from(half::f16::from_ne_bytes(b)))?,
+                32 => tiff_floats(tiff, out, f32::from_ne_bytes)?,
+                _ => tiff_floats(tiff, out, |b| f64::from_ne_bytes(b) as f32)?,
             }
             if inverted {
-                to.iter_mut().for_each(|value| *value = 1.0 - *value);
+                out.iter_mut().for_each(|value| *value = 1.0 - *value);
             }
             Ok(())
         }
@@ -199,18 +199,18 @@ fn tiff_values(tiff: &Tiff<'_>, to: &mut Vec<f32>) -> std::result::Result<(), St
 #[cfg(feature = "formats")]
 fn tiff_floats<const N: usize>(
     tiff: &Tiff<'_>,
-    to: &mut Vec<f32>,
+    out: &mut Vec<f32>,
     float: impl Fn([u8; N]) -> f32,
 ) -> std::result::Result<(), String> {
     let (channels, width) = (tiff.channels, tiff.size.width as usize);
-    crate::error::resize(to, tiff.size.area() as usize * channels, 0.0);
+    crate::error::resize(out, tiff.size.area() as usize * channels, 0.0);
     tiff.parts(|part, values| {
         for (row, from) in values.chunks_exact(part.stride).take(part.height).enumerate() {
             let first = ((part.y + row) * width + part.x) * channels;
-            let pixels = to[first..first + part.width * channels].chunks_exact_mut(channels);
+            let pixels = out[first..first + part.width * channels].chunks_exact_mut(channels);
             for (to, from) in pixels.zip(from.chunks_exact(part.channels * N)) {
-                let to = &mut to[part.channel..part.channel + part.channels];
-                to.iter_mut().zip(from.as_chunks::<N>().0).for_each(|(to, &value)| *to = float(value));
+                let out = &mut to[part.channel..part.channel + part.channels];
+                out.iter_mut().zip(from.as_chunks::<N>().0).for_each(|(to, &value)| *to = float(value));
             }
         }
     })

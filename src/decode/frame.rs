@@ -67,8 +67,8 @@ impl Oriented {
     /// Sets which version of the image was annotated. Needed only if the size in the annotations
     /// matches both.
     #[must_use]
-    pub fn annotated(mut self, on: Option<AnnotationFrame>) -> Self {
-        self.annotated = on;
+    pub fn annotated(mut self, frame: Option<AnnotationFrame>) -> Self {
+        self.annotated = frame;
         self
     }
 
@@ -227,7 +227,7 @@ mod tests {
         for (tag, declared) in [(2, Some(STORED)), (3, Some(STORED)), (4, Some(STORED)), (3, None), (6, None)] {
             let e = oriented(tag).frame(declared).unwrap_err();
             assert!(e.cause().contains("Loader::annotations_follow(AnnotationFrame::Stored)"), "{e}");
-            let frame = |on| oriented(tag).annotated(Some(on)).frame(declared).unwrap();
+            let frame = |frame| oriented(tag).annotated(Some(frame)).frame(declared).unwrap();
             assert_eq!(frame(AnnotationFrame::Stored).size(), STORED);
             assert_eq!(frame(AnnotationFrame::Upright), Oriented::from(oriented(tag).size()).frame(None).unwrap());
             assert_ne!(frame(AnnotationFrame::Stored), frame(AnnotationFrame::Upright));

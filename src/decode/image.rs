@@ -62,13 +62,13 @@ impl Image {
         if self.format.name == format::TIFF.name { FloatImage::open(bytes).ok() } else { None }
     }
 
-    /// Decodes `bytes` and writes the upright image to `to`. `opened` is the header of the image.
+    /// Decodes `bytes` and writes the upright image to `out`. `opened` is the header of the image.
     pub(super) fn decode<'a>(
         &self,
         bytes: &'a [u8],
         opened: &mut Opened<'a>,
         options: Options,
-        to: &mut [u8],
+        out: &mut [u8],
     ) -> Result<()> {
         let Opened { decoder, stored, orientation, .. } = opened;
         let decoder = match decoder.take() {
@@ -83,31 +83,31 @@ impl Image {
             self.check_depth(color)?;
         }
         if color == Color::RGB8 && orientation.is_upright() {
-            return self.read_image(bytes, decoder, to);
+            return self.read_image(bytes, decoder, out);
         }
         SCRATCH.with_borrow_mut(|[raw, rgb]| {
             let raw = first_bytes(raw, stored.area().saturating_mul(color.bytes()))?;
             self.read_image(bytes, decoder, raw)?;
             if orientation.is_upright() {
-                options.convert(raw, color, to);
+                options.convert(raw, color, out);
                 return Ok(());
             }
             let rgb = first_bytes(rgb, stored.area() * 3)?;
             options.convert(raw, color, rgb);
-            orientation.turn(rgb, *stored, to);
+            orientation.turn(rgb, *stored, out);
             Ok(())
         })
     }
 
     /// Rejects channels of more than 8 bits.
     fn check_depth(&self, color: Color) -> Result<()> {
-        let (kind, kept) = match color.depth {
+        let (kind, advice) = match color.depth {
             Depth::U8 => return Ok(()),
             Depth::U16 => ("16-bit values", "keeps the upper 8"),
             Depth::F32 => ("floats", "maps the range 0 to 1 to 0 to 255"),
         };
         Err(Error::decode(format!(
-            "{} of {kind}, but an image has 8 bits: field::DenseMap reads them unchanged, convert_to_u8(true) {kept}",
+            "{} of {kind}, but an image has 8 bits: field::DenseMap reads them unchanged, convert_to_u8(true) {advice}",
             self.format.name
         )))
     }
@@ -116,9 +116,9 @@ impl Image {
         (self.open)(bytes, allocation_limit(self.options.max_pixels)).map_err(|e| self.fail(bytes, &e))
     }
 
-    /// Decodes into `to`. If the decoder panics because of a bug, returns an error.
-    fn read_image(&self, bytes: &[u8], decoder: AnyDecoder<'_>, to: &mut [u8]) -> Result<()> {
-        catch_unwind(AssertUnwindSafe(|| decoder.read(to)))
+    /// Decodes into `out`. If the decoder panics because of a bug, returns an error.
+    fn read_image(&self, bytes: &[u8], decoder: AnyDecoder<'_>, out: &mut [u8]) -> Result<()> {
+        catch_unwind(AssertUnwindSafe(|| decoder.read(out)))
             .unwrap_or_else(|_| Err(format!("the {} decoder panicked", self.format.name)))
             .map_err(|e| self.fail(bytes, &e))
     }
@@ -164,29 +164,31 @@ fn first_bytes(buffer: &mut Vec<u8>, bytes: u64) -> Result<&mut [u8]> {
 
 impl Options {
     /// Converts decoded pixels to RGB.
-    fn convert(self, from: &[u8], color: Color, to: &mut [u8]) {
+    fn convert(self, from: &[u8], color: Color, out: &mut [u8]) {
         match color.depth {
-            Depth::U8 => self.convert_values(from, color.channels, to, |[value]: [u8; 1]| value),
-            Depth::U16 => self.convert_values(from, color.channels, to, |value| (u16::from_ne_bytes(value) >> 8) as u8),
+            Depth::U8 => self.convert_values(from, color.channels, out, |[value]: [u8; 1]| value),
+            Depth::U16 => {
+                self.convert_values(from, color.channels, out, |value| (u16::from_ne_bytes(value) >> 8) as u8)
+            }
             Depth::F32 => {
-                self.convert_values(from, color.channels, to, |b| (f32::from_ne_bytes(b) * 255.0).round() as u8)
+                self.convert_values(from, color.channels, out, |b| (f32::from_ne_bytes(b) * 255.0).round() as u8)
             }
         }
     }
 
     /// Converts pixels to RGB. `narrow` converts a value of `N` bytes to 8 bits.
-    fn convert_values<const N: usize>(self, from: &[u8], channels: u8, to: &mut [u8], narrow: impl Fn([u8; N]) -> u8) {
-        let (from, to) = (from.as_chunks::<N>().0, to.as_chunks_mut().0);
+    fn convert_values<const N: usize>(self, from: &[u8], channels: u8, out: &mut [u8], narrow: impl Fn([u8; N]) -> u8) {
+        let (from, to) = (from.as_chunks::<N>().0, out.as_chunks_mut().0);
         match channels {
             1 => from.iter().zip(to).for_each(|(&gray, to)| *to = [narrow(gray); 3]),
             2 => {
                 let pixels = from.as_chunks().0.iter().zip(to);
-                pixels.for_each(|(&[gray, alpha], to)| *to = self.blend([narrow(gray); 3], narrow(alpha)));
+                pixels.for_each(|(&[gray, alpha], out)| *out = self.blend([narrow(gray); 3], narrow(alpha)));
             }
             3 => from.as_chunks().0.iter().zip(to).for_each(|(pixel, to)| *to = pixel.map(&narrow)),
             _ => {
                 let pixels = from.as_chunks().0.iter().zip(to);
-                pixels.for_each(|(&[r, g, b, alpha], to)| *to = self.blend([r, g, b].map(&narrow), narrow(alpha)));
+                pixels.for_each(|(&[r, g, b, alpha], out)| *out = self.blend([r, g, b].map(&narrow), narrow(alpha)));
             }
         }
     }
@@ -423,16 +425,16 @@ mod tests {
     #[test]
     fn truncated_files_fail() {
         for format in [ImageFormat::Jpeg, ImageFormat::Png, ImageFormat::WebP, ImageFormat::Bmp, ImageFormat::Tiff] {
-            let whole = encode(&original(), format);
-            let pixels = decode(&whole).unwrap();
-            for end in 0..whole.len() - 1 {
+            let file = encode(&original(), format);
+            let pixels = decode(&file).unwrap();
+            for end in 0..file.len() - 1 {
                 // A PNG or JPEG without its trailer can be decoded, because the trailer contains no
                 // pixels.
-                if let Ok(cut) = decode(&whole[..end]) {
+                if let Ok(cut) = decode(&file[..end]) {
                     let trailer = [(ImageFormat::Png, 12), (ImageFormat::Jpeg, 2)]
                         .iter()
-                        .any(|&(f, n)| f == format && end + n >= whole.len());
-                    assert!(trailer, "{format:?} cut at {end} of {}", whole.len());
+                        .any(|&(f, n)| f == format && end + n >= file.len());
+                    assert!(trailer, "{format:?} cut at {end} of {}", file.len());
                     assert_eq!(cut.data(), pixels.data());
                 }
             }

@@ -42,7 +42,7 @@ impl<'a> Indexed<'a> {
     /// If the header is damaged, if the format is lossy, or if pixels are not stored as single
     /// numbers.
     pub(crate) fn open(bytes: &'a [u8], colors: bool) -> Result<Self> {
-        let is = |of: format::Format| (of.matches)(bytes);
+        let is = |format: format::Format| (format.matches)(bytes);
         if is(format::JPEG) || (is(format::WEBP) && is_lossy(bytes)) {
             let name = if is(format::JPEG) { "jpeg" } else { "lossy webp" };
             return Err(Error::decode(format!("{name} does not preserve the values of a mask: store the mask as PNG")));
@@ -53,13 +53,13 @@ impl<'a> Indexed<'a> {
             let size = standard().open(bytes)?.size();
             return Ok(Indexed { bytes, form: Form::Colors { colors }, size });
         }
-        let Some((found, open)) = readers.into_iter().find(|(of, _)| (of.matches)(bytes)) else {
+        let Some((reader, open)) = readers.into_iter().find(|(reader, _)| (reader.matches)(bytes)) else {
             let start = String::from_utf8_lossy(&bytes[..bytes.len().min(16)]);
             return Err(Error::decode(format!(
                 "the data begins with {start:?}: expected PNG, GIF, BMP, TIFF or lossless WebP"
             )));
         };
-        let name = found.name;
+        let name = reader.name;
         let reader = match guarded(|| Ok(open(bytes, allocation_limit(standard().most_pixels()))))? {
             Ok(reader) if reader.is_indexed() => {
                 let size = reader.size();
@@ -93,33 +93,33 @@ impl<'a> Indexed<'a> {
         self.size.area().saturating_mul(4 + 3 + 8).saturating_add(self.bytes.len() as u64)
     }
 
-    /// Replaces the content of `to` with the number of each pixel, row by row.
+    /// Replaces the content of `out` with the number of each pixel, row by row.
     ///
     /// # Errors
     /// If the data is damaged, or if the channels of a pixel are not equal and `colors` is not set.
-    pub(crate) fn read(self, to: &mut Vec<u32>) -> Result<()> {
+    pub(crate) fn read(self, out: &mut Vec<u32>) -> Result<()> {
         let Indexed { bytes, form, size } = self;
         let area = size.area() as usize;
-        to.clear();
+        out.clear();
         match form {
             Form::Colors { colors } => {
                 let (mut image, mut pixels) = (standard().open(bytes)?, Pixels::new());
                 image.decode(Rect::full(size), &mut pixels)?;
                 let color = |&[red, green, blue]: &[u8; 3]| u32::from_be_bytes([0, red, green, blue]);
-                let all = pixels.data().as_chunks::<3>().0;
+                let rgb = pixels.data().as_chunks::<3>().0;
                 if colors {
-                    to.extend(all.iter().map(color));
-                } else if let Some([red, green, blue]) = all.iter().find(|[r, g, b]| r != g || g != b) {
+                    out.extend(rgb.iter().map(color));
+                } else if let Some([red, green, blue]) = rgb.iter().find(|[r, g, b]| r != g || g != b) {
                     return Err(Error::decode(format!("a pixel has the color ({red}, {green}, {blue}): {ONE_NUMBER}")));
                 } else {
-                    to.extend(all.iter().map(|pixel| u32::from(pixel[0])));
+                    out.extend(rgb.iter().map(|pixel| u32::from(pixel[0])));
                 }
             }
             Form::Indices(reader) => {
                 let mut indices = vec![0; area];
                 // The decoder may panic if the data is damaged.
                 guarded(|| reader.read_indices(&mut indices).map_err(Error::decode))?;
-                to.extend(indices.into_iter().map(u32::from));
+                out.extend(indices.into_iter().map(u32::from));
             }
             Form::Values(stored) => {
                 let mut values = Vec::new();
@@ -131,11 +131,11 @@ impl<'a> Indexed<'a> {
                         "the tiff contains the value {value}: expected integers from 0 to 16777215"
                     )));
                 }
-                to.extend(values.into_iter().map(|value| value as u32));
+                out.extend(values.into_iter().map(|value| value as u32));
             }
         }
-        if to.len() != area {
-            return Err(Error::decode(format!("the data has {} pixels, but the header declares {area}", to.len())));
+        if out.len() != area {
+            return Err(Error::decode(format!("the data has {} pixels, but the header declares {area}", out.len())));
         }
         Ok(())
     }

@@ -10,7 +10,7 @@ use warpfeed_sources::format::{self, Format};
 use crate::decode::encoded::Header;
 use crate::decode::group::MAX_GROUP;
 use crate::decode::{Codec, EncodedImage, Job, Pixels, Rect, bands};
-use crate::error::{Result, of_jpeg};
+use crate::error::{Result, from_jpeg};
 
 /// The codec for JPEGs. The documentation of [`decode`](crate::decode) lists the supported files.
 #[derive(Debug, Clone, Copy, Default)]
@@ -22,7 +22,7 @@ impl Codec for Jpegs {
     }
 
     fn open<'a>(&self, bytes: &'a [u8]) -> Result<EncodedImage<'a>> {
-        let jpeg = Jpeg::open(bytes).map_err(of_jpeg)?;
+        let jpeg = Jpeg::open(bytes).map_err(from_jpeg)?;
         Ok(EncodedImage::with(bytes, jpeg.size(), Header::Jpeg(jpeg)))
     }
 
@@ -54,19 +54,19 @@ impl Codec for Jpegs {
             DECODER.with_borrow_mut(|decoder| decoder.decode_group(&mut group));
             let results: ArrayVec<_, MAX_GROUP> = group.into_iter().map(|job| job.result).collect();
             for (job, result) in jobs.iter_mut().zip(results) {
-                job.result = result.map_err(of_jpeg);
+                job.result = result.map_err(from_jpeg);
             }
         }
     }
 
     fn damage(&self, image: &mut EncodedImage<'_>) -> Result<Option<String>> {
-        DECODER.with_borrow_mut(|decoder| decoder.damage(opened(image))).map_err(of_jpeg)
+        DECODER.with_borrow_mut(|decoder| decoder.damage(opened(image))).map_err(from_jpeg)
     }
 }
 
 /// Decodes a region with the decoder of the calling thread.
 pub(super) fn decode(jpeg: &Jpeg<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
-    DECODER.with_borrow_mut(|decoder| decoder.decode(jpeg, region, out)).map_err(of_jpeg)
+    DECODER.with_borrow_mut(|decoder| decoder.decode(jpeg, region, out)).map_err(from_jpeg)
 }
 
 /// Decodes the rows of a region with the calling thread's decoder. Returns whether decoding

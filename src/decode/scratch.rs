@@ -9,13 +9,13 @@ use super::video;
 /// Frees memory of the calling thread's codecs, so that at most `limit` bytes remain
 /// allocated.
 pub(crate) fn keep(limit: usize) {
-    let kept = jpegs::keep(limit);
+    let kept_bytes = jpegs::keep(limit);
     #[cfg(feature = "video")]
-    let kept = kept + video::keep(limit - kept);
+    let kept_bytes = kept_bytes + video::keep(limit - kept_bytes);
     #[cfg(feature = "formats")]
-    image::keep(limit - kept);
+    image::keep(limit - kept_bytes);
     #[cfg(not(feature = "formats"))]
-    let _ = kept;
+    let _ = kept_bytes;
 }
 
 /// Frees all memory of the calling thread's codecs.

@@ -64,7 +64,7 @@ impl Drop for OrientationFlags {
     }
 }
 
-fn of_video(e: warpfeed_video::Error) -> Error {
+fn convert_error(e: warpfeed_video::Error) -> Error {
     match e.kind() {
         VideoErrorKind::Memory => Error::new(ErrorKind::Memory, e.to_string()),
         _ => Error::decode(e.to_string()),
@@ -77,7 +77,7 @@ impl Codec for VideoFrames {
     }
 
     fn open<'a>(&self, bytes: &'a [u8]) -> Result<EncodedImage<'a>> {
-        let record = Record::parse(bytes).map_err(of_video)?;
+        let record = Record::parse(bytes).map_err(convert_error)?;
         let size = Orientation::new(record.orientation).size(Size::new(record.width, record.height));
         Ok(EncodedImage::new(bytes, size).with_orientation(record.orientation))
     }
@@ -102,8 +102,8 @@ impl Codec for VideoFrames {
     }
 
     fn damage(&self, image: &mut EncodedImage<'_>) -> Result<Option<String>> {
-        let whole = Rect::full(image.size());
-        self.decode(image, whole, &mut Pixels::new()).map(|()| None)
+        let area = Rect::full(image.size());
+        self.decode(image, area, &mut Pixels::new()).map(|()| None)
     }
 }
 
@@ -116,7 +116,7 @@ impl VideoFrames {
         out: &mut Pixels,
         later: &[Record<'_>],
     ) -> Result<()> {
-        let record = Record::parse(image.bytes()).map_err(of_video)?;
+        let record = Record::parse(image.bytes()).map_err(convert_error)?;
         let max_pixels = u32::try_from(self.0.max_pixels).unwrap_or(u32::MAX);
         let gpu = self.0.gpu;
         let _turn = OrientationFlags::begin(false);
@@ -137,17 +137,17 @@ impl VideoFrames {
             let area = orientation.region(region, Size::new(record.width, record.height));
             let Rect { x, y, width, height } = area;
             let shown = (x as usize, y as usize, width as usize, height as usize);
-            let to = out.reset(region.size());
-            let convert = |to: &mut [u8], terms: &mut rgb::Scratch, decoder: &mut FrameDecoder| {
-                decoder.decode(&record, later, |planes| to_rgb(planes, shown, terms, to)).map_err(of_video)
+            let pixels = out.reset(region.size());
+            let convert = |out: &mut [u8], terms: &mut rgb::Scratch, decoder: &mut FrameDecoder| {
+                decoder.decode(&record, later, |planes| to_rgb(planes, shown, terms, out)).map_err(convert_error)
             };
             if orientation.is_upright() {
-                convert(to, terms, decoder)?;
+                convert(pixels, terms, decoder)?;
             } else {
-                reserve(stored, to.len().saturating_sub(stored.len()))?;
-                stored.resize(to.len(), 0);
+                reserve(stored, pixels.len().saturating_sub(stored.len()))?;
+                stored.resize(pixels.len(), 0);
                 convert(stored, terms, decoder)?;
-                orientation.turn(stored, area.size(), to);
+                orientation.turn(stored, area.size(), pixels);
             }
             out.set_origin(region.x, region.y);
             Ok(())
@@ -222,12 +222,12 @@ mod tests {
             let size = image.size();
             let turned = orientation > 4;
             assert_eq!((size.width, size.height), if turned { (64, 96) } else { (96, 64) });
-            let (mut whole, mut part) = (Pixels::new(), Pixels::new());
-            image.decode(Rect::full(size), &mut whole).unwrap();
+            let (mut whole_frame, mut part) = (Pixels::new(), Pixels::new());
+            image.decode(Rect::full(size), &mut whole_frame).unwrap();
             image.decode(Rect::new(7, 9, 25, 11), &mut part).unwrap();
             for (y, row) in part.data().chunks_exact(25 * 3).enumerate() {
-                let at = ((y + 9) * size.width as usize + 7) * 3;
-                assert_eq!(row, &whole.data()[at..at + 25 * 3], "{orientation} {y}");
+                let offset = ((y + 9) * size.width as usize + 7) * 3;
+                assert_eq!(row, &whole_frame.data()[offset..offset + 25 * 3], "{orientation} {y}");
             }
         }
     }

@@ -25,8 +25,8 @@ use crate::error::Result;
 pub struct DeviceBatch<G: Gpu>(pub(crate) Held<G>);
 
 impl<G: Gpu> From<Held<G>> for DeviceBatch<G> {
-    fn from(held: Held<G>) -> Self {
-        DeviceBatch(held)
+    fn from(batch: Held<G>) -> Self {
+        DeviceBatch(batch)
     }
 }
 

@@ -42,16 +42,16 @@ impl<G: Gpu> DeviceBatch<G> {
         let bytes = tensor.len() * tensor.dtype().bytes();
         let memory = gpu.memory(bytes)?;
         // SAFETY: guaranteed by the caller.
-        let on = unsafe { gpu.borrowed(stream) }?;
-        if gpu.is_capturing(&on)? {
+        let stream_view = unsafe { gpu.borrowed(stream) }?;
+        if gpu.is_capturing(&stream_view)? {
             return Err(capturing("copy the batch before the capture"));
         }
         let done = gpu.event()?;
         // SAFETY: guaranteed by the caller.
         unsafe { self.use_on(stream) }?;
         // SAFETY: invariants 1 and 2; the field lies inside the batch's slot.
-        unsafe { gpu.copy(&on, &memory, from, tensor.offset(), bytes) }?;
-        gpu.record(&done, &on)?;
+        unsafe { gpu.copy(&stream_view, &memory, from, tensor.offset(), bytes) }?;
+        gpu.record(&done, &stream_view)?;
         Ok(Some(DeviceCopy { gpu: gpu.clone(), memory, bytes, done }))
     }
 }
@@ -72,11 +72,11 @@ impl<G: Gpu> DeviceCopy<G> {
     /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if a driver call fails.
     pub unsafe fn use_on(&self, stream: usize) -> Result<()> {
         // SAFETY: guaranteed by the caller.
-        let on = unsafe { self.gpu.borrowed(stream) }?;
-        if self.gpu.is_capturing(&on)? {
+        let stream_view = unsafe { self.gpu.borrowed(stream) }?;
+        if self.gpu.is_capturing(&stream_view)? {
             return Err(capturing("use the copy before the capture"));
         }
-        self.gpu.wait(&on, &self.done)
+        self.gpu.wait(&stream_view, &self.done)
     }
 }
 

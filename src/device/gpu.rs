@@ -77,19 +77,19 @@ pub trait Gpu: Clone + Send + Sync + 'static {
     /// Queues a copy of the fault flags at `offset` to host memory.
     ///
     /// # Safety
-    /// `to` must stay allocated and must not be read until an event that is recorded in `stream`
+    /// `out` must stay allocated and must not be read until an event that is recorded in `stream`
     /// after this call has completed.
     unsafe fn fetch(
         &self,
         stream: &Self::Stream,
         memory: &Self::Buffer,
         offset: usize,
-        to: &mut Self::Faults,
+        out: &mut Self::Faults,
     ) -> Result<()>;
     /// Returns whether fault flag `index` is set.
     fn is_fault(&self, faults: &Self::Faults, index: usize) -> bool;
 
-    /// Queues a copy of `from[offset..offset + bytes]` to the start of `to`.
+    /// Queues a copy of `from[offset..offset + bytes]` to the start of `dest`.
     ///
     /// # Safety
     /// Both buffers must stay allocated until an event that is recorded in `stream` after this call
@@ -97,13 +97,13 @@ pub trait Gpu: Clone + Send + Sync + 'static {
     unsafe fn copy(
         &self,
         stream: &Self::Stream,
-        to: &Self::Buffer,
+        dest: &Self::Buffer,
         from: &Self::Buffer,
         offset: usize,
         bytes: usize,
     ) -> Result<()>;
     /// Waits for all earlier work in `stream`, and copies the bytes at offset `offset` to the host.
-    fn download(&self, stream: &Self::Stream, memory: &Self::Buffer, offset: usize, to: &mut [u8]) -> Result<()>;
+    fn download(&self, stream: &Self::Stream, memory: &Self::Buffer, offset: usize, out: &mut [u8]) -> Result<()>;
 
     /// Queues the decoding of one image field, for every sample with a decode record.
     fn decode(&self, stream: &Self::Stream, memory: &Self::Buffer, kernels: &Self::Kernels, job: Decode) -> Result<()>;
@@ -137,7 +137,7 @@ pub struct Job {
     /// Offset of the input: either u8 images of shape (N, H, W, 3), or labels.
     pub(crate) from: usize,
     /// Offset of the output.
-    pub(crate) to: usize,
+    pub(crate) output: usize,
     /// Offset of the records, one per sample, if there are any.
     pub(crate) records: Option<usize>,
     /// Number of samples.

@@ -60,9 +60,9 @@ pub(crate) struct Handoff<W: Watch, T: Send + 'static> {
     unmarked: Mutex<Vec<T>>,
     /// Whether the consumer is waiting for a batch. If so, a slot is marked as soon as its batch is
     /// dropped.
-    wanted: AtomicBool,
+    is_waiting: AtomicBool,
     /// Sends slots to the thread.
-    held: Sender<ReturnedSlot<T, W::Mark>>,
+    returned: Sender<ReturnedSlot<T, W::Mark>>,
     free: Sender<T>,
 }
 
@@ -88,12 +88,12 @@ impl<W: Watch, T: Send + 'static> Handoff<W, T> {
             capturing: AtomicBool::new(false),
             failed: Mutex::default(),
         });
-        let (held, returned) = unbounded();
-        let thread = Thread { shared: shared.clone(), returned, free: free.clone(), held: Vec::new() };
+        let (sender, returned) = unbounded();
+        let thread = Thread { shared: shared.clone(), returned, free: free.clone(), waiting: Vec::new() };
         std::thread::Builder::new().name("warpfeed-pinned".into()).spawn(move || thread.run()).map_err(|e| {
             Error::new(ErrorKind::Io, format!("cannot start the thread that holds page-locked batches: {e}"))
         })?;
-        Ok(Handoff { shared, unmarked: Mutex::default(), wanted: AtomicBool::new(false), held, free })
+        Ok(Handoff { shared, unmarked: Mutex::default(), is_waiting: AtomicBool::new(false), returned: sender, free })
     }
 
     pub(crate) fn watch(&self) -> &W {
@@ -116,7 +116,7 @@ impl<W: Watch, T: Send + 'static> Handoff<W, T> {
             }
             mark => mark,
         };
-        let _ = self.held.send((slot, mark));
+        let _ = self.returned.send((slot, mark));
     }
 
     /// Marks the slots of the batches that were dropped since the last call.
@@ -142,14 +142,14 @@ impl<W: Watch, T: Send + 'static> Keeper<T> for Handoff<W, T> {
     fn keep(&self, slot: T) {
         self.shared.open.fetch_add(1, SeqCst);
         self.unmarked().push(slot);
-        if self.wanted.load(SeqCst) {
+        if self.is_waiting.load(SeqCst) {
             self.mark();
         }
     }
 
-    fn set_wanted(&self, wanted: bool) -> Result<()> {
-        self.wanted.store(wanted, SeqCst);
-        if wanted {
+    fn set_waiting(&self, is_waiting: bool) -> Result<()> {
+        self.is_waiting.store(is_waiting, SeqCst);
+        if is_waiting {
             self.mark();
         }
         self.shared.failed.lock().expect("no code panics while holding this lock").clone().map_or(Ok(()), Err)
@@ -178,7 +178,7 @@ impl<W: Watch, T: Send + 'static> Drop for Handoff<W, T> {
     /// have finished their work.
     fn drop(&mut self) {
         for slot in self.unmarked().drain(..) {
-            let _ = self.held.send((slot, None));
+            let _ = self.returned.send((slot, None));
         }
     }
 }
@@ -195,20 +195,20 @@ struct Thread<W: Watch, T> {
     shared: Arc<Shared<W>>,
     returned: Receiver<ReturnedSlot<T, W::Mark>>,
     free: Sender<T>,
-    held: Vec<ReturnedSlot<T, W::Mark>>,
+    waiting: Vec<ReturnedSlot<T, W::Mark>>,
 }
 
 impl<W: Watch, T> Thread<W, T> {
     fn run(mut self) {
         let mut open = true;
-        while open || !self.held.is_empty() {
-            let received = if self.held.is_empty() {
+        while open || !self.returned.is_empty() {
+            let received = if self.returned.is_empty() {
                 self.returned.recv().map_err(|_| RecvTimeoutError::Disconnected)
             } else {
                 self.returned.recv_timeout(POLL)
             };
             match received {
-                Ok(slot) => self.held.push(slot),
+                Ok(slot) => self.waiting.push(slot),
                 Err(RecvTimeoutError::Timeout) => {}
                 // From now on, sleep: receiving from a closed channel returns immediately.
                 Err(RecvTimeoutError::Disconnected) if open => open = false,
@@ -221,14 +221,14 @@ impl<W: Watch, T> Thread<W, T> {
     /// Frees the slots with completed marks.
     fn check_marks(&mut self) {
         let (mut index, mut capturing) = (0, false);
-        while let Some((_, mark)) = self.held.get_mut(index) {
+        while let Some((_, mark)) = self.waiting.get_mut(index) {
             match waits(&self.shared.watch, mark) {
                 Ok(waits) if waits != Waits::Over => {
                     capturing |= waits == Waits::ForACapture;
                     index += 1;
                 }
                 Ok(_) => {
-                    let (slot, mark) = self.held.remove(index);
+                    let (slot, mark) = self.waiting.remove(index);
                     mark.into_iter().for_each(|mark| self.shared.watch.recycle(mark));
                     self.shared.count_freed();
                     // If the loader has been dropped, the send fails, and the slot is freed here.
@@ -236,7 +236,7 @@ impl<W: Watch, T> Thread<W, T> {
                 }
                 // Neither reuse nor free the slot, because the device may still be reading it.
                 Err(e) => {
-                    let (slot, _) = self.held.remove(index);
+                    let (slot, _) = self.waiting.remove(index);
                     std::mem::forget(slot);
                     self.shared.failed.lock().expect("no code panics while holding this lock").get_or_insert(e);
                 }

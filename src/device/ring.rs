@@ -140,7 +140,7 @@ fn allocate<G: Gpu>(gpu: G, consumer: G::Stream, specs: Vec<Spec>, prefetch: usi
         variants,
         plan,
         free,
-        wanted: AtomicU64::new(0),
+        current_run: AtomicU64::new(0),
         failed: Mutex::default(),
         deferred: Mutex::default(),
         counters: Arc::default(),
@@ -212,20 +212,20 @@ impl<G: Gpu, B: From<Held<G>>> Ring<G, B> {
     /// Returns an error if no batch can arrive because the consumer holds all slots or a capture
     /// defers them. `waited` is how long the consumer has waited.
     fn check_stall(&self, waited: Duration) -> Option<Error> {
-        let held = self.shared.counters.held.load(Ordering::Relaxed);
+        let held_count = self.shared.counters.held.load(Ordering::Relaxed);
         let deferred = self.shared.deferred.lock().expect("no code panics while holding this lock").len();
-        if deferred > 0 && held + deferred == self.shared.plan.slots && waited > CAPTURE {
+        if deferred > 0 && held_count + deferred == self.shared.plan.slots && waited > CAPTURE {
             let cause = format!(
                 "a stream is being captured into a CUDA graph, and until the capture ends, {deferred} device slots that a \
                  different framework has used cannot be reused: end the capture before the next batch, or raise prefetch"
             );
             return Some(Error::new(ErrorKind::Capturing, cause));
         }
-        if held == self.shared.plan.slots && waited > self.timeout {
+        if held_count == self.shared.plan.slots && waited > self.timeout {
             let waited = waited.as_secs_f64();
             let cause = format!(
-                "no batch for {waited:.0} s: all {held} device slots are in use by batches that the program still holds; \
-                 drop some of them before the next batch, or raise prefetch"
+                "no batch for {waited:.0} s: all {held_count} device slots are in use by batches that the program \
+                 still holds; drop some of them before the next batch, or raise prefetch"
             );
             return Some(Error::new(ErrorKind::Timeout, cause));
         }
@@ -260,9 +260,9 @@ impl<G: Gpu, B: From<Held<G>>> Ring<G, B> {
         slot.handed_over = true;
         let waited = slot.waited.as_mut().expect("every sent batch has timed events");
         std::mem::swap(&mut waited.begin, &mut self.request);
-        let held = Held::new(slot, shared);
-        held.wait().inspect_err(|e| held.shared.fail(e))?;
-        Ok(held)
+        let batch = Held::new(slot, shared);
+        batch.wait().inspect_err(|e| batch.shared.fail(e))?;
+        Ok(batch)
     }
 }
 
@@ -270,7 +270,7 @@ impl<G: Gpu, B> Ring<G, B> {
     /// Ends the run, and frees the slots of the prepared batches.
     fn end_run(&mut self) {
         self.next = None;
-        self.shared.wanted.store(0, Ordering::Relaxed);
+        self.shared.current_run.store(0, Ordering::Relaxed);
         while let Ok((_, message)) = self.messages.try_recv() {
             self.shared.take_back(message);
         }
@@ -298,12 +298,12 @@ impl<G: Gpu, B: From<Held<G>>> Feed for Ring<G, B> {
     fn start(&mut self, course: Course) {
         self.stop();
         (self.run, self.next) = (course.run, Some(course.first));
-        self.shared.wanted.store(course.run, Ordering::Relaxed);
+        self.shared.current_run.store(course.run, Ordering::Relaxed);
         // If the send fails, the thread has ended after an error, which `next` reports.
         let _ = self.starts.as_ref().expect("the channel is open until the ring is dropped").send(course);
     }
 
-    fn at(&self) -> Option<BatchIndex> {
+    fn position(&self) -> Option<BatchIndex> {
         self.next
     }
 

@@ -128,8 +128,8 @@ impl Spec {
         let shared = soft_labels.as_ref().and(schema.find(Role::Label)).is_some();
         let first = delivered.len() + usize::from(shared);
         let records_of = |image: usize| {
-            let of = |role: Role| role == Role::Records { of: image };
-            records.iter().position(|(_, span)| of(span.role)).map(|index| first + index)
+            let is_role = |role: Role| role == Role::Records { of: image };
+            records.iter().position(|(_, span)| is_role(span.role)).map(|index| first + index)
         };
         let mut arrays: Vec<Array> = Vec::with_capacity(first + records.len());
         for &(span, host) in &delivered {
@@ -208,8 +208,8 @@ impl Spec {
             staging_bytes: a.staging_bytes.max(b.staging_bytes),
             scratch_bytes: a.scratch_bytes.max(b.scratch_bytes),
         };
-        let all = specs.iter().map(|spec| spec.memory(prefetch));
-        all.reduce(largest).expect("batches have a variant")
+        let memories = specs.iter().map(|spec| spec.memory(prefetch));
+        memories.reduce(largest).expect("batches have a variant")
     }
 
     /// Returns the length of an array's first axis in a batch, and the other axes.
@@ -250,28 +250,28 @@ impl Spec {
     fn layout_for(&self, samples: usize) -> SlotLayout {
         let mut end = 0;
         let mut take = |field: &Field| {
-            let at = end;
+            let start = end;
             end += (self.batch * field.sample_bytes()).next_multiple_of(ALIGN);
-            at
+            start
         };
         let arrays: Vec<usize> = self.arrays.iter().map(|array| take(&array.field)).collect();
         let slot_bytes = end;
         let (mut copied, mut others, mut staged) = (Vec::new(), Vec::new(), Vec::new());
         let (mut computed, mut staging_bytes) = (Vec::new(), 0);
         for (index, array) in self.arrays.iter().enumerate() {
-            let to = arrays[index];
+            let output = arrays[index];
             let step = |from, records: Option<usize>, frames| Step {
                 array: index,
                 frames,
                 from,
-                to,
+                output,
                 records: records.map(|records| arrays[records]),
             };
             match array.origin {
-                Origin::Copied { span } if array.role == Role::Image => copied.push(Upload { span, to }),
-                Origin::Copied { span } => others.push(Upload { span, to }),
+                Origin::Copied { span } if array.role == Role::Image => copied.push(Upload { span, offset: output }),
+                Origin::Copied { span } => others.push(Upload { span, offset: output }),
                 Origin::Converted { span, frames, height, width, records, .. } => {
-                    staged.push(Upload { span, to: staging_bytes });
+                    staged.push(Upload { span, offset: staging_bytes });
                     computed.push(step(At::Staging(staging_bytes), records, frames));
                     staging_bytes += (samples * frames * height * width * 3).next_multiple_of(ALIGN);
                 }
@@ -307,15 +307,16 @@ impl Spec {
     /// are small, because they are decoded one after the other.
     fn add_decoding(&self, decoding: &Decoding, layout: &mut SlotLayout) {
         let samples = layout.samples;
-        let [encoded_bytes, blocks] = [decoding.encoded_bytes, decoding.blocks].map(|all| all / self.batch * samples);
+        let [encoded_bytes, blocks] =
+            [decoding.encoded_bytes, decoding.blocks].map(|total| total / self.batch * samples);
         (layout.encoded_bytes, layout.blocks) = (encoded_bytes, blocks);
         let take = |end: &mut usize, bytes: usize| {
-            let at = *end;
+            let start = *end;
             *end += bytes.next_multiple_of(ALIGN);
-            at
+            start
         };
         let encoded = take(&mut layout.staging_bytes, encoded_bytes);
-        layout.staged.push(Upload { span: decoding.encoded, to: encoded });
+        layout.staged.push(Upload { span: decoding.encoded, offset: encoded });
         let coefficients = take(&mut layout.scratch_bytes, blocks * DecodeOps::COEFFICIENT_BYTES);
         let planes = take(&mut layout.scratch_bytes, blocks * DecodeOps::PLANE_BYTES);
         let sizes = decoding.images.iter().map(|image| image.frames * DecodeOps::axes_bytes(image.height, image.width));
@@ -326,7 +327,7 @@ impl Spec {
         let faults = layout.scratch_bytes;
         for image in &decoding.images {
             let records = take(&mut layout.staging_bytes, samples * image.frames * DecodeOps::BYTES);
-            layout.staged.push(Upload { span: image.records, to: records });
+            layout.staged.push(Upload { span: image.records, offset: records });
             let computed = layout.computed.iter().find(|step| step.array == image.array);
             layout.decoded.push(DecodeStep {
                 array: image.array,
@@ -355,9 +356,9 @@ impl Decoding {
         let encoded = schema.encoded()?;
         let Role::Encoded { blocks } = schema.spans[encoded].role else { return None };
         let image = |(records, span): (usize, &Span)| {
-            let Role::Decoding { of } = span.role else { return None };
-            let array = delivered.iter().position(|(span, _)| *span == of)?;
-            let [ref clip @ .., height, width, _] = schema.spans[of].field.shape[..] else { return None };
+            let Role::Decoding { of: image } = span.role else { return None };
+            let array = delivered.iter().position(|(span, _)| *span == image)?;
+            let [ref clip @ .., height, width, _] = schema.spans[image].field.shape[..] else { return None };
             Some(DecodedImage { array, records, frames: clip.iter().product(), height, width })
         };
         let encoded_bytes = schema.batch * schema.spans[encoded].sample_bytes;
@@ -445,21 +446,21 @@ pub(crate) struct DecodeStep {
     pub(crate) faults: usize,
 }
 
-/// A copy of host span `span` to offset `to`.
+/// A copy of host span `span` to offset `offset`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Upload {
     pub(crate) span: usize,
-    pub(crate) to: usize,
+    pub(crate) offset: usize,
 }
 
-/// The computation of one array. `to` and `records` are offsets in the slot.
+/// The computation of one array. `output` and `records` are offsets in the slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Step {
     pub(crate) array: usize,
     /// Number of images per sample.
     pub(crate) frames: usize,
     pub(crate) from: At,
-    pub(crate) to: usize,
+    pub(crate) output: usize,
     pub(crate) records: Option<usize>,
 }
 
@@ -577,14 +578,14 @@ mod tests {
     #[test]
     fn each_array_is_copied_converted_or_computed() {
         let full = spec(Dtype::F32, true).layout();
-        assert_eq!(full.staged, [Upload { span: 0, to: 0 }]);
-        assert_eq!(full.copied, [Upload { span: 1, to: 4352 }, Upload { span: 2, to: 8704 }]);
+        assert_eq!(full.staged, [Upload { span: 0, offset: 0 }]);
+        assert_eq!(full.copied, [Upload { span: 1, offset: 4352 }, Upload { span: 2, offset: 8704 }]);
         let records = Some(8704);
         assert_eq!(
             full.computed,
             [
-                Step { array: 0, frames: 1, from: At::Staging(0), to: 0, records },
-                Step { array: 2, frames: 1, from: At::Slot(4352), to: 4608, records },
+                Step { array: 0, frames: 1, from: At::Staging(0), output: 0, records },
+                Step { array: 2, frames: 1, from: At::Slot(4352), output: 4608, records },
             ]
         );
         let plain = spec(Dtype::U8, false).layout();

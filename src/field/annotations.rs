@@ -65,16 +65,16 @@ impl Annotations {
     /// The message states the value found and the value expected.
     pub fn read(sample: &Sample<'_>, image: impl Into<Oriented>) -> Result<Self> {
         let image = image.into();
-        let mut found = Annotations { has_boxes: encoded::has(sample, "boxes"), ..Annotations::default() };
-        if found.has_boxes {
-            found.read_boxes(sample, image)?;
+        let mut annotations = Annotations { has_boxes: encoded::has(sample, "boxes"), ..Annotations::default() };
+        if annotations.has_boxes {
+            annotations.read_boxes(sample, image)?;
         }
         if Mask::is_in(sample, "mask") {
             match Mask::new(Dtype::I64).whole("mask", sample, image) {
                 Ok(values) => {
                     let mut pixels = BTreeMap::new();
                     values.into_iter().for_each(|value| *pixels.entry(value).or_default() += 1);
-                    found.mask = Some(pixels);
+                    annotations.mask = Some(pixels);
                 }
                 // A mask with colors as values is valid, but there is no map from colors to
                 // classes. It only has to be decodable.
@@ -84,22 +84,22 @@ impl Annotations {
                 Err(e) => return Err(e),
             }
         }
-        Ok(found)
+        Ok(annotations)
     }
 
     fn read_boxes(&mut self, sample: &Sample<'_>, image: Oriented) -> Result<()> {
         let (reader, mut numbers) = (BoxReader::default(), Vec::new());
         let (frame, units) = reader.read("boxes", sample, image, &mut numbers, &mut self.boxes)?;
-        let all = self.boxes.len();
+        let box_count = self.boxes.len();
         let column = |name: &str| -> Result<Vec<i64>> {
             let mut numbers = Vec::new();
             if !encoded::has(sample, name) {
                 return Ok(numbers);
             }
             encoded::numbers(sample, name, &mut numbers)?;
-            if numbers.len() != all {
-                let found = numbers.len();
-                let cause = format!("field {name:?} has {found} numbers: expected {all}, one for each box");
+            if numbers.len() != box_count {
+                let actual = numbers.len();
+                let cause = format!("field {name:?} has {actual} numbers: expected {box_count}, one for each box");
                 return Err(Error::in_source(cause));
             }
             Ok(numbers)
@@ -109,24 +109,26 @@ impl Annotations {
         if let Some(masks) = sample.value("boxes.masks.json") {
             let (mut segments, mut mask) = (Segments::default(), Vec::new());
             let at_field = |e: Error| Error::in_source(format!("field \"boxes.masks.json\": {}", e.cause()));
-            let found = segments.read(masks).map_err(at_field)?;
-            if found != all {
-                return Err(at_field(Error::in_source(format!("{found} masks: expected {all}, one for each box"))));
+            let actual = segments.read(masks).map_err(at_field)?;
+            if actual != box_count {
+                return Err(at_field(Error::in_source(format!(
+                    "{actual} masks: expected {box_count}, one for each box"
+                ))));
             }
-            for index in (0..all).filter(|&index| segments.has(index)).collect::<Vec<_>>() {
+            for index in (0..box_count).filter(|&index| segments.has(index)).collect::<Vec<_>>() {
                 segments.draw(index, frame.size(), units, &mut mask).map_err(at_field)?;
                 self.has_masks = true;
             }
         }
-        if all > 0 && encoded::has(sample, "boxes.points") {
+        if box_count > 0 && encoded::has(sample, "boxes.points") {
             let mut numbers = Vec::new();
             let shape = encoded::numbers::<f32>(sample, "boxes.points", &mut numbers)?;
-            let skeleton = Skeleton { count: numbers.len() / (3 * all), pairs: Vec::new() };
+            let skeleton = Skeleton { count: numbers.len() / (3 * box_count), pairs: Vec::new() };
             if skeleton.count == 0 {
-                let cause = format!("field \"boxes.points\" has the shape {shape:?}: expected ({all}, count, 3)");
+                let cause = format!("field \"boxes.points\" has the shape {shape:?}: expected ({box_count}, count, 3)");
                 return Err(Error::in_source(cause));
             }
-            skeleton.read("boxes.points", sample, Some(all), 3, (frame, units), &mut numbers)?;
+            skeleton.read("boxes.points", sample, Some(box_count), 3, (frame, units), &mut numbers)?;
             self.points = skeleton.count;
             self.labeled_points = numbers.as_chunks::<3>().0.iter().filter(|point| point[2] > 0.0).count();
         }
@@ -135,9 +137,9 @@ impl Annotations {
 
     /// Returns a field type for samples with the same kinds of annotations. The field has classes
     /// and points if this sample has them, and masks if `masks` is set and this sample has masks.
-    /// The field delivers the first `most` boxes of each sample.
-    pub fn kind(&self, most: usize, masks: bool) -> Boxes {
-        let mut boxes = Boxes::new(most).truncated();
+    /// The field delivers the first `max_boxes` boxes of each sample.
+    pub fn kind(&self, max_boxes: usize, masks: bool) -> Boxes {
+        let mut boxes = Boxes::new(max_boxes).truncated();
         if !self.classes.is_empty() {
             boxes = boxes.column("class", Dtype::I64);
         }
@@ -161,7 +163,7 @@ mod tests {
 
     #[test]
     fn all_box_fields_are_read() {
-        let found = read(&[
+        let actual = read(&[
             ("boxes.txt", "0 0 0.5 0.5 0.25 0.2 1 1"),
             ("boxes.units.txt", "relative"),
             ("boxes.class.txt", "3 1"),
@@ -170,8 +172,8 @@ mod tests {
             ("boxes.points.txt", "0.5 0.5 2 0 0 0 0 0 1 0 0 0"),
             ("mask.npy", ""),
         ]);
-        assert!(found.unwrap_err().cause().contains("mask.npy"));
-        let found = read(&[
+        assert!(actual.unwrap_err().cause().contains("mask.npy"));
+        let actual = read(&[
             ("boxes.txt", "0 0 0.5 0.5 0.25 0.2 1 1"),
             ("boxes.units.txt", "relative"),
             ("boxes.class.txt", "3 1"),
@@ -190,7 +192,7 @@ mod tests {
             labeled_points: 2,
             mask: None,
         };
-        assert_eq!(found, expected);
+        assert_eq!(actual, expected);
         assert_eq!(read(&[("jpg", "")]).unwrap(), Annotations::default());
         assert!(read(&[("boxes.txt", "")]).unwrap().has_boxes);
     }

@@ -22,15 +22,15 @@ use crate::transform::Plan;
 /// `Boxes` reads the sample's `boxes` field, an f32 array of shape (n, 4) in any [encoding](super).
 /// By default, a box is (x1, y1, x2, y2) in pixels of the source image. A `boxes.units.txt` field
 /// that contains `relative` makes the numbers fractions of the image's width and height instead. In
-/// the batch, each sample gets `most` rows:
+/// the batch, each sample gets `max_boxes` rows:
 ///
 /// | array | shape | dtype | padding | from the sample's field |
 /// |---|---|---|---|---|
-/// | `boxes` | (N, most, 4) | f32 | 0 | `boxes` |
+/// | `boxes` | (N, max_boxes, 4) | f32 | 0 | `boxes` |
 /// | `boxes.count` | (N) | i64 | | |
-/// | `boxes.class`, ... | (N, most) | as chosen | -1 for signed integers, otherwise 0 | `boxes.class`, ... of shape (n) |
-/// | `boxes.masks` | (N, most, H, W) | u8 | 0 | `boxes.masks.json`: COCO's segmentations |
-/// | `boxes.points` | (N, most, K, 3) | f32 | 0 | `boxes.points` of shape (n, K, 3) |
+/// | `boxes.class`, ... | (N, max_boxes) | as chosen | -1 for signed integers, otherwise 0 | `boxes.class`, ... of shape (n) |
+/// | `boxes.masks` | (N, max_boxes, H, W) | u8 | 0 | `boxes.masks.json`: COCO's segmentations |
+/// | `boxes.points` | (N, max_boxes, K, 3) | f32 | 0 | `boxes.points` of shape (n, K, 3) |
 ///
 /// Boxes are clipped to the crop. A box that is left without width or height is dropped, together
 /// with its class, mask and points. [`min_visible`](Boxes::min_visible) and
@@ -78,7 +78,7 @@ use crate::transform::Plan;
 /// ```
 #[derive(Debug, Clone, serde::Deserialize)]
 pub struct Boxes {
-    most: usize,
+    max_boxes: usize,
     reader: BoxReader,
     to: BoxFormat,
     to_relative: bool,
@@ -91,11 +91,11 @@ pub struct Boxes {
 }
 
 impl Boxes {
-    /// Creates a field with up to `most` boxes per sample. A sample with more boxes fails, unless
-    /// [`truncated`](Boxes::truncated) is set.
-    pub fn new(most: usize) -> Self {
+    /// Creates a field with up to `max_boxes` boxes per sample. A sample with more boxes fails,
+    /// unless [`truncated`](Boxes::truncated) is set.
+    pub fn new(max_boxes: usize) -> Self {
         Boxes {
-            most,
+            max_boxes,
             reader: BoxReader::default(),
             to: BoxFormat::Xyxy,
             to_relative: false,
@@ -192,8 +192,8 @@ impl Boxes {
         self
     }
 
-    /// Delivers the first `most` boxes of a sample if more boxes remain after the crop. By default,
-    /// such a sample fails.
+    /// Delivers the first `max_boxes` boxes of a sample if more boxes remain after the crop. By
+    /// default, such a sample fails.
     #[must_use]
     pub fn truncated(mut self) -> Self {
         self.truncated = true;
@@ -228,7 +228,7 @@ struct Scratch {
 impl FieldType for Boxes {
     fn arrays(&self, name: &str, output: Size) -> Result<Vec<Field>> {
         let refuse = |cause: String| Error::config(format!("field {name:?}: {cause}"));
-        if self.most == 0 {
+        if self.max_boxes == 0 {
             return Err(refuse("Boxes::new(0): expected at least 1".into()));
         }
         if !(0.0..=1.0).contains(&self.min_visible) {
@@ -238,18 +238,18 @@ impl FieldType for Boxes {
             return Err(refuse(format!("min_size={}: expected 0 or more", self.min_size)));
         }
         let array = |end: &str, dtype, shape| Field { name: format!("{name}{end}"), dtype, shape };
-        let mut arrays = vec![array("", Dtype::F32, vec![self.most, 4]), array(COUNT, Dtype::I64, vec![])];
+        let mut arrays = vec![array("", Dtype::F32, vec![self.max_boxes, 4]), array(COUNT, Dtype::I64, vec![])];
         for column in &self.columns {
             column.check().map_err(refuse)?;
-            arrays.push(array(&format!(".{}", column.name), column.dtype, vec![self.most]));
+            arrays.push(array(&format!(".{}", column.name), column.dtype, vec![self.max_boxes]));
         }
         if self.masks {
-            let shape = vec![self.most, output.height as usize, output.width as usize];
+            let shape = vec![self.max_boxes, output.height as usize, output.width as usize];
             arrays.push(array(".masks", Dtype::U8, shape));
         }
         if let Some(points) = &self.points {
             points.check().map_err(refuse)?;
-            arrays.push(array(".points", Dtype::F32, vec![self.most, points.count, 3]));
+            arrays.push(array(".points", Dtype::F32, vec![self.max_boxes, points.count, 3]));
         }
         Ok(arrays)
     }
@@ -291,15 +291,15 @@ impl FieldType for Boxes {
             for tile in input.tiles() {
                 count = self.write_sample(input, Some(tile), count, scratch, row).map_err(|e| tile.blame(e))?;
             }
-            if count > self.most && !self.truncated {
-                let most = self.most;
+            if count > self.max_boxes && !self.truncated {
+                let max_boxes = self.max_boxes;
                 return Err(Error::in_source(format!(
-                    "field {:?}: {count} boxes remain after the crop, but Boxes::new({most}) allows at most {most}: use \
-                     Boxes::new({count}) or more, or .truncated()",
+                    "field {:?}: {count} boxes remain after the crop, but Boxes::new({max_boxes}) allows at most \
+                     {max_boxes}: use Boxes::new({count}) or more, or .truncated()",
                     input.name
                 )));
             }
-            self.pad(count.min(self.most), row);
+            self.pad(count.min(self.max_boxes), row);
             Ok(())
         })
     }
@@ -339,29 +339,29 @@ impl Boxes {
         }
         let hidden = pasted.filter(|pasted| tile.is_none() && pasted.len() > 0);
         let Scratch { corners, visible_boxes, numbers, name: full, segments, drawn, .. } = scratch;
-        let (all, after) = (corners.len(), count + visible_boxes.len());
-        let first = count.min(self.most);
-        visible_boxes.truncate(self.most - first);
+        let (box_count, after) = (corners.len(), count + visible_boxes.len());
+        let first = count.min(self.max_boxes);
+        visible_boxes.truncate(self.max_boxes - first);
         // Returns the byte range of the new boxes in an array with `box_bytes` bytes per box.
         let range = |box_bytes: usize| first * box_bytes..(first + visible_boxes.len()) * box_bytes;
         self.write_boxes(plan, visible_boxes, &mut row.bytes(0)[range(16)]);
         let mut array = 2;
         for column in &self.columns {
             let indices = visible_boxes.iter().map(|visible_box| visible_box.index);
-            let to = &mut row.bytes(array)[range(column.dtype.bytes())];
-            column.write(join_name(full, name, &column.name), sample, all, indices, to)?;
+            let out = &mut row.bytes(array)[range(column.dtype.bytes())];
+            column.write(join_name(full, name, &column.name), sample, box_count, indices, out)?;
             array += 1;
         }
         if self.masks {
             let name = join_name(full, name, "masks.json");
-            let to = &mut row.bytes(array)[range(plan.output.area() as usize)];
+            let out = &mut row.bytes(array)[range(plan.output.area() as usize)];
             let written = Self::write_masks(
                 name,
                 sample,
                 (plan, frame, units),
-                (all, visible_boxes, hidden),
+                (box_count, visible_boxes, hidden),
                 (segments, drawn),
-                to,
+                out,
             );
             if drawn.capacity() > encoded::MAX_REUSED_BYTES {
                 (*segments, *drawn) = (Segments::default(), Vec::new());
@@ -370,14 +370,14 @@ impl Boxes {
             array += 1;
         }
         if let Some(points) = &self.points
-            && all > 0
+            && box_count > 0
         {
-            points.read(join_name(full, name, "points"), sample, Some(all), 3, (frame, units), numbers)?;
-            let to: &mut [f32] = bytemuck::cast_slice_mut(&mut row.bytes(array)[range(points.count * 12)]);
-            to.fill(0.0);
+            points.read(join_name(full, name, "points"), sample, Some(box_count), 3, (frame, units), numbers)?;
+            let out: &mut [f32] = bytemuck::cast_slice_mut(&mut row.bytes(array)[range(points.count * 12)]);
+            out.fill(0.0);
             let from = numbers.chunks_exact(points.count * 3);
-            visible_boxes.iter().zip(to.chunks_exact_mut(points.count * 3)).for_each(|(visible_box, to)| {
-                points.write_points(from.clone().nth(visible_box.index).expect("one for each box"), plan, frame, to);
+            visible_boxes.iter().zip(out.chunks_exact_mut(points.count * 3)).for_each(|(visible_box, out)| {
+                points.write_points(from.clone().nth(visible_box.index).expect("one for each box"), plan, frame, out);
             });
         }
         Ok(after)
@@ -392,7 +392,7 @@ impl Boxes {
         let others = usize::from(self.masks) + usize::from(self.points.is_some());
         for array in (2 + self.columns.len()..).take(others) {
             let bytes = row.bytes(array);
-            let box_bytes = bytes.len() / self.most;
+            let box_bytes = bytes.len() / self.max_boxes;
             bytes[count * box_bytes..].fill(0);
         }
     }
@@ -420,13 +420,13 @@ impl Boxes {
         Ok(read)
     }
 
-    fn write_boxes(&self, plan: &Plan, visible_boxes: &[VisibleBox], to: &mut [u8]) {
-        let to: &mut [f32] = bytemuck::cast_slice_mut(to);
+    fn write_boxes(&self, plan: &Plan, visible_boxes: &[VisibleBox], out: &mut [u8]) {
+        let out: &mut [f32] = bytemuck::cast_slice_mut(out);
         let unit = if self.to_relative { plan.output } else { Size::new(1, 1) };
         let unit = [unit.width, unit.height, unit.width, unit.height].map(f64::from);
-        for (to, visible_box) in to.as_chunks_mut::<4>().0.iter_mut().zip(visible_boxes) {
+        for (out, visible_box) in out.as_chunks_mut::<4>().0.iter_mut().zip(visible_boxes) {
             let numbers = self.to.of_corners(visible_box.corners);
-            *to = std::array::from_fn(|i| (numbers[i] / unit[i]) as f32);
+            *out = std::array::from_fn(|i| (numbers[i] / unit[i]) as f32);
         }
     }
 }

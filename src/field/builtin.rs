@@ -45,7 +45,10 @@ mod tests {
         for (json, kind) in [
             (r#"{"label": {}}"#, Label::new().into()),
             (
-                r#"{"ragged": {"dtype": "i16", "row": [2], "most": 3, "padding": "-1", "truncated": true, "plain": false}}"#,
+                concat!(
+                    r#"{"ragged": {"dtype": "i16", "row": [2], "max_rows": 3, "padding": "-1", "#,
+                    r#""truncated": true, "plain": false}}"#
+                ),
                 FieldKind::from(Ragged::new(Dtype::I16, [2], 3).padding(-1_i16).truncated()),
             ),
             (
@@ -69,7 +72,7 @@ mod tests {
     fn invalid_field_types_are_rejected() {
         let rows = |padding: &str| {
             let json = format!(
-                r#"{{"ragged": {{"dtype": "u8", "row": [], "most": 3, "padding": "{padding}", "truncated": false, "plain": false}}}}"#
+                r#"{{"ragged": {{"dtype": "u8", "row": [], "max_rows": 3, "padding": "{padding}", "truncated": false, "plain": false}}}}"#
             );
             serde_json::from_str::<FieldKind>(&json).map(drop).map_err(|e| e.to_string())
         };

@@ -3,7 +3,7 @@
 use arrayvec::ArrayVec;
 
 use super::encoded;
-use super::number::{Number, put};
+use super::number::{Number, append_number};
 use crate::batch::Dtype;
 use crate::error::{Error, Result};
 use crate::source::Sample;
@@ -43,17 +43,17 @@ impl Column {
         if signed { 0xff } else { 0 }
     }
 
-    /// Writes the numbers of the boxes in `kept` to `to`, without padding. The sample's field
-    /// `name` contains the numbers of all `all` boxes.
+    /// Writes the numbers of the boxes in `indices` to `out`, without padding. The sample's field
+    /// `name` contains the numbers of all `box_count` boxes.
     pub(super) fn write(
         &self,
         name: &str,
         sample: &Sample<'_>,
-        all: usize,
-        kept: impl Iterator<Item = usize>,
-        to: &mut [u8],
+        box_count: usize,
+        indices: impl Iterator<Item = usize>,
+        out: &mut [u8],
     ) -> Result<()> {
-        if all == 0 {
+        if box_count == 0 {
             return Ok(());
         }
         let field = encoded::find(sample, name)?;
@@ -62,21 +62,21 @@ impl Column {
         // `dtype`.
         let read = if is_class { Dtype::I64 } else { self.dtype };
         field.with_numbers(read, |bytes, _| {
-            if bytes.len() != all * read.bytes() {
-                let found = bytes.len() as f64 / read.bytes() as f64;
-                return Err(field.error(format_args!("has {found} numbers: expected {all}, one for each box")));
+            if bytes.len() != box_count * read.bytes() {
+                let actual = bytes.len() as f64 / read.bytes() as f64;
+                return Err(field.error(format_args!("has {actual} numbers: expected {box_count}, one for each box")));
             }
-            for (index, to) in kept.zip(to.chunks_exact_mut(size)) {
+            for (index, out) in indices.zip(out.chunks_exact_mut(size)) {
                 let number = &bytes[index * read.bytes()..][..read.bytes()];
                 if !is_class {
-                    to.copy_from_slice(number);
+                    out.copy_from_slice(number);
                     continue;
                 }
                 let class = sample.class(bytemuck::pod_read_unaligned(number))?;
                 let mut bytes = ArrayVec::<u8, 8>::new();
-                put(Number::Whole(class.into()), self.dtype, &mut bytes)
+                append_number(Number::Whole(class.into()), self.dtype, &mut bytes)
                     .map_err(|cause| field.at_field(&Error::in_source(format!("box {index} has class {cause}"))))?;
-                to.copy_from_slice(&bytes);
+                out.copy_from_slice(&bytes);
             }
             Ok(())
         })

@@ -57,7 +57,7 @@ impl BoxReader {
         BoxReader { relative: true, ..self }
     }
 
-    /// Appends the boxes in the field `name` of the sample to `to`, as (x1, y1, x2, y2) in pixels
+    /// Appends the boxes in the field `name` of the sample to `out`, as (x1, y1, x2, y2) in pixels
     /// of the upright image, clipped to this image. Returns whether the boxes refer to the stored
     /// or the upright image, and the factors that convert coordinates to pixels of that image.
     /// `numbers` is scratch memory.
@@ -71,13 +71,13 @@ impl BoxReader {
         sample: &Sample<'_>,
         image: Oriented,
         numbers: &mut Vec<f32>,
-        to: &mut Vec<[f32; 4]>,
+        out: &mut Vec<[f32; 4]>,
     ) -> Result<(Frame, (f64, f64))> {
         let field = encoded::find(sample, name)?;
         numbers.clear();
         let shape = encoded::numbers(sample, name, numbers)?;
-        let whole = numbers.len().is_multiple_of(4) && (shape.len() == 1 || shape.last() == Some(&4));
-        if !(whole || numbers.is_empty()) || shape.len() > 2 {
+        let is_whole = numbers.len().is_multiple_of(4) && (shape.len() == 1 || shape.last() == Some(&4));
+        if !(is_whole || numbers.is_empty()) || shape.len() > 2 {
             return Err(field.error(format_args!("has the shape {shape:?}: expected (n, 4)")));
         }
         // Without boxes, it does not matter whether the stored or the upright image was annotated.
@@ -104,7 +104,7 @@ impl BoxReader {
                 x2.clamp(0.0, width),
                 y2.clamp(0.0, height),
             ]);
-            to.push(corners.map(|edge| edge as f32));
+            out.push(corners.map(|edge| edge as f32));
         }
         Ok((frame, (across, down)))
     }

@@ -187,14 +187,14 @@ impl FieldType for DenseMap {
         }
         let field = self.find(input.name, input.sample)?;
         let plan = input.image();
-        let to = bytemuck::cast_slice_mut(row.bytes(0));
+        let out = bytemuck::cast_slice_mut(row.bytes(0));
         if is_image(&field) {
             let stored = FloatImage::open(field.bytes).map_err(|e| field.at_field(&e))?;
             let frame = self.frame(&stored, plan).map_err(|e| field.at_field(&e))?;
             let width = stored.size().width as usize;
             VALUES.with_borrow_mut(|values| {
                 stored.read(values).map_err(|e| field.at_field(&e))?;
-                self.put(bytemuck::cast_slice(values), width, frame, plan, to);
+                self.write_pixels(bytemuck::cast_slice(values), width, frame, plan, out);
                 if values.capacity() * size_of::<f32>() > encoded::MAX_REUSED_BYTES {
                     *values = Vec::new();
                 }
@@ -211,12 +211,12 @@ impl FieldType for DenseMap {
                 let side = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
                 let frame = plan.frame(Some(Size::new(side(width), side(height))));
                 let frame = frame.map_err(|e| field.at_field(&e))?;
-                self.put(bytes, width, frame, plan, to);
+                self.write_pixels(bytes, width, frame, plan, out);
                 Ok(())
             })?;
         }
         if self.is_planar() {
-            to_planes(to, self.channels.unwrap_or(1));
+            to_planes(out, self.channels.unwrap_or(1));
         }
         Ok(())
     }
@@ -237,7 +237,7 @@ fn to_planes(values: &mut [f32], channels: usize) {
         pixels.extend_from_slice(values);
         for (channel, plane) in values.chunks_exact_mut(pixels.len() / channels).enumerate() {
             let of_channel = pixels.iter().skip(channel).step_by(channels);
-            plane.iter_mut().zip(of_channel).for_each(|(to, &value)| *to = value);
+            plane.iter_mut().zip(of_channel).for_each(|(out, &value)| *out = value);
         }
     });
 }
@@ -278,10 +278,10 @@ impl DenseMap {
     /// # Errors
     /// If the size or the number of channels of the file does not match.
     fn frame(&self, stored: &FloatImage<'_>, plan: &Plan) -> Result<Frame> {
-        let (found, wanted) = (stored.channels(), self.channels.unwrap_or(1));
-        if found != wanted {
+        let (actual, expected) = (stored.channels(), self.channels.unwrap_or(1));
+        if actual != expected {
             return Err(Error::in_source(format!(
-                "the file has {found} channels, but the map has {wanted}: use DenseMap::of_channels({found})"
+                "the file has {actual} channels, but the map has {expected}: use DenseMap::of_channels({actual})"
             )));
         }
         match stored.orientation() {
@@ -300,8 +300,8 @@ impl DenseMap {
     }
 
     /// Transforms the floats in `bytes`, which form rows of `width` pixels, and writes the result
-    /// to `to`.
-    fn put(&self, bytes: &[u8], width: usize, frame: Frame, plan: &Plan, to: &mut [f32]) {
+    /// to `out`.
+    fn write_pixels(&self, bytes: &[u8], width: usize, frame: Frame, plan: &Plan, out: &mut [f32]) {
         thread_local! {
             static PLANES: RefCell<Planes> = RefCell::new(Planes::default());
             static COPY: RefCell<Vec<f32>> = RefCell::default();
@@ -319,42 +319,42 @@ impl DenseMap {
             let index = first.wrapping_add(x.wrapping_mul(across)).wrapping_add(y.wrapping_mul(down));
             f32::from_ne_bytes(values[index * channels + c])
         };
-        to.fill(self.fill);
+        out.fill(self.fill);
         if self.nearest {
-            let pixels = to.chunks_exact_mut(channels).zip(0..);
-            for (to, index) in pixels {
+            let pixels = out.chunks_exact_mut(channels).zip(0..);
+            for (out, index) in pixels {
                 let (x, y) = (index % plan.output.width, index / plan.output.width);
                 if let (Some(x), Some(y)) = (plan.column(x), plan.row(y)) {
-                    to.iter_mut().enumerate().for_each(|(c, to)| *to = pixel(x as usize, y as usize, c));
+                    out.iter_mut().enumerate().for_each(|(c, out)| *out = pixel(x as usize, y as usize, c));
                 }
             }
         } else {
-            PLANES.with_borrow_mut(|planes| planes.run(plan, channels, pixel, to));
+            PLANES.with_borrow_mut(|planes| planes.run(plan, channels, pixel, out));
         }
         if self.flow {
-            self.transform_displacements(plan, frame, to);
+            self.transform_displacements(plan, frame, out);
         }
         if plan.is_warped() {
             COPY.with_borrow_mut(|copy| {
                 if self.nearest {
-                    plan.warp_nearest(to, channels, &[self.fill], copy);
+                    plan.warp_nearest(out, channels, &[self.fill], copy);
                 } else {
-                    plan.warp_floats(to, channels, self.fill, copy);
+                    plan.warp_floats(out, channels, self.fill, copy);
                 }
             });
         }
         if self.flow {
-            plan.warp_flow(to);
+            plan.warp_flow(out);
         }
     }
 
     /// Converts displacements from the coordinates of `frame` to the coordinates of the output.
-    fn transform_displacements(&self, plan: &Plan, frame: Frame, to: &mut [f32]) {
+    fn transform_displacements(&self, plan: &Plan, frame: Frame, out: &mut [f32]) {
         let (across, down) = plan.scale();
         let signed = |scale: f64, mirrored: bool| if mirrored { -scale as f32 } else { scale as f32 };
         let (across, down) = (signed(across, plan.flip), signed(down, plan.vertical_flip));
         let shown = plan.shown();
-        let rows = to.as_chunks_mut::<2>().0.chunks_exact_mut(plan.output.width as usize);
+        let rows = out.as_chunks_mut::<2>().0.chunks_exact_mut(plan.output.width as usize);
         for row in rows.skip(shown.y as usize).take(shown.height as usize) {
             for flow in &mut row[shown.x as usize..][..shown.width as usize] {
                 let (right, below) = frame.displacement((flow[0], flow[1]));

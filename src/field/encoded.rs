@@ -4,7 +4,7 @@
 use std::cell::Cell;
 
 use super::json;
-use super::number::{Number, check_kept, put};
+use super::number::{Number, append_number, check_kept};
 use crate::batch::{Dtype, Element};
 use crate::error::{Error, Result};
 use crate::source::{Npy, Shape};
@@ -86,20 +86,20 @@ pub(crate) fn find<'a>(sample: &Sample<'a>, name: &str) -> Result<Encoded<'a>> {
     find_optional(sample, name).ok_or_else(|| Error::in_source(format!("no field {name:?} among {:?}", sample.names())))
 }
 
-/// Appends the numbers of the sample's field `name` to `to`, and returns their shape. Numbers in
+/// Appends the numbers of the sample's field `name` to `out`, and returns their shape. Numbers in
 /// text or in an array without a header have one axis.
 ///
 /// # Errors
 /// If the sample has no such field, or if its bytes are not numbers of type `T`.
-pub(crate) fn numbers<T: Element>(sample: &Sample<'_>, name: &str, to: &mut Vec<T>) -> Result<Shape> {
+pub(crate) fn numbers<T: Element>(sample: &Sample<'_>, name: &str, out: &mut Vec<T>) -> Result<Shape> {
     let field = find(sample, name)?;
     field.with_numbers(T::DTYPE, |bytes, shape| {
         let size = size_of::<T>();
         if !bytes.len().is_multiple_of(size) {
-            let found = bytes.len();
-            return Err(field.error(format!("has {found} bytes: expected a multiple of {size}")));
+            let actual = bytes.len();
+            return Err(field.error(format!("has {actual} bytes: expected a multiple of {size}")));
         }
-        to.extend(bytes.chunks_exact(size).map(bytemuck::pod_read_unaligned::<T>));
+        out.extend(bytes.chunks_exact(size).map(bytemuck::pod_read_unaligned::<T>));
         Ok(shape.cloned().unwrap_or_else(|| Shape::from_iter([bytes.len() / size])))
     })
 }
@@ -116,7 +116,7 @@ impl Encoded<'_> {
         dtype: Dtype,
         take: impl FnOnce(&[u8], Option<&Shape>) -> Result<R>,
     ) -> Result<R> {
-        self.with(dtype, put, take)
+        self.with(dtype, append_number, take)
     }
 
     /// Like [`with_numbers`](Encoded::with_numbers), but fails if `dtype` would
@@ -127,17 +127,17 @@ impl Encoded<'_> {
         dtype: Dtype,
         take: impl FnOnce(&[u8], Option<&Shape>) -> Result<R>,
     ) -> Result<R> {
-        let put = |number: Number<'_>, dtype, to: &mut Vec<u8>| {
+        let write = |number: Number<'_>, dtype, out: &mut Vec<u8>| {
             check_kept(number, dtype)?;
-            put(number, dtype, to)
+            append_number(number, dtype, out)
         };
-        self.with(dtype, put, take)
+        self.with(dtype, write, take)
     }
 
     fn with<R>(
         &self,
         dtype: Dtype,
-        put: impl Fn(Number<'_>, Dtype, &mut Vec<u8>) -> Result<(), String>,
+        write: impl Fn(Number<'_>, Dtype, &mut Vec<u8>) -> Result<(), String>,
         take: impl FnOnce(&[u8], Option<&Shape>) -> Result<R>,
     ) -> Result<R> {
         thread_local! {
@@ -155,17 +155,17 @@ impl Encoded<'_> {
         let mut converted = SCRATCH.take();
         converted.clear();
         let shape = match (&npy, self.encoding) {
-            (Some((npy, shape)), _) => self.convert(npy, shape, dtype, put, &mut converted)?,
+            (Some((npy, shape)), _) => self.convert(npy, shape, dtype, write, &mut converted)?,
             (None, Encoding::Json) => {
-                json::numbers(self.bytes, |number| put(number, dtype, &mut converted)).map_err(|e| self.error(e))?
+                json::numbers(self.bytes, |number| write(number, dtype, &mut converted)).map_err(|e| self.error(e))?
             }
-            _ => self.text(dtype, put, &mut converted)?,
+            _ => self.text(dtype, write, &mut converted)?,
         };
-        let taken = take(&converted, Some(&shape));
+        let result = take(&converted, Some(&shape));
         if converted.capacity() <= MAX_REUSED_BYTES {
             SCRATCH.set(converted);
         }
-        taken
+        result
     }
 
     pub(crate) fn error(&self, cause: impl std::fmt::Display) -> Error {
@@ -191,20 +191,21 @@ impl Encoded<'_> {
             return Err(self.error("contains lists of different lengths: expected an array"));
         }
         let npy = Npy::read(self.bytes).map_err(|e| self.error(format_args!("is not an array: {}", e.cause())))?;
-        let known = matches!((npy.kind, npy.size), (b'u' | b'i', 1 | 2 | 4 | 8) | (b'f', 2 | 4 | 8) | (b'b', 1));
+        let is_supported = matches!((npy.kind, npy.size), (b'u' | b'i', 1 | 2 | 4 | 8) | (b'f', 2 | 4 | 8) | (b'b', 1));
         let ordered = !npy.fortran || npy.shape.as_ref().is_some_and(|shape| shape.len() < 2);
-        let Some(shape) = npy.shape.clone().filter(|_| known && ordered && self.bytes.starts_with(b"\x93NUMPY")) else {
+        let Some(shape) = npy.shape.clone().filter(|_| is_supported && ordered && self.bytes.starts_with(b"\x93NUMPY"))
+        else {
             let cause = "expected booleans, integers or floats in C order";
             return Err(self.error(format_args!("is an npy of {}: {cause}", npy.header_for_message())));
         };
         let claimed = shape.iter().try_fold(npy.size, |bytes, &axis| bytes.checked_mul(axis));
         if claimed != Some(npy.data.len()) {
-            let (found, start) = (npy.data.len(), npy.start);
+            let (actual, start) = (npy.data.len(), npy.start);
             let Some(claimed) = claimed else {
                 return Err(self.error(format_args!("is an npy of shape {shape:?}, which is too large")));
             };
             return Err(self.error(format_args!(
-                "is an npy of shape {shape:?}: expected {claimed} bytes of data after byte {start}, found {found}"
+                "is an npy of shape {shape:?}: expected {claimed} bytes of data after byte {start}, found {actual}"
             )));
         }
         Ok((npy, shape))
@@ -215,11 +216,11 @@ impl Encoded<'_> {
         npy: &Npy<'_>,
         shape: &Shape,
         dtype: Dtype,
-        put: impl Fn(Number<'_>, Dtype, &mut Vec<u8>) -> Result<(), String>,
-        to: &mut Vec<u8>,
+        write: impl Fn(Number<'_>, Dtype, &mut Vec<u8>) -> Result<(), String>,
+        out: &mut Vec<u8>,
     ) -> Result<Shape> {
         // Exactly, because `FieldType::memory` promises no more.
-        to.reserve_exact(npy.data.len() / npy.size * dtype.bytes());
+        out.reserve_exact(npy.data.len() / npy.size * dtype.bytes());
         let mut word = [0; 8];
         for (index, element) in npy.data.chunks_exact(npy.size).enumerate() {
             let word = &mut word[..npy.size];
@@ -227,7 +228,7 @@ impl Encoded<'_> {
             if npy.big_endian {
                 word.reverse();
             }
-            put(Number::from_bytes(npy.kind, word), dtype, to).map_err(|cause| self.element_error(index, cause))?;
+            write(Number::from_bytes(npy.kind, word), dtype, out).map_err(|cause| self.element_error(index, cause))?;
         }
         Ok(shape.clone())
     }
@@ -236,8 +237,8 @@ impl Encoded<'_> {
     fn text(
         &self,
         dtype: Dtype,
-        put: impl Fn(Number<'_>, Dtype, &mut Vec<u8>) -> Result<(), String>,
-        to: &mut Vec<u8>,
+        write: impl Fn(Number<'_>, Dtype, &mut Vec<u8>) -> Result<(), String>,
+        out: &mut Vec<u8>,
     ) -> Result<Shape> {
         let text = std::str::from_utf8(self.bytes).map_err(|e| {
             let offset = e.valid_up_to();
@@ -250,7 +251,7 @@ impl Encoded<'_> {
                 return Err(self.error(format_args!("has no number between two commas, at index {count}")));
             }
             for number in part.split_whitespace() {
-                put(Number::Text(number), dtype, to).map_err(|cause| self.element_error(count, cause))?;
+                write(Number::Text(number), dtype, out).map_err(|cause| self.element_error(count, cause))?;
                 count += 1;
             }
         }

@@ -138,7 +138,7 @@ impl Fields {
         let size = augment.at_epoch(epoch).output_size();
         let label = label.joined(augment.joins().next());
         let mut arrays = Vec::new();
-        let mut made = Fields {
+        let mut new_fields = Fields {
             images: Vec::new(),
             shown: None,
             followed: None,
@@ -149,48 +149,48 @@ impl Fields {
         };
         for (name, FieldKind(kind)) in fields {
             let span = arrays.len();
-            if let FieldWriter::Image(of) = kind.maker() {
-                let image = Image::described(of, kind.augment(), kind.frames());
-                made.add_image(name, image, &mut arrays, format, (augment, epoch), split)?;
+            if let FieldWriter::Image(source_name) = kind.maker() {
+                let image = Image::described(source_name, kind.augment(), kind.frames());
+                new_fields.add_image(name, image, &mut arrays, format, (augment, epoch), split)?;
                 continue;
             }
             let (kind, role) = match kind.maker() {
                 FieldWriter::Patches => {
-                    made.patches.get_or_insert_with(|| name.clone());
+                    new_fields.patches.get_or_insert_with(|| name.clone());
                     (kind.clone(), None)
                 }
-                FieldWriter::Class if made.label.replace(label).is_some() => {
+                FieldWriter::Class if new_fields.label.replace(label).is_some() => {
                     return Err(Error::config(format!("field {name:?}: a loader can have only one label")));
                 }
                 FieldWriter::Class => (Arc::new(label) as Arc<dyn FieldType>, Some(Role::Label)),
                 _ => (kind.clone(), Some(Role::Plain)),
             };
-            let own = kind.arrays(name, size)?;
-            let bytes = own.iter().map(Field::sample_bytes).sum();
-            let to = if kind.copies() { &mut made.copied } else { &mut made.computed };
-            to.push(Member { name: name.clone(), kind, first: span, arrays: own.len(), bytes });
+            let field_arrays = kind.arrays(name, size)?;
+            let bytes = field_arrays.iter().map(Field::sample_bytes).sum();
+            let out = if kind.copies() { &mut new_fields.copied } else { &mut new_fields.computed };
+            out.push(Member { name: name.clone(), kind, first: span, arrays: field_arrays.len(), bytes });
             let role = |array| role.unwrap_or_else(|| Patches::role(array, span));
-            arrays.extend(own.into_iter().enumerate().map(|(array, field)| (field, role(array))));
+            arrays.extend(field_arrays.into_iter().enumerate().map(|(array, field)| (field, role(array))));
         }
-        if made.images.is_empty() {
-            let shown = made.members().find(|field| field.kind.shows_image()).map(|field| field.name.clone());
-            made.shown = shown;
+        if new_fields.images.is_empty() {
+            let shown = new_fields.members().find(|field| field.kind.shows_image()).map(|field| field.name.clone());
+            new_fields.shown = shown;
         }
-        if made.images.len() > MAX_IMAGES {
-            let images = made.images.len();
+        if new_fields.images.len() > MAX_IMAGES {
+            let images = new_fields.images.len();
             return Err(Error::config(format!("{images} images per sample: expected at most {MAX_IMAGES}")));
         }
-        if arrays.is_empty() && made.members().next().is_none() {
+        if arrays.is_empty() && new_fields.members().next().is_none() {
             return Err(Error::config("drop_field removes every field, but a batch needs at least one"));
         }
-        made.add_records(&mut arrays, split);
-        arrays.extend(made.label.and_then(|label| label.soft_array()));
-        made.check_names(&arrays)?;
+        new_fields.add_records(&mut arrays, split);
+        arrays.extend(new_fields.label.and_then(|label| label.soft_array()));
+        new_fields.check_names(&arrays)?;
         // A device computes the soft labels, so the batch has no array for them.
         if split.on_device {
             arrays.retain(|(_, role)| *role != Role::SoftLabels);
         }
-        Ok((made, arrays))
+        Ok((new_fields, arrays))
     }
 
     /// Adds the image field `name`, and its array to `arrays`.
@@ -413,15 +413,16 @@ impl Fields {
         self.members().filter_map(|field| Some((&*field.name, field.kind.boxes()?)))
     }
 
-    /// Replaces the content of `to` with the boxes of `sample`, in pixels of its upright image.
-    pub(crate) fn boxes(&self, sample: &Sample<'_>, original: Oriented, to: &mut Vec<[f32; 4]>) -> Result<()> {
+    /// Replaces the content of `out` with the boxes of `sample`, in pixels of its upright image.
+    pub(crate) fn boxes(&self, sample: &Sample<'_>, original: Oriented, out: &mut Vec<[f32; 4]>) -> Result<()> {
         thread_local! {
             static NUMBERS: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
         }
-        to.clear();
+        out.clear();
         let mut numbers = NUMBERS.take();
-        let read =
-            self.with_boxes().try_for_each(|(name, of)| of.read(name, sample, original, &mut numbers, to).map(drop));
+        let read = self
+            .with_boxes()
+            .try_for_each(|(name, boxes)| boxes.read(name, sample, original, &mut numbers, out).map(drop));
         NUMBERS.set(numbers);
         read
     }

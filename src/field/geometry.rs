@@ -62,10 +62,10 @@ impl Geometry {
 /// Returns the matrix that maps source positions to output positions according to `plan`.
 fn matrix(plan: &Plan) -> [f32; 6] {
     let Plan { crop, resized, offset, target, output, .. } = plan;
-    let along = |[start, from, to, offset, target, all]: [u32; 6], mirrored: bool| {
+    let along = |[start, from, to, offset, target, side]: [u32; 6], mirrored: bool| {
         let scale = f64::from(to) / f64::from(from);
         let shift = f64::from(target) - f64::from(offset) - f64::from(start) * scale;
-        if mirrored { (-scale, f64::from(all) - shift) } else { (scale, shift) }
+        if mirrored { (-scale, f64::from(side) - shift) } else { (scale, shift) }
     };
     let (a, x) = along([crop.x, crop.width, resized.width, offset.0, target.x, output.width], plan.flip);
     let (d, y) = along([crop.y, crop.height, resized.height, offset.1, target.y, output.height], plan.vertical_flip);
@@ -127,7 +127,8 @@ mod tests {
             let [a, b, x, c, d, y] = matrix(&plan);
             assert_eq!((b, c), (0.0, 0.0));
             let (left, top) = (rng.range(0.0, image.width.into()), rng.range(0.0, image.height.into()));
-            let Some(clipped) = plan.clip_box([left, top, left + 1.0, top + 1.0]).filter(|of| of.visible > 0.999_999)
+            let Some(clipped) =
+                plan.clip_box([left, top, left + 1.0, top + 1.0]).filter(|visible_box| visible_box.visible > 0.999_999)
             else {
                 continue;
             };

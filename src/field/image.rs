@@ -352,7 +352,7 @@ impl ImageField {
 
     /// Returns whether the device runs the effects on pixels of `plan`.
     fn device_retouches(&self, plan: &Plan) -> bool {
-        self.split.retouch && plan.drawn.is_for_devices()
+        self.split.retouch && plan.drawn.runs_on_device()
     }
 
     /// Returns the field type and the name of the field.
@@ -388,7 +388,9 @@ impl ImageField {
         let Some((at, block, to)) = part.reserve_encoded(bytes + DecodeOps::SLACK, blocks) else { return false };
         stream.write(&mut to[..bytes]);
         let place = index * self.images() + frame;
-        let Some(ops) = DecodeOps::new(grid, plan, Encoded { place, at, bytes, block }) else { return false };
+        let Some(ops) = DecodeOps::new(grid, plan, Encoded { place, offset: at, bytes, block }) else {
+            return false;
+        };
         ops.write(decode_record(part.bytes(decoding, index), frame));
         self.write_ops(plan, &mut Row::new(part, index).at_frame(frame));
         true

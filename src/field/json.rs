@@ -7,14 +7,17 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, SeqAccess, Visitor};
 use super::number::Number;
 use crate::source::{MAX_AXES, Shape};
 
-/// Calls `put` with each number in `bytes`, and returns the shape of the nested lists. All lists at
-/// the same level must have the same length, and all numbers must have the same depth.
+/// Calls `write` with each number in `bytes`, and returns the shape of the nested lists. All lists
+/// at the same level must have the same length, and all numbers must have the same depth.
 ///
 /// # Errors
 /// If the text is not valid JSON or does not consist of nested lists of numbers. The error states
-/// the line and column. Errors from `put` are returned as well.
-pub(super) fn numbers<'a>(bytes: &'a [u8], put: impl FnMut(Number<'a>) -> Result<(), String>) -> Result<Shape, String> {
-    let mut lists = Lists { put, shape: Shape::new(), axes: None, count: 0 };
+/// the line and column. Errors from `write` are returned as well.
+pub(super) fn numbers<'a>(
+    bytes: &'a [u8],
+    write: impl FnMut(Number<'a>) -> Result<(), String>,
+) -> Result<Shape, String> {
+    let mut lists = Lists { put: write, shape: Shape::new(), axes: None, count: 0 };
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let read = Level { lists: &mut lists, depth: 0 }.deserialize(&mut json).and_then(|()| json.end());
     read.map_err(|e| format!("is not a JSON list of numbers: {e}"))?;

@@ -84,21 +84,21 @@ impl FieldType for Keypoints {
             static NUMBERS: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
         }
         let (name, sample, plan) = (input.name, input.sample, input.image());
-        let to: &mut [f32] = bytemuck::cast_slice_mut(row.bytes(0));
+        let out: &mut [f32] = bytemuck::cast_slice_mut(row.bytes(0));
         let mut numbers = NUMBERS.take();
         let columns = if self.visibility { 3 } else { 2 };
         let frame = plan.frame(declared_size(name, sample)?);
         let frame = frame.map_err(|e| Error::in_source(format!("field {name:?}: {}", e.cause())))?;
         self.skeleton.read(name, sample, None, columns, (frame, (1.0, 1.0)), &mut numbers)?;
         if self.visibility {
-            self.skeleton.write_points(&numbers, plan, frame, to);
+            self.skeleton.write_points(&numbers, plan, frame, out);
         } else {
-            let to = to.as_chunks_mut::<2>().0;
-            for (&[x, y], to) in numbers.as_chunks::<2>().0.iter().zip(&mut *to) {
+            let out = out.as_chunks_mut::<2>().0;
+            for (&[x, y], out) in numbers.as_chunks::<2>().0.iter().zip(&mut *out) {
                 let (x, y) = plan.point(x.into(), y.into());
-                *to = [x as f32, y as f32];
+                *out = [x as f32, y as f32];
             }
-            self.skeleton.swap_pairs(plan, frame, to);
+            self.skeleton.swap_pairs(plan, frame, out);
         }
         NUMBERS.set(numbers);
         Ok(())

@@ -112,10 +112,10 @@ impl Label {
         let mixing = full.header().mixing;
         let label = |full: &Full, place: usize| bytemuck::cast_slice::<u8, i64>(full.bytes(labels))[place];
         for place in 0..count {
-            let own = label(full, place);
+            let own_label = label(full, place);
             let partner = mixing.map(|mixing| (label(full, Mixing::partner(place, count)), mixing.weight));
             let row = &mut full.bytes_mut(rows)[place * row_bytes..][..row_bytes];
-            soft_label(own, partner, smoothing, bytemuck::cast_slice_mut(row));
+            soft_label(own_label, partner, smoothing, bytemuck::cast_slice_mut(row));
         }
     }
 }

@@ -163,22 +163,22 @@ impl Mask {
 
 impl FieldType for Mask {
     fn arrays(&self, name: &str, output: Size) -> Result<Vec<Field>> {
-        let Some((least, most)) = self.dtype.integers() else {
+        let Some((min, max)) = self.dtype.integers() else {
             return Err(Error::config(format!(
                 "field {name:?}: masks cannot have the type {}: use an integer type",
                 self.dtype.name()
             )));
         };
-        if !(least..=most).contains(&self.fill) {
+        if !(min..=max).contains(&self.fill) {
             let (fill, dtype) = (self.fill, self.dtype.name());
             return Err(Error::config(format!(
-                "field {name:?}: fill={fill} does not fit into {dtype}, which holds {least} to {most}"
+                "field {name:?}: fill={fill} does not fit into {dtype}, which holds {min} to {max}"
             )));
         }
-        if let Some(ignore) = self.ignore.filter(|ignore| !(least..=most).contains(ignore)) {
+        if let Some(ignore) = self.ignore.filter(|ignore| !(min..=max).contains(ignore)) {
             let dtype = self.dtype.name();
             return Err(Error::config(format!(
-                "field {name:?}: ignore={ignore} does not fit into {dtype}, which holds {least} to {most}"
+                "field {name:?}: ignore={ignore} does not fit into {dtype}, which holds {min} to {max}"
             )));
         }
         let (first, last) = self.range();
@@ -245,16 +245,16 @@ impl FieldType for Mask {
 }
 
 impl Mask {
-    /// Writes the mask of a sample to the part of `to` that the sample's image covers. If the
-    /// second element of `plan` is true, sets the rest of `to` to the fill value.
-    fn write_tile(&self, name: &str, sample: &Sample<'_>, plan: (&Plan, bool), to: &mut [u8]) -> Result<()> {
+    /// Writes the mask of a sample to the part of `out` that the sample's image covers. If the
+    /// second element of `plan` is true, sets the rest of `out` to the fill value.
+    fn write_tile(&self, name: &str, sample: &Sample<'_>, plan: (&Plan, bool), out: &mut [u8]) -> Result<()> {
         let field = self.find(name, sample)?;
         let written = match self.dtype {
-            Dtype::U8 => self.put::<u8>(&field, sample, plan, to),
-            Dtype::U16 => self.put::<u16>(&field, sample, plan, to),
-            Dtype::I16 => self.put::<i16>(&field, sample, plan, to),
-            Dtype::I32 => self.put::<i32>(&field, sample, plan, to),
-            _ => self.put::<i64>(&field, sample, plan, to),
+            Dtype::U8 => self.write_mask::<u8>(&field, sample, plan, out),
+            Dtype::U16 => self.write_mask::<u16>(&field, sample, plan, out),
+            Dtype::I16 => self.write_mask::<i16>(&field, sample, plan, out),
+            Dtype::I32 => self.write_mask::<i32>(&field, sample, plan, out),
+            _ => self.write_mask::<i64>(&field, sample, plan, out),
         };
         written.map_err(|e| Error::new(e.kind(), format!("field {:?}: {}", field.name, e.cause())))
     }
@@ -270,8 +270,8 @@ impl Mask {
         let mut values = vec![0_i64; size.area() as usize];
         let mut plan = Plan::resized_crop(size, Rect::full(size), size, Rect::full(size));
         plan.oriented = image;
-        let put = self.put::<i64>(&field, sample, (&plan, true), bytemuck::cast_slice_mut(&mut values));
-        put.map_err(|e| Error::new(e.kind(), format!("field {:?}: {}", field.name, e.cause())))?;
+        let result = self.write_mask::<i64>(&field, sample, (&plan, true), bytemuck::cast_slice_mut(&mut values));
+        result.map_err(|e| Error::new(e.kind(), format!("field {:?}: {}", field.name, e.cause())))?;
         Ok(values)
     }
 
@@ -297,19 +297,19 @@ impl Mask {
         0
     }
 
-    fn put<T: Integer>(
+    fn write_mask<T: Integer>(
         &self,
         field: &Encoded<'_>,
         sample: &Sample<'_>,
         (plan, fills): (&Plan, bool),
-        to: &mut [u8],
+        out: &mut [u8],
     ) -> Result<()> {
         thread_local! {
             static SAMPLER: RefCell<(Sampler, PngScratch)> = RefCell::default();
         }
-        let ((least, most), ignore) = (self.range(), self.ignore);
+        let ((min, max), ignore) = (self.range(), self.ignore);
         let meaning = StoredValues::of(sample, field.name, &self.map, ignore)?;
-        let to = bytemuck::cast_slice_mut::<_, T>(to);
+        let out = bytemuck::cast_slice_mut::<_, T>(out);
         let fill = self.fill;
         SAMPLER.with_borrow_mut(|(sampler, scratch)| {
             if self.is_decoded(field) {
@@ -320,7 +320,7 @@ impl Mask {
                     // Check the size before the pixels are decoded.
                     let frame = plan.frame(Some(size))?;
                     image.read(&mut values)?;
-                    let mut plane = Plane { plan, frame, to, fill, fills, least, most, ignore, meaning };
+                    let mut plane = Plane { plan, frame, out, fill, fills, min, max, ignore, meaning };
                     return sampler.values(&values, size, &mut plane);
                 }
                 let start = String::from_utf8_lossy(&field.bytes[..field.bytes.len().min(16)]);
@@ -339,7 +339,7 @@ impl Mask {
             if field.encoding != Encoding::Typed && Png::matches(field.bytes) {
                 let png = Png::open(field.bytes, scratch)?;
                 let frame = plan.frame(Some(png.size()))?;
-                return sampler.png(png, &mut Plane { plan, frame, to, fill, fills, least, most, ignore, meaning });
+                return sampler.png(png, &mut Plane { plan, frame, out, fill, fills, min, max, ignore, meaning });
             }
             let (npy, shape) = field.npy()?;
             let (&[height, width], true) = (&shape[..], npy.kind != b'f' && (npy.kind, npy.size) != (b'u', 8)) else {
@@ -348,7 +348,7 @@ impl Mask {
             };
             let side = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
             let frame = plan.frame(Some(Size::new(side(width), side(height))))?;
-            sampler.npy(&npy, &mut Plane { plan, frame, to, fill, fills, least, most, ignore, meaning })
+            sampler.npy(&npy, &mut Plane { plan, frame, out, fill, fills, min, max, ignore, meaning })
         })
     }
 }

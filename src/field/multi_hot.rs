@@ -7,7 +7,7 @@ use std::fmt;
 use serde::de::{Deserializer as _, Error as _, SeqAccess, Visitor};
 
 use super::encoded::{self, Encoded, Encoding};
-use super::number::{Number, put};
+use super::number::{Number, append_number};
 use super::{FieldType, Input, RowMut};
 use crate::batch::{Dtype, Field};
 use crate::decode::Size;
@@ -98,7 +98,7 @@ impl MultiHot {
     pub fn dtype(mut self, dtype: Dtype) -> Self {
         self.dtype = dtype;
         self.one.clear();
-        put(Number::Whole(1), dtype, &mut self.one).expect("1 fits into every type");
+        append_number(Number::Whole(1), dtype, &mut self.one).expect("1 fits into every type");
         self
     }
 
@@ -174,8 +174,8 @@ impl MultiHot {
             Encoding::Raw | Encoding::Npy | Encoding::Typed => field.with_numbers(Dtype::I64, |bytes, _| {
                 let (indices, rest) = bytes.as_chunks::<8>();
                 if !rest.is_empty() {
-                    let found = bytes.len();
-                    return Err(field.error(format_args!("has {found} bytes: expected 8 bytes for each label")));
+                    let actual = bytes.len();
+                    return Err(field.error(format_args!("has {actual} bytes: expected 8 bytes for each label")));
                 }
                 let mut labels = indices.iter().map(|label| self.check_index(i64::from_ne_bytes(*label)));
                 labels.try_for_each(|index| index.map(&mut mark)).map_err(|cause| field.error(cause))
@@ -237,9 +237,9 @@ impl FieldType for MultiHot {
     }
 
     fn write(&self, input: &Input<'_>, row: &mut RowMut<'_>) -> Result<()> {
-        let (field, to) = (encoded::find(input.sample, input.name)?, row.bytes(0));
-        to.fill(0);
+        let (field, out) = (encoded::find(input.sample, input.name)?, row.bytes(0));
+        out.fill(0);
         let size = self.dtype.bytes();
-        self.mark(&field, |class| to[class * size..][..size].copy_from_slice(&self.one))
+        self.mark(&field, |class| out[class * size..][..size].copy_from_slice(&self.one))
     }
 }

@@ -53,10 +53,10 @@ impl FieldType for NdArray {
     }
 
     fn write(&self, input: &Input<'_>, row: &mut RowMut<'_>) -> Result<()> {
-        let (field, to) = (encoded::find(input.sample, input.name)?, row.bytes(0));
+        let (field, out) = (encoded::find(input.sample, input.name)?, row.bytes(0));
         field.with_kept_numbers(self.dtype, |bytes, shape| {
-            self.check(&field, bytes.len(), shape, to.len())?;
-            to.copy_from_slice(bytes);
+            self.check(&field, bytes.len(), shape, out.len())?;
+            out.copy_from_slice(bytes);
             Ok(())
         })
     }
@@ -64,17 +64,17 @@ impl FieldType for NdArray {
 
 impl NdArray {
     /// Checks the shape of the array. A single axis with the same number of elements is accepted.
-    fn check(&self, field: &Encoded<'_>, found: usize, shape: Option<&Shape>, expected: usize) -> Result<()> {
+    fn check(&self, field: &Encoded<'_>, actual: usize, shape: Option<&Shape>, expected: usize) -> Result<()> {
         match shape {
-            None if found != expected => Err(field.error(format_args!(
-                "has {found} bytes, but its dtype and shape need {expected}; it is read as an array without a header, \
+            None if actual != expected => Err(field.error(format_args!(
+                "has {actual} bytes, but its dtype and shape need {expected}; it is read as an array without a header, \
                  because its name does not end in npy, json or txt"
             ))),
-            Some(_) if found == 0 && expected > 0 => Err(field.error(format_args!(
+            Some(_) if actual == 0 && expected > 0 => Err(field.error(format_args!(
                 "is empty: expected the shape {:?}; store a value such as nan if data is missing",
                 self.shape
             ))),
-            Some(shape) if found != expected || (shape.len() > 1 && shape[..] != self.shape[..]) => {
+            Some(shape) if actual != expected || (shape.len() > 1 && shape[..] != self.shape[..]) => {
                 Err(field.error(format_args!("has the shape {shape:?}: expected {:?}", self.shape)))
             }
             _ => Ok(()),

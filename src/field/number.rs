@@ -31,22 +31,22 @@ impl Number<'_> {
     }
 }
 
-/// Converts `number` to `dtype`, and appends its bytes to `to`.
+/// Converts `number` to `dtype`, and appends its bytes to `out`.
 ///
 /// # Errors
 /// If the number does not fit into the type, or if the text is not a number. The error is the
 /// number, followed by a description, so that it can be inserted into a sentence.
-pub(super) fn put(number: Number<'_>, dtype: Dtype, to: &mut impl Extend<u8>) -> Result<(), String> {
+pub(super) fn append_number(number: Number<'_>, dtype: Dtype, out: &mut impl Extend<u8>) -> Result<(), String> {
     match dtype {
-        Dtype::U8 => to.extend([whole::<u8>(number, dtype)?]),
-        Dtype::I16 => to.extend(whole::<i16>(number, dtype)?.to_ne_bytes()),
-        Dtype::I32 => to.extend(whole::<i32>(number, dtype)?.to_ne_bytes()),
-        Dtype::I64 => to.extend(whole::<i64>(number, dtype)?.to_ne_bytes()),
-        Dtype::U16 => to.extend(whole::<u16>(number, dtype)?.to_ne_bytes()),
-        Dtype::F32 => to.extend(to_f32(number)?.to_ne_bytes()),
-        Dtype::F64 => to.extend(to_f64(number)?.to_ne_bytes()),
-        Dtype::F16 => to.extend(f16::from_f64(to_f64(number)?).to_ne_bytes()),
-        Dtype::Bf16 => to.extend(bf16::from_f64(to_f64(number)?).to_ne_bytes()),
+        Dtype::U8 => out.extend([to_integer::<u8>(number, dtype)?]),
+        Dtype::I16 => out.extend(to_integer::<i16>(number, dtype)?.to_ne_bytes()),
+        Dtype::I32 => out.extend(to_integer::<i32>(number, dtype)?.to_ne_bytes()),
+        Dtype::I64 => out.extend(to_integer::<i64>(number, dtype)?.to_ne_bytes()),
+        Dtype::U16 => out.extend(to_integer::<u16>(number, dtype)?.to_ne_bytes()),
+        Dtype::F32 => out.extend(to_f32(number)?.to_ne_bytes()),
+        Dtype::F64 => out.extend(to_f64(number)?.to_ne_bytes()),
+        Dtype::F16 => out.extend(f16::from_f64(to_f64(number)?).to_ne_bytes()),
+        Dtype::Bf16 => out.extend(bf16::from_f64(to_f64(number)?).to_ne_bytes()),
     }
     Ok(())
 }
@@ -60,20 +60,20 @@ const MAX_EXACT_INTEGER: f64 = (1_u64 << 53) as f64;
 /// integers that are converted to 16-bit floats.
 ///
 /// # Errors
-/// If `dtype` does not preserve the number. The error has the same form as in [`put`].
+/// If `dtype` does not preserve the number. The error has the same form as in [`append_number`].
 pub(super) fn check_kept(number: Number<'_>, dtype: Dtype) -> Result<(), String> {
-    let (kept, wide): (fn(f64) -> f64, _) = match dtype {
+    let (rounded, wide): (fn(f64) -> f64, _) = match dtype {
         Dtype::F32 => (|number| (number as f32).into(), "float64, or an integer type"),
         Dtype::F64 => (|number| number, "an integer type"),
         Dtype::F16 => (|number| f16::from_f64(number).into(), "float32"),
         Dtype::Bf16 => (|number| bf16::from_f64(number).into(), "float32"),
         _ => return Ok(()),
     };
-    let (float, whole) = match number {
-        Number::Whole(whole) => (whole as f64, Some(whole)),
+    let (float, integer) = match number {
+        Number::Whole(integer) => (integer as f64, Some(integer)),
         Number::Float(float) => (float, None),
         Number::Text(text) => match (text.parse::<i128>(), text.parse::<f64>()) {
-            (Ok(whole), _) => (whole as f64, Some(whole)),
+            (Ok(integer), _) => (integer as f64, Some(integer)),
             // Text such as 1e999 is a finite number, but parses as infinity.
             (_, Ok(float)) if float.is_infinite() && text.contains(|c: char| c.is_ascii_digit()) => {
                 return Err(does_not_fit(number, dtype));
@@ -82,33 +82,34 @@ pub(super) fn check_kept(number: Number<'_>, dtype: Dtype) -> Result<(), String>
             _ => return Ok(()),
         },
     };
-    let whole = whole.or_else(|| (float.trunc() == float && float.abs() <= MAX_EXACT_INTEGER).then_some(float as i128));
+    let integer =
+        integer.or_else(|| (float.trunc() == float && float.abs() <= MAX_EXACT_INTEGER).then_some(float as i128));
     let is_exact = matches!(dtype, Dtype::F32 | Dtype::F64);
-    match whole {
-        _ if float.is_finite() && kept(float).is_infinite() => Err(does_not_fit(number, dtype)),
-        Some(whole) if is_exact && kept(float) as i128 != whole => {
-            Err(format!("{whole}, which {} cannot hold exactly (read it as {wide})", dtype.name()))
+    match integer {
+        _ if float.is_finite() && rounded(float).is_infinite() => Err(does_not_fit(number, dtype)),
+        Some(integer) if is_exact && rounded(float) as i128 != integer => {
+            Err(format!("{integer}, which {} cannot hold exactly (read it as {wide})", dtype.name()))
         }
         _ => Ok(()),
     }
 }
 
 /// Converts `number` to an integer. Accepts floats that are integers.
-fn whole<T: TryFrom<i128>>(number: Number<'_>, dtype: Dtype) -> Result<T, String> {
+fn to_integer<T: TryFrom<i128>>(number: Number<'_>, dtype: Dtype) -> Result<T, String> {
     // A float beyond 2^64 does not fit into any of the types. All smaller floats fit into an i128.
     let of_float = |float: f64| (float.trunc() == float && float.abs() <= 2f64.powi(64)).then_some(float as i128);
-    let whole = match number {
-        Number::Whole(whole) => Some(whole),
+    let integer = match number {
+        Number::Whole(integer) => Some(integer),
         Number::Float(float) => of_float(float),
         Number::Text(text) => text.parse().ok().or_else(|| parse_bool(text)).or_else(|| of_float(text.parse().ok()?)),
     };
-    whole.and_then(|whole| T::try_from(whole).ok()).ok_or_else(|| does_not_fit(number, dtype))
+    integer.and_then(|integer| T::try_from(integer).ok()).ok_or_else(|| does_not_fit(number, dtype))
 }
 
 /// Converts `number` to the nearest 32-bit float.
 fn to_f32(number: Number<'_>) -> Result<f32, String> {
     match number {
-        Number::Whole(whole) => Ok(whole as f32),
+        Number::Whole(integer) => Ok(integer as f32),
         Number::Float(float) => Ok(float as f32),
         Number::Text(text) => {
             text.parse().ok().or_else(|| Some(parse_bool(text)? as f32)).ok_or_else(|| not_a_number(text))
@@ -118,7 +119,7 @@ fn to_f32(number: Number<'_>) -> Result<f32, String> {
 
 fn to_f64(number: Number<'_>) -> Result<f64, String> {
     match number {
-        Number::Whole(whole) => Ok(whole as f64),
+        Number::Whole(integer) => Ok(integer as f64),
         Number::Float(float) => Ok(float),
         Number::Text(text) => {
             text.parse().ok().or_else(|| Some(parse_bool(text)? as f64)).ok_or_else(|| not_a_number(text))
@@ -138,7 +139,7 @@ fn parse_bool(text: &str) -> Option<i128> {
 fn does_not_fit(number: Number<'_>, dtype: Dtype) -> String {
     let name = dtype.name();
     match number {
-        Number::Whole(whole) => format!("{whole}, which {name} cannot hold"),
+        Number::Whole(integer) => format!("{integer}, which {name} cannot hold"),
         Number::Float(float) => format!("{float:?}, which {name} cannot hold"),
         Number::Text(text) if text.parse::<f64>().is_ok() => format!("{text}, which {name} cannot hold"),
         Number::Text(text) => not_a_number(text),

@@ -17,8 +17,8 @@ const LENGTHS: &str = "lengths";
 ///   and -1 for padding.
 /// - `<name>.position`, of shape (N, length): the position of each token within its document, or
 ///   within the padding.
-/// - `<name>.ends`, of shape (N, most + 1): the end of each document in the row, where the padding
-///   counts as a document. The elements after the last document are `length`.
+/// - `<name>.ends`, of shape (N, max_documents + 1): the end of each document in the row, where the
+///   padding counts as a document. The elements after the last document are `length`.
 ///
 /// [`HostBatch::cu_seqlens`](crate::HostBatch::cu_seqlens) returns the cumulative lengths of the
 /// documents of the whole batch, in the format of FlashAttention's `flash_attn_varlen_func`.
@@ -28,7 +28,7 @@ const LENGTHS: &str = "lengths";
 /// use warpfeed::{Dtype, Loader, field};
 ///
 /// let source = PackedTokens::open("corpus", TokenType::U16, Packing::new(4096, 50256))?;
-/// let tokens = field::Packed::new(Dtype::I64, 4096, source.most_documents());
+/// let tokens = field::Packed::new(Dtype::I64, 4096, source.max_documents());
 /// let loader = Loader::source(source).batch_size(4).shuffle(1).drop_field("image").drop_field("label");
 /// for batch in loader.field("tokens", tokens).host()?.epoch(0) {
 ///     let batch = batch?;
@@ -42,15 +42,15 @@ const LENGTHS: &str = "lengths";
 pub struct Packed {
     tokens: Tokens,
     length: usize,
-    most: usize,
+    max_documents: usize,
 }
 
 impl Packed {
-    /// Creates a field of rows with `length` tokens and at most `most` documents, a number that
-    /// [`most_documents`](crate::source::PackedTokens::most_documents) returns. `dtype` must be
+    /// Creates a field of rows with `length` tokens and at most `max_documents` documents, a number
+    /// that [`max_documents`](crate::source::PackedTokens::max_documents) returns. `dtype` must be
     /// `U16`, `I32` or `I64`.
-    pub fn new(dtype: Dtype, length: usize, most: usize) -> Self {
-        Packed { tokens: Tokens::new(dtype, length), length, most }
+    pub fn new(dtype: Dtype, length: usize, max_documents: usize) -> Self {
+        Packed { tokens: Tokens::new(dtype, length), length, max_documents }
     }
 
     /// Sets the size of the vocabulary. A sample fails if it contains a token id outside the
@@ -66,27 +66,27 @@ impl Packed {
 struct SerializedOptions {
     dtype: Dtype,
     length: usize,
-    most: usize,
+    max_documents: usize,
     vocabulary: Option<u32>,
 }
 
 impl From<SerializedOptions> for Packed {
-    fn from(SerializedOptions { dtype, length, most, vocabulary }: SerializedOptions) -> Self {
-        let packed = Packed::new(dtype, length, most);
+    fn from(SerializedOptions { dtype, length, max_documents, vocabulary }: SerializedOptions) -> Self {
+        let packed = Packed::new(dtype, length, max_documents);
         vocabulary.map_or(packed.clone(), |tokens| packed.vocabulary(tokens))
     }
 }
 
 impl FieldType for Packed {
     fn arrays(&self, name: &str, output: Size) -> Result<Vec<Field>> {
-        let Packed { tokens, length, most } = self;
-        if *most == 0 || most > length {
+        let Packed { tokens, length, max_documents } = self;
+        if *max_documents == 0 || max_documents > length {
             return Err(Error::config(format!(
-                "field {name:?}: {most} documents per row of {length} tokens: expected 1 to {length}"
+                "field {name:?}: {max_documents} documents per row of {length} tokens: expected 1 to {length}"
             )));
         }
         let mut arrays = tokens.arrays(name, output)?;
-        let parts = [(".document", *length), (".position", *length), (ENDS, most + 1)];
+        let parts = [(".document", *length), (".position", *length), (ENDS, max_documents + 1)];
         let array = |(part, size)| Field { name: format!("{name}{part}"), dtype: Dtype::I32, shape: vec![size] };
         arrays.extend(parts.map(array));
         Ok(arrays)
@@ -109,10 +109,11 @@ impl FieldType for Packed {
             let total = lengths.iter().try_fold(0_i64, |sum, length| sum.checked_add(*length));
             lengths.iter().all(|length| *length > 0) && total.is_some_and(|total| total <= self.length as i64)
         };
-        if lengths.len() > self.most {
-            let (found, most) = (lengths.len(), self.most);
+        if lengths.len() > self.max_documents {
+            let (actual, max_documents) = (lengths.len(), self.max_documents);
             return Err(field.error(format_args!(
-                "has {found} documents in a row: expected at most {most}; call PackedTokens::most_documents for the number"
+                "has {actual} documents in a row: expected at most {max_documents}; call PackedTokens::max_documents \
+                 for the number"
             )));
         }
         if !fits(&lengths) {
@@ -123,21 +124,21 @@ impl FieldType for Packed {
         }
         let padding = self.length - lengths.iter().sum::<i64>() as usize;
         let numbered = lengths.iter().zip(0_i32..).map(|(length, document)| (*length as usize, document));
-        let all = || numbered.clone().chain([(padding, -1)]);
-        let documents = all().flat_map(|(length, document)| std::iter::repeat_n(document, length));
-        put(row.bytes(1), documents);
-        put(row.bytes(2), all().flat_map(|(length, _)| 0..length as i32));
+        let runs = || numbered.clone().chain([(padding, -1)]);
+        let documents = runs().flat_map(|(length, document)| std::iter::repeat_n(document, length));
+        write_integers(row.bytes(1), documents);
+        write_integers(row.bytes(2), runs().flat_map(|(length, _)| 0..length as i32));
         let mut end = 0;
-        let ends = all().map(|(length, _)| {
+        let ends = runs().map(|(length, _)| {
             end += length as i32;
             end
         });
-        put(row.bytes(3), ends.chain(std::iter::repeat(self.length as i32)));
+        write_integers(row.bytes(3), ends.chain(std::iter::repeat(self.length as i32)));
         Ok(())
     }
 }
 
-/// Fills `to` with `values`.
-fn put(to: &mut [u8], values: impl Iterator<Item = i32>) {
-    to.as_chunks_mut::<4>().0.iter_mut().zip(values).for_each(|(to, value)| *to = value.to_ne_bytes());
+/// Fills `out` with `values`.
+fn write_integers(out: &mut [u8], values: impl Iterator<Item = i32>) {
+    out.as_chunks_mut::<4>().0.iter_mut().zip(values).for_each(|(out, value)| *out = value.to_ne_bytes());
 }

@@ -123,10 +123,10 @@ impl Pasted {
         self.copy(&self.image, image, 3);
     }
 
-    /// Copies the pasted pixels from `from` to `to`. `pixel_bytes` is the number of bytes per
+    /// Copies the pasted pixels from `from` to `out`. `pixel_bytes` is the number of bytes per
     /// pixel.
-    pub(super) fn copy(&self, from: &[u8], to: &mut [u8], pixel_bytes: usize) {
-        let pixels = to.chunks_exact_mut(pixel_bytes).zip(from.chunks_exact(pixel_bytes)).zip(&self.covered);
+    pub(super) fn copy(&self, from: &[u8], out: &mut [u8], pixel_bytes: usize) {
+        let pixels = out.chunks_exact_mut(pixel_bytes).zip(from.chunks_exact(pixel_bytes)).zip(&self.covered);
         pixels.filter(|(_, covered)| **covered > 0).for_each(|((to, from), _)| to.copy_from_slice(from));
     }
 
@@ -162,20 +162,20 @@ impl Pasted {
 /// or column begins at `start`, and its `length` values are `step` apart.
 fn widen(plane: &mut [u8], (start, step, length): (usize, usize, usize), margin: usize) {
     let mut until = 0;
-    for at in 0..length {
-        let value = &mut plane[start + at * step];
+    for index in 0..length {
+        let value = &mut plane[start + index * step];
         match *value {
-            1 => until = at + margin + 1,
-            _ if at < until => *value = 2,
+            1 => until = index + margin + 1,
+            _ if index < until => *value = 2,
             _ => {}
         }
     }
     let mut from = usize::MAX;
-    for at in (0..length).rev() {
-        let value = &mut plane[start + at * step];
+    for index in (0..length).rev() {
+        let value = &mut plane[start + index * step];
         match *value {
-            1 => from = at.saturating_sub(margin),
-            _ if at >= from => *value = 2,
+            1 => from = index.saturating_sub(margin),
+            _ if index >= from => *value = 2,
             _ => {}
         }
     }
@@ -209,7 +209,8 @@ mod tests {
                     })
                 })
             };
-            let naive: Vec<u8> = (0..height * width).map(|at| u8::from(near(at % width, at / width))).collect();
+            let naive: Vec<u8> =
+                (0..height * width).map(|index| u8::from(near(index % width, index / width))).collect();
             assert_eq!(pasted.covered, naive, "{output:?} {margin}");
         }
     }
@@ -221,8 +222,9 @@ mod tests {
             let (mask, covered) =
                 (random(output, sample, 1 + sample % 30), random(output, 1000 + sample, 1 + sample % 4));
             let pasted = Pasted { covered: covered.clone(), ..Pasted::default() };
-            let visible: Vec<u32> = (0..63).filter(|&at| mask[at as usize] > 0 && covered[at as usize] == 0).collect();
-            let (x, y) = (visible.iter().map(|at| at % 9), visible.iter().map(|at| at / 9));
+            let visible: Vec<u32> =
+                (0..63).filter(|&index| mask[index as usize] > 0 && covered[index as usize] == 0).collect();
+            let (x, y) = (visible.iter().map(|index| index % 9), visible.iter().map(|index| index / 9));
             let around = match (x.clone().min(), y.clone().min()) {
                 (Some(left), Some(top)) => {
                     Rect::new(left, top, x.max().unwrap() + 1 - left, y.max().unwrap() + 1 - top)

@@ -12,10 +12,10 @@ pub(super) const MAX_ASPECT: u32 = 200;
 /// The rule that determines the size of a resized image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sizing {
-    /// Both sides are multiples of `factor`, and the number of pixels is from `least` to `most`.
-    Pixels { factor: u32, least: u64, most: u64 },
-    /// Both sides are multiples of `patch`, and the image has at most `most` patches.
-    Patches { patch: u32, most: u32 },
+    /// Both sides are multiples of `factor`, and the number of pixels is from `min` to `max`.
+    Pixels { factor: u32, min: u64, max: u64 },
+    /// Both sides are multiples of `patch`, and the image has at most `max` patches.
+    Patches { patch: u32, max: u32 },
 }
 
 impl Sizing {
@@ -24,25 +24,25 @@ impl Sizing {
     pub(super) fn size(self, image: Size) -> Option<Size> {
         let (height, width) = (f64::from(image.height), f64::from(image.width));
         match self {
-            Sizing::Pixels { factor, least, most } => {
+            Sizing::Pixels { factor, min: min_pixels, max: max_pixels } => {
                 if height.max(width) / height.min(width) > f64::from(MAX_ASPECT) {
                     return None;
                 }
-                let (factor, least, most) = (f64::from(factor), least as f64, most as f64);
+                let (factor, min_pixels, max_pixels) = (f64::from(factor), min_pixels as f64, max_pixels as f64);
                 let sides = [height, width];
                 let rounded = sides.map(|side| (side / factor).round_ties_even() * factor);
-                let [height, width] = if rounded[0] * rounded[1] > most {
-                    let beta = (height * width / most).sqrt();
+                let [height, width] = if rounded[0] * rounded[1] > max_pixels {
+                    let beta = (height * width / max_pixels).sqrt();
                     sides.map(|side| factor.max((side / beta / factor).floor() * factor))
-                } else if rounded[0] * rounded[1] < least {
-                    let beta = (least / (height * width)).sqrt();
+                } else if rounded[0] * rounded[1] < min_pixels {
+                    let beta = (min_pixels / (height * width)).sqrt();
                     sides.map(|side| (side * beta / factor).ceil() * factor)
                 } else {
                     rounded
                 };
                 Some(Size::new(width as u32, height as u32)).filter(|size| size.area() > 0)
             }
-            Sizing::Patches { patch, most } => {
+            Sizing::Patches { patch, max: max_patches } => {
                 const EPS: f64 = 1e-5;
                 let side = f64::from(patch);
                 let scaled = |scale: f64, length: f64| ((length * scale / side).ceil() * side).max(side);
@@ -50,7 +50,7 @@ impl Sizing {
                 while high - low >= EPS {
                     let scale = (low + high) / 2.0;
                     let patches = (scaled(scale, height) / side) * (scaled(scale, width) / side);
-                    if patches <= f64::from(most) {
+                    if patches <= f64::from(max_patches) {
                         low = scale;
                     } else {
                         high = scale;
@@ -66,16 +66,16 @@ impl Sizing {
     /// returns.
     pub(super) fn most_pixels(self) -> u64 {
         match self {
-            Sizing::Pixels { factor, least, most } => {
+            Sizing::Pixels { factor, min: min_pixels, max: max_pixels } => {
                 let (factor, aspect) = (u64::from(factor), f64::from(MAX_ASPECT));
                 // The shorter side of a shrunk image is at least one factor.
-                let narrow = factor * ((most as f64 * aspect).sqrt().floor() as u64);
+                let narrow = factor * ((max_pixels as f64 * aspect).sqrt().floor() as u64);
                 // Each side of an enlarged image is rounded up by less than one factor.
-                let sides = (least as f64).sqrt() * (aspect.sqrt() + 1.0 / aspect.sqrt());
-                let enlarged = least + factor * (sides.ceil() as u64 + 1) + factor * factor;
-                most.max(narrow).max(enlarged)
+                let sides = (min_pixels as f64).sqrt() * (aspect.sqrt() + 1.0 / aspect.sqrt());
+                let enlarged = min_pixels + factor * (sides.ceil() as u64 + 1) + factor * factor;
+                max_pixels.max(narrow).max(enlarged)
             }
-            Sizing::Patches { patch, most } => u64::from(patch) * u64::from(patch) * u64::from(most),
+            Sizing::Patches { patch, max: max_patches } => u64::from(patch) * u64::from(patch) * u64::from(max_patches),
         }
     }
 }
@@ -124,14 +124,14 @@ mod tests {
 
     #[test]
     fn sizes_equal_the_image_processors_of_transformers() {
-        let pixels = |least, most| Sizing::Pixels { factor: 28, least, most };
-        let patches = |patch, most| Sizing::Patches { patch, most };
+        let pixels = |min_pixels, max_pixels| Sizing::Pixels { factor: 28, min: min_pixels, max: max_pixels };
+        let patches = |patch, max_patches| Sizing::Patches { patch, max: max_patches };
         let rules =
             [pixels(56 * 56, 28 * 28 * 1280), pixels(4 * 28 * 28, 256 * 28 * 28), patches(16, 256), patches(14, 64)];
         for ((width, height), expected) in SIZES {
             for (rule, expected) in rules.into_iter().zip(expected) {
-                let found = rule.size(Size::new(width, height)).unwrap();
-                assert_eq!((found.width, found.height), expected, "{width}x{height} {rule:?}");
+                let actual = rule.size(Size::new(width, height)).unwrap();
+                assert_eq!((actual.width, actual.height), expected, "{width}x{height} {rule:?}");
             }
         }
         assert_eq!(rules[0].size(Size::new(2001, 10)), None);
@@ -142,15 +142,16 @@ mod tests {
         let mut rng = Rng::new(8, 1, 1);
         for _ in 0..20_000 {
             let factor = 1 + rng.below(40) as u32;
-            let least = 1 + rng.below(9000);
-            let most = least.max(u64::from(factor * factor)) + rng.below(90_000);
+            let min_pixels = 1 + rng.below(9000);
+            let max_pixels = min_pixels.max(u64::from(factor * factor)) + rng.below(90_000);
             let size = Size::new(1 + rng.below(3000) as u32, 1 + rng.below(3000) as u32);
-            for rule in
-                [Sizing::Pixels { factor, least, most }, Sizing::Patches { patch: factor, most: 1 + least as u32 }]
-            {
-                let Some(found) = rule.size(size) else { continue };
-                assert!(found.area() <= rule.most_pixels(), "{size:?} becomes {found:?} with {rule:?}");
-                assert!(found.width.is_multiple_of(factor) && found.height.is_multiple_of(factor));
+            for rule in [
+                Sizing::Pixels { factor, min: min_pixels, max: max_pixels },
+                Sizing::Patches { patch: factor, max: 1 + min_pixels as u32 },
+            ] {
+                let Some(resized) = rule.size(size) else { continue };
+                assert!(resized.area() <= rule.most_pixels(), "{size:?} becomes {resized:?} with {rule:?}");
+                assert!(resized.width.is_multiple_of(factor) && resized.height.is_multiple_of(factor));
             }
         }
     }

@@ -42,10 +42,11 @@ const MAX_IMAGES: usize = 1024;
 /// order of the torchvision-based image processors of `transformers`. The Pillow-based processors
 /// return some different values, because Pillow rounds differently.
 ///
-/// The workers decode and resize these images, and batches on a device receive the finished patches.
-/// The loader's [`max_pixels`](crate::Loader::max_pixels), [`background`](crate::Loader::background),
-/// [`convert_to_u8`](crate::Loader::convert_to_u8), [`codec`](crate::Loader::codec) and
-/// [`strict`](crate::Loader::strict) apply. The augmentation and its crops do not.
+/// The workers decode and resize these images, and batches on a device receive the finished
+/// patches. The loader's [`max_pixels`](crate::Loader::max_pixels),
+/// [`background`](crate::Loader::background), [`convert_to_u8`](crate::Loader::convert_to_u8),
+/// [`codec`](crate::Loader::codec) and [`strict`](crate::Loader::strict) apply. The augmentation
+/// and its crops do not.
 ///
 /// ```no_run
 /// use warpfeed::field::Patches;
@@ -211,12 +212,12 @@ impl Patches {
         self
     }
 
-    /// Makes each sample a list of at most `most` images ([`Frames`]), which may have different
-    /// sizes. A sample may also be a single image or an empty list. By default, each sample has
-    /// exactly one image. The memory of a batch is proportional to `most`.
+    /// Makes each sample a list of at most `max_images` images ([`Frames`]), which may have
+    /// different sizes. A sample may also be a single image or an empty list. By default, each
+    /// sample has exactly one image. The memory of a batch is proportional to `max_images`.
     #[must_use]
-    pub fn images(mut self, most: usize) -> Self {
-        self.images = Some(most);
+    pub fn images(mut self, max_images: usize) -> Self {
+        self.images = Some(max_images);
         self
     }
 
@@ -235,10 +236,10 @@ impl Patches {
         match self.layout {
             PatchLayout::Qwen2Vl => Sizing::Pixels {
                 factor: self.patch.saturating_mul(self.merge),
-                least: self.min_pixels.unwrap_or(1),
-                most: self.max_pixels.unwrap_or(1),
+                min: self.min_pixels.unwrap_or(1),
+                max: self.max_pixels.unwrap_or(1),
             },
-            PatchLayout::Naflex => Sizing::Patches { patch: self.patch, most: self.max_patches.unwrap_or(0) },
+            PatchLayout::Naflex => Sizing::Patches { patch: self.patch, max: self.max_patches.unwrap_or(0) },
         }
     }
 
@@ -262,9 +263,9 @@ impl Patches {
     fn check(&self, name: &str) -> Result<()> {
         let refuse = |cause: String| Err(Error::config(format!("field {name:?}: {cause}")));
         let Patches { patch, merge, temporal, .. } = self;
-        for (option, value, most) in [("patch", *patch, 256), ("merge", *merge, 16), ("temporal", *temporal, 16)] {
-            if !(1..=most).contains(&value) {
-                return refuse(format!("{option}={value}: expected 1 to {most}"));
+        for (option, value, max) in [("patch", *patch, 256), ("merge", *merge, 16), ("temporal", *temporal, 16)] {
+            if !(1..=max).contains(&value) {
+                return refuse(format!("{option}={value}: expected 1 to {max}"));
             }
         }
         if let Some(images) = self.images.filter(|images| !(1..=MAX_IMAGES).contains(images)) {
@@ -272,15 +273,15 @@ impl Patches {
         }
         match self.layout {
             PatchLayout::Qwen2Vl => {
-                if let Some(most) = self.max_patches {
-                    return refuse(format!("max_patches={most} is for naflex: use max_pixels with qwen2_vl"));
+                if let Some(max_patches) = self.max_patches {
+                    return refuse(format!("max_patches={max_patches} is for naflex: use max_pixels with qwen2_vl"));
                 }
-                let (least, most) = (self.min_pixels.unwrap_or(1), self.max_pixels.unwrap_or(1));
+                let (min_pixels, max_pixels) = (self.min_pixels.unwrap_or(1), self.max_pixels.unwrap_or(1));
                 let block = u64::from(patch * merge) * u64::from(patch * merge);
-                if least == 0 || least > most || most < block || most > 1 << 28 {
+                if min_pixels == 0 || min_pixels > max_pixels || max_pixels < block || max_pixels > 1 << 28 {
                     return refuse(format!(
-                        "min_pixels={least}, max_pixels={most}: expected 1 <= min_pixels <= max_pixels, and max_pixels from \
-                         {block}, which is one merged block, to {}",
+                        "min_pixels={min_pixels}, max_pixels={max_pixels}: expected 1 <= min_pixels <= max_pixels, \
+                         and max_pixels from {block}, which is one merged block, to {}",
                         1 << 28
                     ));
                 }
@@ -293,9 +294,9 @@ impl Patches {
                 if *merge != 1 || *temporal != 1 {
                     return refuse(format!("merge={merge}, temporal={temporal}: naflex supports only 1, use qwen2_vl"));
                 }
-                let most = self.max_patches.unwrap_or(0);
-                if !(1..=1 << 20).contains(&most) {
-                    return refuse(format!("max_patches={most}: expected 1 to {}", 1 << 20));
+                let max_patches = self.max_patches.unwrap_or(0);
+                if !(1..=1 << 20).contains(&max_patches) {
+                    return refuse(format!("max_patches={max_patches}: expected 1 to {}", 1 << 20));
                 }
             }
         }
@@ -322,7 +323,7 @@ impl Patches {
     }
 
     /// Calls `take` with the bytes of each image of the sample.
-    fn each<'a>(
+    fn for_each_image<'a>(
         &self,
         name: &str,
         sample: &Sample<'a>,
@@ -334,7 +335,7 @@ impl Patches {
             return take(0, bytes);
         }
         let frames = Frames::read(bytes).map_err(|e| e.settled(&format!("field {name:?}")))?;
-        let found = frames.len();
+        let count = frames.len();
         if frames.choices() > 1 {
             return Err(Error::in_source(format!(
                 "field {name:?} is a clip with jitter, but only image fields draw one of its starts: set jitter to 0"
@@ -342,10 +343,10 @@ impl Patches {
         }
         match self.images {
             None => Err(Error::in_source(format!(
-                "field {name:?} has {found} images, not one: use Patches::images({found})"
+                "field {name:?} has {count} images, not one: use Patches::images({count})"
             ))),
-            Some(most) if found > most => Err(Error::in_source(format!(
-                "field {name:?} has {found} images: Patches::images({most}) allows at most {most}"
+            Some(max_images) if count > max_images => Err(Error::in_source(format!(
+                "field {name:?} has {count} images: Patches::images({max_images}) allows at most {max_images}"
             ))),
             Some(_) => frames.iter().enumerate().try_for_each(|(number, bytes)| {
                 take(number, bytes).map_err(|e| e.settled(&format!("image {number} of field {name:?}")))
@@ -358,16 +359,16 @@ impl Patches {
         let image = codecs.open(bytes)?;
         let size = image.size();
         let resized = self.sizing().size(size).ok_or_else(|| {
-            let (Size { width, height }, most) = (size, MAX_ASPECT);
+            let (Size { width, height }, max_aspect) = (size, MAX_ASPECT);
             Error::decode(format!(
-                "the image has {width}x{height} pixels: the longer side may be at most {most} times the shorter"
+                "the image has {width}x{height} pixels: the longer side may be at most {max_aspect} times the shorter"
             ))
         })?;
         Ok((image, resized))
     }
 
     /// Writes the patches of `pixels`, an RGB image of size `size`.
-    fn put(&self, pixels: &[u8], size: Size, line: &mut Vec<u8>, to: &mut [u8]) -> Result<()> {
+    fn write_patches(&self, pixels: &[u8], size: Size, line: &mut Vec<u8>, out: &mut [u8]) -> Result<()> {
         let (patch, width, each) = (self.patch as usize, size.width as usize, self.dtype.bytes());
         let (across, patch_bytes) = (width / patch, self.patch_values() * each);
         let writer = self.writer(size.width);
@@ -380,18 +381,18 @@ impl Patches {
                 // Blocks are in row-major order, and so are the patches within a block.
                 let block = (row / merge) * (across / merge) + column / merge;
                 let place = (block * merge + row % merge) * merge + column % merge;
-                let to = &mut to[place * patch_bytes..][..patch_bytes];
+                let out = &mut out[place * patch_bytes..][..patch_bytes];
                 match self.layout {
                     PatchLayout::Naflex => {
                         let (run, stride) = (patch * 3 * each, width * 3 * each);
-                        for (to, from) in to.chunks_exact_mut(run).zip(line.chunks_exact(stride)) {
+                        for (to, from) in out.chunks_exact_mut(run).zip(line.chunks_exact(stride)) {
                             to.copy_from_slice(&from[column * run..][..run]);
                         }
                     }
                     PatchLayout::Qwen2Vl => {
                         let (run, plane) = (patch * each, patch * patch * each);
-                        for (channel, to) in to.chunks_exact_mut(plane * temporal).enumerate() {
-                            let (first, rest) = to.split_at_mut(plane);
+                        for (channel, out) in out.chunks_exact_mut(plane * temporal).enumerate() {
+                            let (first, rest) = out.split_at_mut(plane);
                             let from = line[channel * width * plane / patch..].chunks_exact(width * each);
                             for (to, from) in first.chunks_exact_mut(run).zip(from) {
                                 to.copy_from_slice(&from[column * run..][..run]);
@@ -455,17 +456,17 @@ impl FieldType for Patches {
 
     fn memory(&self, input: &Input<'_>) -> u64 {
         let (codecs, strict) = input.decoding();
-        let mut most = 0;
+        let mut max_memory = 0;
         // Ignore errors, because `write` reports them.
-        let _ = self.each(input.name, input.sample, codecs, |_, bytes| {
+        let _ = self.for_each_image(input.name, input.sample, codecs, |_, bytes| {
             let (image, resized) = self.open(codecs, bytes)?;
             let line = u64::from(resized.width) * u64::from(self.patch) * 3 * self.dtype.bytes() as u64;
             let decoded = image.memory(Rect::full(image.size()));
             let checked = if strict { image.check_memory() } else { 0 };
-            most = most.max(decoded.saturating_add(resized.area() * 3 + line).max(checked));
+            max_memory = max_memory.max(decoded.saturating_add(resized.area() * 3 + line).max(checked));
             Ok(())
         });
-        most
+        max_memory
     }
 
     fn write(&self, input: &Input<'_>, row: &mut RowMut<'_>) -> Result<()> {
@@ -476,7 +477,7 @@ impl FieldType for Patches {
         let patch_bytes = self.patch_values() * self.dtype.bytes();
         let (mut patches, mut images) = (0_usize, 0_usize);
         BUFFERS.with_borrow_mut(|buffers| {
-            let written = self.each(input.name, input.sample, codecs, |number, bytes| {
+            let written = self.for_each_image(input.name, input.sample, codecs, |number, bytes| {
                 let (mut image, resized) = self.open(codecs, bytes)?;
                 if strict {
                     image.refuse_damage()?;
@@ -494,13 +495,13 @@ impl FieldType for Patches {
                 resizer.run(pixels, &plan, rgb)?;
                 let grid = [1, resized.height / self.patch, resized.width / self.patch].map(i64::from);
                 let count = (grid[1] * grid[2]) as usize;
-                let to = row.bytes(0).get_mut(patches * patch_bytes..(patches + count) * patch_bytes);
-                let to = to.ok_or_else(|| {
+                let out = row.bytes(0).get_mut(patches * patch_bytes..(patches + count) * patch_bytes);
+                let out = out.ok_or_else(|| {
                     Error::decode(format!("{count} patches of image {number} exceed the space of the batch"))
                 })?;
-                self.put(rgb, resized, line, to)?;
+                self.write_patches(rgb, resized, line, out)?;
                 let grids = &mut row.bytes(2)[images * 24..][..24];
-                grids.as_chunks_mut::<8>().0.iter_mut().zip(grid).for_each(|(to, axis)| *to = axis.to_ne_bytes());
+                grids.as_chunks_mut::<8>().0.iter_mut().zip(grid).for_each(|(out, axis)| *out = axis.to_ne_bytes());
                 (patches, images) = (patches + count, images + 1);
                 Ok(())
             });

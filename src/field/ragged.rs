@@ -1,7 +1,7 @@
 //! [`Ragged`]: a variable number of rows per sample.
 
 use super::encoded::{self, Encoded};
-use super::number::{Number, put};
+use super::number::{Number, append_number};
 use super::{FieldType, Input, RowMut};
 use crate::batch::{COUNT, Dtype, Element, Field};
 use crate::decode::Size;
@@ -12,9 +12,9 @@ use crate::source::Shape;
 ///
 /// The sample's field is a little-endian array of rows without a header, or an `.npy`, `.json` or
 /// `.txt` field of shape (n, row...) (see [encodings](super)). The array of the batch has the shape
-/// (N, most, ...). Rows after a sample's last row contain the [padding](Ragged::padding). A second
-/// array, `<name>.count`, is i64 of shape (N) and contains the number of rows of each sample.
-/// [`HostBatch::counts`](crate::HostBatch::counts) returns this array.
+/// (N, max_rows, ...). Rows after a sample's last row contain the [padding](Ragged::padding). A
+/// second array, `<name>.count`, is i64 of shape (N) and contains the number of rows of each
+/// sample. [`HostBatch::counts`](crate::HostBatch::counts) returns this array.
 ///
 /// The augmentation does not change the rows. For boxes, which must be cropped together with the
 /// image, use [`Boxes`](super::Boxes) instead. For batches on a device, both arrays are copied to
@@ -41,7 +41,7 @@ use crate::source::Shape;
 pub struct Ragged {
     dtype: Dtype,
     row: Vec<usize>,
-    most: usize,
+    max_rows: usize,
     padding: Option<(Dtype, Vec<u8>)>,
     truncated: bool,
     /// Whether to deliver the stored bytes without decoding them, even if the name of the field has
@@ -50,16 +50,16 @@ pub struct Ragged {
 }
 
 impl Ragged {
-    /// Creates a field with at most `most` rows per sample. A row has type `dtype` and shape `row`.
-    /// Use `[]` if a row is a scalar.
-    pub fn new(dtype: Dtype, row: impl Into<Vec<usize>>, most: usize) -> Self {
-        Ragged { dtype, row: row.into(), most, padding: None, truncated: false, plain: false }
+    /// Creates a field with at most `max_rows` rows per sample. A row has type `dtype` and shape
+    /// `row`. Use `[]` if a row is a scalar.
+    pub fn new(dtype: Dtype, row: impl Into<Vec<usize>>, max_rows: usize) -> Self {
+        Ragged { dtype, row: row.into(), max_rows, padding: None, truncated: false, plain: false }
     }
 
-    /// Creates a field that delivers the stored bytes of text or of any file, at most `most` bytes
-    /// per sample. `.npy`, `.json` and `.txt` fields are not decoded.
-    pub fn bytes(most: usize) -> Self {
-        Ragged { plain: true, ..Self::new(Dtype::U8, [], most) }
+    /// Creates a field that delivers the stored bytes of text or of any file, at most `max_rows`
+    /// bytes per sample. `.npy`, `.json` and `.txt` fields are not decoded.
+    pub fn bytes(max_rows: usize) -> Self {
+        Ragged { plain: true, ..Self::new(Dtype::U8, [], max_rows) }
     }
 
     /// Sets the padding value, which must have the type of the rows. The default is 0.
@@ -69,8 +69,8 @@ impl Ragged {
         self
     }
 
-    /// If a sample has more than `most` rows, delivers only the first `most` rows. By default,
-    /// such a sample fails.
+    /// If a sample has more than `max_rows` rows, delivers only the first `max_rows` rows. By
+    /// default, such a sample fails.
     #[must_use]
     pub fn truncated(mut self) -> Self {
         self.truncated = true;
@@ -83,7 +83,7 @@ impl Ragged {
 struct SerializedOptions {
     dtype: Dtype,
     row: Vec<usize>,
-    most: usize,
+    max_rows: usize,
     padding: Option<String>,
     truncated: bool,
     plain: bool,
@@ -92,20 +92,20 @@ struct SerializedOptions {
 impl TryFrom<SerializedOptions> for Ragged {
     type Error = String;
 
-    fn try_from(given: SerializedOptions) -> std::result::Result<Self, String> {
-        let SerializedOptions { dtype, row, most, padding, truncated, plain } = given;
+    fn try_from(options: SerializedOptions) -> std::result::Result<Self, String> {
+        let SerializedOptions { dtype, row, max_rows, padding, truncated, plain } = options;
         let bytes = |text: String| {
             let mut bytes = Vec::new();
-            put(Number::Text(&text), dtype, &mut bytes).map_err(|cause| format!("the padding is {cause}"))?;
+            append_number(Number::Text(&text), dtype, &mut bytes).map_err(|cause| format!("the padding is {cause}"))?;
             Ok::<_, String>((dtype, bytes))
         };
-        Ok(Ragged { dtype, row, most, padding: padding.map(bytes).transpose()?, truncated, plain })
+        Ok(Ragged { dtype, row, max_rows, padding: padding.map(bytes).transpose()?, truncated, plain })
     }
 }
 
 impl FieldType for Ragged {
     fn arrays(&self, name: &str, _output: Size) -> Result<Vec<Field>> {
-        if self.most == 0 {
+        if self.max_rows == 0 {
             return Err(Error::config(format!("field {name:?}: the maximum number of rows is 0: expected at least 1")));
         }
         if self.row.contains(&0) {
@@ -118,7 +118,7 @@ impl FieldType for Ragged {
                 "field {name:?}: the padding has the type {padding}, but the rows have the type {rows}"
             )));
         }
-        let shape = std::iter::once(self.most).chain(self.row.iter().copied()).collect();
+        let shape = std::iter::once(self.max_rows).chain(self.row.iter().copied()).collect();
         Ok(vec![
             Field { name: name.to_owned(), dtype: self.dtype, shape },
             Field { name: format!("{name}{COUNT}"), dtype: Dtype::I64, shape: vec![] },
@@ -136,32 +136,39 @@ impl FieldType for Ragged {
     fn write(&self, input: &Input<'_>, batch_row: &mut RowMut<'_>) -> Result<()> {
         let field = encoded::find(input.sample, input.name)?;
         if self.plain {
-            return self.put(&field, &field.value.encoded(field.name), None, batch_row);
+            return self.write_rows(&field, &field.value.encoded(field.name), None, batch_row);
         }
-        field.with_kept_numbers(self.dtype, |bytes, shape| self.put(&field, bytes, shape, batch_row))
+        field.with_kept_numbers(self.dtype, |bytes, shape| self.write_rows(&field, bytes, shape, batch_row))
     }
 }
 
 impl Ragged {
-    fn put(&self, field: &Encoded<'_>, bytes: &[u8], shape: Option<&Shape>, batch_row: &mut RowMut<'_>) -> Result<()> {
-        let to = batch_row.bytes(0);
-        let row_bytes = to.len() / self.most;
+    fn write_rows(
+        &self,
+        field: &Encoded<'_>,
+        bytes: &[u8],
+        shape: Option<&Shape>,
+        batch_row: &mut RowMut<'_>,
+    ) -> Result<()> {
+        let out = batch_row.bytes(0);
+        let row_bytes = out.len() / self.max_rows;
         // An array with one axis may contain the rows one after another.
         if let Some(shape) = shape.filter(|shape| shape.len() > 1 && shape[1..] != self.row[..] && !bytes.is_empty()) {
             return Err(field.error(format_args!("has the shape {shape:?}: expected rows of shape {:?}", self.row)));
         }
         if !bytes.len().is_multiple_of(row_bytes) {
-            let found = bytes.len();
-            return Err(field.error(format_args!("has {found} bytes: expected {row_bytes} bytes for each row")));
+            let actual = bytes.len();
+            return Err(field.error(format_args!("has {actual} bytes: expected {row_bytes} bytes for each row")));
         }
-        let found = bytes.len() / row_bytes;
-        if found > self.most && !self.truncated {
-            let (most, new) = (self.most, if self.plain { "Ragged::bytes(" } else { "Ragged::new(.., " });
+        let actual = bytes.len() / row_bytes;
+        if actual > self.max_rows && !self.truncated {
+            let (max_rows, new) = (self.max_rows, if self.plain { "Ragged::bytes(" } else { "Ragged::new(.., " });
             return Err(field.error(format_args!(
-                "has {found} rows, but {new}{most}) allows at most {most}: use {new}{found}) or more, or .truncated()"
+                "has {actual} rows, but {new}{max_rows}) allows at most {max_rows}: use {new}{actual}) or more, or \
+                 .truncated()"
             )));
         }
-        let (rows, rest) = to.split_at_mut(bytes.len().min(to.len()));
+        let (rows, rest) = out.split_at_mut(bytes.len().min(out.len()));
         rows.copy_from_slice(&bytes[..rows.len()]);
         let count = (rows.len() / row_bytes) as i64;
         match &self.padding {

@@ -32,15 +32,15 @@ pub(super) struct Plane<'a, T> {
     pub(super) plan: &'a Plan,
     /// Orientation of the mask relative to the upright image.
     pub(super) frame: Frame,
-    pub(super) to: &'a mut [T],
+    pub(super) out: &'a mut [T],
     /// Value of pixels outside the image. Pixels of the image may have this value as well.
     pub(super) fill: i64,
     /// Whether to fill the pixels outside the image.
     pub(super) fills: bool,
     /// Minimum of the allowed values other than `fill` and `ignore`.
-    pub(super) least: i64,
+    pub(super) min: i64,
     /// Maximum of the allowed values other than `fill` and `ignore`.
-    pub(super) most: i64,
+    pub(super) max: i64,
     /// Value of pixels that do not belong to any class ([`Mask::ignore`](super::Mask::ignore)).
     pub(super) ignore: Option<i64>,
     /// Mapping of the stored values, or `None` if they are delivered unchanged.
@@ -135,7 +135,7 @@ impl<'a, T: Integer> Plane<'a, T> {
     /// Fills the destination if the image does not cover it completely.
     fn fill_around(&mut self) {
         if self.fills && self.plan.target.size() != self.plan.output {
-            self.to.fill(T::of(self.fill));
+            self.out.fill(T::of(self.fill));
         }
     }
 
@@ -183,24 +183,24 @@ impl<'a, T: Integer> Plane<'a, T> {
         value: impl Fn(u32) -> i64,
     ) -> Result<()> {
         if let Some(mut meaning) = self.meaning.take() {
-            let written = self.write_mapped_row(line, columns, |column| meaning.of_value(value(column)));
+            let written = self.write_mapped_row(line, columns, |column| meaning.map_value(value(column)));
             self.meaning = Some(meaning);
             return written;
         }
         let (width, shown) = (self.plan.output.width as usize, self.plan.shown());
         if self.frame.is_transposed() {
-            let column = &mut self.to[line as usize..];
+            let column = &mut self.out[line as usize..];
             columns.iter().for_each(|&(y, from)| column[y as usize * width] = T::of(value(from)));
         } else {
-            let row = &mut self.to[line as usize * width..][..width];
+            let row = &mut self.out[line as usize * width..][..width];
             if columns.len() == shown.width as usize {
-                let to = row[shown.x as usize..].iter_mut().zip(columns);
-                to.for_each(|(to, &(_, column))| *to = T::of(value(column)));
+                let out = row[shown.x as usize..].iter_mut().zip(columns);
+                out.for_each(|(out, &(_, column))| *out = T::of(value(column)));
             } else {
                 columns.iter().for_each(|&(x, column)| row[x as usize] = T::of(value(column)));
             }
         }
-        if self.least <= bounds.0 && bounds.1 <= self.most {
+        if self.min <= bounds.0 && bounds.1 <= self.max {
             return Ok(());
         }
         match columns.iter().find(|(_, column)| !self.allows(value(*column))) {
@@ -227,18 +227,18 @@ impl<'a, T: Integer> Plane<'a, T> {
                 return Err(self.not_allowed(new, line, other));
             }
             let (x, y) = if self.frame.is_transposed() { (line, other) } else { (other, line) };
-            self.to[y as usize * width + x as usize] = T::of(new);
+            self.out[y as usize * width + x as usize] = T::of(new);
         }
         Ok(())
     }
 
     fn allows(&self, value: i64) -> bool {
-        value == self.fill || self.ignore == Some(value) || (self.least..=self.most).contains(&value)
+        value == self.fill || self.ignore == Some(value) || (self.min..=self.max).contains(&value)
     }
 
     fn not_allowed(&self, value: i64, line: u32, other: u32) -> Error {
-        let (position, least, most) = (self.describe_position(line, other), self.least, self.most);
-        Error::in_source(format!("the value {value} at {position}: expected {least} to {most}"))
+        let (position, min, max) = (self.describe_position(line, other), self.min, self.max);
+        Error::in_source(format!("the value {value} at {position}: expected {min} to {max}"))
     }
 
     /// Describes a position of the output by the column and row of the image, for error messages.

@@ -52,7 +52,7 @@ struct Crossings {
     /// Index of the last byte that was changed.
     last: usize,
     /// Number of crossings that may still be added to the segmentation.
-    left: u64,
+    remaining: u64,
 }
 
 impl Crossings {
@@ -63,7 +63,7 @@ impl Crossings {
             self.odd.fill(0);
         }
         resize(&mut self.odd, area + 1, 0);
-        (self.first, self.last, self.left) = (usize::MAX, 0, (area as u64).max(MAX_CROSSINGS));
+        (self.first, self.last, self.remaining) = (usize::MAX, 0, (area as u64).max(MAX_CROSSINGS));
     }
 
     /// Adds a crossing at `pixel`.
@@ -81,8 +81,8 @@ impl Crossings {
         let (start, odd) = (self.first, &mut self.odd[self.first..=self.last]);
         let mut pixels = memchr::memchr_iter(1, odd).map(|pixel| start + pixel);
         while let Some(from) = pixels.next() {
-            let to = pixels.next().unwrap_or(mask.len());
-            mask[from..to].fill(1);
+            let end = pixels.next().unwrap_or(mask.len());
+            mask[from..end].fill(1);
         }
         odd.fill(0);
         (self.first, self.last) = (usize::MAX, 0);
@@ -185,9 +185,9 @@ impl Segments {
                     (position, is_ones) = (next, !is_ones);
                 }
                 if position != mask.len() as u64 {
-                    let all = mask.len();
+                    let pixels = mask.len();
                     return Err(Error::in_source(format!(
-                        "segmentation {index}: the run lengths cover {position} pixels, but the image has {all}"
+                        "segmentation {index}: the run lengths cover {position} pixels, but the image has {pixels}"
                     )));
                 }
                 Ok(())
@@ -203,8 +203,8 @@ fn add_polygon(
     scale: (f64, f64),
     crossings: &mut Crossings,
 ) -> Result<(), String> {
-    let all = points.as_chunks::<2>().0;
-    if all.len() < 3 || !points.len().is_multiple_of(2) {
+    let vertices = points.as_chunks::<2>().0;
+    if vertices.len() < 3 || !points.len().is_multiple_of(2) {
         return Err(format!("{} numbers: expected an even number of at least 6", points.len()));
     }
     let fine = |number: f64, scale: f64| {
@@ -215,12 +215,12 @@ fn add_polygon(
         Ok((STEPS_PER_PIXEL * pixels + 0.5) as i64)
     };
     let point = |[x, y]: [f64; 2]| Ok::<_, String>((fine(x, scale.0)?, fine(y, scale.1)?));
-    let first = point(all[0])?;
+    let first = point(vertices[0])?;
     let mut from = first;
-    for to in all[1..].iter().map(|&to| point(to)).chain([Ok(first)]) {
-        let to = to?;
-        add_edge(from, to, (width, height), crossings)?;
-        from = to;
+    for corner in vertices[1..].iter().map(|&corner| point(corner)).chain([Ok(first)]) {
+        let corner = corner?;
+        add_edge(from, corner, (width, height), crossings)?;
+        from = corner;
     }
     Ok(())
 }
@@ -242,9 +242,9 @@ fn add_edge(
     // The first and the last column x for which left <= 5x + 2 and 5x + 3 <= right.
     let (first, last) = ((left - 2 + 4).div_euclid(5).max(0), (right - 3).div_euclid(5).min(width as i64 - 1));
     let columns = (last - first + 1).max(0) as u64;
-    crossings.left = crossings.left.checked_sub(columns).ok_or_else(|| {
-        let most = (width as u64 * height as u64).max(MAX_CROSSINGS);
-        format!("the polygon crosses columns of the {width}x{height} image more than {most} times")
+    crossings.remaining = crossings.remaining.checked_sub(columns).ok_or_else(|| {
+        let max_crossings = (width as u64 * height as u64).max(MAX_CROSSINGS);
+        format!("the polygon crosses columns of the {width}x{height} image more than {max_crossings} times")
     })?;
     for column in first..=last {
         let middle = 5 * column + 2;

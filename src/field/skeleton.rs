@@ -74,8 +74,8 @@ impl Skeleton {
 
     /// Transforms a set of points to the output. Points that are unlabeled or outside the output
     /// become (0, 0, 0).
-    pub(super) fn write_points(&self, from: &[f32], plan: &Plan, frame: Frame, to: &mut [f32]) {
-        let (from, to) = (from.as_chunks::<3>().0, to.as_chunks_mut::<3>().0);
+    pub(super) fn write_points(&self, from: &[f32], plan: &Plan, frame: Frame, out: &mut [f32]) {
+        let (from, to) = (from.as_chunks::<3>().0, out.as_chunks_mut::<3>().0);
         for (&[x, y, visibility], to) in from.iter().zip(&mut *to) {
             let (x, y) = plan.point(x.into(), y.into());
             let (x, y) = (x as f32, y as f32);

@@ -11,8 +11,8 @@ const NOT_TOKENS: &str = "is not an array of tokens: expected integers with one 
 
 /// Windows of token ids, as an array of shape (N, length).
 ///
-/// The tokens come from a [`source::TokenFile`](crate::source::TokenFile), whose samples are windows
-/// of token files, or from any field that contains `length` tokens.
+/// The tokens come from a [`source::TokenFile`](crate::source::TokenFile), whose samples are
+/// windows of token files, or from any field that contains `length` tokens.
 ///
 /// With [`end`](Tokens::end), there are two more arrays, both i32 of shape (N, length).
 /// `<name>.document` contains the index of each token's document within the window, starting at 0.
@@ -148,18 +148,18 @@ impl Tokens {
     /// `field`.
     fn put_bytes(&self, field: &Encoded<'_>, tokens: &[u8], size: usize, row: &mut RowMut<'_>) -> Result<()> {
         if tokens.len() / size != self.length {
-            let (found, length) = (tokens.len() / size, self.length);
-            return Err(field.error(format_args!("has {found} tokens: expected {length}")));
+            let (actual, length) = (tokens.len() / size, self.length);
+            return Err(field.error(format_args!("has {actual} tokens: expected {length}")));
         }
         match size {
-            2 => self.put(field, tokens.as_chunks::<2>().0, u16::from_le_bytes, row),
-            _ => self.put(field, tokens.as_chunks::<4>().0, u32::from_le_bytes, row),
+            2 => self.write_tokens(field, tokens.as_chunks::<2>().0, u16::from_le_bytes, row),
+            _ => self.write_tokens(field, tokens.as_chunks::<4>().0, u32::from_le_bytes, row),
         }
     }
 
     /// Writes the arrays of a sample. Each of `tokens` is stored in `N` bytes, which `read`
     /// converts to an integer.
-    fn put<T: Copy + Into<u32> + Ord, const N: usize>(
+    fn write_tokens<T: Copy + Into<u32> + Ord, const N: usize>(
         &self,
         field: &Encoded<'_>,
         tokens: &[[u8; N]],
@@ -185,13 +185,13 @@ impl Tokens {
             let bits = 8 * N;
             return Err(field.error(format_args!("has {bits}-bit tokens, which cannot hold the end token {end}")));
         }
-        let to = row.bytes(0);
+        let out = row.bytes(0);
         match self.dtype {
-            Dtype::U16 if N == 2 => to.copy_from_slice(tokens.as_flattened()),
-            Dtype::I32 if N == 4 => to.copy_from_slice(tokens.as_flattened()),
-            Dtype::U16 => write_each(to, tokens, |token| (read(token).into() as u16).to_ne_bytes()),
-            Dtype::I32 => write_each(to, tokens, |token| (read(token).into() as i32).to_ne_bytes()),
-            _ => write_each(to, tokens, |token| i64::from(read(token).into()).to_ne_bytes()),
+            Dtype::U16 if N == 2 => out.copy_from_slice(tokens.as_flattened()),
+            Dtype::I32 if N == 4 => out.copy_from_slice(tokens.as_flattened()),
+            Dtype::U16 => write_each(out, tokens, |token| (read(token).into() as u16).to_ne_bytes()),
+            Dtype::I32 => write_each(out, tokens, |token| (read(token).into() as i32).to_ne_bytes()),
+            _ => write_each(out, tokens, |token| i64::from(read(token).into()).to_ne_bytes()),
         }
         if let Some(end) = self.end {
             let (mut document, mut position) = (0_i32, 0_i32);
@@ -212,9 +212,9 @@ impl Tokens {
 
 /// Writes `f(token)` for every token.
 fn write_each<const N: usize, const M: usize>(
-    to: &mut [u8],
+    out: &mut [u8],
     tokens: &[[u8; N]],
     mut f: impl FnMut([u8; N]) -> [u8; M],
 ) {
-    to.as_chunks_mut::<M>().0.iter_mut().zip(tokens).for_each(|(to, &token)| *to = f(token));
+    out.as_chunks_mut::<M>().0.iter_mut().zip(tokens).for_each(|(out, &token)| *out = f(token));
 }

@@ -85,8 +85,8 @@ impl ValueMap {
     /// If the map is inconsistent, or if a new value is not allowed. The error is the cause as
     /// text.
     pub(super) fn check(&self, allows: impl Fn(i64) -> bool) -> std::result::Result<(), String> {
-        if let Some(wrong) = &self.wrong {
-            return Err(wrong.clone());
+        if let Some(error) = &self.wrong {
+            return Err(error.clone());
         }
         match self.new.iter().filter(|(_, new)| !allows(**new)).min() {
             None => Ok(()),
@@ -130,7 +130,7 @@ impl<'a> StoredValues<'a> {
     ///
     /// # Errors
     /// If `stored` is a class without a number in the loader, or if it is not in the map.
-    pub(super) fn of_value(&mut self, stored: i64) -> Result<i64> {
+    pub(super) fn map_value(&mut self, stored: i64) -> Result<i64> {
         if let Some((last, new)) = self.last
             && last == stored
         {

@@ -20,7 +20,7 @@ impl Default for BatchSize {
 
 impl BatchSize {
     /// Returns the number of samples per batch on all ranks together.
-    pub(super) fn of_all(self, world: usize) -> Result<u64> {
+    pub(super) fn global(self, world: usize) -> Result<u64> {
         match self {
             BatchSize::PerRank(0) => Err(Error::config("batch_size(0): expected at least 1")),
             BatchSize::PerRank(n) => n
@@ -47,19 +47,19 @@ impl RankOrigin {
     /// number comes from the launcher's environment, provided that the environment specifies the
     /// same rank.
     pub(super) fn rank(self, local: Option<usize>) -> Result<Rank> {
-        let found = match self {
+        let detected = match self {
             RankOrigin::Environment => Rank::of_launcher()?,
             RankOrigin::Given { rank, world } => {
                 let launched = Rank::from_env().ok().flatten();
                 launched
-                    .filter(|found| (found.rank, found.world_size) == (rank, world))
+                    .filter(|detected| (detected.rank, detected.world_size) == (rank, world))
                     .unwrap_or(Rank::new(rank, world)?)
             }
         };
         if local == Some(0) {
             return Err(Error::config("local_world_size(0): expected at least 1, because it includes this process"));
         }
-        Ok(Rank { local_world_size: local.or(found.local_world_size), ..found })
+        Ok(Rank { local_world_size: local.or(detected.local_world_size), ..detected })
     }
 }
 

@@ -41,7 +41,7 @@ impl Loader {
                  least one sample per rank",
                 sizes[source]
             ))),
-            None => self.effective_batch_size().of_all(world),
+            None => self.effective_batch_size().global(world),
         }
     }
 }

@@ -26,10 +26,10 @@ pub(super) fn cores(rank: &Rank) -> usize {
     share(allowed, quota.or_else(machine).unwrap_or(allowed), ranks)
 }
 
-/// Returns the number of cores for one of `ranks` ranks. The machine has `all` cores, and the rank
-/// may use `allowed` of them.
-fn share(allowed: usize, all: usize, ranks: usize) -> usize {
-    allowed.min(all / ranks).max(1)
+/// Returns the number of cores for one of `ranks` ranks. The machine has `cores` cores, and the
+/// rank may use `allowed` of them.
+fn share(allowed: usize, cores: usize, ranks: usize) -> usize {
+    allowed.min(cores / ranks).max(1)
 }
 
 /// Returns the number of cores that the affinity mask of this process allows.

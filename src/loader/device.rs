@@ -39,14 +39,14 @@ impl Loader {
     pub(super) fn on_device<G: Gpu, B: From<Held<G>>>(mut self, gpu: G, consumer: G::Stream) -> Result<OnDevice<G, B>> {
         self.images.codecs = self.images.codecs.gpu(gpu.ordinal());
         let kinds = self.fields()?;
-        let this = self.with_classes()?;
-        let format = this.images.written(this.images.layout)?;
+        let loader = self.with_classes()?;
+        let format = loader.images.written(loader.images.layout)?;
         let Written { dtype, layout, normalize, .. } = format;
-        BatchWriter::new(this.dataset_augments()?[0].output_size(), dtype, layout, normalize)?;
-        let split = this.split_for(&kinds, dtype)?;
+        BatchWriter::new(loader.dataset_augments()?[0].output_size(), dtype, layout, normalize)?;
+        let split = loader.split_for(&kinds, dtype)?;
         let target = Target { dtype, layout, normalize, retouched: split.retouch };
-        let soft_labels = this.device_soft_labels(&kinds);
-        let is_decoder = this.batch_sampler.is_some();
+        let soft_labels = loader.device_soft_labels(&kinds);
+        let is_decoder = loader.batch_sampler.is_some();
         let spec = |schema: &Schema| {
             let spec = Spec::new(schema, target, soft_labels.clone());
             if is_decoder { spec.of_requests() } else { spec }
@@ -54,7 +54,7 @@ impl Loader {
         let specs = |schemas: &Schemas| schemas.iter().map(spec).collect::<Vec<_>>();
         let beside = |schemas: &Schemas, prefetch| Spec::memory_of(&specs(schemas), prefetch).total();
         let host = Written { dtype: Dtype::U8, layout: Layout::Nhwc, normalize: Normalize::UNIT, ..format };
-        let mut parts = this.open(kinds, host, split, beside)?;
+        let mut parts = loader.open(kinds, host, split, beside)?;
 
         let specs = specs(&parts.schemas);
         specs.iter().try_for_each(Spec::check)?;
@@ -90,33 +90,34 @@ impl Loader {
     fn split_for(&self, kinds: &[(String, FieldKind)], dtype: Dtype) -> Result<Split> {
         let ImageOptions { transforms, decode_on, .. } = &self.images;
         let common = self.dataset_augments()?;
-        let wanted = decode_on.unwrap_or_default() != DecodeOn::Cpu;
+        let decodes = decode_on.unwrap_or_default() != DecodeOn::Cpu;
         // Custom transforms run on the host, after all built-in effects on pixels.
-        let own = !transforms.is_empty();
+        let is_custom = !transforms.is_empty();
         let images = || kinds.iter().filter(|(_, FieldKind(kind))| matches!(kind.maker(), FieldWriter::Image(_)));
         let of_images = images().map(|(_, FieldKind(kind))| kind.augment());
-        let augments: Vec<&Augment> = of_images.flat_map(|own| own.map_or(&common[..], std::slice::from_ref)).collect();
+        let augments: Vec<&Augment> =
+            of_images.flat_map(|augment| augment.map_or(&common[..], std::slice::from_ref)).collect();
         let mut host_only: Vec<_> = augments.iter().flat_map(|augment| augment.without_device_code()).collect();
         host_only.dedup();
-        if own && wanted {
+        if is_custom && decodes {
             tracing::warn!("workers decode all images, because a custom transform runs on the host");
-        } else if !host_only.is_empty() && wanted {
+        } else if !host_only.is_empty() && decodes {
             let names = host_only.join(", ");
             tracing::warn!("workers decode some images, because these operations do not run on a device: {names}");
         }
         let resizes = augments.is_empty() || augments.iter().any(|augment| augment.device_can_resize());
-        if !own && !resizes && wanted {
+        if !is_custom && !resizes && decodes {
             tracing::warn!(
                 "workers decode all images, because a device resizes only with Interpolation::Bilinear and antialiasing"
             );
         }
-        let decode = !own && resizes && wanted;
-        let retouch = !own && augments.iter().any(|augment| augment.changes_pixels());
+        let decode = !is_custom && resizes && decodes;
+        let retouch = !is_custom && augments.iter().any(|augment| augment.changes_pixels());
         // The device applies effects on values after normalization. If the images remain `u8` and
         // the host decodes them, the host applies these effects when it writes the images.
         let values = augments.iter().any(|augment| augment.changes_values()) && (dtype != Dtype::U8 || decode);
         let requests = if self.batch_sampler.is_some() {
-            MIN_IMAGES.div_ceil(self.effective_batch_size().of_all(1)?.max(1) as usize)
+            MIN_IMAGES.div_ceil(self.effective_batch_size().global(1)?.max(1) as usize)
         } else {
             1
         };

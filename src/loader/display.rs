@@ -25,18 +25,18 @@ impl Calls {
     fn add_text(&mut self, name: &str, value: &str, default: &str) {
         if value != default {
             let inner = value.strip_prefix("Some(").and_then(|inner| inner.strip_suffix(')'));
-            self.put(name, inner.unwrap_or(value));
+            self.push(name, inner.unwrap_or(value));
         }
     }
 
-    fn put(&mut self, name: &str, value: impl Display) {
+    fn push(&mut self, name: &str, value: impl Display) {
         write!(self.0, ".{name}({value})").expect("writing to a string cannot fail");
     }
 
     /// Adds a call that shows the number of values instead of the values themselves.
     fn put_some<T>(&mut self, name: &str, values: Option<&[T]>) {
         if let Some(values) = values {
-            self.put(name, format_args!("{} values", values.len()));
+            self.push(name, format_args!("{} values", values.len()));
         }
     }
 }
@@ -44,12 +44,12 @@ impl Calls {
 impl Display for ImageOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut calls = Calls::default();
-        calls.put("augment", &self.augment);
-        (0..self.transforms.len()).for_each(|_| calls.put("transform", ".."));
+        calls.push("augment", &self.augment);
+        (0..self.transforms.len()).for_each(|_| calls.push("transform", ".."));
         for ((name, value), (_, default)) in self.rows().iter().zip(Self::default().rows()) {
             calls.add_text(name, value, &default);
         }
-        self.trace.iter().for_each(|(path, _)| calls.put("trace", path.display()));
+        self.trace.iter().for_each(|(path, _)| calls.push("trace", path.display()));
         f.write_str(&calls.0)
     }
 }
@@ -71,14 +71,14 @@ impl Display for Loader {
         }?;
         let mut calls = Calls::default();
         match self.effective_batch_size() {
-            BatchSize::PerRank(samples) => calls.put("batch_size", samples),
-            BatchSize::Global(samples) => calls.put("global_batch_size", samples),
+            BatchSize::PerRank(samples) => calls.push("batch_size", samples),
+            BatchSize::Global(samples) => calls.push("global_batch_size", samples),
         }
         match self.rank_origin {
             RankOrigin::Given { rank, world } => {
                 calls.add("rank", &format_args!("{rank}, {world}"), &format_args!("0, 1"))
             }
-            RankOrigin::Environment => calls.put("distributed", ""),
+            RankOrigin::Environment => calls.push("distributed", ""),
         }
         calls.add("shuffle", &sampling.shuffle.then_some(images.seed), &None);
         calls.add("shuffle_window", &sampling.window, &None);
@@ -98,22 +98,22 @@ impl Display for Loader {
             ("match_labels_by_name", sampling.match_labels_by_name),
             ("keep_labels", sampling.keep_labels),
         ];
-        flags.into_iter().filter(|(_, is_set)| *is_set).for_each(|(name, _)| calls.put(name, ""));
-        sampling.order.iter().for_each(|_| calls.put("sampler", ".."));
+        flags.into_iter().filter(|(_, is_set)| *is_set).for_each(|(name, _)| calls.push(name, ""));
+        sampling.order.iter().for_each(|_| calls.push("sampler", ".."));
         match classes {
             Listed::No => {}
             Listed::Names(names) => calls.put_some("classes", Some(names)),
-            Listed::File(path) => calls.put("classes_file", path.display()),
+            Listed::File(path) => calls.push("classes_file", path.display()),
         }
         calls.add("index", indexed, &false);
         calls.add("masks", masks, &None);
         calls.add("views", views, &Vec::new());
-        fields.iter().for_each(|(name, FieldKind(kind))| calls.put("field", format_args!("{name:?}, {kind:?}")));
-        without.iter().for_each(|name| calls.put("without", format_args!("{name:?}")));
+        fields.iter().for_each(|(name, FieldKind(kind))| calls.push("field", format_args!("{name:?}, {kind:?}")));
+        without.iter().for_each(|name| calls.push("without", format_args!("{name:?}")));
         calls.add("soft_labels", soft_labels, &None);
         calls.add("on_error", on_error, &OnError::default());
         for (dataset, augment) in own_augments {
-            calls.put("augment_for", format_args!("{dataset}, {augment}"));
+            calls.push("augment_for", format_args!("{dataset}, {augment}"));
         }
         write!(f, "{}{images}", calls.0)
     }

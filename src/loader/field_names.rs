@@ -33,24 +33,24 @@ pub(super) fn names_read(kinds: &[(String, FieldKind)]) -> Option<Vec<String>> {
 /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a field is missing. The error lists the
 /// available names and suggests the most similar one.
 pub(super) fn check_names(kinds: &[(String, FieldKind)], source: &dyn Source) -> Result<()> {
-    let Some(known) = source.fields() else { return Ok(()) };
+    let Some(fields) = source.fields() else { return Ok(()) };
     for (field, FieldKind(kind)) in kinds {
-        for wanted in kind.reads(field) {
+        for required in kind.reads(field) {
             // The name of an encoded image's field depends on the format of each image.
-            let end = wanted.rsplit_once('.').map_or(&*wanted, |(_, end)| end);
-            if is_image(end) || known.iter().any(|known| are_one(known, &wanted)) {
+            let end = required.rsplit_once('.').map_or(&*required, |(_, end)| end);
+            if is_image(end) || fields.iter().any(|present| are_one(present, &required)) {
                 continue;
             }
-            let mut stems: Vec<&str> = known.iter().map(|name| stem(name)).collect();
+            let mut stems: Vec<&str> = fields.iter().map(|name| stem(name)).collect();
             let close =
-                closest(stem(&wanted), &stems).map_or(String::new(), |name| format!("; did you mean {name:?}?"));
+                closest(stem(&required), &stems).map_or(String::new(), |name| format!("; did you mean {name:?}?"));
             let more = stems.len().saturating_sub(MAX_SHOWN);
             stems.truncate(MAX_SHOWN);
             let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            let of = if wanted == *field { String::new() } else { format!("field {field:?}: ") };
+            let prefix = if required == *field { String::new() } else { format!("field {field:?}: ") };
             return Err(Error::config(match stems.is_empty() {
-                true => format!("{of}no field {wanted:?}: the samples have only an image or a label"),
-                false => format!("{of}no field {wanted:?} among {stems:?}{more}{close}"),
+                true => format!("{prefix}no field {required:?}: the samples have only an image or a label"),
+                false => format!("{prefix}no field {required:?} among {stems:?}{more}{close}"),
             }));
         }
     }
@@ -62,10 +62,11 @@ fn stem(name: &str) -> &str {
     SUFFIXES.iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name)
 }
 
-/// Returns the name that is most similar to `wanted`, or `None` if none is similar enough.
-fn closest<'a>(wanted: &str, names: &[&'a str]) -> Option<&'a str> {
-    let (distance, name) = names.iter().map(|name| (distance(wanted, name), *name)).min_by_key(|found| found.0)?;
-    (distance <= wanted.chars().count().div_ceil(3)).then_some(name)
+/// Returns the name that is most similar to `requested`, or `None` if none is similar enough.
+fn closest<'a>(requested: &str, names: &[&'a str]) -> Option<&'a str> {
+    let (distance, name) =
+        names.iter().map(|name| (distance(requested, name), *name)).min_by_key(|candidate| candidate.0)?;
+    (distance <= requested.chars().count().div_ceil(3)).then_some(name)
 }
 
 /// Returns the optimal string alignment distance of two names: the number of edits that turn one
@@ -77,11 +78,11 @@ fn distance(one: &str, other: &str) -> usize {
     for (i, &a) in one.iter().enumerate() {
         let mut row = vec![i + 1];
         for (j, &b) in other.iter().enumerate() {
-            let mut least = (rows[i][j] + usize::from(a != b)).min(rows[i][j + 1] + 1).min(row[j] + 1);
+            let mut distance = (rows[i][j] + usize::from(a != b)).min(rows[i][j + 1] + 1).min(row[j] + 1);
             if i > 0 && j > 0 && a == other[j - 1] && one[i - 1] == b {
-                least = least.min(rows[i - 1][j - 1] + 1);
+                distance = distance.min(rows[i - 1][j - 1] + 1);
             }
-            row.push(least);
+            row.push(distance);
         }
         rows.push(row);
     }
@@ -95,10 +96,10 @@ mod tests {
     #[test]
     fn the_most_similar_name_is_found() {
         let names = ["age", "caption", "boxes.class", "boxes"];
-        for (wanted, expected) in
+        for (requested, expected) in
             [("aeg", Some("age")), ("captoin", Some("caption")), ("boxes.clas", Some("boxes.class")), ("xyz", None)]
         {
-            assert_eq!(closest(wanted, &names), expected, "{wanted}");
+            assert_eq!(closest(requested, &names), expected, "{requested}");
         }
         assert_eq!(closest("a", &[]), None);
         assert_eq!((distance("", "abc"), distance("abcd", "acbd"), distance("é", "e")), (3, 1, 1));

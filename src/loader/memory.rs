@@ -46,12 +46,12 @@ impl MemoryBound {
                 let scratch = if prefetch > AHEAD { scratch.total() } else { scratch.needed() };
                 host(prefetch).saturating_add(device_bytes(schemas, prefetch.min(AHEAD))).saturating_add(scratch)
             }),
-            MemoryBound::Available(left) => {
+            MemoryBound::Available(free) => {
                 let default_limit = if pinned { LOCKED_BYTES } else { PAGEABLE_BYTES };
                 // Device memory does not matter here, because the number of batches on the device
                 // is fixed.
                 let usual = automatic_prefetch(default_limit, host).at_least(AHEAD);
-                let fitting = automatic_prefetch(left, |prefetch| {
+                let fitting = automatic_prefetch(free, |prefetch| {
                     let bytes = host(prefetch).saturating_add(scratch.needed());
                     if prefetch > AHEAD { bytes.saturating_mul(2) } else { bytes }
                 });
@@ -78,10 +78,10 @@ impl MemoryBound {
         let Some(need) = self.need(demand, schemas, prefetch.max).filter(|need| *need <= self.bytes()) else {
             return Err(self.refusal(demand));
         };
-        let left = self.bytes() - need;
+        let remaining = self.bytes() - need;
         // Without a limit, half of the memory is left to the program.
-        let left = if let MemoryBound::Available(_) = self { left / 2 } else { left };
-        Ok(scratch.within(left.saturating_add(scratch.needed())))
+        let remaining = if let MemoryBound::Available(_) = self { remaining / 2 } else { remaining };
+        Ok(scratch.within(remaining.saturating_add(scratch.needed())))
     }
 
     /// Returns the memory that batches with `schemas` need at prefetch depth `prefetch`, in bytes,
@@ -91,8 +91,8 @@ impl MemoryBound {
         let device = (demand.device_bytes)(schemas, prefetch.min(demand.prefetch.min));
         let fixed = demand.scratch.needed();
         // Without a limit, the driver checks device memory.
-        let all = host.checked_add(device)?.checked_add(fixed)?;
-        Some(if let MemoryBound::Limit(_) = self { all } else { host + fixed })
+        let total = host.checked_add(device)?.checked_add(fixed)?;
+        Some(if let MemoryBound::Limit(_) = self { total } else { host + fixed })
     }
 
     /// Returns the error for a plan that does not fit. The message contains the required memory,
@@ -100,7 +100,7 @@ impl MemoryBound {
     fn refusal(self, demand: &Demand<'_>) -> Error {
         let Demand { schemas, prefetch, scratch, device_bytes } = *demand;
         let (ahead, batch, slots) = (prefetch.max, schemas.batch(), Settings::slots_for(prefetch.max));
-        let all = slots.checked_mul(schemas.bytes());
+        let slot_bytes = slots.checked_mul(schemas.bytes());
         // If the rounded numbers would be equal, the message contains exact numbers of bytes.
         let exact =
             self.need(demand, schemas, ahead).is_some_and(|need| size(need, false) == size(self.bytes(), false));
@@ -111,7 +111,7 @@ impl MemoryBound {
             format!("{ahead} batches of {batch} ahead")
         };
         let verb = if ahead == 1 { "needs" } else { "need" };
-        let sum = all.map_or_else(|| "more bytes than this platform can address".to_owned(), size);
+        let sum = slot_bytes.map_or_else(|| "more bytes than this platform can address".to_owned(), size);
         let mut text = format!("{what} {verb} {slots} slots of {} = {sum}", size(schemas.bytes()));
         let device = device_bytes(schemas, prefetch.min);
         if device > 0 {
@@ -130,13 +130,13 @@ impl MemoryBound {
         }
         text += &match self {
             MemoryBound::Limit(limit) => format!("; memory_limit is {}: ", size(limit)),
-            MemoryBound::Available(left) => format!("; this machine or container has {} free: ", size(left)),
+            MemoryBound::Available(free) => format!("; this machine or container has {} free: ", size(free)),
         };
         let fits =
             |schemas: &Schemas, ahead| self.need(demand, schemas, ahead).is_some_and(|need| need <= self.bytes());
         let fewer = largest(ahead - 1, |ahead| fits(schemas, ahead));
         let smaller = largest(batch - 1, |batch| schemas.of_batch(batch).is_ok_and(|schemas| fits(&schemas, ahead)));
-        let least = || largest(batch - 1, |batch| schemas.of_batch(batch).is_ok_and(|schemas| fits(&schemas, 1)));
+        let fitting = || largest(batch - 1, |batch| schemas.of_batch(batch).is_ok_and(|schemas| fits(&schemas, 1)));
         let without_cache = self.need(demand, schemas, ahead).map(|need| need - scratch.cache);
         let cache = without_cache.and_then(|need| self.bytes().checked_sub(need)).filter(|_| scratch.cache > 0);
         text += &match (cache, fewer, smaller) {
@@ -144,7 +144,7 @@ impl MemoryBound {
             (None, Some(ahead), Some(batch)) => format!("prefetch({ahead}) fits, or batch_size({batch})"),
             (None, Some(ahead), None) => format!("prefetch({ahead}) fits"),
             (None, None, Some(batch)) => format!("batch_size({batch}) fits"),
-            (None, None, None) => match least() {
+            (None, None, None) => match fitting() {
                 Some(batch) => format!("batch_size({batch}) with prefetch(1) fits"),
                 None => "not even batch_size(1) with prefetch(1) fits".to_owned(),
             },
@@ -162,10 +162,10 @@ pub(super) struct Demand<'a> {
     pub(super) device_bytes: &'a dyn Fn(&Schemas, usize) -> usize,
 }
 
-/// Returns the largest number from 1 to `most` that fits, if any does. If a number fits, every
+/// Returns the largest number from 1 to `max` that fits, if any does. If a number fits, every
 /// smaller number must fit as well.
-fn largest(most: usize, fits: impl Fn(usize) -> bool) -> Option<usize> {
-    let (mut fitting, mut beyond) = (0, most.checked_add(1)?);
+fn largest(max: usize, fits: impl Fn(usize) -> bool) -> Option<usize> {
+    let (mut fitting, mut beyond) = (0, max.checked_add(1)?);
     while beyond - fitting > 1 {
         let middle = fitting + (beyond - fitting) / 2;
         if fits(middle) { fitting = middle } else { beyond = middle }
@@ -230,8 +230,8 @@ pub(super) fn host_memory(
 pub(super) fn available() -> Option<usize> {
     let machine = machine(&fs::read_to_string("/proc/meminfo").ok()?)?;
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let left = folders(&groups).iter().filter_map(|folder| available_in_group(folder)).fold(machine, u64::min);
-    Some(usize::try_from(left).unwrap_or(usize::MAX))
+    let available = folders(&groups).iter().filter_map(|folder| available_in_group(folder)).fold(machine, u64::min);
+    Some(usize::try_from(available).unwrap_or(usize::MAX))
 }
 
 /// Returns `MemAvailable` from `/proc/meminfo`, in bytes.
@@ -296,13 +296,13 @@ mod tests {
         let array = Field { name: "x".to_owned(), dtype: Dtype::U8, shape: vec![1 << 20] };
         let schemas = Schemas::one(Schema::new(3, [(array, Role::Plain)]).unwrap());
         let (scratch, device_bytes) = (ScratchPlan::ample(32, 2, 1 << 18), |_: &Schemas, _: usize| 0);
-        let least = Settings::slots_for(1) * schemas.bytes() + scratch.needed();
+        let min_bytes = Settings::slots_for(1) * schemas.bytes() + scratch.needed();
         assert!(scratch.needed() > schemas.bytes());
-        for left in (0..200).map(|halves| halves << 19).chain([least - 1, least, usize::MAX]) {
-            for bound in [MemoryBound::Available(left), MemoryBound::Limit(left)] {
+        for free in (0..200).map(|halves| halves << 19).chain([min_bytes - 1, min_bytes, usize::MAX]) {
+            for bound in [MemoryBound::Available(free), MemoryBound::Limit(free)] {
                 let prefetch = bound.automatic_prefetch(false, &schemas, &scratch, device_bytes);
                 let demand = Demand { schemas: &schemas, prefetch, scratch, device_bytes: &device_bytes };
-                assert_eq!(bound.grant(&demand).is_ok(), least <= left, "{left}: {prefetch:?}");
+                assert_eq!(bound.grant(&demand).is_ok(), min_bytes <= free, "{free}: {prefetch:?}");
             }
         }
     }
@@ -310,29 +310,29 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn groups_of_both_versions_and_their_parents_are_read() {
-        let of = |groups| folders(groups).iter().map(|f| f.to_str().unwrap().to_owned()).collect::<Vec<_>>();
-        assert_eq!(of("0::/a/b\n"), ["/sys/fs/cgroup/a/b", "/sys/fs/cgroup/a", "/sys/fs/cgroup/"]);
-        assert_eq!(of("5:cpu,memory:/x\n3:cpuset:/\n"), ["/sys/fs/cgroup/memory/x", "/sys/fs/cgroup/memory/"]);
-        assert_eq!(of("0::/\n"), ["/sys/fs/cgroup/"]);
-        assert!(of("").is_empty() && of("nonsense\n").is_empty());
+        let folders_of = |groups| folders(groups).iter().map(|f| f.to_str().unwrap().to_owned()).collect::<Vec<_>>();
+        assert_eq!(folders_of("0::/a/b\n"), ["/sys/fs/cgroup/a/b", "/sys/fs/cgroup/a", "/sys/fs/cgroup/"]);
+        assert_eq!(folders_of("5:cpu,memory:/x\n3:cpuset:/\n"), ["/sys/fs/cgroup/memory/x", "/sys/fs/cgroup/memory/"]);
+        assert_eq!(folders_of("0::/\n"), ["/sys/fs/cgroup/"]);
+        assert!(folders_of("").is_empty() && folders_of("nonsense\n").is_empty());
     }
 
     #[test]
     fn free_group_memory_includes_the_page_cache() {
         let root = tempfile::tempdir().unwrap();
-        let put = |name: &str, text: &str| fs::write(root.path().join(name), text).unwrap();
+        let write = |name: &str, text: &str| fs::write(root.path().join(name), text).unwrap();
         assert_eq!(available_in_group(root.path()), None);
-        put("memory.limit_in_bytes", "1000\n");
-        put("memory.usage_in_bytes", "900\n");
-        put("memory.stat", "cache 1\nactive_file 7\ntotal_active_file 200\ntotal_inactive_file 300\n");
+        write("memory.limit_in_bytes", "1000\n");
+        write("memory.usage_in_bytes", "900\n");
+        write("memory.stat", "cache 1\nactive_file 7\ntotal_active_file 200\ntotal_inactive_file 300\n");
         assert_eq!(available_in_group(root.path()), Some(600), "cgroup v1");
-        put("memory.current", "5000\n");
-        put("memory.max", "max\n");
+        write("memory.current", "5000\n");
+        write("memory.max", "max\n");
         assert_eq!(available_in_group(root.path()), Some(600), "cgroup v2 without a limit");
-        put("memory.max", "4000\n");
-        put("memory.stat", "anon 3\nactive_file 1500\ninactive_file 500\n");
+        write("memory.max", "4000\n");
+        write("memory.stat", "anon 3\nactive_file 1500\ninactive_file 500\n");
         assert_eq!(available_in_group(root.path()), Some(1000));
-        put("memory.stat", "");
+        write("memory.stat", "");
         assert_eq!(available_in_group(root.path()), Some(0));
     }
 }

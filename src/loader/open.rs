@@ -46,10 +46,10 @@ impl Loader {
     ///   the available memory.
     pub fn host(self) -> Result<Batches<HostBatch>> {
         let kinds = self.fields()?;
-        let this = self.with_classes()?;
-        let ImageOptions { layout, pinned, .. } = this.images;
-        let (format, split) = (this.images.written(layout)?, Split::host(&this.dataset_augments()?));
-        let mut parts = this.open(kinds, format, split, |_, _| 0)?;
+        let loader = self.with_classes()?;
+        let ImageOptions { layout, pinned, .. } = loader.images;
+        let (format, split) = (loader.images.written(layout)?, Split::host(&loader.dataset_augments()?));
+        let mut parts = loader.open(kinds, format, split, |_, _| 0)?;
         let (memory, keeper) =
             host_memory(parts.schemas.bytes(), parts.shared.memory.slots, pinned, parts.shared.schedule.rank())?;
         let slots: Vec<_> = memory.into_iter().map(|memory| Slots::make(&parts.schemas, memory)).collect();
@@ -148,18 +148,19 @@ impl Checked {
         let ImageOptions { transform_moves_pixels: moves_pixels, transforms, .. } = &self.loader.images;
         let (augments, moved) = (&self.augments, *moves_pixels && !transforms.is_empty());
         let label = self.loader.label().joined(augments.iter().flat_map(Augment::joins).next());
-        let of = |augment: &Augment, epoch| Fields::new(&self.kinds, label, self.format, (augment, epoch), self.split);
-        let made = if augments.variants().is_empty() || augments.depend_on_dataset() {
-            self.output_sizes.epochs().map(|epoch| of(augments.common(), epoch)).collect::<Result<Vec<_>>>()?
+        let fields_for =
+            |augment: &Augment, epoch| Fields::new(&self.kinds, label, self.format, (augment, epoch), self.split);
+        let fields_of_sizes = if augments.variants().is_empty() || augments.depend_on_dataset() {
+            self.output_sizes.epochs().map(|epoch| fields_for(augments.common(), epoch)).collect::<Result<Vec<_>>>()?
         } else {
-            augments.variants().iter().map(|augment| of(augment, 0)).collect::<Result<_>>()?
+            augments.variants().iter().map(|augment| fields_for(augment, 0)).collect::<Result<_>>()?
         };
-        (self.fields, self.arrays) = made.into_iter().unzip();
+        (self.fields, self.arrays) = fields_of_sizes.into_iter().unzip();
         if !augments.depend_on_dataset() {
             return self.fields[0].check(augments.common(), moved);
         }
         for (dataset, augment) in augments.variants().iter().enumerate() {
-            let checked = of(augment, 0).and_then(|(fields, _)| fields.check(augment, moved));
+            let checked = fields_for(augment, 0).and_then(|(fields, _)| fields.check(augment, moved));
             checked.map_err(|e| Error::config(format!("dataset {dataset}: {}", e.cause())))?;
         }
         Ok(())
@@ -207,7 +208,7 @@ impl Checked {
         let global = (self.global_batch, *last_batch);
         let (order, changes, batches) = sampling.clone().open(&*source, mixture, *seed, global, workers, *retries)?;
         let schedule = Schedule::new(order.clone(), self.global_batch, *last_batch, self.rank);
-        let schedule = schedule.with_changes(changes).with_batches(batches);
+        let schedule = schedule.with_live_order(changes).with_batches(batches);
         some_batches(&schedule)?;
         let arrays = std::mem::take(&mut self.arrays);
         let schemas = Schemas::new((0..).map(|variant| schedule.rows_of_size(variant) as usize).zip(arrays))?;
@@ -247,8 +248,8 @@ impl Opened {
         // workers mix images, it also needs a copy of the last image of a batch.
         let image = fields.iter().map(Fields::largest_image).max().unwrap_or(0);
         let mixing = if augments.common().mixes() && !split.on_device { image * format.dtype.bytes() } else { 0 };
-        let all = fields[0].augments(augments.common()).chain(augments.variants());
-        let effects = all.map(Augment::effects_memory).max().unwrap_or(0) as usize;
+        let used_augments = fields[0].augments(augments.common()).chain(augments.variants());
+        let effects = used_augments.map(Augment::effects_memory).max().unwrap_or(0) as usize;
         let pasted = augments.iter().flat_map(Augment::pasted_outputs).map(Pasted::memory).max().unwrap_or(0);
         let transforms = images.transforms.iter().map(|transform| transform.memory(image));
         let transforms = transforms.fold(0, usize::saturating_add);
@@ -305,14 +306,14 @@ impl Opened {
         let balance = Balance::new(decode_on.unwrap_or_default(), decode_share, workers);
         let run = Run::new(Arc::new(settings), Scratch::new(scratch), balance, computed)?;
         let resume = loader.resume.map(|state| state.check(&recipe, &run.counters, &schedule)).transpose()?;
-        let (at, changed) = resume.unwrap_or_default();
-        if let (Some(changed), Some(changes)) = (changed, schedule.changes()) {
+        let (position, changed) = resume.unwrap_or_default();
+        if let (Some(changed), Some(changes)) = (changed, schedule.live_order()) {
             changes.set(changed);
         }
         let memory = MemoryPlan::of(Settings::slots_for(prefetch.max), schemas.bytes(), &scratch);
         // All requests belong to one epoch.
         let epochs = if is_decoder { 0 } else { loader.images.epochs };
-        let shared = Shared::new((recipe, run, schedule), memory, (loader.on_error, epochs), at);
+        let shared = Shared::new((recipe, run, schedule), memory, (loader.on_error, epochs), position);
         Ok(Parts { shared, schemas, batch_sampler: loader.batch_sampler, timeout, trace: loader.images.trace })
     }
 }
@@ -372,8 +373,8 @@ fn check_sizes(sampling: &Sampling, augment: &Augment, kinds: &[(String, FieldKi
             "size_buckets and mosaic or copy_paste cannot be combined: the combined images may belong to different buckets",
         ));
     }
-    let mut all = kinds.iter().filter_map(|(_, FieldKind(kind))| kind.augment()).chain([augment]);
-    if all.any(|augment| augment.changes().next().is_some()) {
+    let mut augments = kinds.iter().filter_map(|(_, FieldKind(kind))| kind.augment()).chain([augment]);
+    if augments.any(|augment| augment.changes().next().is_some()) {
         return Err(Error::config(
             "size_buckets and Augment::from_epoch cannot be combined: each of them decides the image size of a batch",
         ));
@@ -383,12 +384,12 @@ fn check_sizes(sampling: &Sampling, augment: &Augment, kinds: &[(String, FieldKi
 
 /// Returns whether workers can copy the samples of `source` from memory to a batch with `fields`.
 fn copies(source: &dyn Source, fields: &Fields) -> bool {
-    let found = guarded(|| {
+    let result = guarded(|| {
         let names = source.fields().unwrap_or_default();
         let [name] = &names[..] else { return Ok(false) };
         Ok(fields.alone(name).is_some() && !source.is_empty() && source.stored(0, &mut String::new()).is_some())
     });
-    found.unwrap_or(false)
+    result.unwrap_or(false)
 }
 
 /// Creates the trace file and starts tracing. This must be the last step of opening, so that a
@@ -460,8 +461,8 @@ mod tests {
             self.1.lock().unwrap().push(slot);
         }
 
-        fn set_wanted(&self, wanted: bool) -> Result<()> {
-            let requests = self.0.fetch_add(usize::from(wanted), Relaxed);
+        fn set_waiting(&self, is_waiting: bool) -> Result<()> {
+            let requests = self.0.fetch_add(usize::from(is_waiting), Relaxed);
             if requests < 2 { Ok(()) } else { Err(Error::new(ErrorKind::Cuda, "the device is lost")) }
         }
 

@@ -9,8 +9,8 @@ use super::input::Proportions;
 use crate::decode::Size;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sampler::{
-    Batched, Bucketed, Changeable, Changes, Changing, Clock, LastBatch, Mixture, MixtureOptions, Repeat, Sampler,
-    Sequential, Shuffled, Subset, Weighted, Windowed, Within,
+    Batched, Bucketed, Clock, LastBatch, LiveOrder, Mixture, MixtureOptions, Repeat, Sampler, Sequential, Shuffled,
+    Subset, UpdatableOrder, UpdateKind, Weighted, Windowed, Within,
 };
 use crate::source::{Join, Labels, Source};
 
@@ -33,7 +33,7 @@ pub(super) struct Sampling {
 
 /// The order, and the same order under two other traits: as `Changeable`, if the program may change
 /// it, and as `Batched`, if it sets its own batch boundaries.
-type Ordered = (Arc<dyn Sampler>, Option<Arc<Changeable>>, Option<Arc<dyn Batched>>);
+type Ordered = (Arc<dyn Sampler>, Option<Arc<LiveOrder>>, Option<Arc<dyn Batched>>);
 
 /// How samples are grouped into buckets.
 #[derive(Clone)]
@@ -96,11 +96,11 @@ const MAX_SIZES: usize = 256;
 /// upscaling, or else the smallest. An empty image counts as a square.
 fn nearest_size(image: Size, sizes: &[Size]) -> u16 {
     let ratio = |size: &Size| f64::from(size.width.max(1)).ln() - f64::from(size.height.max(1)).ln();
-    let (own, area) = (if image.area() == 0 { 0.0 } else { ratio(&image) }, image.area());
+    let (own_ratio, area) = (if image.area() == 0 { 0.0 } else { ratio(&image) }, image.area());
     // Allow for rounding, which must not decide between two sizes with the same aspect ratio.
-    let distance = |size: &Size| (ratio(size) - own).abs();
-    let least = sizes.iter().map(distance).fold(f64::INFINITY, f64::min);
-    let close = sizes.iter().enumerate().filter(|(_, size)| distance(size) <= least + 1e-9);
+    let distance = |size: &Size| (ratio(size) - own_ratio).abs();
+    let nearest = sizes.iter().map(distance).fold(f64::INFINITY, f64::min);
+    let close = sizes.iter().enumerate().filter(|(_, size)| distance(size) <= nearest + 1e-9);
     let best = close.min_by_key(|(_, size)| match size.area() <= area {
         true => (false, u64::MAX - size.area()),
         false => (true, size.area()),
@@ -148,15 +148,15 @@ impl Sampling {
         }
         let clock = Clock { batch, last, passes: self.repeat.unwrap_or(1) };
         let changing = match &mixture {
-            Some(parts) => Some((Changes::Proportions, self.mixed(parts, seed, clock, &labels)?)),
-            None => self.weighted(0..samples, seed, &labels)?.map(|order| (Changes::Weights, order)),
+            Some(parts) => Some((UpdateKind::Proportions, self.mixed(parts, seed, clock, &labels)?)),
+            None => self.weighted(0..samples, seed, &labels)?.map(|order| (UpdateKind::Weights, order)),
         };
         if let Some((kind, order)) = changing {
-            let order = match self.repeat.filter(|_| kind == Changes::Weights) {
+            let order = match self.repeat.filter(|_| kind == UpdateKind::Weights) {
                 Some(passes) => Arc::new(Repeat::new(passes, order)),
                 None => order,
             };
-            let changes = Arc::new(Changeable::new(kind, order, samples, self.subset));
+            let changes = Arc::new(LiveOrder::new(kind, order, samples, self.subset));
             let batches = changes.batched();
             return Ok((changes.clone(), Some(changes), batches));
         }
@@ -222,16 +222,16 @@ impl Sampling {
                 weights.len()
             )));
         }
-        let Some(given) = &self.buckets else { return Ok(()) };
-        if given.len() as u64 != samples {
-            let what = if given.sizes().is_empty() { "lengths" } else { "image sizes" };
-            let buckets = given.name(false);
+        let Some(values) = &self.buckets else { return Ok(()) };
+        if values.len() as u64 != samples {
+            let what = if values.sizes().is_empty() { "lengths" } else { "image sizes" };
+            let buckets = values.name(false);
             return Err(Error::config(format!(
                 "{buckets}: {} {what}, but the source has {samples} samples",
-                given.len()
+                values.len()
             )));
         }
-        given.check()
+        values.check()
     }
 
     /// Checks that the budget does not contradict the other options.
@@ -258,7 +258,13 @@ impl Sampling {
     }
 
     /// Creates the order for a mixture of `parts`.
-    fn mixed(&self, parts: &Proportions, seed: u64, clock: Clock, labels: &Labels<'_>) -> Result<Arc<dyn Changing>> {
+    fn mixed(
+        &self,
+        parts: &Proportions,
+        seed: u64,
+        clock: Clock,
+        labels: &Labels<'_>,
+    ) -> Result<Arc<dyn UpdatableOrder>> {
         let options = self.mixture.clone().unwrap_or_default();
         let mut orders = Vec::with_capacity(parts.len());
         let mut first = 0;
@@ -293,7 +299,7 @@ impl Sampling {
     }
 
     /// Creates the order that draws the samples in `range` by weight, if weights are set.
-    fn weighted(&self, range: Range<u64>, seed: u64, labels: &Labels<'_>) -> Result<Option<Arc<dyn Changing>>> {
+    fn weighted(&self, range: Range<u64>, seed: u64, labels: &Labels<'_>) -> Result<Option<Arc<dyn UpdatableOrder>>> {
         let order = if let Some(weights) = &self.weights {
             Weighted::new(weights, seed)?
         } else if self.balanced {
@@ -359,10 +365,10 @@ impl Sampling {
         if let (Some(positions), Some(indices)) = (&positions, &self.subset) {
             part.subset = Some(positions.iter().map(|&position| indices[position]).collect());
         }
-        if let Some(all) = &self.weights {
+        if let Some(weights) = &self.weights {
             part.weights = Some(match positions {
-                Some(positions) => positions.iter().map(|&position| all[position]).collect(),
-                None => all[range.start as usize..range.end as usize].into(),
+                Some(positions) => positions.iter().map(|&position| weights[position]).collect(),
+                None => weights[range.start as usize..range.end as usize].into(),
             });
         }
         part

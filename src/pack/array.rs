@@ -108,7 +108,7 @@ mod tests {
 
     fn part_from(parts: Option<u64>, variables: &[(&str, &str)]) -> Result<(u64, u64)> {
         from_variables(parts, &|name| {
-            variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
+            variables.iter().find(|(variable, _)| *variable == name).map(|(_, value)| (*value).to_owned())
         })
     }
 

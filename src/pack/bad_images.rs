@@ -77,9 +77,9 @@ impl ImageProblem {
 }
 
 /// Appends an image to the list of a report, unless the list is full.
-pub(super) fn push_limited(to: &mut Vec<Refused>, index: u64, key: &str, reason: &str) {
-    if to.len() < MAX_LISTED {
-        to.push(Refused { index, key: key.to_owned(), reason: reason.to_owned() });
+pub(super) fn push_limited(out: &mut Vec<Refused>, index: u64, key: &str, reason: &str) {
+    if out.len() < MAX_LISTED {
+        out.push(Refused { index, key: key.to_owned(), reason: reason.to_owned() });
     }
 }
 

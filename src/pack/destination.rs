@@ -89,9 +89,9 @@ pub(super) trait Destination: Sync {
     /// Returns the path of shard `number`.
     fn shard_path(&self, number: u64, state: State<'_>) -> PathBuf;
 
-    /// Returns whether shard `number` exists and has the size in `entry`. If `whole` is true,
-    /// compares the checksum as well.
-    fn has_shard(&self, number: u64, state: State<'_>, entry: &ShardEntry, whole: bool) -> Result<bool>;
+    /// Returns whether shard `number` exists and has the size in `entry`. If `must_be_complete` is
+    /// true, compares the checksum as well.
+    fn has_shard(&self, number: u64, state: State<'_>, entry: &ShardEntry, must_be_complete: bool) -> Result<bool>;
 
     /// Acquires the lock for merging, and for discarding the files of other packs. Waits until no
     /// other process holds the lock.
@@ -140,7 +140,7 @@ pub(super) fn staged(number: u64, id: &str) -> String {
     format!("-{number:06}.tar.{id}{PARTIAL}")
 }
 
-pub(super) fn part((part, parts): (u64, u64), id: &str) -> String {
+pub(super) fn part_suffix((part, parts): (u64, u64), id: &str) -> String {
     format!(".part-{part:05}-of-{parts:05}.{id}.json")
 }
 
@@ -180,8 +180,8 @@ pub(super) fn read_manifest(destination: &dyn Destination) -> Result<Option<Mani
     read(destination, MANIFEST_END)
 }
 
-pub(super) fn read_part(destination: &dyn Destination, of: (u64, u64), id: &str) -> Result<Option<PartManifest>> {
-    read(destination, &part(of, id))
+pub(super) fn read_part(destination: &dyn Destination, part_of: (u64, u64), id: &str) -> Result<Option<PartManifest>> {
+    read(destination, &part_suffix(part_of, id))
 }
 
 /// Returns whether a merge of `plan` has begun to rename shards.
@@ -207,31 +207,34 @@ pub(super) struct Leftovers {
 
 impl Leftovers {
     pub(super) fn of(ends: &[String]) -> Self {
-        let mut found = Leftovers::default();
+        let mut leftovers = Leftovers::default();
         for end in ends {
-            let to = if let Some((tar, rest)) = end.split_once(".tar.") {
+            let names = if let Some((tar, rest)) = end.split_once(".tar.") {
                 match rest.strip_suffix(PARTIAL).filter(|_| number(tar).is_some()) {
-                    Some(id) if is_hex(id) => &mut found.staged,
-                    Some(ids) if ids.split_once('.').is_some_and(|(id, one)| is_hex(id) && is_hex(one)) => {
-                        &mut found.attempts
+                    Some(id) if is_hex(id) => &mut leftovers.staged,
+                    Some(ids) if ids.split_once('.').is_some_and(|(id, random)| is_hex(id) && is_hex(random)) => {
+                        &mut leftovers.attempts
                     }
                     _ => continue,
                 }
             } else if end.starts_with(".part-") && id(end).is_some() && end.split('.').count() == 4 {
-                if end.ends_with(".json") { &mut found.parts } else { &mut found.journals }
-            } else if end.strip_suffix(PARTIAL).and_then(|end| end.rsplit_once('.')).is_some_and(|(_, one)| is_hex(one))
+                if end.ends_with(".json") { &mut leftovers.parts } else { &mut leftovers.journals }
+            } else if end
+                .strip_suffix(PARTIAL)
+                .and_then(|end| end.rsplit_once('.'))
+                .is_some_and(|(_, random)| is_hex(random))
             {
                 // A small file that an attempt is writing.
-                &mut found.attempts
+                &mut leftovers.attempts
             } else {
                 continue;
             };
-            to.push(end.clone());
+            names.push(end.clone());
         }
-        found
+        leftovers
     }
 
-    pub(super) fn all(self) -> Vec<String> {
+    pub(super) fn into_names(self) -> Vec<String> {
         [self.staged, self.attempts, self.journals, self.parts].concat()
     }
 
@@ -262,27 +265,27 @@ mod tests {
 
     #[test]
     fn only_files_of_packs_are_recognized() {
-        let (plan, one) = ("0123456789abcdef", "fedcba9876543210");
+        let (plan, random) = ("0123456789abcdef", "fedcba9876543210");
         let names = [
             staged(17, plan),
-            format!("-000017.tar.{plan}.{one}.partial"),
+            format!("-000017.tar.{plan}.{random}.partial"),
             journal((3, 64), plan),
-            part((3, 64), plan),
-            format!(".manifest.json.{one}.partial"),
-            format!("{}.{one}.partial", part((3, 64), plan)),
+            part_suffix((3, 64), plan),
+            format!(".manifest.json.{random}.partial"),
+            format!("{}.{random}.partial", part_suffix((3, 64), plan)),
         ];
         let others =
             [".plan.partial", ".merge.partial", ".lock.partial", "-000017.tar", ".manifest.json", "-x.tar.partial"];
         let others = others.iter().map(|&other| other.to_owned());
-        let found = Leftovers::of(&names.iter().cloned().chain(others).collect::<Vec<_>>());
-        assert_eq!(found.staged, names[..1]);
-        assert_eq!((found.journals, found.parts), (names[2..3].to_vec(), names[3..4].to_vec()));
-        assert_eq!(found.attempts, [names[1].clone(), names[4].clone(), names[5].clone()]);
+        let leftovers = Leftovers::of(&names.iter().cloned().chain(others).collect::<Vec<_>>());
+        assert_eq!(leftovers.staged, names[..1]);
+        assert_eq!((leftovers.journals, leftovers.parts), (names[2..3].to_vec(), names[3..4].to_vec()));
+        assert_eq!(leftovers.attempts, [names[1].clone(), names[4].clone(), names[5].clone()]);
         let ids = names.iter().map(|name| id(name));
         assert!(ids.eq([Some(plan), Some(plan), Some(plan), Some(plan), None, Some(plan)]), "{names:?}");
         let parts = names.iter().map(|name| part_of(name));
         assert!(parts.eq([None, None, Some((3, 64)), Some((3, 64)), None, Some((3, 64))]), "{names:?}");
-        assert_eq!(part_of(&part((64, 64), plan)), None);
+        assert_eq!(part_of(&part_suffix((64, 64), plan)), None);
         assert_eq!(existing(&[shard(12), shard(3), "-3.tar".into(), staged(4, plan)]), [3, 12]);
     }
 }

@@ -133,9 +133,9 @@ impl Destination for FolderDestination {
         }
     }
 
-    fn has_shard(&self, number: u64, state: State<'_>, entry: &ShardEntry, whole: bool) -> Result<bool> {
+    fn has_shard(&self, number: u64, state: State<'_>, entry: &ShardEntry, must_be_complete: bool) -> Result<bool> {
         let path = self.shard_path(number, state);
-        if whole { has(&path, entry) } else { Ok(has_size(&path, entry)) }
+        if must_be_complete { has(&path, entry) } else { Ok(has_size(&path, entry)) }
     }
 
     fn lock(&self) -> Result<Lock> {
@@ -296,15 +296,15 @@ mod tests {
     fn the_lock_is_exclusive_and_leaves_no_file() {
         let root = tempfile::tempdir().unwrap();
         let files = FolderDestination::new(&root.path().join("x.tar"));
-        let held = std::sync::atomic::AtomicUsize::new(0);
+        let holders = std::sync::atomic::AtomicUsize::new(0);
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
                     for _ in 0..20 {
                         let _lock = files.lock().unwrap();
-                        assert_eq!(held.fetch_add(1, std::sync::atomic::Ordering::SeqCst), 0);
+                        assert_eq!(holders.fetch_add(1, std::sync::atomic::Ordering::SeqCst), 0);
                         std::thread::yield_now();
-                        held.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
+                        holders.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
                     }
                 });
             }

@@ -1,6 +1,6 @@
 //! [`repack_jpeg`]: rewrites a JPEG for fast crops.
 
-use crate::error::{Result, of_jpeg};
+use crate::error::{Result, from_jpeg};
 
 /// Rewrites a JPEG so that crops can be decoded without decoding the rest of the image, and appends
 /// the result to `out`. The coefficients do not change, so every decoder produces the same pixels.
@@ -23,5 +23,5 @@ use crate::error::{Result, of_jpeg};
 /// # Ok::<(), warpfeed::Error>(())
 /// ```
 pub fn repack_jpeg(bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
-    warpfeed_jpeg::repack(bytes, out).map_err(of_jpeg)
+    warpfeed_jpeg::repack(bytes, out).map_err(from_jpeg)
 }

@@ -72,8 +72,8 @@ impl LmdbWriter {
         // The process that held the lock before may have created the target.
         check_target(&target, options.force)?;
         if lock.is_some() {
-            let own = target.file_name().unwrap_or_default();
-            remove_abandoned_of(&target, |name| own == name)?;
+            let file_name = target.file_name().unwrap_or_default();
+            remove_abandoned_of(&target, |name| file_name == name)?;
         }
         let folder = unique(&target);
         fs::create_dir(&folder).map_err(|e| Error::io(&folder, &e))?;
@@ -194,9 +194,9 @@ impl DatasetWriter for LmdbWriter {
         }
         let values: Vec<_> = sample.fields().iter().map(|(name, value)| (name, value.encoded(name))).collect();
         if let Some((name, bytes)) = values.iter().find(|(_, bytes)| bytes.len() > u32::MAX as usize) {
-            let (found, most) = (bytes.len(), u32::MAX);
+            let (count, max_bytes) = (bytes.len(), u32::MAX);
             return Err(Error::in_source(format!(
-                "field {name:?} has {found} bytes, but MessagePack allows at most {most}"
+                "field {name:?} has {count} bytes, but MessagePack allows at most {max_bytes}"
             )));
         }
         let out = &mut self.values;

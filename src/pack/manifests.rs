@@ -64,11 +64,11 @@ impl Manifest {
 /// Caps each list of images, summed over all shards, at the length that a report may show. A full
 /// list per shard could make the manifest too large to open.
 fn limit_lists(mut shards: Vec<ShardEntry>) -> Vec<ShardEntry> {
-    let mut left = [MAX_LISTED; 2];
+    let mut room = [MAX_LISTED; 2];
     for ShardEntry { counts, .. } in &mut shards {
-        for (list, left) in [&mut counts.refused, &mut counts.damaged].into_iter().zip(&mut left) {
-            list.truncate(*left);
-            *left -= list.len();
+        for (list, room) in [&mut counts.refused, &mut counts.damaged].into_iter().zip(&mut room) {
+            list.truncate(*room);
+            *room -= list.len();
         }
     }
     shards

@@ -44,7 +44,7 @@ pub(super) fn gather(sample: &Sample<'_>, last: &str, out: &mut Vec<u8>) -> Resu
 }
 
 /// Returns the member that contains the class names, or no bytes if there are no class names.
-pub(super) fn of_classes(names: &[String]) -> Result<Vec<u8>> {
+pub(super) fn classes_member(names: &[String]) -> Result<Vec<u8>> {
     let mut member = Vec::new();
     if !names.is_empty() {
         let names = serde_json::to_vec(names).expect("text is JSON");
@@ -130,17 +130,17 @@ fn pax_record(keyword: &str, value: &str) -> String {
 /// fields.
 fn header(prefix: &str, name: &str, size: u64, kind: u8) -> [u8; BLOCK] {
     let mut block = [0; BLOCK];
-    let mut put = |offset: usize, bytes: &[u8]| block[offset..offset + bytes.len()].copy_from_slice(bytes);
-    put(0, name.as_bytes());
-    put(100, b"0000644\0");
-    put(108, b"0000000\0");
-    put(116, b"0000000\0");
-    put(124, format!("{size:011o}\0").as_bytes());
-    put(136, b"00000000000\0");
-    put(148, b"        ");
-    put(156, &[kind]);
-    put(257, b"ustar\x0000");
-    put(345, prefix.as_bytes());
+    let mut write = |offset: usize, bytes: &[u8]| block[offset..offset + bytes.len()].copy_from_slice(bytes);
+    write(0, name.as_bytes());
+    write(100, b"0000644\0");
+    write(108, b"0000000\0");
+    write(116, b"0000000\0");
+    write(124, format!("{size:011o}\0").as_bytes());
+    write(136, b"00000000000\0");
+    write(148, b"        ");
+    write(156, &[kind]);
+    write(257, b"ustar\x0000");
+    write(345, prefix.as_bytes());
     let sum: u32 = block.iter().map(|&byte| u32::from(byte)).sum();
     block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
     block

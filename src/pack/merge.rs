@@ -182,28 +182,28 @@ impl Merge {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(shards.len().clamp(1, 16)).build();
         let pool = pool.map_err(|e| Error::new(ErrorKind::Io, format!("cannot start threads: {e}")))?;
         let stop = CancelToken::current();
-        let bad: Vec<Option<String>> = pool.install(|| {
+        let damaged: Vec<Option<String>> = pool.install(|| {
             let each = shards.par_iter().enumerate().with_max_len(1);
             each.map(|(number, entry)| during(stop.clone(), || sound(number as u64, entry))).collect::<Result<_>>()
         })?;
-        let bad: Vec<String> = bad.into_iter().flatten().collect();
-        if bad.is_empty() {
+        let damaged: Vec<String> = damaged.into_iter().flatten().collect();
+        if damaged.is_empty() {
             return Ok(());
         }
-        Err(damaged_error(destination, &bad, shards.len(), matches!(state, State::Merged)).at_path(&self.target))
+        Err(damaged_error(destination, &damaged, shards.len(), matches!(state, State::Merged)).at_path(&self.target))
     }
 }
 
-/// Returns the error for the shards in `bad`, out of `count`. Once the dataset is `merged`, packing
-/// a part again would do nothing, so the error suggests something else.
-pub(super) fn damaged_error(destination: &dyn Destination, bad: &[String], count: usize, merged: bool) -> Error {
+/// Returns the error for the shards in `damaged`, out of `count`. Once the dataset is `merged`,
+/// packing a part again would do nothing, so the error suggests something else.
+pub(super) fn damaged_error(destination: &dyn Destination, damaged: &[String], count: usize, merged: bool) -> Error {
     let what = match (merged, destination.uploads_in_place()) {
         (false, _) => "delete them and pack their parts again",
         (true, false) => "pack the set again with force(true)",
         (true, true) => "the dataset is already merged: delete its objects, and pack it again",
     };
-    let (number, bad) = (bad.len(), list_names(bad));
-    Error::in_source(format!("{number} of {count} shards are missing or damaged: {bad}; {what}"))
+    let (number, damaged) = (damaged.len(), list_names(damaged));
+    Error::in_source(format!("{number} of {count} shards are missing or damaged: {damaged}; {what}"))
 }
 
 /// Returns the error for replacing a dataset in a store. Datasets in stores are never replaced,
@@ -237,7 +237,7 @@ fn find_complete_division(
     for (end, part) in parts {
         let path = destination.path_of(&end);
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        if dest::part((part.part, part.parts), &part.plan.id()) != end || part.part >= part.parts {
+        if dest::part_suffix((part.part, part.parts), &part.plan.id()) != end || part.part >= part.parts {
             let cause = format!("is the manifest of part {}/{}", part.part, part.parts);
             return Err(Error::in_source(cause).at_path(path));
         }
@@ -286,9 +286,9 @@ pub(super) fn missing(present: impl Iterator<Item = u64>, end: u64) -> String {
 fn concatenate_shards(destination: &dyn Destination, plan: &Plan, parts: &[PartManifest]) -> Result<Vec<ShardEntry>> {
     let mut shards: Vec<ShardEntry> = Vec::new();
     let mut before: Option<&PartManifest> = None;
-    let wrong = |part: &PartManifest, cause: String| {
+    let error = |part: &PartManifest, cause: String| {
         Err(Error::in_source(format!("{cause}: delete this manifest, and pack the part again"))
-            .at_path(destination.path_of(&dest::part((part.part, part.parts), &plan.id()))))
+            .at_path(destination.path_of(&dest::part_suffix((part.part, part.parts), &plan.id()))))
     };
     for part in parts {
         let range = plan.range(part.part, part.parts);
@@ -299,13 +299,13 @@ fn concatenate_shards(destination: &dyn Destination, plan: &Plan, parts: &[PartM
                 || entry.samples == 0
             {
                 let cause = format!("{} begins with sample {} instead of {next}", entry.name, entry.first);
-                return wrong(part, cause);
+                return error(part, cause);
             }
             next += entry.samples;
             shards.push(entry.clone());
         }
         if next != range.end {
-            return wrong(part, format!("it contains samples {} to {next} instead of {}", range.start, range.end));
+            return error(part, format!("it contains samples {} to {next} instead of {}", range.start, range.end));
         }
         if range.is_empty() {
             continue;
@@ -313,7 +313,7 @@ fn concatenate_shards(destination: &dyn Destination, plan: &Plan, parts: &[PartM
         if let Some(before) = before
             && (before.keys.after != part.keys.first || before.keys.last != part.keys.before)
         {
-            return wrong(
+            return error(
                 part,
                 format!(
                     "the source has changed: the part begins with {:?} after {:?}, but part {} ended with {:?} before {:?}",
@@ -333,21 +333,21 @@ fn concatenate_shards(destination: &dyn Destination, plan: &Plan, parts: &[PartM
 /// Removes the files that are not needed after the merge. Lists the files that do not belong to the
 /// dataset.
 fn clean(destination: &dyn Destination, manifest: Manifest) -> Result<Merged> {
-    let (left, id) = (Leftovers::of(&destination.suffixes()?), manifest.plan.id());
+    let (leftovers, id) = (Leftovers::of(&destination.suffixes()?), manifest.plan.id());
     // Include the files of processes that finished a part after the merge.
-    let done = [left.staged, left.journals, left.parts].concat();
+    let done = [leftovers.staged, leftovers.journals, leftovers.parts].concat();
     done.iter().filter(|end| dest::id(end) == Some(&id)).try_for_each(|end| destination.remove(end))?;
-    destination.remove_attempts(&left.attempts)?;
+    destination.remove_attempts(&leftovers.attempts)?;
     let mut ends = destination.suffixes()?;
     // Remove the marks of a running merge last: if anything fails before that, the merge can be run
     // again.
-    for own in [PLAN_END, MERGE_SUFFIX] {
-        if own != PLAN_END || dest::read_plan(destination)?.is_some_and(|plan| plan == manifest.plan) {
-            destination.remove(own)?;
-            ends.retain(|end| end != own);
+    for suffix in [PLAN_END, MERGE_SUFFIX] {
+        if suffix != PLAN_END || dest::read_plan(destination)?.is_some_and(|plan| plan == manifest.plan) {
+            destination.remove(suffix)?;
+            ends.retain(|end| end != suffix);
         }
     }
-    let mut orphans = Leftovers::of(&ends).all();
+    let mut orphans = Leftovers::of(&ends).into_names();
     let count = manifest.shards.len() as u64;
     orphans.extend(dest::existing(&ends).into_iter().filter(|&number| number >= count).map(dest::shard));
     let orphans = orphans.iter().map(|end| destination.path_of(end)).collect();
@@ -362,7 +362,7 @@ pub(super) fn report(destination: &dyn Destination, shards: &[ShardEntry], dupli
         bytes += entry.bytes;
     }
     // The part of the name from the last `-` on identifies a shard.
-    let end = |entry: &ShardEntry| entry.name.rfind('-').map_or(String::new(), |at| entry.name[at..].to_owned());
+    let end = |entry: &ShardEntry| entry.name.rfind('-').map_or(String::new(), |dash| entry.name[dash..].to_owned());
     let paths = shards.iter().map(|entry| destination.path_of(&end(entry))).collect();
     let written = Written { samples: counts.samples, bytes, paths };
     counts.report(duplicate_keys, written)
@@ -380,11 +380,11 @@ mod tests {
 
     #[test]
     fn missing_parts_are_listed_as_ranges() {
-        let of = |present: &[u64], end| missing(present.iter().copied(), end);
-        assert_eq!(of(&[], 1), "0");
-        assert_eq!(of(&[0, 2, 10, 11], 20), "1,3-9,12-19");
-        assert_eq!(of(&[0, 1, 2], 3), "");
-        assert_eq!(of(&[5], u64::MAX), "0-4,6-18446744073709551614");
-        assert_eq!(of(&(0..100).map(|n| 2 * n).collect::<Vec<_>>(), 200).split(',').count(), 100);
+        let missing_in = |present: &[u64], end| missing(present.iter().copied(), end);
+        assert_eq!(missing_in(&[], 1), "0");
+        assert_eq!(missing_in(&[0, 2, 10, 11], 20), "1,3-9,12-19");
+        assert_eq!(missing_in(&[0, 1, 2], 3), "");
+        assert_eq!(missing_in(&[5], u64::MAX), "0-4,6-18446744073709551614");
+        assert_eq!(missing_in(&(0..100).map(|n| 2 * n).collect::<Vec<_>>(), 200).split(',').count(), 100);
     }
 }

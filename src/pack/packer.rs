@@ -92,7 +92,7 @@ impl Packer<'_> {
             }
             drop(stage);
             let done = PartManifest::new(self.plan.clone(), part, self.keys()?, entries.clone());
-            dest::write(destination, &dest::part(part, &id), &done, false)?;
+            dest::write(destination, &dest::part_suffix(part, &id), &done, false)?;
         }
         destination.remove(&dest::journal(part, &id))?;
         // Another process may have finished the part, and the dataset may have been merged since
@@ -110,7 +110,7 @@ impl Packer<'_> {
         for number in self.plan.shards(part.0, part.1).start..next {
             destination.remove(&dest::staged(number, id))?;
         }
-        destination.remove(&dest::part(part, id))?;
+        destination.remove(&dest::part_suffix(part, id))?;
         destination.remove(&dest::journal(part, id))
     }
 
@@ -132,8 +132,8 @@ impl Packer<'_> {
                     (false, false) => {
                         let differ = manifest.plan.check(&self.plan, "the set", "this run").err();
                         let how = differ.map_or(String::new(), |e| format!("; {}", e.cause()));
-                        let at = destination.path_of(MANIFEST_END);
-                        return Err(Error::config(format!("{}{how}", exists(&at).cause())).at_path(at));
+                        let path = destination.path_of(MANIFEST_END);
+                        return Err(Error::config(format!("{}{how}", exists(&path).cause())).at_path(path));
                     }
                 }
             }
@@ -209,10 +209,10 @@ impl Packer<'_> {
     /// because other processes may already be writing them.
     fn discard(&self) -> Result<()> {
         let id = self.plan.id();
-        let left = Leftovers::of(&self.destination.suffixes()?);
+        let leftovers = Leftovers::of(&self.destination.suffixes()?);
         let others = |ends: Vec<String>| ends.into_iter().filter(|end| dest::id(end) != Some(&id)).collect::<Vec<_>>();
-        self.destination.remove_attempts(&others(left.attempts))?;
-        let rest = others([left.staged, left.journals, left.parts].concat());
+        self.destination.remove_attempts(&others(leftovers.attempts))?;
+        let rest = others([leftovers.staged, leftovers.journals, leftovers.parts].concat());
         rest.iter().try_for_each(|end| self.destination.remove(end))?;
         if dest::read::<Plan>(self.destination, MERGE_SUFFIX)?.is_some_and(|merging| merging != self.plan) {
             self.destination.remove(MERGE_SUFFIX)?;
@@ -226,16 +226,16 @@ impl Packer<'_> {
     /// If shards are missing. The dataset must be packed again.
     fn complete_shards(&self, manifest: &Manifest) -> Result<Vec<ShardEntry>> {
         let range = self.plan.range(self.part.0, self.part.1);
-        let (mut entries, mut bad) = (Vec::new(), Vec::new());
+        let (mut entries, mut damaged) = (Vec::new(), Vec::new());
         for (number, entry) in (0..).zip(&manifest.shards).filter(|(_, entry)| range.contains(&entry.first)) {
             if !self.destination.has_shard(number, State::Merged, entry, false)? {
-                bad.push(entry.name.clone());
+                damaged.push(entry.name.clone());
             }
             entries.push(entry.clone());
         }
-        match bad.is_empty() {
+        match damaged.is_empty() {
             true => Ok(entries),
-            false => Err(damaged_error(self.destination, &bad, entries.len(), true)
+            false => Err(damaged_error(self.destination, &damaged, entries.len(), true)
                 .at_path(self.destination.path_of(MANIFEST_END))),
         }
     }
@@ -244,7 +244,7 @@ impl Packer<'_> {
     /// again.
     fn complete(&self, id: &str) -> Result<Vec<ShardEntry>> {
         let (part, numbers) = (self.part, self.plan.shards(self.part.0, self.part.1));
-        let known = match dest::read_part(self.destination, part, id)? {
+        let complete_entries = match dest::read_part(self.destination, part, id)? {
             Some(done) if done.plan == self.plan && (done.part, done.parts) == part => done.shards,
             _ => self.destination.recorded_shards(part, numbers.clone(), id)?,
         };
@@ -252,7 +252,7 @@ impl Packer<'_> {
         let renaming = dest::is_renaming(self.destination, &self.plan)?;
         let state = if renaming { State::Merging(id) } else { State::Staged(id) };
         let (mut next, mut usable) = (self.plan.range(part.0, part.1).start, Vec::new());
-        for (entry, number) in known.into_iter().zip(numbers) {
+        for (entry, number) in complete_entries.into_iter().zip(numbers) {
             if entry.first != next
                 || entry.name != dest::shard_name(self.destination, number)
                 || !entry.counts.allowed(self.run.keep_bad, self.run.strict)

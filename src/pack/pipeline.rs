@@ -78,23 +78,23 @@ impl Run<'_> {
     /// # Errors
     /// If the key of a sample cannot be read, or if one of the given keys does not exist.
     pub(super) fn find(&self, keys: Vec<String>) -> Result<Vec<u64>> {
-        let wanted: HashSet<String> = keys.into_iter().collect();
+        let requested: HashSet<String> = keys.into_iter().collect();
         let stop = CancelToken::current();
         let key = |scratch: &mut Vec<u8>, index: usize| {
             let mut read =
                 || source::retried(self.retries, index as u64, || !is_stopped(), || self.source.key(index, scratch));
             let key = during(stop.clone(), || if is_stopped() { Err(stopped()) } else { read() });
             let key = key.map_err(|e| source::sample_error(self.source, index, "", e))?;
-            Ok(wanted.contains(&key).then_some((index as u64, key)))
+            Ok(requested.contains(&key).then_some((index as u64, key)))
         };
-        let all = 0..self.source.len();
-        let found: Vec<(u64, String)> = self.pool()?.install(|| {
-            all.into_par_iter().map_init(Vec::new, key).filter_map(Result::transpose).collect::<Result<_>>()
+        let indices = 0..self.source.len();
+        let keyed: Vec<(u64, String)> = self.pool()?.install(|| {
+            indices.into_par_iter().map_init(Vec::new, key).filter_map(Result::transpose).collect::<Result<_>>()
         })?;
-        let seen: HashSet<&str> = found.iter().map(|(_, key)| &**key).collect();
-        let mut missing: Vec<&str> = wanted.iter().map(|key| &**key).filter(|key| !seen.contains(key)).collect();
+        let seen: HashSet<&str> = keyed.iter().map(|(_, key)| &**key).collect();
+        let mut missing: Vec<&str> = requested.iter().map(|key| &**key).filter(|key| !seen.contains(key)).collect();
         if missing.is_empty() {
-            return Ok(found.into_iter().map(|(index, _)| index).collect());
+            return Ok(keyed.into_iter().map(|(index, _)| index).collect());
         }
         missing.sort_unstable();
         let more = missing.len().saturating_sub(MAX_NAMED);
@@ -115,18 +115,19 @@ impl Run<'_> {
         }
     }
 
-    /// Calls `put` on the calling thread for each sample at `positions` of `chosen`, in order, with
-    /// the index of the sample. After the first bad image, the rest is read only to count bad
-    /// images: the last argument of `put` is then `false`, which means: don't write.
+    /// Calls `on_sample` on the calling thread for each sample at `positions` of `chosen`, in
+    /// order, with the index of the sample. After the first bad image, the rest is read only to
+    /// count bad images: the last argument of `on_sample` is then `false`, which means: don't
+    /// write.
     ///
     /// # Errors
-    /// If reading, recoding or `put` fails, or if there are bad images. The error for bad images is
-    /// returned after all samples have been read.
+    /// If reading, recoding or `on_sample` fails, or if there are bad images. The error for bad
+    /// images is returned after all samples have been read.
     pub(super) fn for_each(
         &self,
         chosen: &Chosen,
         positions: Range<usize>,
-        put: &mut dyn FnMut(u64, &Prepared, bool) -> Result<()>,
+        on_sample: &mut dyn FnMut(u64, &Prepared, bool) -> Result<()>,
     ) -> Result<()> {
         let (workers, pool) = (self.threads(), self.pool()?);
         let source = self.source;
@@ -137,7 +138,7 @@ impl Run<'_> {
             let ended = ended.clone();
             move || ended.load(Ordering::Relaxed) || outer.as_ref().is_some_and(CancelToken::is_set)
         });
-        let (spare, mut bad) = (Mutex::default(), BadImages::default());
+        let (spare, mut bad_images) = (Mutex::default(), BadImages::default());
         // Only this thread may block. The workers never do, because the channel is unbounded.
         let outcome = pool.in_place_scope(|scope| {
             let (sender, results) = channel::unbounded();
@@ -163,34 +164,34 @@ impl Run<'_> {
                 }
                 let (position, prepared) = results.recv().expect("this thread holds a sender");
                 ordered.insert(position, prepared);
-                packed = self.put_ready(&mut ordered, chosen, &mut bad, &spare, put);
+                packed = self.put_ready(&mut ordered, chosen, &mut bad_images, &spare, on_sample);
             }
             ended.store(true, Ordering::Relaxed);
             packed
         });
         outcome?;
-        bad.check()
+        bad_images.check()
     }
 
-    /// Passes finished samples to `put`, up to the first sample that is not finished, and records
-    /// bad images.
+    /// Passes finished samples to `on_sample`, up to the first sample that is not finished, and
+    /// records bad images.
     fn put_ready(
         &self,
         ordered: &mut Ordered,
         chosen: &Chosen,
-        bad: &mut BadImages,
+        bad_images: &mut BadImages,
         spare: &Mutex<Vec<Prepared>>,
-        put: &mut dyn FnMut(u64, &Prepared, bool) -> Result<()>,
+        on_sample: &mut dyn FnMut(u64, &Prepared, bool) -> Result<()>,
     ) -> Result<()> {
         while let Some((position, ready)) = ordered.take() {
             let (index, prepared) = (chosen.index(position), ready?);
-            bad.count_images(prepared.images.len());
+            bad_images.count_images(prepared.images.len());
             for image in &prepared.images {
                 if let Some(problem) = image.problem.as_ref().filter(|it| !self.keep_bad && it.is_bad(self.strict)) {
-                    bad.add(index as u64, &prepared.key, problem);
+                    bad_images.add(index as u64, &prepared.key, problem);
                 }
             }
-            put(index as u64, &prepared, bad.is_empty()).map_err(|e| match e.path() {
+            on_sample(index as u64, &prepared, bad_images.is_empty()).map_err(|e| match e.path() {
                 // Writing to the target failed, so the error does not concern the sample.
                 Some(_) => e,
                 None => source::sample_error(self.source, index, &prepared.key, e),
@@ -203,13 +204,13 @@ impl Run<'_> {
     }
 }
 
-fn spares(of: &Mutex<Vec<Prepared>>) -> MutexGuard<'_, Vec<Prepared>> {
-    of.lock().expect("no code panics while holding this lock")
+fn spares(list: &Mutex<Vec<Prepared>>) -> MutexGuard<'_, Vec<Prepared>> {
+    list.lock().expect("no code panics while holding this lock")
 }
 
 /// The samples that are in progress or finished, in the order of their positions.
 struct Ordered {
-    /// Position of the next sample to pass to `put`.
+    /// Position of the next sample to pass to `on_sample`.
     next: usize,
     waiting: VecDeque<Option<Result<Prepared>>>,
     /// Total size in bytes of the finished samples.

@@ -74,8 +74,9 @@ impl Plan {
     /// If a sample cannot be read or stored.
     pub(super) fn of(run: &Run<'_>, chosen: &Chosen, size: Size) -> Result<Plan> {
         let count = chosen.len().min(PROBES);
-        let at = |probe: usize| chosen.index((probe as u128 * chosen.len() as u128 / count as u128) as usize) as u64;
-        let probes = Chosen::Listed((0..count).map(at).collect());
+        let sample_at =
+            |probe: usize| chosen.index((probe as u128 * chosen.len() as u128 / count as u128) as usize) as u64;
+        let probes = Chosen::Listed((0..count).map(sample_at).collect());
         let (mut hash, mut bytes, mut member) = (Hash::default(), 0, Vec::new());
         let keep_bad = Run { keep_bad: true, ..*run };
         keep_bad.for_each(&probes, 0..count, &mut |index, prepared, _| {
@@ -147,15 +148,15 @@ impl Plan {
         }
     }
 
-    /// Checks that `other` is the same plan. `here` and `there` are the names of the two plans in
-    /// the error message.
+    /// Checks that `other` is the same plan. `own_name` and `there` are the names of the two plans
+    /// in the error message.
     ///
     /// # Errors
     /// If the plans differ. The message states the first difference.
-    pub(super) fn check(&self, other: &Plan, here: &str, there: &str) -> Result<()> {
+    pub(super) fn check(&self, other: &Plan, own_name: &str, there: &str) -> Result<()> {
         let [mine, others] = [self, other].map(|plan| serde_json::to_value(plan).expect("numbers and text"));
         let Some((name, mine, others)) = difference("", &mine, &others) else { return Ok(()) };
-        Err(Error::config(format!("the plans differ in {name}: {here} has {mine}, but {there} has {others}")))
+        Err(Error::config(format!("the plans differ in {name}: {own_name} has {mine}, but {there} has {others}")))
     }
 }
 

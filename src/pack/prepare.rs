@@ -73,9 +73,9 @@ impl Prepared {
             } else if images.iter().any(|image| is_image_field(name, image)) {
                 // The field keeps its name, because programs read it by name. The format of an
                 // image is detected from its first bytes.
-                let found = self.images.len();
+                let count = self.images.len();
                 task.recode_field(&sample, bytes, &mut self.bytes, &mut self.images)?;
-                for image in &mut self.images[found..] {
+                for image in &mut self.images[count..] {
                     image.problem = image.problem.take().map(|problem| problem.of_field(name));
                 }
             } else {
@@ -88,10 +88,10 @@ impl Prepared {
     }
 }
 
-/// Returns whether the field called `name` is the wanted image field. `wanted` may omit the
+/// Returns whether the field called `name` is the wanted image field. `requested` may omit the
 /// extension of an image format.
-fn is_image_field(name: &str, wanted: &str) -> bool {
-    let end = name.strip_prefix(wanted);
+fn is_image_field(name: &str, requested: &str) -> bool {
+    let end = name.strip_prefix(requested);
     end.is_some_and(|end| end.is_empty() || end.strip_prefix('.').is_some_and(format::is_image))
 }
 

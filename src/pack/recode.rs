@@ -176,18 +176,18 @@ impl Recode {
                 scratch.encode((codecs, bytes), out, MAX_SIDE_QUALITY, Some(max))
             }
             Recode::Quality { quality, max_side } => scratch.encode((codecs, bytes), out, quality, max_side),
-            Recode::Raw(to) => scratch.raw((codecs, bytes), out, to),
+            Recode::Raw(size) => scratch.raw((codecs, bytes), out, size),
         })
     }
 }
 
 impl Scratch {
-    /// Decodes an image to RGB, and resizes it to the size that `to` returns for the original size.
-    /// Returns the new size and the pixels.
-    fn resized(&mut self, (codecs, bytes): Image<'_>, to: impl FnOnce(Size) -> Size) -> Result<(Size, &[u8])> {
+    /// Decodes an image to RGB, and resizes it to the size that `output_size` returns for the
+    /// original size. Returns the new size and the pixels.
+    fn resized(&mut self, (codecs, bytes): Image<'_>, output_size: impl FnOnce(Size) -> Size) -> Result<(Size, &[u8])> {
         let mut original = codecs.open(bytes)?;
         let size = original.size();
-        let output = to(size);
+        let output = output_size(size);
         // An image that exceeds the loader's limit on pixels could be written but not read again.
         let limit = codecs.most_pixels();
         if output.area() > limit {
@@ -227,8 +227,8 @@ impl Scratch {
         Ok(Treatment::Encoded(psnr))
     }
 
-    fn raw(&mut self, image: Image<'_>, out: &mut Vec<u8>, to: RawSize) -> Result<Treatment> {
-        let (size, rgb) = self.resized(image, |size| match to {
+    fn raw(&mut self, image: Image<'_>, out: &mut Vec<u8>, raw_size: RawSize) -> Result<Treatment> {
+        let (size, rgb) = self.resized(image, |size| match raw_size {
             RawSize::Shorter(side) => shorter_to(size, side),
             RawSize::Exact(size) => size,
         })?;

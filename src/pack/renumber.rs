@@ -63,16 +63,16 @@ fn mask(sample: &Sample<'_>, first: i64, bytes: &[u8]) -> Result<Vec<u8>> {
     }
     let size = png.size();
     let (width, mut values) = (size.width as usize, vec![0; size.area() as usize]);
-    let mut known = [None; 256];
+    let mut mapping = [None; 256];
     for pass in png.passes() {
         png.begin(pass);
         for row in 0..pass.rows(size) {
             png.read(1)?;
             let y = (pass.y + row * pass.down) as usize;
-            let to = values[y * width..][..width].iter_mut().skip(pass.x as usize).step_by(pass.across as usize);
-            for (to, &old) in to.zip(png.values()) {
-                let known_value = &mut known[usize::from(old)];
-                *to = match *known_value {
+            let out = values[y * width..][..width].iter_mut().skip(pass.x as usize).step_by(pass.across as usize);
+            for (out, &old) in out.zip(png.values()) {
+                let known_value = &mut mapping[usize::from(old)];
+                *out = match *known_value {
                     Some(new) => new,
                     None => *known_value.insert(new(old)?),
                 };

@@ -64,7 +64,7 @@ impl<S: Sink> Shard<S> {
             gathered: Vec::new(),
             failed: None,
         };
-        shard.write(&member::of_classes(classes)?)?;
+        shard.write(&member::classes_member(classes)?)?;
         Ok(shard)
     }
 
@@ -131,8 +131,8 @@ impl<S: Sink> Shard<S> {
 
     fn fail(&mut self, e: &io::Error) -> Error {
         // If an upload fails, the I/O error contains an [`Error`] of this crate.
-        let known = e.get_ref().and_then(|e| e.downcast_ref::<Error>()).cloned();
-        let error = known.unwrap_or_else(|| Error::io(&self.path, e));
+        let original = e.get_ref().and_then(|e| e.downcast_ref::<Error>()).cloned();
+        let error = original.unwrap_or_else(|| Error::io(&self.path, e));
         self.failed = Some(error.clone());
         error
     }

@@ -62,10 +62,10 @@ impl Destination for StoreDestination {
 
     fn suffixes(&self) -> Result<Vec<String>> {
         let base = self.base.clone();
-        let found = self.remote.repeated(move |store| store.list(&base))?;
+        let listing = self.remote.repeated(move |store| store.list(&base))?;
         let end =
             |object: &Object| object.url.strip_prefix(&self.base).filter(|end| !end.contains('/')).map(str::to_owned);
-        let mut ends: Vec<String> = found.iter().filter_map(end).collect();
+        let mut ends: Vec<String> = listing.iter().filter_map(end).collect();
         ends.sort();
         Ok(ends)
     }
@@ -132,8 +132,8 @@ impl Destination for StoreDestination {
         self.path_of(&dest::shard(number))
     }
 
-    fn has_shard(&self, number: u64, _: State<'_>, entry: &ShardEntry, whole: bool) -> Result<bool> {
-        has(&self.remote, &self.url(&dest::shard(number)), entry, whole)
+    fn has_shard(&self, number: u64, _: State<'_>, entry: &ShardEntry, must_be_complete: bool) -> Result<bool> {
+        has(&self.remote, &self.url(&dest::shard(number)), entry, must_be_complete)
     }
 
     /// Returns a lock that does nothing. A lock is not needed: a merge only writes the manifest,
@@ -207,24 +207,24 @@ impl Attempt for Uploading {
 
 /// Returns the object at `url`, or `None` if it does not exist.
 fn object(remote: &Remote, url: &str) -> Result<Option<Object>> {
-    let wanted = url.to_owned();
-    remote.repeated(move |store| match store.object(&wanted) {
+    let object_url = url.to_owned();
+    remote.repeated(move |store| match store.object(&object_url) {
         Err(e) if e.is_absent() => Ok(None),
         // Some stores return an unspecific error for a missing object, so look for the object in
         // the list of objects.
-        Err(e) if !e.is_transient() => match store.list(&wanted)?.iter().any(|object| object.url == wanted) {
+        Err(e) if !e.is_transient() => match store.list(&object_url)?.iter().any(|object| object.url == object_url) {
             true => Err(e),
             false => Ok(None),
         },
-        found => found.map(Some),
+        object => object.map(Some),
     })
 }
 
-/// Returns whether the object at `url` exists and has the size in `entry`. If `whole` is true,
-/// compares the checksum as well.
-fn has(remote: &Remote, url: &str, entry: &ShardEntry, whole: bool) -> Result<bool> {
+/// Returns whether the object at `url` exists and has the size in `entry`. If `must_be_complete` is
+/// true, compares the checksum as well.
+fn has(remote: &Remote, url: &str, entry: &ShardEntry, must_be_complete: bool) -> Result<bool> {
     let Some(object) = object(remote, url)?.filter(|object| object.len == entry.bytes) else { return Ok(false) };
-    if !whole {
+    if !must_be_complete {
         return Ok(true);
     }
     let (mut hasher, mut offset) = (crc32fast::Hasher::new(), 0);

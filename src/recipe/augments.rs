@@ -29,19 +29,22 @@ impl Augments {
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if an augmentation is invalid, or if two
     /// augmentations have different image sizes or mix batches differently in some epoch.
     pub(crate) fn by_dataset(augments: Vec<Augment>) -> Result<Self> {
-        let of = |dataset: usize, e: Error| Error::config(format!("dataset {dataset}: {}", e.cause()));
-        augments.iter().enumerate().try_for_each(|(dataset, own)| own.check().map_err(|e| of(dataset, e)))?;
+        let in_dataset = |dataset: usize, e: Error| Error::config(format!("dataset {dataset}: {}", e.cause()));
+        augments
+            .iter()
+            .enumerate()
+            .try_for_each(|(dataset, augment)| augment.check().map_err(|e| in_dataset(dataset, e)))?;
         let common = augments[0].clone();
         let epochs: Vec<u64> = augments.iter().flat_map(Augment::changes).chain([0]).collect();
-        for (dataset, own) in augments.iter().enumerate() {
+        for (dataset, augment) in augments.iter().enumerate() {
             for &epoch in &epochs {
-                let [one, other] = [&common, own].map(|augment| augment.at_epoch(epoch));
-                let [expected, found] = [one, other].map(Augment::output_size);
-                if found != expected {
+                let [one, other] = [&common, augment].map(|augment| augment.at_epoch(epoch));
+                let [expected, actual] = [one, other].map(Augment::output_size);
+                if actual != expected {
                     return Err(Error::config(format!(
                         "augment_for: dataset {dataset} has images of {}x{} pixels in epoch {epoch}, but dataset 0 has \
                          {}x{}: a batch needs images of one size",
-                        found.width, found.height, expected.width, expected.height
+                        actual.width, actual.height, expected.width, expected.height
                     )));
                 }
                 if !one.mixes_like(other) {

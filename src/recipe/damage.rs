@@ -12,21 +12,21 @@ const MAX_NAMED: usize = 100;
 /// The samples of a loader for which damaged images have been logged.
 #[derive(Debug, Default)]
 pub(crate) struct Damaged {
-    named: Mutex<HashSet<u64>>,
+    reported: Mutex<HashSet<u64>>,
 }
 
 impl Damaged {
-    /// Logs that an image of `sample` is damaged, unless the sample has been logged before. `found`
-    /// returns an error that describes the damage and its position.
-    pub(crate) fn note(&self, sample: u64, found: impl FnOnce() -> Error) {
-        let Ok(mut named) = self.named.lock() else { return };
+    /// Logs that an image of `sample` is damaged, unless the sample has been logged before.
+    /// `describe` returns an error that describes the damage and its position.
+    pub(crate) fn note(&self, sample: u64, describe: impl FnOnce() -> Error) {
+        let Ok(mut named) = self.reported.lock() else { return };
         if named.len() > MAX_NAMED || !named.insert(sample) {
             return;
         }
         let number = named.len();
         drop(named);
         if number <= MAX_NAMED {
-            tracing::warn!(sample, "a damaged image was decoded: {}", found());
+            tracing::warn!(sample, "a damaged image was decoded: {}", describe());
         } else {
             tracing::warn!(
                 "more than {MAX_NAMED} samples are damaged; additional damaged samples are counted, but not logged"
@@ -48,7 +48,7 @@ mod tests {
                 Error::decode("x")
             });
         }
-        assert_eq!(damaged.named.lock().unwrap().len(), MAX_NAMED + 1);
+        assert_eq!(damaged.reported.lock().unwrap().len(), MAX_NAMED + 1);
         assert!(named <= MAX_NAMED);
     }
 }

@@ -30,16 +30,16 @@ pub(crate) fn partners(
     if augment.max_images() == 1 {
         return Ok(None);
     }
-    let found = guarded(|| {
+    let result = guarded(|| {
         let join = augment.join((seed, entry.variant, entry.sample), order.len(epoch));
-        let samples = |join: &Join| join.partners().iter().map(|&at| order.index(epoch, at)).collect();
+        let samples = |join: &Join| join.partners().iter().map(|&position| order.index(epoch, position)).collect();
         Ok(join.map(|join| Partners { samples: samples(&join), join }))
     });
-    let found =
-        found.map_err(|e| panicked(e, || format!("the sampler panicked while drawing partners for epoch {epoch}")))?;
-    let outside = found.iter().flat_map(|found| &found.samples).copied().find(|&sample| sample >= len);
+    let drawn =
+        result.map_err(|e| panicked(e, || format!("the sampler panicked while drawing partners for epoch {epoch}")))?;
+    let outside = drawn.iter().flat_map(|group| &group.samples).copied().find(|&sample| sample >= len);
     match outside {
-        None => Ok(found),
+        None => Ok(drawn),
         Some(sample) => Err(Error::config(format!(
             "the sampler returned sample {sample} as a partner in epoch {epoch}, but the source has only {len} samples"
         ))),

@@ -132,7 +132,7 @@ pub(crate) fn share(images: &mut [SampleImage<'_>], max_memory: u64) {
         return;
     }
     let memory = |image: &SampleImage<'_>| image.opened.as_ref().map_or(0, |encoded| encoded.memory(image.region));
-    let mut all = images.iter().map(memory).fold(0, u64::saturating_add);
+    let mut memory_apart = images.iter().map(memory).fold(0, u64::saturating_add);
     for number in 1..images.len() {
         let (before, rest) = images.split_at_mut(number);
         let image = &mut rest[0];
@@ -144,13 +144,13 @@ pub(crate) fn share(images: &mut [SampleImage<'_>], max_memory: u64) {
             let (encoded, both) = (other.opened.as_ref()?, other.region.around(image.region));
             let more = encoded.cost(both).saturating_sub(encoded.cost(other.region));
             let separate = memory(other).saturating_add(memory(image));
-            let then = all.saturating_sub(separate).saturating_add(encoded.memory(both));
-            (more <= alone && then <= all.max(max_memory)).then_some((more, source, both, then))
+            let then = memory_apart.saturating_sub(separate).saturating_add(encoded.memory(both));
+            (more <= alone && then <= memory_apart.max(max_memory)).then_some((more, source, both, then))
         });
         if let Some((_, source, both, then)) = joined.min_by_key(|(more, ..)| *more) {
             before[source].region = both;
             image.skip();
-            (image.shared_with, image.ns, all) = (Some(source), Some(0), then);
+            (image.shared_with, image.ns, memory_apart) = (Some(source), Some(0), then);
         }
     }
 }
@@ -203,14 +203,17 @@ mod tests {
         let plain = encode(&pixels, 160, 160, 3, &Options::new(90, 2, 2));
         let packed = encode(&pixels, 160, 160, 3, &Options { restart: 1, ..Options::new(90, 2, 2) });
         let (left, right) = (Rect::new(0, 64, 48, 48), Rect::new(112, 100, 48, 60));
-        let (whole, inside) = (Rect::new(0, 0, 160, 160), Rect::new(40, 40, 64, 64));
+        let (full_area, inside) = (Rect::new(0, 0, 160, 160), Rect::new(40, 40, 64, 64));
         // Without restart markers, all entropy-coded data above the lower edge of a view must be
         // decoded anyway.
         let shared = |file: &[u8], regions: &[Rect]| shared(file, regions, u64::MAX);
         assert_eq!(shared(&plain, &[left, right]), [(None, Rect::new(0, 64, 160, 96)), (Some(0), right)]);
         assert_eq!(shared(&packed, &[left, right]), [(None, left), (None, right)]);
         for file in [&plain, &packed] {
-            assert_eq!(shared(file, &[whole, inside, left]), [(None, whole), (Some(0), inside), (Some(0), left)]);
+            assert_eq!(
+                shared(file, &[full_area, inside, left]),
+                [(None, full_area), (Some(0), inside), (Some(0), left)]
+            );
         }
         // Each view is added to the decoded region that grows least.
         let near = Rect::new(104, 96, 56, 56);
@@ -227,13 +230,13 @@ mod tests {
         let encoded = codecs.open(&large).unwrap();
         let (left, right) = (Rect::new(0, 15000, 400, 400), Rect::new(15600, 15600, 400, 400));
         let both = left.around(right);
-        let [least, together] = [encoded.memory(left) + encoded.memory(right), encoded.memory(both)];
-        assert!(together > 5 * least, "{together} bytes together, {least} bytes separately");
+        let [separate, together] = [encoded.memory(left) + encoded.memory(right), encoded.memory(both)];
+        assert!(together > 5 * separate, "{together} bytes together, {separate} bytes separately");
         assert_eq!(shared(&large, &[left, right], together), [(None, both), (Some(0), right)]);
         assert_eq!(shared(&large, &[left, right], together - 1), [(None, left), (None, right)]);
         // Overlapping views need less memory if they are decoded together.
-        let (whole, inside) = (Rect::new(0, 0, 16000, 16000), Rect::new(40, 40, 15000, 15000));
-        assert_eq!(shared(&large, &[whole, inside], 0), [(None, whole), (Some(0), inside)]);
+        let (full_area, inside) = (Rect::new(0, 0, 16000, 16000), Rect::new(40, 40, 15000, 15000));
+        assert_eq!(shared(&large, &[full_area, inside], 0), [(None, full_area), (Some(0), inside)]);
         // The limit applies to all images of the sample.
         let top = Rect::new(8000, 0, 400, 400);
         let second = |max_memory| shared(&large, &[left, right, top], max_memory)[1].0;

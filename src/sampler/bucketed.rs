@@ -96,9 +96,9 @@ impl Bucketed {
     /// is 0 or at least 2^32.
     pub(crate) fn by_size(buckets: &[u16], areas: &[u32], batch: u64) -> Result<Self> {
         let bucket = |sample: &u32| usize::from(buckets[*sample as usize]);
-        let made = Self::grouped(buckets.len(), bucket, |bucket| areas[bucket], batch)?;
-        let sizes = made.ends.iter().map(|end| bucket(&made.samples[*end as usize - 1])).collect();
-        Ok(Bucketed { sizes: Some(sizes), ..made })
+        let grouped = Self::grouped(buckets.len(), bucket, |bucket| areas[bucket], batch)?;
+        let sizes = grouped.ends.iter().map(|end| bucket(&grouped.samples[*end as usize - 1])).collect();
+        Ok(Bucketed { sizes: Some(sizes), ..grouped })
     }
 
     /// Creates the sampler for `len` samples. `bucket` returns the bucket of a sample, and `width`
@@ -115,7 +115,7 @@ impl Bucketed {
         let mut positions = vec![0; samples.len()];
         samples.iter().zip(0..).for_each(|(sample, place)| positions[*sample as usize] = place);
         let mut end = 0;
-        let ends = samples.chunk_by(|one, next| bucket(one) == bucket(next)).map(|bucket| {
+        let ends = samples.chunk_by(|sample, next| bucket(sample) == bucket(next)).map(|bucket| {
             end += bucket.len() as u64;
             end
         });
@@ -147,15 +147,15 @@ impl Bucketed {
         }
         let counts: Arc<[u64]> =
             self.widths.iter().map(|width| (budget / u64::from(*width).max(1)).min(self.batch)).collect();
-        let (mut start, mut batches, mut all) = (0, 0, 0);
+        let (mut start, mut batches, mut delivered) = (0, 0, 0);
         let ends = self.ends.iter().zip(counts.iter()).map(|(end, count)| {
             let samples = end - std::mem::replace(&mut start, *end);
             batches += if drop { samples / count } else { samples.div_ceil(*count) };
-            all += if drop { samples - samples % count } else { samples };
+            delivered += if drop { samples - samples % count } else { samples };
             batches
         });
         let ends = ends.collect();
-        self.budget = Some(Budget { budget, counts, samples: all, ends });
+        self.budget = Some(Budget { budget, counts, samples: delivered, ends });
         Ok(self)
     }
 
@@ -251,7 +251,7 @@ impl Batched for Bucketed {
     }
 
     fn largest_of_size(&self, size: usize) -> Option<u64> {
-        let bucket = self.sizes.as_ref()?.iter().position(|of| *of == size);
+        let bucket = self.sizes.as_ref()?.iter().position(|bucket_size| *bucket_size == size);
         Some(bucket.map_or(1, |bucket| self.limited().counts[bucket]))
     }
 }
@@ -313,19 +313,19 @@ mod tests {
                 filled.sort_unstable();
                 filled.dedup();
                 for (order, epoch) in [(order.clone(), 0), (order.clone().shuffled(3), 0), (order.shuffled(3), 5)] {
-                    let all: Vec<u64> = (0..count).map(|position| order.index(epoch, position)).collect();
-                    let mut sorted = all.clone();
+                    let drawn: Vec<u64> = (0..count).map(|position| order.index(epoch, position)).collect();
+                    let mut sorted = drawn.clone();
                     sorted.sort_unstable();
                     assert!(sorted.into_iter().eq(0..count));
-                    let mixed = all.chunks(batch as usize).filter(|batch| {
+                    let mixed = drawn.chunks(batch as usize).filter(|batch| {
                         let buckets = || batch.iter().map(|sample| scanned(lengths[*sample as usize], bounds));
                         buckets().min() != buckets().max()
                     });
                     assert!(mixed.count() < filled.len(), "{count} samples, batches of {batch}, {bounds:?}");
                     for (sample, from) in (0..count + 2).flat_map(|sample| [0, count / 2].map(|from| (sample, from))) {
-                        let found = (from..count).find(|&position| all[position as usize] == sample);
-                        let found = found.map_or(Position::Absent, Position::At);
-                        assert_eq!(order.position(epoch, sample, from), found);
+                        let next = (from..count).find(|&position| drawn[position as usize] == sample);
+                        let next = next.map_or(Position::Absent, Position::At);
+                        assert_eq!(order.position(epoch, sample, from), next);
                     }
                 }
             }

@@ -23,7 +23,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::batched::Batched;
-use super::changing::{Change, Changing, History};
+use super::live_order::{History, UpdatableOrder, Update};
 use super::mixture_options::{Clock, MixtureOptions};
 use super::permutation::{Permutation, Shuffled, epoch_key};
 use super::quotas::{Quotas, Section, apportioned};
@@ -65,7 +65,7 @@ pub struct Mixture {
     unit: u64,
     has_own_sizes: bool,
     seed: u64,
-    changes: Arc<[Change]>,
+    changes: Arc<[Update]>,
 }
 
 #[derive(Clone)]
@@ -218,14 +218,14 @@ impl Mixture {
         epoch_key(!self.seed, round)
     }
 
-    /// Returns the position in the run. The position wraps after 2^64 positions. No run is that long,
-    /// and the result would be memory-safe in any case.
+    /// Returns the position in the run. The position wraps after 2^64 positions. No run is that
+    /// long, and the result would be memory-safe in any case.
     fn in_run(&self, epoch: u64, position: u64) -> u64 {
         epoch.wrapping_mul(self.draws).wrapping_add(position)
     }
 
-    /// Returns the source of draw `draw` of the run, and the number of draws from this source before
-    /// it.
+    /// Returns the source of draw `draw` of the run, and the number of draws from this source
+    /// before it.
     fn turn(&self, draw: u64) -> (usize, u64) {
         let (round, place) = (draw / self.quotas.round, draw % self.quotas.round);
         let section = &self.quotas.sections[self.quotas.section(round)];
@@ -238,10 +238,10 @@ impl Mixture {
     /// Returns the source that a position draws from, the pass over that source, and the position
     /// in that pass.
     fn draw(&self, epoch: u64, position: u64) -> (&Component, u64, u64) {
-        let at = self.in_run(epoch, position);
-        let (number, turn) = self.turn(at / self.unit);
+        let run_position = self.in_run(epoch, position);
+        let (number, turn) = self.turn(run_position / self.unit);
         let (part, unit) = (&self.parts[number], self.units[number]);
-        let turn = turn * unit + at % self.unit % unit;
+        let turn = turn * unit + run_position % self.unit % unit;
         (part, turn / part.len, turn % part.len)
     }
 
@@ -328,14 +328,14 @@ fn refused<T>(cause: impl fmt::Display) -> Result<T> {
 fn batches(samples: u64, quotas: &[u64], units: &[u64]) -> Result<u64> {
     let per_round: u128 = quotas.iter().zip(units).map(|(quota, unit)| u128::from(*quota) * u128::from(*unit)).sum();
     let draws = quotas.iter().map(|quota| u128::from(*quota)).sum::<u128>();
-    let found = u128::from(samples) * draws / per_round;
-    if found == 0 {
+    let total = u128::from(samples) * draws / per_round;
+    if total == 0 {
         return refused(format!(
             "per_set_batches: an epoch of {samples} samples is smaller than one global batch of {}",
             per_round.div_ceil(draws)
         ));
     }
-    Ok(found as u64)
+    Ok(total as u64)
 }
 
 /// Checks that `proportions` can be drawn in rounds of `round` draws.
@@ -415,8 +415,8 @@ impl Sampler for Mixture {
     }
 }
 
-impl Changing for Mixture {
-    fn changed(&self, change: Change, _keep_from: u64) -> Result<(Arc<dyn Changing>, u64)> {
+impl UpdatableOrder for Mixture {
+    fn with_update(&self, change: Update, _keep_from: u64) -> Result<(Arc<dyn UpdatableOrder>, u64)> {
         check(&self.parts, &self.quotas.limits, &change.values, self.quotas.round)?;
         let (round, mut quotas) = (change.from.div_ceil(self.round()), Quotas::clone(&self.quotas));
         let values = change.values.clone();
@@ -509,10 +509,10 @@ mod tests {
     #[test]
     #[should_panic(expected = "mixture: a sampler returned sample 300, but its source has 300 samples")]
     fn an_index_outside_the_source_panics() {
-        let of = |len| -> Arc<dyn Sampler> { Arc::new(crate::sampler::Sequential::new(len)) };
-        let order = Mixture::of([(300, 1.0, of(301)), (40, 1.0, of(40))], 1).unwrap();
-        (0..order.len(0)).map(|at| order.index(0, at)).for_each(drop);
-        (0..order.len(0)).map(|at| order.index(1, at)).for_each(drop);
+        let sequence = |len| -> Arc<dyn Sampler> { Arc::new(crate::sampler::Sequential::new(len)) };
+        let order = Mixture::of([(300, 1.0, sequence(301)), (40, 1.0, sequence(40))], 1).unwrap();
+        (0..order.len(0)).map(|position| order.index(0, position)).for_each(drop);
+        (0..order.len(0)).map(|position| order.index(1, position)).for_each(drop);
     }
 
     #[test]
@@ -524,18 +524,18 @@ mod tests {
             1000..1070 => 1,
             _ => 3,
         };
-        let mut least = u64::MAX;
+        let mut min_count = u64::MAX;
         for batch in 0..600 {
             let before = counts[0];
             (0..100).for_each(|i| counts[part(order.index(1, batch * 100 + i))] += 1);
-            least = least.min(counts[0] - before);
+            min_count = min_count.min(counts[0] - before);
             if batch % 100 == 99 {
                 assert_eq!(counts, [5000, 2000, 0, 3000].map(|n| n * (batch / 100 + 1)));
             }
         }
         assert!(
-            (30..50).contains(&least),
-            "a batch of 100 contains {least} samples from a source with a proportion of one half"
+            (30..50).contains(&min_count),
+            "a batch of 100 contains {min_count} samples from a source with a proportion of one half"
         );
     }
 
@@ -573,12 +573,12 @@ mod tests {
         );
         let mut turns = [0u64; 1000];
         for period in 1..=3 {
-            ((period - 1) * 10_000..period * 10_000).for_each(|at| turns[draw(at) as usize] += 1);
+            ((period - 1) * 10_000..period * 10_000).for_each(|position| turns[draw(position) as usize] += 1);
             assert!(turns.iter().all(|&n| n == period * 10), "all samples are drawn equally often");
         }
         let uneven = Mixture::new(&[(700, 1.0), (300, 1.0)], 7).unwrap();
         let mut turns = [0u64; 1000];
-        (0..10_000).for_each(|at| turns[uneven.index(at / 1000, at % 1000) as usize] += 1);
+        (0..10_000).for_each(|position| turns[uneven.index(position / 1000, position % 1000) as usize] += 1);
         assert!(turns[..700].iter().all(|&n| n == 7 || n == 8) && turns[700..].iter().all(|&n| n == 16 || n == 17));
     }
 
@@ -597,7 +597,7 @@ mod tests {
         assert_eq!(mixture.len(0), 1000 + 4 + 300);
         let (mixture, mut turns) = (mixture.draws(10_000), [0u64; 3]);
         for period in 0..4 {
-            let mut found: Vec<_> = (0..10_000).map(|p| mixture.at(period, p)).map(|o| (o.index, o.variant)).collect();
+            let mut actual: Vec<_> = (0..10_000).map(|p| mixture.at(period, p)).map(|o| (o.index, o.variant)).collect();
             let mut expected = Vec::new();
             for ((first, quota), ((_, _, order), turn)) in
                 [(0, 5000), (1000, 1000), (1010, 4000)].into_iter().zip(orders.iter().zip(&mut turns))
@@ -609,9 +609,9 @@ mod tests {
                     *turn += 1;
                 }
             }
-            found.sort_unstable();
+            actual.sort_unstable();
             expected.sort_unstable();
-            assert!(found == expected, "period {period}");
+            assert!(actual == expected, "period {period}");
         }
     }
 

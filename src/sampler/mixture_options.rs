@@ -100,11 +100,11 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// Returns the position of `at` in the run, or `u64::MAX` for a point that is too far away to be
-    /// reached. `draws` is the number of positions per pass.
-    fn position(self, at: At, draws: u64) -> u64 {
+    /// Returns the position of `start` in the run, or `u64::MAX` for a point that is too far away
+    /// to be reached. `draws` is the number of positions per pass.
+    fn position(self, start: At, draws: u64) -> u64 {
         let epoch = draws.saturating_mul(self.passes);
-        match at {
+        match start {
             At::Sample(samples) => samples,
             At::Epoch(number) => number.saturating_mul(epoch),
             At::Step(step) => {
@@ -129,11 +129,11 @@ impl MixtureOptions {
     /// Changes the proportions at a point of the run. There must be one proportion per source.
     ///
     /// Every change takes effect at the start of a [round](MixtureOptions::round): the first round
-    /// that begins at `at` or later. The proportions of each round are exact. The changes must be
-    /// listed in the order in which they occur.
+    /// that begins at `start` or later. The proportions of each round are exact. The changes must
+    /// be listed in the order in which they occur.
     #[must_use]
-    pub fn proportions(self, at: At, proportions: impl IntoIterator<Item = f64>) -> Self {
-        self.plan(at, None, Curve::Linear, proportions)
+    pub fn proportions(self, start: At, proportions: impl IntoIterator<Item = f64>) -> Self {
+        self.plan(start, None, Curve::Linear, proportions)
     }
 
     /// Changes the proportions linearly from one point of the run to another.
@@ -195,8 +195,8 @@ impl MixtureOptions {
         self
     }
 
-    /// Sets the number of samples in the global batches of each source, in the order of the sources.
-    /// The sizes replace [`batch_size`](crate::Loader::batch_size) and
+    /// Sets the number of samples in the global batches of each source, in the order of the
+    /// sources. The sizes replace [`batch_size`](crate::Loader::batch_size) and
     /// [`global_batch_size`](crate::Loader::global_batch_size), and require
     /// [`per_set_batches`](MixtureOptions::per_set_batches).
     ///
@@ -229,8 +229,8 @@ impl MixtureOptions {
         self.schedule.iter().any(|planned| planned.proportions.get(number).is_some_and(|share| *share > 0.0))
     }
 
-    /// Returns the number of consecutive samples per draw from each of `sources` sources. `batch` is
-    /// the global batch size.
+    /// Returns the number of consecutive samples per draw from each of `sources` sources. `batch`
+    /// is the global batch size.
     pub(super) fn units(&self, batch: u64, sources: usize) -> Result<Vec<u64>> {
         let sizes = self.own_sizes();
         if sizes.is_empty() {
@@ -286,12 +286,13 @@ impl MixtureOptions {
     ) -> Result<()> {
         let unit = units.iter().copied().max().unwrap_or(1);
         let (round, has_own_sizes) = (quotas.round * unit, !self.own_sizes().is_empty());
-        let shown = |at: u64| if has_own_sizes { format!("batch {}", at / unit) } else { format!("sample {at}") };
+        let shown =
+            |number: u64| if has_own_sizes { format!("batch {}", number / unit) } else { format!("sample {number}") };
         let (mut before, mut done) = (normalized(first), 0);
         for (number, Planned { from, until, curve, proportions }) in self.schedule.iter().enumerate() {
-            let position = |at: At| match at {
+            let position = |point: At| match point {
                 At::Sample(samples) if has_own_sizes => quotas.round_after(samples, units).saturating_mul(round),
-                at => clock.position(at, draws),
+                point => clock.position(point, draws),
             };
             let start = position(*from);
             let end = until.map_or(start, position);
@@ -317,8 +318,8 @@ impl MixtureOptions {
                 let share = curve.at((step as f64 + 0.5) / steps as f64);
                 let mixed: Vec<f64> =
                     before.iter().zip(&after).map(|(before, after)| before + (after - before) * share).collect();
-                let at = start + (u128::from(end - start) * u128::from(step) / u128::from(steps)) as u64;
-                quotas.change(at.div_ceil(round), &mixed);
+                let step_start = start + (u128::from(end - start) * u128::from(step) / u128::from(steps)) as u64;
+                quotas.change(step_start.div_ceil(round), &mixed);
             }
             quotas.change(end.div_ceil(round), proportions);
             (before, done) = (after, end);

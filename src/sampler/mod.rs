@@ -18,13 +18,13 @@
 //! resume in the middle of an epoch without replaying anything.
 
 // The other modules are internal: `schedule` splits an order into batches, and each batch into the
-// shares of the ranks. `within_subset` restricts a custom order to a subset. `changing` changes
+// shares of the ranks. `within_subset` restricts a custom order to a subset. `live_order` updates
 // weights and proportions during a run. `quotas` computes the number of draws from each source of a
 // mixture in each round.
 
 mod batched;
 mod bucketed;
-mod changing;
+mod live_order;
 mod mixture;
 mod mixture_options;
 mod permutation;
@@ -46,7 +46,7 @@ mod within_subset;
 
 pub(crate) use batched::Batched;
 pub use bucketed::Bucketed;
-pub(crate) use changing::{Change, Changeable, Changes, Changing, History};
+pub(crate) use live_order::{History, LiveOrder, UpdatableOrder, Update, UpdateKind};
 pub use mixture::Mixture;
 pub(crate) use mixture_options::Clock;
 pub use mixture_options::{At, MixtureOptions};

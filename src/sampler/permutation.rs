@@ -108,24 +108,24 @@ impl Permutation {
             let mut mapped: [u64; CHUNK] = array::from_fn(|i| first + i as u64);
             // The first elements are the indices of the values that are still out of range.
             let mut pending: [u8; CHUNK] = array::from_fn(|i| i as u8);
-            let mut left = count;
-            while left > 0 {
-                let mut kept = 0;
-                for start in (0..left).step_by(LANES) {
+            let mut unplaced = count;
+            while unplaced > 0 {
+                let mut remaining = 0;
+                for start in (0..unplaced).step_by(LANES) {
                     // Unused lanes repeat the last value, and their results are ignored.
-                    let lanes: [usize; LANES] = array::from_fn(|lane| pending[(start + lane).min(left - 1)].into());
+                    let lanes: [usize; LANES] = array::from_fn(|lane| pending[(start + lane).min(unplaced - 1)].into());
                     let mut halves = lanes.map(|i| (mapped[i] >> shift, mapped[i] & mask));
                     for key in keys {
                         halves = halves.map(|(left, right)| (right, left ^ mix(right ^ key) & mask));
                     }
-                    for lane in 0..LANES.min(left - start) {
+                    for lane in 0..LANES.min(unplaced - start) {
                         let (i, (left, right)) = (lanes[lane], halves[lane]);
                         mapped[i] = left << shift | right;
-                        pending[kept] = i as u8;
-                        kept += usize::from(mapped[i] >= self.len);
+                        pending[remaining] = i as u8;
+                        remaining += usize::from(mapped[i] >= self.len);
                     }
                 }
-                left = kept;
+                unplaced = remaining;
             }
             mapped[..count].iter().copied().for_each(&mut take);
         }

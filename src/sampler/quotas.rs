@@ -78,12 +78,14 @@ impl Quotas {
     /// Returns the first round that starts after at least `samples` samples (or after the end of
     /// the run). `units` contains the number of samples per draw from each source.
     pub(super) fn round_after(&self, samples: u64, units: &[u64]) -> u64 {
-        let mut left = samples;
+        let mut remaining = samples;
         for (section, next) in self.sections.iter().zip(self.sections[1..].iter().map(Some).chain([None])) {
             let per_round = section.samples(units);
-            let rounds = if per_round == 0 { 0 } else { left.div_ceil(per_round) };
+            let rounds = if per_round == 0 { 0 } else { remaining.div_ceil(per_round) };
             match next {
-                Some(next) if rounds > next.first - section.first => left -= per_round * (next.first - section.first),
+                Some(next) if rounds > next.first - section.first => {
+                    remaining -= per_round * (next.first - section.first)
+                }
                 _ => return section.first + rounds,
             }
         }
@@ -94,14 +96,17 @@ impl Quotas {
     /// earlier draws from each source.
     fn extend(&mut self, mut round: u64, mut before: Vec<u64>, proportions: &[f64]) {
         loop {
-            let left: Vec<u64> = self.limits.iter().zip(&before).map(|(limit, before)| limit - before).collect();
+            let remaining: Vec<u64> = self.limits.iter().zip(&before).map(|(limit, before)| limit - before).collect();
             let mut open: Vec<f64> = proportions.to_vec();
-            open.iter_mut().zip(&left).filter(|(_, left)| **left == 0).for_each(|(share, _)| *share = 0.0);
+            open.iter_mut()
+                .zip(&remaining)
+                .filter(|(_, draws_left)| **draws_left == 0)
+                .for_each(|(share, _)| *share = 0.0);
             let mut draws = apportioned(&open, self.round);
             let limited = |source: &usize| self.limits[*source] != u64::MAX && draws[*source] > 0;
-            let rounds = (0..left.len()).filter(limited).map(|source| left[source] / draws[source]).min();
+            let rounds = (0..remaining.len()).filter(limited).map(|source| remaining[source] / draws[source]).min();
             if rounds == Some(0) {
-                draws = self.last_round(&left, open);
+                draws = self.last_round(&remaining, open);
             }
             let mut end = 0;
             let quotas = draws.iter().zip(&before).map(|(&draws, &before)| {
@@ -116,18 +121,18 @@ impl Quotas {
         }
     }
 
-    /// Returns the quotas of a round in which a source ends. `left` contains the number of
+    /// Returns the quotas of a round in which a source ends. `remaining` contains the number of
     /// remaining draws from each source. Sources that do not end share the remaining draws.
-    fn last_round(&self, left: &[u64], mut open: Vec<f64>) -> Vec<u64> {
-        let mut ending = vec![0; left.len()];
+    fn last_round(&self, remaining: &[u64], mut open: Vec<f64>) -> Vec<u64> {
+        let mut ending = vec![0; remaining.len()];
         loop {
             let rest = self.round - ending.iter().sum::<u64>();
             let draws = apportioned(&open, rest);
-            let ends: Vec<usize> = (0..left.len()).filter(|&source| draws[source] > left[source]).collect();
+            let ends: Vec<usize> = (0..remaining.len()).filter(|&source| draws[source] > remaining[source]).collect();
             if ends.is_empty() {
                 return draws.iter().zip(&ending).map(|(draws, ending)| draws + ending).collect();
             }
-            ends.iter().for_each(|&source| (ending[source], open[source]) = (left[source], 0.0));
+            ends.iter().for_each(|&source| (ending[source], open[source]) = (remaining[source], 0.0));
         }
     }
 }
@@ -146,7 +151,7 @@ pub(super) fn apportioned(proportions: &[f64], draws: u64) -> Vec<u64> {
     let mut quotas: Vec<u64> = exact.iter().map(|x| x.floor() as u64).collect();
     let mut by_remainder: Vec<usize> = (0..exact.len()).filter(|&source| proportions[source] > 0.0).collect();
     by_remainder.sort_by(|&a, &b| exact[b].fract().total_cmp(&exact[a].fract()));
-    let left = draws.saturating_sub(quotas.iter().sum()) as usize;
-    by_remainder.into_iter().cycle().take(left).for_each(|source| quotas[source] += 1);
+    let missing = draws.saturating_sub(quotas.iter().sum()) as usize;
+    by_remainder.into_iter().cycle().take(missing).for_each(|source| quotas[source] += 1);
     quotas
 }

@@ -111,17 +111,17 @@ impl Rank {
     }
 
     fn from_variables(variable: &dyn Fn(&str) -> Option<String>) -> Result<Option<Self>> {
-        let mut found: Option<(Rank, &Launcher)> = None;
+        let mut detected: Option<(Rank, &Launcher)> = None;
         for launcher in &LAUNCHERS {
-            match (found, launcher.read(variable)) {
-                (None, Ok(Some(rank))) => found = Some((rank, launcher)),
+            match (detected, launcher.read(variable)) {
+                (None, Ok(Some(rank))) => detected = Some((rank, launcher)),
                 (None, Err(e)) => return Err(e),
-                (Some((inner, by)), Ok(Some(outer))) if outer.rank > 0 && outer.world_size > inner.world_size => {
+                (Some((inner, starter)), Ok(Some(outer))) if outer.rank > 0 && outer.world_size > inner.world_size => {
                     return Err(Error::config(format!(
                         "{} is {} and {} is {}, but {} is {} and {} is {}: unset the stale ones",
-                        by.rank,
+                        starter.rank,
                         inner.rank,
-                        by.world_size,
+                        starter.world_size,
                         inner.world_size,
                         launcher.rank,
                         outer.rank,
@@ -132,7 +132,7 @@ impl Rank {
                 _ => {}
             }
         }
-        Ok(found.map(|(rank, _)| rank))
+        Ok(detected.map(|(rank, _)| rank))
     }
 
     /// Returns the ranks on this machine. Assumes that the launcher numbers the processes of a
@@ -184,10 +184,10 @@ impl Launcher {
             (Some(0), Some(world_size))
                 if world_size > 1 && self.started.is_some_and(|(name, _)| variable(name).is_none()) =>
             {
-                let (missing, by) = self.started.expect("the guard checked this");
+                let (missing, launcher) = self.started.expect("the guard checked this");
                 Err(Error::config(format!(
                     "{} is 0 and {} is {world_size}, but {missing} is not set: this is the SLURM batch script itself, not a task; \
-                     start the program with {by}, or set rank(rank, world_size)",
+                     start the program with {launcher}, or set rank(rank, world_size)",
                     self.rank, self.world_size
                 )))
             }
@@ -244,11 +244,11 @@ mod tests {
 
     #[test]
     fn the_local_world_size_is_a_hint_and_at_most_the_world_size() {
-        let local_world_size = |asked: &str| {
+        let local_world_size = |value: &str| {
             let variable = |name: &str| match name {
                 "SLURM_PROCID" | "SLURM_STEP_ID" => Some("0".to_owned()),
                 "SLURM_NTASKS" => Some("2".to_owned()),
-                "SLURM_NTASKS_PER_NODE" => Some(asked.to_owned()),
+                "SLURM_NTASKS_PER_NODE" => Some(value.to_owned()),
                 _ => None,
             };
             Rank::from_variables(&variable).unwrap().unwrap().local_world_size

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use super::changing::{Change, Changing, History};
+use super::live_order::{History, UpdatableOrder, Update};
 use super::{Occurrence, Position, Sampler};
 use crate::error::Result;
 
@@ -71,9 +71,9 @@ impl<O: Sampler> Sampler for Repeat<O> {
     }
 }
 
-impl<O: Changing> Changing for Repeat<O> {
-    fn changed(&self, change: Change, keep_from: u64) -> Result<(Arc<dyn Changing>, u64)> {
-        let (inner, effective) = self.inner.changed(change, keep_from)?;
+impl<O: UpdatableOrder> UpdatableOrder for Repeat<O> {
+    fn with_update(&self, change: Update, keep_from: u64) -> Result<(Arc<dyn UpdatableOrder>, u64)> {
+        let (inner, effective) = self.inner.with_update(change, keep_from)?;
         Ok((Arc::new(Repeat::new(self.passes, inner)), effective))
     }
 
@@ -92,15 +92,15 @@ mod tests {
     use crate::sampler::Shuffled;
 
     /// Returns the samples and variants at all positions.
-    fn all(order: &dyn Sampler, epoch: u64) -> Vec<Occurrence> {
+    fn all_occurrences(order: &dyn Sampler, epoch: u64) -> Vec<Occurrence> {
         (0..order.len(epoch)).map(|p| order.at(epoch, p)).collect()
     }
 
     #[test]
     fn passes_are_the_epochs_of_the_inner_order() {
         let inner = Shuffled::new(20, 4);
-        let expected = [all(&inner, 6), all(&inner, 7), all(&inner, 8)].concat();
-        assert_eq!(all(&Repeat::new(3, inner), 2), expected);
+        let expected = [all_occurrences(&inner, 6), all_occurrences(&inner, 7), all_occurrences(&inner, 8)].concat();
+        assert_eq!(all_occurrences(&Repeat::new(3, inner), 2), expected);
     }
 
     #[test]
@@ -114,7 +114,7 @@ mod tests {
                 100 * epoch + position
             }
         }
-        let samples: Vec<_> = all(&Repeat::new(2, Growing), 1).iter().map(|o| o.index).collect();
+        let samples: Vec<_> = all_occurrences(&Repeat::new(2, Growing), 1).iter().map(|o| o.index).collect();
         assert_eq!(samples, [200, 201, 300, 301, 302]);
     }
 }

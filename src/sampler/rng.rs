@@ -78,17 +78,18 @@ mod tests {
     #[test]
     fn seed_epoch_and_sample_change_the_numbers() {
         let first = |s, e, i| Rng::new(s, e, i).next_u64();
-        let all = [first(0, 0, 0), first(1, 0, 0), first(0, 1, 0), first(0, 0, 1), first(1, 1, 0), first(0, 1, 1)];
-        let distinct: std::collections::HashSet<_> = all.iter().collect();
-        assert_eq!(distinct.len(), all.len());
+        let numbers = [first(0, 0, 0), first(1, 0, 0), first(0, 1, 0), first(0, 0, 1), first(1, 1, 0), first(0, 1, 1)];
+        let distinct: std::collections::HashSet<_> = numbers.iter().collect();
+        assert_eq!(distinct.len(), numbers.len());
     }
 
     #[test]
     fn each_name_has_different_numbers() {
         let first = |sample: u64, name: &str| Rng::new(1, 2, sample).named(name).next_u64();
-        let all = [first(0, ""), first(0, "a"), first(0, "b"), first(0, "ab"), first(0, "ba"), first(1, "a")];
-        let distinct: std::collections::HashSet<_> = all.into_iter().chain([Rng::new(1, 2, 0).next_u64()]).collect();
-        assert_eq!(distinct.len(), all.len() + 1);
+        let numbers = [first(0, ""), first(0, "a"), first(0, "b"), first(0, "ab"), first(0, "ba"), first(1, "a")];
+        let distinct: std::collections::HashSet<_> =
+            numbers.into_iter().chain([Rng::new(1, 2, 0).next_u64()]).collect();
+        assert_eq!(distinct.len(), numbers.len() + 1);
     }
 
     #[test]

@@ -106,11 +106,11 @@ mod tests {
 
     /// Computes the inverse by scanning `list`, the samples of an epoch.
     fn scanned(list: &[u64], index: u64, from: u64) -> Position {
-        let found = (from..list.len() as u64).find(|&position| list[position as usize] == index);
-        found.map_or(Position::Absent, Position::At)
+        let next = (from..list.len() as u64).find(|&position| list[position as usize] == index);
+        next.map_or(Position::Absent, Position::At)
     }
 
-    fn listed(order: &dyn Sampler, epoch: u64) -> Vec<u64> {
+    fn indices_of_epoch(order: &dyn Sampler, epoch: u64) -> Vec<u64> {
         (0..order.len(epoch)).map(|position| order.index(epoch, position)).collect()
     }
 
@@ -143,17 +143,17 @@ mod tests {
         ];
         for (i, (order, samples)) in orders.iter().enumerate() {
             for epoch in [0, 1, 14] {
-                let (len, list) = (order.len(epoch), listed(&**order, epoch));
+                let (len, list) = (order.len(epoch), indices_of_epoch(&**order, epoch));
                 for positions in [0..len, len / 3..len, len / 2..len / 2] {
                     let mut together = Vec::new();
-                    order.for_each(epoch, positions.clone(), &mut |found| together.push(found));
+                    order.for_each(epoch, positions.clone(), &mut |occurrence| together.push(occurrence));
                     let single: Vec<Occurrence> = positions.map(|position| order.at(epoch, position)).collect();
                     assert!(together == single, "order {i}, epoch {epoch}");
                 }
                 for sample in 0..*samples {
                     for from in (0..len + 2).step_by(1 + len as usize / 16) {
-                        let (found, expected) = (order.position(epoch, sample, from), scanned(&list, sample, from));
-                        assert_eq!(found, expected, "order {i}, epoch {epoch}, sample {sample} from {from}");
+                        let (actual, expected) = (order.position(epoch, sample, from), scanned(&list, sample, from));
+                        assert_eq!(actual, expected, "order {i}, epoch {epoch}, sample {sample} from {from}");
                     }
                 }
             }
@@ -166,7 +166,7 @@ mod tests {
     fn a_mixture_finds_samples_of_later_rounds() {
         let order = Mixture::new(&[(30_000, 0.9), (100, 0.1)], 8).unwrap().draws(25_000);
         for epoch in 0..5 {
-            let list = listed(&order, epoch);
+            let list = indices_of_epoch(&order, epoch);
             for position in (0..25_000).step_by(997) {
                 let sample = order.index(epoch, position);
                 assert_eq!(order.position(epoch, sample, position), Position::At(position), "epoch {epoch}");

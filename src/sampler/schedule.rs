@@ -10,7 +10,7 @@ use std::sync::Arc;
 use warpfeed_sources::BatchIndex;
 
 use super::batched::Batched;
-use super::{Changeable, Changing, Occurrence, Position, Rank, Sampler};
+use super::{LiveOrder, Occurrence, Position, Rank, Sampler, UpdatableOrder};
 
 /// Policy for the last batch of an epoch, if there are not enough samples to fill it.
 ///
@@ -49,15 +49,15 @@ pub(crate) struct Entry {
 
 /// Splits the sequence of a sampler into batches, and divides each batch between the ranks.
 ///
-/// Unless the order determines the batches, global batch `g` starts at position `g * batch`, for any
-/// number of ranks, and has at most `batch` samples. Each rank gets a contiguous range of them, in
-/// the order of the ranks. If the number of samples is not divisible by the number of ranks, the
+/// Unless the order determines the batches, global batch `g` starts at position `g * batch`, for
+/// any number of ranks, and has at most `batch` samples. Each rank gets a contiguous range of them,
+/// in the order of the ranks. If the number of samples is not divisible by the number of ranks, the
 /// first ranks get one extra sample each.
 #[derive(Clone)]
 pub(crate) struct Schedule {
     order: Arc<dyn Sampler>,
-    /// `order` as a [`Changeable`], if the program may change the order.
-    changes: Option<Arc<Changeable>>,
+    /// `order` as a [`LiveOrder`], if the program may change the order.
+    live_order: Option<Arc<LiveOrder>>,
     /// `order` as a [`Batched`], if the order determines the number of samples in each batch.
     batches: Option<Arc<dyn Batched>>,
     /// Global batch size. If the order determines the number of samples, this is the maximum.
@@ -69,12 +69,12 @@ pub(crate) struct Schedule {
 impl Schedule {
     /// Creates a schedule. `batch` is the global batch size.
     pub(crate) fn new(order: Arc<dyn Sampler>, batch: u64, last: LastBatch, rank: Rank) -> Self {
-        Schedule { order, changes: None, batches: None, batch, last, rank }
+        Schedule { order, live_order: None, batches: None, batch, last, rank }
     }
 
     /// Makes the order changeable during the run. `changes` must be the same object as the order.
-    pub(crate) fn with_changes(mut self, changes: Option<Arc<Changeable>>) -> Self {
-        self.changes = changes;
+    pub(crate) fn with_live_order(mut self, changes: Option<Arc<LiveOrder>>) -> Self {
+        self.live_order = changes;
         self
     }
 
@@ -96,18 +96,18 @@ impl Schedule {
     }
 
     /// Returns the order, if the program may change it.
-    pub(crate) fn changes(&self) -> Option<&Arc<Changeable>> {
-        self.changes.as_ref()
+    pub(crate) fn live_order(&self) -> Option<&Arc<LiveOrder>> {
+        self.live_order.as_ref()
     }
 
     /// Returns this schedule with a different order, which the program cannot change.
-    pub(crate) fn with_order(&self, order: Arc<dyn Changing>) -> Self {
-        Schedule { batches: order.clone().batched(), order: Arc::new(order), changes: None, ..self.clone() }
+    pub(crate) fn with_order(&self, order: Arc<dyn UpdatableOrder>) -> Self {
+        Schedule { batches: order.clone().batched(), order: Arc::new(order), live_order: None, ..self.clone() }
     }
 
     /// Returns this schedule with the order as it was before any change.
     pub(crate) fn without_changes(&self) -> Self {
-        self.changes.as_ref().map_or_else(|| self.clone(), |changes| self.with_order(changes.original()))
+        self.live_order.as_ref().map_or_else(|| self.clone(), |changes| self.with_order(changes.original()))
     }
 
     pub(crate) fn order(&self) -> &dyn Sampler {
@@ -181,8 +181,9 @@ impl Schedule {
     pub(crate) fn batch_from(&self, position: u64, draws: u64) -> BatchIndex {
         let draws = draws.max(1);
         let index = BatchIndex { epoch: position / draws, batch: position % draws / self.batch };
-        // Among the samples that `LastBatch::Drop` drops, this is the first batch of the next epoch.
-        // `num_batches` would be wrong here: it is smaller in the epoch in which the run ends.
+        // Among the samples that `LastBatch::Drop` drops, this is the first batch of the next
+        // epoch. `num_batches` would be wrong here: it is smaller in the epoch in which the run
+        // ends.
         if self.last == LastBatch::Drop && index.batch >= draws / self.batch {
             return BatchIndex { epoch: index.epoch + 1, batch: 0 };
         }
@@ -219,9 +220,9 @@ impl Schedule {
     /// around at the end of the epoch.
     fn padding(&self, rank: usize, samples: u64) -> Range<u64> {
         let share = self.share_of(rank, samples);
-        let least = self.min_share(samples);
-        let before = (rank as u64 * least).saturating_sub(share.start);
-        before..before + least.saturating_sub(share.end - share.start)
+        let min_share = self.min_share(samples);
+        let before = (rank as u64 * min_share).saturating_sub(share.start);
+        before..before + min_share.saturating_sub(share.end - share.start)
     }
 
     /// Returns the first batch of `epoch`, at or after `from`, in which a rank on this machine
@@ -247,15 +248,15 @@ impl Schedule {
             match self.order.position(epoch, sample, position) {
                 Position::Unknown => return Position::Unknown,
                 // A custom order that ignores `from` would cause an endless loop.
-                Position::At(at) if at < position => return Position::Unknown,
-                Position::At(at) if at / self.batch < padded.unwrap_or(batches) => {
-                    let (batch, place) = (at / self.batch, at % self.batch);
+                Position::At(next_position) if next_position < position => return Position::Unknown,
+                Position::At(next_position) if next_position / self.batch < padded.unwrap_or(batches) => {
+                    let (batch, place) = (next_position / self.batch, next_position % self.batch);
                     let first = self.share_of(machine.start, samples(batch)).start;
                     let end = self.share_of(machine.end - 1, samples(batch)).end;
                     if (first..end).contains(&place) {
                         return Position::At(batch);
                     }
-                    position = at + 1;
+                    position = next_position + 1;
                 }
                 Position::At(_) | Position::Absent => return padded.map_or(Position::Absent, Position::At),
             }
@@ -272,20 +273,20 @@ impl Schedule {
         }
         let mut position = batches.begins(from);
         loop {
-            let at = match self.order.position(epoch, sample, position) {
-                Position::At(at) if at >= position => at,
+            let next_position = match self.order.position(epoch, sample, position) {
+                Position::At(next_position) if next_position >= position => next_position,
                 Position::Absent => return Position::Absent,
                 _ => return Position::Unknown,
             };
-            if let Some(batch) = batches.batch_of(epoch, at).filter(|batch| *batch >= from) {
+            if let Some(batch) = batches.batch_of(epoch, next_position).filter(|batch| *batch >= from) {
                 let range = batches.range(epoch, batch);
                 let samples = range.end - range.start;
                 let first = self.share_of(machine.start, samples).start;
-                if (first..self.share_of(machine.end - 1, samples).end).contains(&(at - range.start)) {
+                if (first..self.share_of(machine.end - 1, samples).end).contains(&(next_position - range.start)) {
                     return Position::At(batch);
                 }
             }
-            position = at + 1;
+            position = next_position + 1;
         }
     }
 
@@ -293,14 +294,14 @@ impl Schedule {
     fn pads(&self, epoch: u64, sample: u64, padding: Range<u64>) -> bool {
         let (len, mut position) = (self.order.len(epoch), 0);
         while !padding.is_empty()
-            && let Position::At(at) = self.order.position(epoch, sample, position)
-            && (position..len).contains(&at)
+            && let Position::At(next_position) = self.order.position(epoch, sample, position)
+            && (position..len).contains(&next_position)
         {
-            let ahead = (at + len - padding.start % len) % len;
+            let ahead = (next_position + len - padding.start % len) % len;
             if padding.start + ahead < padding.end {
                 return true;
             }
-            position = at + 1;
+            position = next_position + 1;
         }
         false
     }
@@ -312,15 +313,15 @@ impl Schedule {
     /// If the sampler panics, or if its length has decreased so that the batch no longer exists.
     pub(crate) fn fill(&self, epoch: u64, batch: u64, entries: &mut Vec<Entry>) {
         let len = self.order.len(epoch);
-        let all = self.batches.as_ref().map(|batches| batches.range(epoch, batch));
-        let first = all.as_ref().map_or(batch * self.batch, |all| all.start);
+        let range = self.batches.as_ref().map(|batches| batches.range(epoch, batch));
+        let first = range.as_ref().map_or(batch * self.batch, |range| range.start);
         assert!(first < len, "batch {batch} begins at {first}, but the sampler has {len} samples in epoch {epoch}");
-        let samples = all.map_or(self.batch.min(len - first), |all| all.end - all.start);
+        let samples = range.map_or(self.batch.min(len - first), |range| range.end - range.start);
         let (share, padding) = (self.share(samples), self.padding(self.rank.rank, samples));
         let entry = |Occurrence { index: sample, variant }, valid| Entry { sample, variant, valid };
         entries.clear();
         let positions = first + share.start..first + share.end;
-        self.order.for_each(epoch, positions, &mut |at| entries.push(entry(at, true)));
+        self.order.for_each(epoch, positions, &mut |occurrence| entries.push(entry(occurrence, true)));
         entries.extend(padding.map(|p| entry(self.order.at(epoch, p % len), false)));
     }
 }
@@ -348,15 +349,15 @@ mod tests {
 
     #[test]
     fn the_innermost_order_is_called_once_per_position() {
-        let asked = Arc::new(AtomicU64::new(0));
-        let counted: Arc<dyn Sampler> = Arc::new(Counted(asked.clone()));
+        let calls = Arc::new(AtomicU64::new(0));
+        let counted: Arc<dyn Sampler> = Arc::new(Counted(calls.clone()));
         let mixture = Mixture::of([(100, 1.0, counted)], 1).unwrap().draws(80);
         let list: Vec<u64> = (0..100).map(|i| i / 2).collect();
         let order = Repeat::new(2, Subset::new(list, mixture).unwrap());
         let mut entries = Vec::new();
         Schedule::new(Arc::new(order), 140, LastBatch::Keep, Rank::new(0, 1).unwrap()).fill(1, 0, &mut entries);
         assert_eq!(entries.len(), 140);
-        assert_eq!(asked.load(Ordering::Relaxed), 140);
+        assert_eq!(calls.load(Ordering::Relaxed), 140);
     }
 
     #[test]
@@ -371,20 +372,20 @@ mod tests {
                     Schedule::new(order.clone(), 12, last, rank).with_batches(Some(order.clone()))
                 };
                 for (rank, sample) in (0..world).flat_map(|rank| (0..60).map(move |sample| (rank, sample))) {
-                    let here = schedule(rank);
+                    let own_schedule = schedule(rank);
                     let reads = |batch: u64| {
                         let mut entries = Vec::new();
-                        here.rank().machine().any(|rank| {
+                        own_schedule.rank().machine().any(|rank| {
                             schedule(rank).fill(1, batch, &mut entries);
                             entries.iter().any(|entry| entry.sample == sample)
                         })
                     };
-                    let batches = here.num_batches(1);
+                    let batches = own_schedule.num_batches(1);
                     for from in [0, batches / 2, batches] {
                         let scanned = (from..batches).find(|&batch| reads(batch));
-                        let found = here.next(1, sample, from);
+                        let next = own_schedule.next(1, sample, from);
                         let scanned = scanned.map_or(Position::Absent, Position::At);
-                        assert!(found == scanned || (world > 1 && found == Position::Unknown), "{found:?} {scanned:?}");
+                        assert!(next == scanned || (world > 1 && next == Position::Unknown), "{next:?} {scanned:?}");
                     }
                 }
             }
@@ -411,21 +412,24 @@ mod tests {
                             let read: Vec<Vec<u64>> = (0..batches)
                                 .map(|number| {
                                     let mut entries = Vec::new();
-                                    let mut all = Vec::new();
+                                    let mut samples_of_epoch = Vec::new();
                                     for rank in machine.clone() {
                                         schedule(rank).fill(epoch, number, &mut entries);
-                                        all.extend(entries.iter().map(|entry| entry.sample));
+                                        samples_of_epoch.extend(entries.iter().map(|entry| entry.sample));
                                     }
-                                    all
+                                    samples_of_epoch
                                 })
                                 .collect();
                             for sample in 0..20 {
                                 for from in 0..batches + 1 {
                                     let expected = (from..batches).find(|&b| read[b as usize].contains(&sample));
-                                    let found = schedule(rank).next(epoch, sample, from);
+                                    let actual = schedule(rank).next(epoch, sample, from);
                                     let expected = expected.map_or(Position::Absent, Position::At);
-                                    let at = format!("{last:?}, rank {rank} of {world}, batches of {batch}");
-                                    assert_eq!(found, expected, "{at}: sample {sample} of epoch {epoch} from {from}");
+                                    let context = format!("{last:?}, rank {rank} of {world}, batches of {batch}");
+                                    assert_eq!(
+                                        actual, expected,
+                                        "{context}: sample {sample} of epoch {epoch} from {from}"
+                                    );
                                 }
                             }
                         }
@@ -492,14 +496,14 @@ mod tests {
     fn ranks_share_each_batch_as_evenly_as_possible() {
         // Ten samples, global batches of six, and four ranks: the ranks get 2, 2, 1 and 1 samples
         // of the first batch, and four samples remain.
-        let of = |last| [0, 1, 2, 3].map(|rank| shares(10, 6, last, rank, 4));
+        let shares_for = |last| [0, 1, 2, 3].map(|rank| shares(10, 6, last, rank, 4));
         let (yes, no) = (true, false);
         let full = [vec![(0, yes), (1, yes)], vec![(2, yes), (3, yes)], vec![(4, yes)], vec![(5, yes)]];
-        assert_eq!(of(LastBatch::Drop), full.each_ref().map(|batch| vec![batch.clone()]));
+        assert_eq!(shares_for(LastBatch::Drop), full.each_ref().map(|batch| vec![batch.clone()]));
         for (rank, batch) in full.into_iter().enumerate() {
-            assert_eq!(of(LastBatch::Keep)[rank], [batch, vec![(6 + rank as u64, yes)]]);
+            assert_eq!(shares_for(LastBatch::Keep)[rank], [batch, vec![(6 + rank as u64, yes)]]);
         }
-        let padded = of(LastBatch::Pad);
+        let padded = shares_for(LastBatch::Pad);
         assert_eq!(padded[1][0], [(2, yes), (3, yes)]);
         assert_eq!([&padded[2][0], &padded[3][0]], [&[(4, yes), (0, no)], &[(5, yes), (1, no)]]);
         assert_eq!([&padded[0][1], &padded[3][1]], [&[(6, yes), (0, no)], &[(9, yes), (3, no)]]);
@@ -533,18 +537,18 @@ mod tests {
                 let alone = Schedule::new(order.clone(), batch, last, Rank::ALONE);
                 for number in 0..alone.num_batches(1) {
                     let world = [1024, 1000, 513, 1024][number as usize % 4];
-                    let (mut all, mut entries) = (Vec::new(), Vec::new());
+                    let (mut samples_of_batch, mut entries) = (Vec::new(), Vec::new());
                     for rank in 0..world {
                         let rank = Schedule::new(order.clone(), batch, last, Rank::new(rank, world).unwrap());
                         assert_eq!(rank.num_batches(1), alone.num_batches(1));
                         rank.fill(1, number, &mut entries);
                         assert!(!entries.is_empty());
-                        all.extend(entries.iter().filter(|entry| entry.valid).copied());
+                        samples_of_batch.extend(entries.iter().filter(|entry| entry.valid).copied());
                     }
                     alone.fill(1, number, &mut entries);
                     entries.retain(|entry| entry.valid);
-                    assert!(all == entries, "batch {number} of {name} on {world} ranks");
-                    seen.append(&mut all);
+                    assert!(samples_of_batch == entries, "batch {number} of {name} on {world} ranks");
+                    seen.append(&mut samples_of_batch);
                 }
                 let samples = alone.order().len(1);
                 let expected = if last == LastBatch::Drop { samples / batch * batch } else { samples };

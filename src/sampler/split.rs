@@ -66,12 +66,12 @@ pub fn split_by_class<const N: usize>(
         let len = samples.len() as u64;
         let shuffled = Shuffled::new(len, seed ^ (label as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let mut drawn = (0..len).map(|position| samples[shuffled.index(0, position) as usize]);
-        let mut left = samples.len();
+        let mut remaining = samples.len();
         for ((part, share), rounding_errors) in parts.iter_mut().zip(shares).zip(&mut rounding_errors) {
-            let wanted = share * len as f64 + *rounding_errors;
-            let count = (wanted.round().max(0.0) as usize).min(left);
-            *rounding_errors = wanted - count as f64;
-            left -= count;
+            let exact_count = share * len as f64 + *rounding_errors;
+            let count = (exact_count.round().max(0.0) as usize).min(remaining);
+            *rounding_errors = exact_count - count as f64;
+            remaining -= count;
             part.extend(drawn.by_ref().take(count));
         }
         // If the sum of the fractions is 1, every sample must be in a part, but not in one with a
@@ -79,7 +79,7 @@ pub fn split_by_class<const N: usize>(
         if sum > 1.0 - 1e-9
             && let Some(last) = shares.iter().rposition(|&share| share > 0.0)
         {
-            rounding_errors[last] -= left as f64;
+            rounding_errors[last] -= remaining as f64;
             parts[last].extend(drawn);
         }
     }
@@ -95,10 +95,10 @@ mod tests {
     fn a_split_is_disjoint_and_has_the_requested_sizes() {
         for n in [1, 2, 10, 999, 10_000] {
             let [a, b, c] = split(0..n, [0.7, 0.2, 0.1], 3).unwrap();
-            let mut all = [&a[..], &b, &c].concat();
+            let mut samples_of_parts = [&a[..], &b, &c].concat();
             assert!(a.is_sorted() && b.is_sorted() && c.is_sorted());
-            all.sort_unstable();
-            assert!(all.into_iter().eq(0..n));
+            samples_of_parts.sort_unstable();
+            assert!(samples_of_parts.into_iter().eq(0..n));
             for (part, share) in [(a, 0.7), (b, 0.2), (c, 0.1)] {
                 assert!((part.len() as f64 - share * n as f64).abs() <= 1.0, "{} of {n}", part.len());
             }
@@ -127,8 +127,8 @@ mod tests {
         let [train, val] = split_by_class(samples.iter().copied(), [0.8, 0.2], 1).unwrap();
         assert_eq!((train.len(), val.len()), (440, 110));
         for class in 1..=10 {
-            let of = |part: &[u64]| part.iter().filter(|&&s| samples[s as usize].1 == class).count();
-            assert_eq!((of(&train), of(&val)), (8 * class as usize, 2 * class as usize));
+            let count_in = |part: &[u64]| part.iter().filter(|&&s| samples[s as usize].1 == class).count();
+            assert_eq!((count_in(&train), count_in(&val)), (8 * class as usize, 2 * class as usize));
         }
         // The total sizes of the parts are correct even if each class has only one sample.
         let [train, val] = split_by_class((0..100).map(|i| (i, i as i64)), [0.8, 0.2], 1).unwrap();

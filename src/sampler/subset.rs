@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use super::changing::{Change, Changing, History};
+use super::live_order::{History, UpdatableOrder, Update};
 use super::rng::mix;
 use super::{Occurrence, Position, Sampler};
 use crate::error::{Error, Result};
@@ -93,7 +93,7 @@ impl<O: Sampler> Sampler for Subset<O> {
     }
 
     fn for_each(&self, epoch: u64, positions: Range<u64>, take: &mut dyn FnMut(Occurrence)) {
-        self.inner.for_each(epoch, positions, &mut |at| take(self.listed(at)));
+        self.inner.for_each(epoch, positions, &mut |occurrence| take(self.listed(occurrence)));
     }
 
     fn position(&self, epoch: u64, index: u64, from: u64) -> Position {
@@ -104,22 +104,22 @@ impl<O: Sampler> Sampler for Subset<O> {
             positions
         });
         let first = positions.partition_point(|position| sample(position) < index);
-        let mut found = Position::Absent;
+        let mut next_position = Position::Absent;
         for &position in positions[first..].iter().take_while(|position| sample(position) == index) {
-            found = match (self.inner.position(epoch, position, from), found) {
+            next_position = match (self.inner.position(epoch, position, from), next_position) {
                 (Position::Unknown, _) => return Position::Unknown,
-                (Position::Absent, found) => found,
+                (Position::Absent, next_position) => next_position,
                 (Position::At(a), Position::At(b)) => Position::At(a.min(b)),
-                (at, _) => at,
+                (position, _) => position,
             };
         }
-        found
+        next_position
     }
 }
 
-impl<O: Changing> Changing for Subset<O> {
-    fn changed(&self, change: Change, keep_from: u64) -> Result<(Arc<dyn Changing>, u64)> {
-        let (inner, effective) = self.inner.changed(change, keep_from)?;
+impl<O: UpdatableOrder> UpdatableOrder for Subset<O> {
+    fn with_update(&self, change: Update, keep_from: u64) -> Result<(Arc<dyn UpdatableOrder>, u64)> {
+        let (inner, effective) = self.inner.with_update(change, keep_from)?;
         let (indices, earlier) = (self.indices.clone(), self.earlier.clone());
         Ok((Arc::new(Subset { inner, indices, earlier, positions: OnceLock::new() }), effective))
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::changing::{Change, Changeable, Changes, Changing, History};
+use super::live_order::{History, LiveOrder, UpdatableOrder, Update, UpdateKind};
 use super::mixture_options::{At, Clock, Curve, MixtureOptions};
 use super::permutation::{Permutation, epoch_key};
 use super::quotas::apportioned;
@@ -40,56 +40,60 @@ impl Naive {
         if let Some((_, proportions)) = self.calls.iter().rev().find(|(from, _)| *from <= now) {
             return proportions.clone();
         }
-        let mut found = self.proportions.clone();
+        let mut current = self.proportions.clone();
         // The mixture's own operations: different rounding could break a tie between remainders.
         let normal = |list: &[f64]| {
             let largest = list.iter().copied().fold(0.0, f64::max);
             list.iter().map(|p| p / largest / list.iter().map(|p| p / largest).sum::<f64>()).collect::<Vec<_>>()
         };
-        let mut before = normal(&found);
+        let mut before = normal(&current);
         for (start, end, cosine, proportions) in &self.schedule {
             let (steps, after) = (((end - start) / span).min(100), normal(proportions));
             for step in (0..steps).filter(|step| start + (end - start) * step / steps <= now) {
                 let x = (step as f64 + 0.5) / steps as f64;
                 let x = if *cosine { Curve::Cosine.at(x) } else { x };
-                found = before.iter().zip(&after).map(|(before, after)| before + (after - before) * x).collect();
+                current = before.iter().zip(&after).map(|(before, after)| before + (after - before) * x).collect();
             }
             if *end <= now {
-                found.clone_from(proportions);
+                current.clone_from(proportions);
             }
             before = after;
         }
-        found
+        current
     }
 
-    /// Returns the number of draws from each source in a round, which is at most `left` for each
+    /// Returns the number of draws from each source in a round, which is at most `remaining` for each
     /// source.
-    fn quotas(&self, round: u64, left: &[u64]) -> Vec<u64> {
+    fn quotas(&self, round: u64, remaining: &[u64]) -> Vec<u64> {
         let mut proportions = self.at(round);
-        let mut ended = vec![0; left.len()];
+        let mut ended = vec![0; remaining.len()];
         loop {
-            proportions.iter_mut().zip(left).filter(|(_, left)| **left == 0).for_each(|(p, _)| *p = 0.0);
+            proportions
+                .iter_mut()
+                .zip(remaining)
+                .filter(|(_, draws_left)| **draws_left == 0)
+                .for_each(|(p, _)| *p = 0.0);
             let quotas = apportioned(&proportions, self.round - ended.iter().sum::<u64>());
-            let over: Vec<usize> = (0..left.len()).filter(|&k| quotas[k] > left[k]).collect();
+            let over: Vec<usize> = (0..remaining.len()).filter(|&k| quotas[k] > remaining[k]).collect();
             if over.is_empty() {
                 return quotas.iter().zip(&ended).map(|(quota, ended)| quota + ended).collect();
             }
-            over.into_iter().for_each(|k| (ended[k], proportions[k]) = (left[k], 0.0));
+            over.into_iter().for_each(|k| (ended[k], proportions[k]) = (remaining[k], 0.0));
         }
     }
 
     /// Returns the samples of the first `count` draws of the run, or all of them if it is shorter.
     fn list(&self, count: usize) -> Vec<Vec<(u64, u64)>> {
-        let (mut all, mut taken, mut round) = (Vec::new(), vec![0; self.lens.len()], 0);
-        while all.len() < count {
-            let left =
-                |k: usize| if self.once.contains(&k) { self.lens[k] / self.units[k] - taken[k] } else { u64::MAX };
-            let left: Vec<u64> = (0..self.lens.len()).map(left).collect();
-            let quotas = self.quotas(round, &left);
+        let (mut draws, mut drawn, mut round) = (Vec::new(), vec![0; self.lens.len()], 0);
+        while draws.len() < count {
+            let remaining_of =
+                |k: usize| if self.once.contains(&k) { self.lens[k] / self.units[k] - drawn[k] } else { u64::MAX };
+            let remaining: Vec<u64> = (0..self.lens.len()).map(remaining_of).collect();
+            let quotas = self.quotas(round, &remaining);
             let mut tickets = Vec::new();
             for (source, quota) in quotas.into_iter().enumerate() {
-                tickets.extend((0..quota).map(|turn| (source, taken[source] + turn)));
-                taken[source] += quota;
+                tickets.extend((0..quota).map(|turn| (source, drawn[source] + turn)));
+                drawn[source] += quota;
             }
             let permutation = Permutation::new(tickets.len() as u64);
             for place in 0..tickets.len() as u64 {
@@ -98,15 +102,15 @@ impl Naive {
                     (self.lens[source], self.lens[..source].iter().sum::<u64>(), self.units[source]);
                 let order = Shuffled::new(len, Mixture::seed_within(self.seed, source));
                 let samples = (turn * unit..(turn + 1) * unit).map(|sample| order.at(sample / len, sample % len));
-                all.push(samples.map(|Occurrence { index, variant }| (first + index, variant)).collect());
+                draws.push(samples.map(|Occurrence { index, variant }| (first + index, variant)).collect());
             }
             round += 1;
             if (tickets.len() as u64) < self.round {
                 break;
             }
         }
-        all.truncate(count);
-        all
+        draws.truncate(count);
+        draws
     }
 
     fn call(&mut self, from: u64, proportions: Vec<f64>) {
@@ -136,7 +140,7 @@ impl Draw {
 /// Returns the batches that all ranks together deliver in `epoch`, with a different number of ranks
 /// for each batch.
 fn delivered(
-    order: &Arc<dyn Changing>,
+    order: &Arc<dyn UpdatableOrder>,
     draw: &mut Draw,
     batch: u64,
     last: LastBatch,
@@ -149,29 +153,31 @@ fn delivered(
     let schedule = |rank, world| schedule(rank, world).with_batches(order.clone().batched());
     let batches = schedule(0, 1).num_batches(epoch);
     let of_batch = |number| {
-        let (mut all, mut entries) = (Vec::new(), Vec::<Entry>::new());
+        let (mut samples_of_ranks, mut entries) = (Vec::new(), Vec::<Entry>::new());
         let world = 1 + draw.to(4) as usize;
         for rank in 0..world {
             assert_eq!(schedule(rank, world).num_batches(epoch), batches);
             schedule(rank, world).fill(epoch, number, &mut entries);
-            all.extend(entries.iter().filter(|entry| entry.valid).map(|entry| (entry.sample, entry.variant)));
+            samples_of_ranks
+                .extend(entries.iter().filter(|entry| entry.valid).map(|entry| (entry.sample, entry.variant)));
         }
-        all
+        samples_of_ranks
     };
-    let found: Vec<Vec<_>> = (0..batches).map(of_batch).collect();
-    assert_eq!(schedule(0, 1).samples(epoch), found.iter().flatten().count() as u64);
-    found
+    let lists: Vec<Vec<_>> = (0..batches).map(of_batch).collect();
+    assert_eq!(schedule(0, 1).samples(epoch), lists.iter().flatten().count() as u64);
+    lists
 }
 
 /// Compares the next batch of a sample with a scan of `batches`, the batches of `epoch`.
-fn compare_next(order: &Arc<dyn Changing>, batches: &[Vec<(u64, u64)>], (epoch, sample, from): (u64, u64, u64)) {
+fn compare_next(order: &Arc<dyn UpdatableOrder>, batches: &[Vec<(u64, u64)>], (epoch, sample, from): (u64, u64, u64)) {
     let inner: Arc<dyn Sampler> = Arc::new(order.clone());
     let schedule = Schedule::new(inner, 1, LastBatch::Keep, Rank::ALONE).with_batches(order.clone().batched());
-    let scanned = (from..batches.len() as u64).find(|&batch| batches[batch as usize].iter().any(|one| one.0 == sample));
+    let scanned =
+        (from..batches.len() as u64).find(|&batch| batches[batch as usize].iter().any(|drawn| drawn.0 == sample));
     assert_eq!(schedule.next(epoch, sample, from), scanned.map_or(Position::Absent, Position::At));
 }
 
-fn saved(order: &dyn Changing) -> History {
+fn saved(order: &dyn UpdatableOrder) -> History {
     let History { changes, known_from } = order.history();
     let text = serde_json::to_string(&changes).unwrap();
     History { changes: serde_json::from_str(&text).unwrap(), known_from }
@@ -218,7 +224,7 @@ fn configuration(draw: &mut Draw) -> Option<Configuration> {
     for _ in 0..draw.to(3) {
         let (from, until) = (end + draw.to(300), 1 + draw.to(4000));
         // Steps and epochs begin at these samples.
-        let (at, start) = match draw.to(3) {
+        let (point, start) = match draw.to(3) {
             0 if !sized => (At::Sample(from), from),
             1 => (At::Epoch(from.div_ceil(epoch)), from.div_ceil(epoch) * epoch),
             _ => {
@@ -234,9 +240,9 @@ fn configuration(draw: &mut Draw) -> Option<Configuration> {
             until = At::Epoch(end / epoch);
         }
         options = match (end > start, cosine) {
-            (false, _) => options.proportions(at, proportions.clone()),
-            (true, true) => options.cosine(at, until, proportions.clone()),
-            (true, false) => options.linear(at, until, proportions.clone()),
+            (false, _) => options.proportions(point, proportions.clone()),
+            (true, true) => options.cosine(point, until, proportions.clone()),
+            (true, false) => options.linear(point, until, proportions.clone()),
         };
         schedule.push((start, end, cosine, proportions));
     }
@@ -264,10 +270,10 @@ fn compare_mixture(draw: &mut Draw) -> usize {
         }
     };
     let total = naive.lens.iter().sum();
-    let changes = Changeable::new(Changes::Proportions, Arc::new(mixture), total, None);
+    let changes = LiveOrder::new(UpdateKind::Proportions, Arc::new(mixture), total, None);
     for _ in 0..draw.to(4) {
         let (from, proportions) = (draw.to(3 * epoch + 100), draw.proportions(naive.lens.len()));
-        match changes.change(from, &proportions, 0) {
+        match changes.update(from, &proportions, 0) {
             Ok(_) => naive.call(from, proportions),
             Err(e) if is_too_short(&e, &naive) => {}
             Err(e) => assert!(e.to_string().contains("the run would end") && !naive.once.is_empty(), "{e}"),
@@ -320,7 +326,7 @@ fn compare_weights(draw: &mut Draw) -> usize {
         list
     };
     let of_subset = |weights: &[f64]| picked.iter().map(|&sample| weights[sample as usize]).collect::<Vec<_>>();
-    let order = |weights: &[f64]| -> Arc<dyn Changing> {
+    let order = |weights: &[f64]| -> Arc<dyn UpdatableOrder> {
         let weighted = Weighted::new(&of_subset(weights), seed).unwrap();
         match &subset {
             Some(subset) => {
@@ -334,13 +340,13 @@ fn compare_weights(draw: &mut Draw) -> usize {
     let first = weights();
     let mut tables = vec![(0, order(&first))];
     let (changed, news) = (order(&first), [weights(), weights(), weights()]);
-    let changes = Changeable::new(Changes::Weights, changed, samples, subset.clone().map(Arc::from));
+    let changes = LiveOrder::new(UpdateKind::Weights, changed, samples, subset.clone().map(Arc::from));
     let epoch = picked.len() as u64 * passes;
     let mut keep = 0;
     for new in &news[..draw.to(4) as usize] {
         let from = keep + draw.to(2 * epoch);
         keep = from / epoch * epoch;
-        changes.change(from, new, keep).unwrap();
+        changes.update(from, new, keep).unwrap();
         tables.retain(|table| table.0 < from);
         tables.push((from, order(new)));
     }
@@ -348,14 +354,14 @@ fn compare_weights(draw: &mut Draw) -> usize {
     let history = saved(&*changes.current());
     let resumed = changes.with(&history).unwrap();
     for number in keep / epoch..keep / epoch + 2 {
-        let at = |position: u64| {
+        let occurrence_at = |position: u64| {
             let sample = number * epoch + position;
             tables.iter().rev().find(|table| table.0 <= sample).unwrap().1.at(number, position)
         };
-        let expected: Vec<_> = (0..epoch).map(at).map(|o| (o.index, o.variant)).collect();
+        let expected: Vec<_> = (0..epoch).map(occurrence_at).map(|o| (o.index, o.variant)).collect();
         for order in [&changed, &resumed] {
-            let found = delivered(order, draw, batch, LastBatch::Keep, number).concat();
-            assert_eq!(found, expected, "epoch {number}");
+            let actual = delivered(order, draw, batch, LastBatch::Keep, number).concat();
+            assert_eq!(actual, expected, "epoch {number}");
         }
     }
     2 * epoch as usize
@@ -385,12 +391,12 @@ fn changing_orders_equal_lists_built_draw_by_draw() {
 
 #[test]
 fn weights_of_finished_epochs_are_forgotten_with_an_error() {
-    let weighted: Arc<dyn Changing> = Arc::new(Weighted::new(&[1.0; 10], 3).unwrap());
-    let (changed, _) = weighted.changed(Change { from: 25, values: vec![2.0; 10] }, 20).unwrap();
+    let weighted: Arc<dyn UpdatableOrder> = Arc::new(Weighted::new(&[1.0; 10], 3).unwrap());
+    let (changed, _) = weighted.with_update(Update { from: 25, values: vec![2.0; 10] }, 20).unwrap();
     assert!((20..30).all(|draw| changed.index(draw / 10, draw % 10) < 10), "the weights of epoch 2 are known");
-    let (changed, _) = changed.changed(Change { from: 31, values: vec![3.0; 10] }, 30).unwrap();
+    let (changed, _) = changed.with_update(Update { from: 31, values: vec![3.0; 10] }, 30).unwrap();
     assert_eq!(changed.history().changes.len(), 2);
-    let (changed, _) = changed.changed(Change { from: 55, values: vec![4.0; 10] }, 50).unwrap();
+    let (changed, _) = changed.with_update(Update { from: 55, values: vec![4.0; 10] }, 50).unwrap();
     let History { changes, known_from } = changed.history();
     assert_eq!((changes.iter().map(|c| c.from).collect::<Vec<_>>(), known_from), (vec![31, 55], 50));
     let e = crate::error::guarded(|| Ok(changed.index(4, 9))).unwrap_err();

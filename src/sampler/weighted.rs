@@ -3,7 +3,7 @@
 use std::panic::resume_unwind;
 use std::sync::Arc;
 
-use super::changing::{Change, Changing, History};
+use super::live_order::{History, UpdatableOrder, Update};
 use super::rng::{Rng, mix};
 use super::{Occurrence, Sampler};
 use crate::error::{Error, Result};
@@ -33,7 +33,7 @@ struct Table {
     // Creating an `Arc<[Cell]>` would copy the table.
     cells: Arc<Vec<Cell>>,
     /// The change that set the weights; `None` for the first weights.
-    change: Option<Arc<Change>>,
+    change: Option<Arc<Update>>,
 }
 
 /// A cell of the alias table. A draw from cell `i` returns sample `i` with probability
@@ -41,12 +41,12 @@ struct Table {
 #[derive(Debug, Clone, Copy)]
 struct Cell {
     probability: f64,
-    other: u64,
+    alias: u64,
 }
 
 impl Weighted {
-    /// Creates the sampler from one weight per sample. The number of draws per epoch is the number of
-    /// samples. The weights need not sum to 1. A sample with weight 0 is never drawn.
+    /// Creates the sampler from one weight per sample. The number of draws per epoch is the number
+    /// of samples. The weights need not sum to 1. A sample with weight 0 is never drawn.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a weight is negative or not finite, or if
@@ -79,7 +79,7 @@ impl Weighted {
         let mut cells: Vec<_> = weights
             .iter()
             .enumerate()
-            .map(|(i, w)| Cell { probability: w / largest / mean, other: i as u64 })
+            .map(|(i, w)| Cell { probability: w / largest / mean, alias: i as u64 })
             .collect();
         // `waiting` contains two stacks: from the left, the cells below the mean; from the right,
         // all other cells.
@@ -96,7 +96,7 @@ impl Weighted {
         while less > 0 && more < cells.len() {
             less -= 1;
             let (small, large) = (waiting[less], waiting[more]);
-            cells[small].other = large as u64;
+            cells[small].alias = large as u64;
             cells[large].probability -= 1.0 - cells[small].probability;
             if cells[large].probability < 1.0 {
                 more += 1;
@@ -110,9 +110,9 @@ impl Weighted {
         let heaviest = weights.iter().position(|w| *w == largest).expect("the largest weight is in the list") as u64;
         for &i in waiting[..less].iter().chain(&waiting[more..]) {
             cells[i] = if weights[i] > 0.0 {
-                Cell { probability: 1.0, other: i as u64 }
+                Cell { probability: 1.0, alias: i as u64 }
             } else {
-                Cell { probability: 0.0, other: heaviest }
+                Cell { probability: 0.0, alias: heaviest }
             };
         }
         Ok(cells)
@@ -154,7 +154,7 @@ impl Sampler for Weighted {
         let mut rng = Rng::new(mix(self.seed ^ 0x6a09_e667_f3bc_c908), epoch, position);
         let cells = self.table(epoch, position);
         let cell = rng.below(cells.len() as u64);
-        let Cell { probability, other } = cells[cell as usize];
+        let Cell { probability, alias: other } = cells[cell as usize];
         if rng.unit() < probability { cell } else { other }
     }
 
@@ -164,8 +164,8 @@ impl Sampler for Weighted {
     }
 }
 
-impl Changing for Weighted {
-    fn changed(&self, change: Change, keep_from: u64) -> Result<(Arc<dyn Changing>, u64)> {
+impl UpdatableOrder for Weighted {
+    fn with_update(&self, change: Update, keep_from: u64) -> Result<(Arc<dyn UpdatableOrder>, u64)> {
         let (samples, from) = (self.tables[0].cells.len(), change.from);
         if change.values.len() != samples {
             return Err(Error::config(format!("set_weights: {} weights, but {samples} samples", change.values.len())));

@@ -154,7 +154,7 @@ impl<'a> Layout<'a> {
 mod tests {
     use super::*;
 
-    fn all(order: &Windowed, epoch: u64) -> Vec<u64> {
+    fn indices_of_epoch(order: &Windowed, epoch: u64) -> Vec<u64> {
         (0..order.len).map(|p| order.index(epoch, p)).collect()
     }
 
@@ -164,29 +164,29 @@ mod tests {
             for window in [1, 2, 7, 16, 64, 100, 5000] {
                 for block in [1, 2, 5, 16, 33] {
                     let order = Windowed::with_block(len, 3, window, block);
-                    let samples = all(&order, 1);
+                    let samples = indices_of_epoch(&order, 1);
                     let mut sorted = samples.clone();
                     sorted.sort_unstable();
                     assert!(sorted.iter().copied().eq(0..len), "{len} samples, window {window}, block {block}");
 
                     // Each window must contain only complete blocks.
-                    let mut left = samples.as_slice();
-                    while !left.is_empty() {
+                    let mut unseen = samples.as_slice();
+                    while !unseen.is_empty() {
                         let mut blocks: Vec<u64> = vec![];
-                        let (mut taken, mut missing) = (0, 0);
-                        for sample in left {
+                        let (mut complete, mut missing) = (0, 0);
+                        for sample in unseen {
                             let b = sample / order.block;
                             if !blocks.contains(&b) {
                                 blocks.push(b);
                                 missing += order.block.min(len - b * order.block);
                             }
-                            (taken, missing) = (taken + 1, missing - 1);
-                            if missing == 0 && (blocks.len() as u64 == order.per_window || taken == left.len()) {
+                            (complete, missing) = (complete + 1, missing - 1);
+                            if missing == 0 && (blocks.len() as u64 == order.per_window || complete == unseen.len()) {
                                 break;
                             }
                         }
                         assert!(missing == 0 && blocks.len() as u64 <= order.per_window);
-                        left = &left[taken..];
+                        unseen = &unseen[complete..];
                     }
                 }
             }
@@ -201,7 +201,7 @@ mod tests {
         let order = Windowed::with_block(len, 7, 8, 2);
         let mut counts = vec![0u32; (len * len) as usize];
         for epoch in 0..epochs {
-            for (position, sample) in all(&order, epoch).into_iter().enumerate() {
+            for (position, sample) in indices_of_epoch(&order, epoch).into_iter().enumerate() {
                 counts[position * len as usize + sample as usize] += 1;
             }
         }
@@ -223,13 +223,13 @@ mod tests {
         let scatter = |order: &dyn Sampler| {
             let samples: Vec<_> = (0..len).map(|p| order.index(2, p) * classes / len).collect();
             let expected = batch as f64 / classes as f64;
-            let of = |batch: &[u64]| -> f64 {
+            let share_in = |batch: &[u64]| -> f64 {
                 (0..classes)
                     .map(|class| batch.iter().filter(|c| **c == class).count() as f64)
                     .map(|n| (n - expected).powi(2) / expected)
                     .sum()
             };
-            samples.chunks_exact(batch).map(of).sum::<f64>() / (len as usize / batch) as f64
+            samples.chunks_exact(batch).map(share_in).sum::<f64>() / (len as usize / batch) as f64
         };
         let full = scatter(&crate::sampler::Shuffled::new(len, 5));
         assert!((8.5..9.5).contains(&full), "full shuffle: {full:.2}");

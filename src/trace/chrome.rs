@@ -118,7 +118,7 @@ struct NetworkInterval {
 /// The spans of one loader, and the file to which they are written.
 pub(crate) struct Trace {
     /// Whether a window is open. If no window is open, threads only read this flag.
-    on: AtomicBool,
+    is_open: AtomicBool,
     /// Number of windows that have been opened. The device's clock is calibrated again in each
     /// window.
     window: AtomicU64,
@@ -148,7 +148,7 @@ struct Machine {
     /// The trace file; `None` after a failed write.
     file: Option<File>,
     /// Row names that have already been written to the file.
-    named: BTreeMap<Row, String>,
+    row_names: BTreeMap<Row, String>,
     /// Names of the program's threads, by thread ID.
     threads: BTreeMap<u64, String>,
     empty: bool,
@@ -175,13 +175,13 @@ impl Trace {
         };
         let file = make().map_err(|e| {
             // Without the tail, the file is not valid JSON.
-            if fs::metadata(path).is_ok_and(|found| found.is_file()) {
+            if fs::metadata(path).is_ok_and(|metadata| metadata.is_file()) {
                 let _ = fs::remove_file(path);
             }
             Error::io(path, &e)
         })?;
         let trace = Arc::new(Trace {
-            on: AtomicBool::new(false),
+            is_open: AtomicBool::new(false),
             window: AtomicU64::new(0),
             zero: Instant::now(),
             events: (0..=workers + readers).map(|_| CachePadded::default()).collect(),
@@ -196,7 +196,7 @@ impl Trace {
                 counted: Vec::new(),
                 path: path.to_owned(),
                 file: Some(file),
-                named: BTreeMap::new(),
+                row_names: BTreeMap::new(),
                 threads: BTreeMap::new(),
                 empty: true,
             }),
@@ -207,7 +207,7 @@ impl Trace {
     }
 
     pub(crate) fn is_on(&self) -> bool {
-        self.on.load(Relaxed)
+        self.is_open.load(Relaxed)
     }
 
     /// Returns the number of the open window, if any.
@@ -260,9 +260,9 @@ impl Trace {
                 machine.closed = Some((now, delivered + 2));
             }
             if was == Phase::Off || phase == Phase::Off {
-                let on = phase != Phase::Off;
-                self.on.store(on, Relaxed);
-                if on { span::opened() } else { span::closed() }
+                let is_on = phase != Phase::Off;
+                self.is_open.store(is_on, Relaxed);
+                if is_on { span::opened() } else { span::closed() }
             }
             if let Phase::Active(_) = phase {
                 written = self.write(&mut machine);
@@ -287,7 +287,7 @@ impl Trace {
         let now = self.at(Instant::now());
         let mut machine = self.machine();
         machine.count(now, network);
-        if self.on.swap(false, Relaxed) {
+        if self.is_open.swap(false, Relaxed) {
             span::closed();
         }
         if let Phase::Active(_) = std::mem::replace(&mut machine.phase, Phase::Off) {
@@ -315,13 +315,15 @@ impl Trace {
         counted.retain(|interval| machine.begin <= interval.begin && interval.end <= end);
         let mut text = machine.format(&events);
         machine.format_network(&mut text, counted);
-        let written = file.seek(SeekFrom::End(-(TAIL.len() as i64))).and_then(|at| {
+        let written = file.seek(SeekFrom::End(-(TAIL.len() as i64))).and_then(|offset| {
             text.extend(TAIL);
             file.write_all(&text).inspect_err(|_| {
                 // If the disk is full, the earlier windows must stay readable. Rewriting the tail
                 // requires no additional space.
-                let _ =
-                    file.set_len(at).and_then(|()| file.seek(SeekFrom::Start(at))).and_then(|_| file.write_all(TAIL));
+                let _ = file
+                    .set_len(offset)
+                    .and_then(|()| file.seek(SeekFrom::Start(offset)))
+                    .and_then(|_| file.write_all(TAIL));
             })
         });
         match written {
@@ -366,7 +368,7 @@ impl Machine {
                 Row::ConvertStream => "convert stream".to_owned(),
                 Row::ConsumerStream => "consumer's stream".to_owned(),
             };
-            if self.named.get(&event.row) != Some(&name) {
+            if self.row_names.get(&event.row) != Some(&name) {
                 let process = if pid == 1 { "host" } else { "device" };
                 let order = if name == "consumer" { 0 } else { tid };
                 for (what, value) in [
@@ -377,7 +379,7 @@ impl Machine {
                     let event = json!({ "name": what, "ph": "M", "pid": pid, "tid": tid, "args": value });
                     self.push_event(&mut text, &event);
                 }
-                self.named.insert(event.row, name);
+                self.row_names.insert(event.row, name);
             }
             self.push_event(&mut text, &event.complete());
         }

@@ -201,18 +201,18 @@ impl Counters {
         Instant::now()
     }
 
-    /// Records that the consumer received batch `batch` of `epoch`, which it requested at `asked`.
-    /// The batch contains `samples` samples and `damaged` damaged images.
-    pub(crate) fn delivered(&self, epoch: u64, batch: u64, (samples, damaged): (usize, u64), asked: Instant) {
+    /// Records that the consumer received batch `batch` of `epoch`, which it requested at
+    /// `requested`. The batch contains `samples` samples and `damaged` damaged images.
+    pub(crate) fn delivered(&self, epoch: u64, batch: u64, (samples, damaged): (usize, u64), requested: Instant) {
         let now = Instant::now();
-        let waited = nanos(now, asked);
+        let waited = nanos(now, requested);
         self.wait.add(waited, 0);
         self.batches.add(1);
         self.samples.add(samples as u64);
         self.damaged.add(damaged);
         if let Some(trace) = self.tracing() {
             let args = Args { epoch: Some(epoch), batch: Some(batch), ..Args::default() };
-            trace.record(Row::Thread(span::this_thread()), WAIT, asked, now, args);
+            trace.record(Row::Thread(span::this_thread()), WAIT, requested, now, args);
         }
         let mut consumer = self.consumer();
         consumer.delivered = Some((now, epoch, batch));
@@ -220,10 +220,10 @@ impl Counters {
             consumer.start_ns += waited;
             consumer.epochs += 1;
         }
-        let at = now.duration_since(self.opened).as_secs_f64();
-        consumer.timeline.delivered(at, samples, waited as f64 * 1e-9, || {
+        let seconds = now.duration_since(self.opened).as_secs_f64();
+        consumer.timeline.delivered(seconds, samples, waited as f64 * 1e-9, || {
             let mut slowest = self.slowest.lock().expect("no code panics while holding this lock");
-            self.slow_ns.store(fade(&mut slowest, at), Relaxed);
+            self.slow_ns.store(fade(&mut slowest, seconds), Relaxed);
             self.busy()
         });
     }
@@ -263,37 +263,37 @@ impl Counters {
     ) {
         let (longest, _) = ns.iter().max_by_key(|(_, ns)| **ns).expect("a sample has at least one stage");
         let longest = if longest == Stage::Fields { self.field(slowest) } else { longest.name() };
-        let (seconds, at) = (total as f64 * 1e-9, self.opened.elapsed().as_secs_f64());
+        let (seconds, now) = (total as f64 * 1e-9, self.opened.elapsed().as_secs_f64());
         let mut slowest = self.slowest.lock().expect("no code panics while holding this lock");
-        if let Some(known) = slowest.iter_mut().find(|s| s.of.sample == sample) {
-            known.of.times += 1;
-            known.of.total_seconds += seconds;
-            known.of.at_seconds = at;
-            if seconds > known.counts(at) {
-                known.longest_at = at;
-                known.of.seconds = seconds;
-                longest.clone_into(&mut known.of.stage);
+        if let Some(existing) = slowest.iter_mut().find(|s| s.straggler.sample == sample) {
+            existing.straggler.times += 1;
+            existing.straggler.total_seconds += seconds;
+            existing.straggler.at_seconds = now;
+            if seconds > existing.counts(now) {
+                existing.longest_at = now;
+                existing.straggler.seconds = seconds;
+                longest.clone_into(&mut existing.straggler.stage);
             }
         } else {
-            let of = Straggler {
+            let straggler = Straggler {
                 sample,
                 key: key.to_owned(),
                 stage: longest.into(),
                 seconds,
                 times: 1,
                 total_seconds: seconds,
-                at_seconds: at,
+                at_seconds: now,
                 bytes: bytes as u64,
             };
-            slowest.push(Slow { of, longest_at: at });
+            slowest.push(Slow { straggler, longest_at: now });
         }
-        self.slow_ns.store(fade(&mut slowest, at), Relaxed);
+        self.slow_ns.store(fade(&mut slowest, now), Relaxed);
     }
 
     /// Describes what each busy worker and reader is doing, such as `worker 3 in decode of sample
     /// 18231` or `reader 5 reading sample 18240 for 31.2 s`.
     pub(crate) fn activity(&self) -> Vec<String> {
-        let at = |(i, w): (usize, &CachePadded<WorkerCounters>)| {
+        let activity_of = |(i, w): (usize, &CachePadded<WorkerCounters>)| {
             let sample = w.sample.load(Relaxed).checked_sub(1)?;
             let stage = w.stage.load(Relaxed);
             let stage = stage
@@ -308,7 +308,7 @@ impl Counters {
             let seconds = now.saturating_sub(r.since.load(Relaxed)) as f64 * 1e-9;
             Some(format!("reader {i} reading sample {sample} for {seconds:.1} s"))
         };
-        let workers = self.workers.iter().enumerate().filter_map(at);
+        let workers = self.workers.iter().enumerate().filter_map(activity_of);
         workers.chain(self.readers.iter().enumerate().filter_map(reads)).collect()
     }
 
@@ -334,7 +334,7 @@ impl Counters {
         let busy = self.busy();
         let mut consumer = self.consumer();
         let slowest = self.slowest.lock().expect("no code panics while holding this lock");
-        let mut slowest: Vec<Straggler> = slowest.iter().map(|slow| slow.of.clone()).collect();
+        let mut slowest: Vec<Straggler> = slowest.iter().map(|slow| slow.straggler.clone()).collect();
         slowest.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
         let seen = consumer.ready.iter().rposition(|&n| n > 0).map_or(0, |last| last + 1);
         Stats {
@@ -443,7 +443,7 @@ fn fade(slowest: &mut Vec<Slow>, now: f64) -> u64 {
 
 /// One of the slowest samples.
 struct Slow {
-    of: Straggler,
+    straggler: Straggler,
     /// Moment at which `of.seconds` was measured, in seconds since the loader was opened.
     longest_at: f64,
 }
@@ -451,7 +451,7 @@ struct Slow {
 impl Slow {
     /// Returns the weight of the sample at time `now`: its longest time, which decays with age.
     fn counts(&self, now: f64) -> f64 {
-        self.of.seconds * 0.5f64.powf((now - self.longest_at).max(0.0) / HALF_LIFE)
+        self.straggler.seconds * 0.5f64.powf((now - self.longest_at).max(0.0) / HALF_LIFE)
     }
 }
 
@@ -467,14 +467,14 @@ mod tests {
     #[test]
     fn a_slow_start_does_not_hide_later_stragglers() {
         let slow = |sample: u64, seconds: f64, longest_at: f64| Slow {
-            of: Straggler { sample, seconds, ..Straggler::default() },
+            straggler: Straggler { sample, seconds, ..Straggler::default() },
             longest_at,
         };
         let mut slowest: Vec<_> = (0..STRAGGLERS as u64).map(|sample| slow(sample, 0.5, 1.0)).collect();
         assert_eq!(fade(&mut slowest, 1.0), 500_000_000);
         slowest.push(slow(90, 0.3, 2.0));
         fade(&mut slowest, 2.0);
-        assert!(slowest.iter().all(|s| s.of.sample != 90), "recent stragglers are kept");
+        assert!(slowest.iter().all(|s| s.straggler.sample != 90), "recent stragglers are kept");
         let threshold = fade(&mut slowest, 61.0);
         assert!(
             (124_000_000..126_000_000).contains(&threshold),
@@ -482,7 +482,7 @@ mod tests {
         );
         slowest.push(slow(91, 0.3, 61.0));
         fade(&mut slowest, 61.0);
-        assert_eq!((slowest[0].of.sample, slowest.len()), (91, STRAGGLERS));
+        assert_eq!((slowest[0].straggler.sample, slowest.len()), (91, STRAGGLERS));
     }
 
     #[test]
@@ -504,7 +504,7 @@ mod tests {
     #[test]
     fn a_shorter_delay_does_not_renew_an_old_maximum() {
         let counters = Counters::new(1, 0, vec!["mask".into(), "wave".into()]).unwrap();
-        let all_in = |stage, ns| StageMap::from_fn(|of| if of == stage { ns } else { 0 });
+        let all_in = |stage, ns| StageMap::from_fn(|slow_stage| if slow_stage == stage { ns } else { 0 });
         counters.record_straggler(2_000_000_000, all_in(Stage::Decode, 2_000_000_000), 0, (7, "a", 900));
         counters.slowest.lock().unwrap()[0].longest_at -= 300.0;
         counters.record_straggler(30_000_000, all_in(Stage::Read, 30_000_000), 0, (7, "a", 900));

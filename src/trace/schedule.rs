@@ -43,11 +43,11 @@ impl Schedule {
 
     pub(super) fn phase(&self, batch: u64) -> Phase {
         let period = self.wait + self.warmup + self.active;
-        let (cycle, at) = (batch / period, batch % period);
+        let (cycle, step) = (batch / period, batch % period);
         match () {
             () if self.repeat > 0 && cycle >= self.repeat => Phase::Off,
-            () if at < self.wait => Phase::Off,
-            () if at < self.wait + self.warmup => Phase::Warmup,
+            () if step < self.wait => Phase::Off,
+            () if step < self.wait + self.warmup => Phase::Warmup,
             () => Phase::Active(cycle),
         }
     }

@@ -80,5 +80,5 @@ pub(super) fn closed() {
 pub(super) fn this_thread() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     thread_local!(static THIS: u64 = NEXT.fetch_add(1, Relaxed));
-    THIS.with(|this| *this)
+    THIS.with(|thread| *thread)
 }

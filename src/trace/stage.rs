@@ -58,9 +58,9 @@ impl fmt::Display for Stage {
 pub struct StageMap<T>([T; Stage::ALL.len()]);
 
 impl<T> StageMap<T> {
-    /// Creates a map with the values that `of` returns for each stage.
-    pub fn from_fn(of: impl FnMut(Stage) -> T) -> Self {
-        StageMap(Stage::ALL.map(of))
+    /// Creates a map with the values that `value_of` returns for each stage.
+    pub fn from_fn(value_of: impl FnMut(Stage) -> T) -> Self {
+        StageMap(Stage::ALL.map(value_of))
     }
 
     /// Returns each stage with its value, in order.

@@ -346,8 +346,8 @@ impl Stats {
     /// Returns the fraction of time in which the workers were busy, from 0 to 1.
     pub fn busy_fraction(&self) -> f64 {
         // Statistics from older versions contain only the number of workers.
-        let all = if self.worker_seconds > 0.0 { self.worker_seconds } else { self.seconds * self.workers as f64 };
-        ratio(self.worked_seconds(), all).min(1.0)
+        let total = if self.worker_seconds > 0.0 { self.worker_seconds } else { self.seconds * self.workers as f64 };
+        ratio(self.worked_seconds(), total).min(1.0)
     }
 
     /// Returns the average number of concurrent reads by the reader threads.
@@ -388,24 +388,25 @@ impl Stats {
             "  {:<10} {:>9} {:>10} {:>10} {:>10} {:>9}   share of",
             "stage", "count", "mean us", "p50 us", "p99 us", "MB/s"
         )?;
-        let row = |f: &mut fmt::Formatter<'_>, name: &str, stage: &StageStats, all: f64, of: &str, parallel: bool| {
-            let [mean, p50, p99] = [stage.mean_seconds(), stage.p50_seconds, stage.p99_seconds].map(|s| s * 1e6);
-            let speed = match stage.bytes {
-                0 => String::new(),
-                bytes => format!("{:.0}", ratio(bytes as f64, self.seconds) / 1e6),
+        let row =
+            |f: &mut fmt::Formatter<'_>, name: &str, stage: &StageStats, total: f64, suffix: &str, parallel: bool| {
+                let [mean, p50, p99] = [stage.mean_seconds(), stage.p50_seconds, stage.p99_seconds].map(|s| s * 1e6);
+                let speed = match stage.bytes {
+                    0 => String::new(),
+                    bytes => format!("{:.0}", ratio(bytes as f64, self.seconds) / 1e6),
+                };
+                let share = if parallel {
+                    format!("{:>5.1} at a time", ratio(stage.seconds, total))
+                } else {
+                    format!("{:>5.1} %", percent(ratio(stage.seconds, total).min(1.0)))
+                };
+                let count = stage.count;
+                writeln!(f, "  {name:<10} {count:>9} {mean:>10.1} {p50:>10.1} {p99:>10.1} {speed:>9} {share} {suffix}")
             };
-            let share = if parallel {
-                format!("{:>5.1} at a time", ratio(stage.seconds, all))
-            } else {
-                format!("{:>5.1} %", percent(ratio(stage.seconds, all).min(1.0)))
-            };
-            let count = stage.count;
-            writeln!(f, "  {name:<10} {count:>9} {mean:>10.1} {p50:>10.1} {p99:>10.1} {speed:>9} {share} {of}")
-        };
         let busy = self.busy_fraction();
-        let all = ratio(self.worked_seconds(), busy);
+        let share = ratio(self.worked_seconds(), busy);
         for (name, stage) in self.stages() {
-            row(f, name, stage, all, "the workers' time", false)?;
+            row(f, name, stage, share, "the workers' time", false)?;
         }
         let idle = percent(1.0 - busy);
         writeln!(f, "  {:<63} {idle:>5.1} % the workers' time ({} workers)", "idle", self.workers)?;
@@ -419,9 +420,9 @@ impl Stats {
             ("stall", self.stall.as_ref(), "the consumer's stream's time, waiting for a batch"),
             ("step", Some(&self.step), "the consumer's time, between batches"),
         ];
-        for (name, stage, of) in batch {
+        for (name, stage, suffix) in batch {
             if let Some(stage) = stage.filter(|s| s.count > 0) {
-                row(f, name, stage, self.seconds, of, name == "ahead")?;
+                row(f, name, stage, self.seconds, suffix, name == "ahead")?;
             }
         }
         Ok(())
@@ -442,7 +443,7 @@ impl fmt::Display for Stats {
             percent(self.stall_fraction().min(1.0))
         )?;
         self.rows(f)?;
-        let automatic = |most: usize, now: usize| if most > now { format!(", at most {most}") } else { String::new() };
+        let automatic = |max: usize, now: usize| if max > now { format!(", at most {max}") } else { String::new() };
         let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
         let ProcessStats { cpu_seconds, minor_faults, major_faults, disk_bytes, anonymous_bytes } = self.process;
         write!(f, "  {:.1} batches ready on average, prefetch {}", self.mean_ready(), self.prefetch)?;
@@ -497,7 +498,11 @@ mod tests {
         let row = |(name, doc): &(&str, &[&str])| format!("| `{name}` | {} |\n", summary(doc));
         let rows: String = Stats::DOCUMENTED.iter().map(row).collect();
         let table = format!("| key | content |\n|---|---|\n{rows}");
-        generated_files::part("docs/where-does-the-time-go.md", ["<!-- keys:stats -->\n", "<!-- /keys -->"], &table);
+        generated_files::check_part(
+            "docs/where-does-the-time-go.md",
+            ["<!-- keys:stats -->\n", "<!-- /keys -->"],
+            &table,
+        );
         // JSON, and therefore Python's dict and `flat()`, must have exactly these keys.
         let json = serde_json::to_value(Stats::default()).unwrap();
         let mut names: Vec<&str> = Stats::DOCUMENTED.iter().map(|(name, _)| *name).collect();

@@ -41,37 +41,39 @@ impl Evidence<'_> {
     }
 
     /// Returns whether the size of a sample explains why the sample is slow.
-    fn is_large(&self, of: &Straggler) -> bool {
-        of.bytes > 0 && of.bytes as f64 > LARGE * self.usual_bytes()
+    fn is_large(&self, straggler: &Straggler) -> bool {
+        straggler.bytes > 0 && straggler.bytes as f64 > LARGE * self.usual_bytes()
     }
 
     pub(super) fn stragglers(&self) -> Option<Judgment> {
         let (stats, slow) = (self.stats, self.slow(false));
-        let (first, most) = slow.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1))?;
-        let sum = |all: bool| slow.iter().filter(|(of, _)| all || self.is_large(of)).map(|(_, s)| s).sum::<f64>();
+        let (first, max_excess) = slow.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1))?;
+        let sum = |include_all: bool| {
+            slow.iter().filter(|(straggler, _)| include_all || self.is_large(straggler)).map(|(_, s)| s).sum::<f64>()
+        };
         let (excess, large) = (sum(true), sum(false));
         // The waits for late batches cover all samples, but `slowest` lists only a few.
         let late = stats.behind.seconds.min(stats.waited_seconds);
         // Waits for a core make samples appear slow, so they are subtracted.
         let explained = f64::max(f64::max(excess, late) - stats.delayed_seconds, late * large / excess);
-        (explained >= 0.5 * self.waited * stats.seconds).then(|| self.straggled(&slow, first, most))
+        (explained >= 0.5 * self.waited * stats.seconds).then(|| self.straggled(&slow, first, max_excess))
     }
 
     /// Returns the judgment for a loader with slow samples. `first` is the sample with the greatest
-    /// excess, and `most` is this excess.
-    fn straggled(&self, slow: &[(&Straggler, f64)], first: &Straggler, most: f64) -> Judgment {
+    /// excess, and `max_excess` is this excess.
+    fn straggled(&self, slow: &[(&Straggler, f64)], first: &Straggler, max_excess: f64) -> Judgment {
         let (stats, large) = (self.stats, self.is_large(first));
         let (ms, usual) = (1e3 * first.seconds, 1e3 * self.usual());
         // Only samples with an excess of at least a tenth of the greatest excess count.
-        let count = slow.iter().filter(|(_, seconds)| *seconds >= 0.1 * most).count();
+        let count = slow.iter().filter(|(_, seconds)| *seconds >= 0.1 * max_excess).count();
         let (headline, them) = match count {
             1 => ("limited by 1 slow sample".into(), "it"),
             STRAGGLERS.. => ("limited by rare slow samples".into(), "them (`stats.slowest`)"),
             _ => (format!("limited by {count} slow samples"), "them (`stats.slowest`)"),
         };
-        let of = |bytes: f64| format!("{:.2} MB", bytes / 1e6);
-        let size = if large { format!(" of {}", of(first.bytes as f64)) } else { String::new() };
-        let usual_size = if large { format!("has {} and ", of(self.usual_bytes())) } else { String::new() };
+        let megabytes = |bytes: f64| format!("{:.2} MB", bytes / 1e6);
+        let size = if large { format!(" of {}", megabytes(first.bytes as f64)) } else { String::new() };
+        let usual_size = if large { format!("has {} and ", megabytes(self.usual_bytes())) } else { String::new() };
         let mut lines = vec![
             format!(
                 "{}{size} takes {ms:.1} ms, most of it in {}; a typical sample {usual_size}takes {usual:.2} ms, and the batch waits \

@@ -58,16 +58,16 @@ impl Timeline {
         while now >= self.width * MAX_INTERVALS as f64 {
             self.halve();
         }
-        let at = (now / self.width) as usize;
-        if at >= self.intervals.len() {
-            while self.intervals.len() <= at {
+        let index = (now / self.width) as usize;
+        if index >= self.intervals.len() {
+            while self.intervals.len() <= index {
                 let start = self.intervals.len() as f64 * self.width;
                 self.intervals.push(Interval { start, seconds: self.width, ..Interval::default() });
             }
             self.settle(now, busy());
         }
-        self.intervals[at].batches += 1;
-        self.intervals[at].samples += samples as u64;
+        self.intervals[index].batches += 1;
+        self.intervals[index].samples += samples as u64;
         self.spread(now - waited, now, |interval, share| interval.waited += waited * share);
     }
 
@@ -86,17 +86,17 @@ impl Timeline {
     fn spread(&mut self, from: f64, to: f64, mut add: impl FnMut(&mut Interval, f64)) {
         let Some(last) = self.intervals.len().checked_sub(1) else { return };
         let first = ((from.max(0.0) / self.width) as usize).min(last);
-        let mut left = 1.0;
-        for at in first..last {
-            let end = (at + 1) as f64 * self.width;
+        let mut share_left = 1.0;
+        for index in first..last {
+            let end = (index + 1) as f64 * self.width;
             if end >= to {
-                return add(&mut self.intervals[at], left);
+                return add(&mut self.intervals[index], share_left);
             }
-            let share = ((end - from.max(at as f64 * self.width)) / (to - from)).clamp(0.0, left);
-            add(&mut self.intervals[at], share);
-            left -= share;
+            let share = ((end - from.max(index as f64 * self.width)) / (to - from)).clamp(0.0, share_left);
+            add(&mut self.intervals[index], share);
+            share_left -= share;
         }
-        add(&mut self.intervals[last], left);
+        add(&mut self.intervals[last], share_left);
     }
 
     fn halve(&mut self) {

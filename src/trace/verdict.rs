@@ -203,7 +203,7 @@ impl Evidence<'_> {
 
     /// Returns `times`, but at most the maximum speed-up.
     fn at_most(&self, times: f64) -> f64 {
-        self.max_speedup().map_or(times, |most| times.min(most))
+        self.max_speedup().map_or(times, |max_speedup| times.min(max_speedup))
     }
 
     /// Describes how much of the wait is for the first batches of epochs, if this fraction is

@@ -265,8 +265,8 @@ impl Augment {
     /// # augment.check().unwrap();
     /// ```
     #[must_use]
-    pub fn antialias(self, on: bool) -> Self {
-        self.then(Setting::Antialias { on })
+    pub fn antialias(self, is_on: bool) -> Self {
+        self.then(Setting::Antialias { on: is_on })
     }
 
     /// Replaces this augmentation with `augment` from epoch `epoch` on. Each call must pass a later

@@ -85,33 +85,33 @@ impl Crop {
     pub(super) fn plan(
         &self,
         size: Size,
-        (output, by): (Size, Resampling),
+        (output, resampling): (Size, Resampling),
         boxes: &[[f32; 4]],
         rng: &mut Rng,
     ) -> Result<Plan> {
-        let (whole, all) = (Rect::full(size), Rect::full(output));
+        let (full_area, full_output) = (Rect::full(size), Rect::full(output));
         let part_of = |resized: Size, part: Rect| {
             if part == Rect::full(resized) {
-                Plan::resized_crop(size, whole, output, part)
+                Plan::resized_crop(size, full_area, output, part)
             } else {
-                Plan::part_of_resized(size, resized, part, output, by)
+                Plan::part_of_resized(size, resized, part, output, resampling)
             }
         };
         let plan = match self {
             Crop::Random { scale, ratio } => {
-                Plan::resized_crop(size, geometry::random_box(size, *scale, *ratio, rng), output, all)
+                Plan::resized_crop(size, geometry::random_box(size, *scale, *ratio, rng), output, full_output)
             }
             Crop::Shorter(shorter) => {
                 let resized = geometry::shorter_to(size, *shorter);
-                Plan::part_of_resized(size, resized, geometry::center_box(resized, output)?, output, by)
+                Plan::part_of_resized(size, resized, geometry::center_box(resized, output)?, output, resampling)
             }
             Crop::Cover => {
                 let resized = geometry::covering(size, output)?;
                 part_of(resized, geometry::center_box(resized, output)?)
             }
-            Crop::Center => Plan::resized_crop(size, geometry::center_box(size, output)?, output, all),
+            Crop::Center => Plan::resized_crop(size, geometry::center_box(size, output)?, output, full_output),
             Crop::Exact if size != output => return Err(unlike(size, "but Augment::pass_through expects", output, "")),
-            Crop::Stretch | Crop::Exact => Plan::resized_crop(size, whole, output, all),
+            Crop::Stretch | Crop::Exact => Plan::resized_crop(size, full_area, output, full_output),
             Crop::Own { shrink } => {
                 let fits = size.width <= output.width && size.height <= output.height;
                 if !fits && !shrink {
@@ -119,9 +119,9 @@ impl Crop {
                     return Err(unlike(size, "but Augment::own_size allows at most", output, HINT));
                 }
                 let shown = if fits { size } else { geometry::fit_into(size, output) };
-                Plan::resized_crop(size, whole, output, Rect::full(shown))
+                Plan::resized_crop(size, full_area, output, Rect::full(shown))
             }
-            Crop::Letterbox => Plan::resized_crop(size, whole, output, geometry::letterboxed(size, output)),
+            Crop::Letterbox => Plan::resized_crop(size, full_area, output, geometry::letterboxed(size, output)),
             Crop::Jitter(factors) => {
                 let resized = geometry::jittered(size, output, *factors, MAX_SIDE, rng);
                 part_of(resized, geometry::corner_or_random_area(resized, output, rng))
@@ -134,12 +134,12 @@ impl Crop {
             }
             Crop::Shortest { sides, longest } => {
                 let resized = geometry::shortest_size(size, sides, *longest, rng);
-                Plan::resized_crop(size, whole, output, Rect::full(resized))
+                Plan::resized_crop(size, full_area, output, Rect::full(resized))
             }
             Crop::Padded { padding, border, if_needed } => padded(size, output, (*padding, *border, *if_needed), rng)?,
             Crop::Iou(zoom) => zoom::plan(*zoom, size, output, boxes, rng),
         };
-        Ok(plan.with_resampling(by))
+        Ok(plan.with_resampling(resampling))
     }
 
     /// Returns whether a part of the output may remain uncovered.
@@ -157,8 +157,8 @@ impl Crop {
 
 /// Returns the error for an image with a size that the crop does not support. `says` connects the
 /// two sizes in the message.
-fn unlike(found: Size, says: &str, size: Size, hint: &str) -> Error {
-    let text = format!("the image is {}x{}, {says} {}x{}{hint}", found.width, found.height, size.width, size.height);
+fn unlike(actual: Size, says: &str, size: Size, hint: &str) -> Error {
+    let text = format!("the image is {}x{}, {says} {}x{}{hint}", actual.width, actual.height, size.width, size.height);
     Error::new(ErrorKind::Transform, text)
 }
 
@@ -203,23 +203,27 @@ fn padded(size: Size, output: Size, (padding, border, if_needed): (u32, Border, 
     // Draws the position of the crop along an axis, relative to the edge of the image.
     let mut along = |length: u32, output_side: u32| {
         let mut before = padding;
-        let mut all = u64::from(length) + 2 * u64::from(padding);
-        if all < u64::from(output_side) {
+        let mut padded_length = u64::from(length) + 2 * u64::from(padding);
+        if padded_length < u64::from(output_side) {
             if !if_needed {
                 return failed(format!(
                     "a random crop of {crop} with a padding of {padding} is larger than the image of {image}: \
                      pad the image with Augment::pad_if_needed"
                 ));
             }
-            let missing = (u64::from(output_side) - all) as u32;
+            let missing = (u64::from(output_side) - padded_length) as u32;
             before += missing;
-            all += 2 * u64::from(missing);
+            padded_length += 2 * u64::from(missing);
         }
         if border.needs(before) > u64::from(length) {
             let name = border.name();
             return failed(format!("the image of {image} is too small for a border of {before} pixels ({name})"));
         }
-        let start = if all > u64::from(output_side) { rng.below(all - u64::from(output_side) + 1) as i64 } else { 0 };
+        let start = if padded_length > u64::from(output_side) {
+            rng.below(padded_length - u64::from(output_side) + 1) as i64
+        } else {
+            0
+        };
         Ok(start - i64::from(before))
     };
     let y = along(size.height, output.height)?;
@@ -281,8 +285,8 @@ mod tests {
         let e = plan(&crop.clone().border(Border::Reflect).pad_if_needed(), (40, 9), 0).unwrap_err();
         assert_eq!(e.cause(), "the image of 40x9 is too small for a border of 21 pixels (reflect)");
         plan(&crop.border(Border::Edge).pad_if_needed(), (40, 9), 0).unwrap();
-        let whole = plan(&Augment::random_crop(16), (16, 16), 0).unwrap();
-        assert_eq!((corner(&whole), whole.target), ((0, 0), Rect::new(0, 0, 16, 16)));
+        let full_plan = plan(&Augment::random_crop(16), (16, 16), 0).unwrap();
+        assert_eq!((corner(&full_plan), full_plan.target), ((0, 0), Rect::new(0, 0, 16, 16)));
     }
 
     #[test]
@@ -298,12 +302,12 @@ mod tests {
         let heights = (0..60).map(|sample| size(&several, (200, 200), sample).height);
         let sides: std::collections::BTreeSet<_> = heights.collect();
         assert_eq!(sides.into_iter().collect::<Vec<_>>(), [100, 120, 140]);
-        let (mut least, mut most) = (u32::MAX, 0);
+        let (mut min_height, mut max_height) = (u32::MAX, 0);
         for sample in 0..500 {
             let resized = size(&Augment::random_resize(24, 20, 30), (500, 375), sample);
             assert_eq!(resized.width, resized.height * 500 / 375);
-            (least, most) = (least.min(resized.height), most.max(resized.height));
+            (min_height, max_height) = (min_height.min(resized.height), max_height.max(resized.height));
         }
-        assert_eq!((least, most), (20, 29));
+        assert_eq!((min_height, max_height), (20, 29));
     }
 }

@@ -71,8 +71,8 @@ impl Augment {
     }
 
     fn call(self, step: Step) -> Result<Self> {
-        let sampled = |policy: Policy, by, fill: Option<[u8; 3]>| {
-            let policy = policy.interpolation(by);
+        let sampled = |policy: Policy, interpolation, fill: Option<[u8; 3]>| {
+            let policy = policy.interpolation(interpolation);
             if let Some(fill) = fill { policy.fill(fill) } else { policy }
         };
         let policy = match step.0 {
@@ -126,8 +126,8 @@ impl fmt::Display for Augment {
 }
 
 impl Serialize for Augment {
-    fn serialize<S: Serializer>(&self, to: S) -> std::result::Result<S::Ok, S::Error> {
-        self.steps.serialize(to)
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        self.steps.serialize(serializer)
     }
 }
 

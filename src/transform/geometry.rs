@@ -97,7 +97,7 @@ pub(crate) fn shorter_to(size: Size, side: u32) -> Size {
 /// If a side is longer than 65,535 pixels.
 pub(super) fn covering(size: Size, output: Size) -> Result<Size> {
     let [w, h, width, height] = [size.width, size.height, output.width, output.height].map(f64::from);
-    let longer = |side: f64, least: u32| (side.round_ties_even() as u32).max(least);
+    let longer = |side: f64, min: u32| (side.round_ties_even() as u32).max(min);
     let resized = if w * height >= h * width {
         Size::new(longer(w * height / h, output.width), output.height)
     } else {
@@ -119,7 +119,7 @@ pub(super) fn covering(size: Size, output: Size) -> Result<Size> {
 /// shorter than the output is rounded down, as in torchvision's `Resize(size=None, max_size=side)`.
 pub(super) fn fit_into(size: Size, output: Size) -> Size {
     let [w, h, width, height] = [size.width, size.height, output.width, output.height].map(u64::from);
-    let shorter = |product: u64, by: u64| (product / by).max(1) as u32;
+    let shorter = |product: u64, divisor: u64| (product / divisor).max(1) as u32;
     if w * height >= h * width {
         Size::new(output.width, shorter(h * width, w))
     } else {
@@ -135,7 +135,7 @@ pub(super) fn letterboxed(size: Size, output: Size) -> Rect {
     let factor = (height / h).min(width / w);
     // In Ultralytics, a side of a very thin image can become 0. In this function, a side is at
     // least 1.
-    let side = |length: f64, most: u32| ((length * factor).round_ties_even() as u32).clamp(1, most);
+    let side = |length: f64, max: u32| ((length * factor).round_ties_even() as u32).clamp(1, max);
     let (width, height) = (side(w, output.width), side(h, output.height));
     Rect::new((output.width - width) / 2, (output.height - height) / 2, width, height)
 }
@@ -212,9 +212,9 @@ pub(super) fn window_of(size: Size, resized: Size, inner: Rect) -> Window {
 /// Returns the pixels that a filter reads when it maps `window` to `output`: the window and half a
 /// filter width around it, clipped to the image. Decoding and resizing only these pixels gives the
 /// same result as resizing the whole image and then cropping.
-pub(super) fn support_of(size: Size, window: Window, output: Size, by: Resampling) -> Rect {
+pub(super) fn support_of(size: Size, window: Window, output: Size, resampling: Resampling) -> Rect {
     let span = |start: f64, length: f64, outputs: u32, limit: u32| {
-        let radius = by.support() * by.width(length / f64::from(outputs));
+        let radius = resampling.support() * resampling.width(length / f64::from(outputs));
         let low = (start - radius).floor().max(0.0) as u32;
         let high = ((start + length + radius).ceil() as u32).min(limit);
         (low, high - low)

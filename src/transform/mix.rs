@@ -188,8 +188,8 @@ mod tests {
             let mixing = Mix::cutmix(1.0).draw(5, 1, batch, size).unwrap();
             let rect = mixing.cut.unwrap();
             assert!(rect.x + rect.width <= 31 && rect.y + rect.height <= 17);
-            let left = 1.0 - rect.size().area() as f32 / 527.0;
-            assert!((mixing.weight - left).abs() < 1e-6);
+            let fraction = 1.0 - rect.size().area() as f32 / 527.0;
+            assert!((mixing.weight - fraction).abs() < 1e-6);
         }
     }
 

@@ -136,7 +136,7 @@ struct Span {
 impl Tiling {
     /// Returns the plan of image `tile`, which has size `size`. The images are numbered in
     /// row-major order. If the image is not visible in the output, the target of the plan is empty.
-    pub(super) fn plan(&self, tile: usize, size: Size, output: Size, by: Resampling) -> Plan {
+    pub(super) fn plan(&self, tile: usize, size: Size, output: Size, resampling: Resampling) -> Plan {
         let fitted = geometry::fit_into(size, output);
         let across = self.span(0, fitted.width, output.width, tile % 2 == 1);
         let down = self.span(1, fitted.height, output.height, tile >= 2);
@@ -146,9 +146,9 @@ impl Tiling {
         let plan = if target.size().area() == 0 || part == Rect::full(resized) {
             Plan::resized_crop(size, Rect::full(size), output, target)
         } else {
-            Plan::part_of_resized(size, resized, part, output, by)
+            Plan::part_of_resized(size, resized, part, output, resampling)
         };
-        Plan { resized, offset: (part.x, part.y), target, ..plan }.with_resampling(by)
+        Plan { resized, offset: (part.x, part.y), target, ..plan }.with_resampling(resampling)
     }
 
     /// Places an image along `axis`. If `after` is set, the image begins at the point where the
@@ -223,27 +223,27 @@ mod tests {
             let sides = [w, h, w, h].map(|v| v as f64);
             let pads = [padw, padh, padw, padh].map(|v| v as f64);
             // Clip to the canvas, like `Instances.clip`.
-            let mut on =
+            let mut projected =
                 std::array::from_fn::<_, 4, _>(|i| (edges[i] * sides[i] + pads[i]).clamp(0.0, f64::from(2 * s)));
             for axis in 0..2 {
                 let (low, high) = (canvas[axis] as f64, canvas[axis + 2] as f64);
-                assert!(on[axis] >= low.min(high) - 1e-9 && on[axis + 2] <= high + 1e-9);
-                (on[axis], on[axis + 2]) = (on[axis].max(low), on[axis + 2].min(high));
+                assert!(projected[axis] >= low.min(high) - 1e-9 && projected[axis + 2] <= high + 1e-9);
+                (projected[axis], projected[axis + 2]) = (projected[axis].max(low), projected[axis + 2].min(high));
             }
-            let expected = moved(on, f64::from(s), tiling.scale, tiling.shift);
-            let own = [size.width, size.height, size.width, size.height].map(f64::from);
-            let found = plan.clip_box(std::array::from_fn(|i| edges[i] * own[i]));
+            let expected = moved(projected, f64::from(s), tiling.scale, tiling.shift);
+            let sides = [size.width, size.height, size.width, size.height].map(f64::from);
+            let actual = plan.clip_box(std::array::from_fn(|i| edges[i] * sides[i]));
             let empty = expected[2] - expected[0] < 3.0 || expected[3] - expected[1] < 3.0;
-            let Some(found) = found.filter(|_| !empty) else {
-                assert!(empty, "{expected:?} {found:?}");
+            let Some(actual) = actual.filter(|_| !empty) else {
+                assert!(empty, "{expected:?} {actual:?}");
                 hidden += 1;
                 continue;
             };
             // The result of `fit_into` may differ by one canvas pixel, and the position is rounded
             // twice. The scale multiplies these differences.
             let tolerance = 1.0 + 2.0 * tiling.scale;
-            let near = found.corners.iter().zip(expected).all(|(a, b)| (a - b).abs() <= tolerance);
-            assert!(near, "{:?} {expected:?} {plan:?}", found.corners);
+            let near = actual.corners.iter().zip(expected).all(|(a, b)| (a - b).abs() <= tolerance);
+            assert!(near, "{:?} {expected:?} {plan:?}", actual.corners);
             shown += 1;
         }
         assert!(shown > 1200 && hidden > 300, "{shown} {hidden}");
@@ -276,15 +276,19 @@ mod tests {
     #[test]
     fn mosaics_have_the_configured_distributions() {
         let mosaic = Mosaic::new().probability(0.25).scale(0.8, 1.25).translate(0.2);
-        let all: Vec<_> = (0..8000).filter_map(|sample| mosaic.draw((7, 3, sample), 1000)).collect();
-        assert!((1850..2150).contains(&all.len()), "{} of 8000 samples are mosaics: expected about 2000", all.len());
-        let mean = |of: &dyn Fn(&Tiling) -> f64| all.iter().map(of).sum::<f64>() / all.len() as f64;
+        let tilings: Vec<_> = (0..8000).filter_map(|sample| mosaic.draw((7, 3, sample), 1000)).collect();
+        assert!(
+            (1850..2150).contains(&tilings.len()),
+            "{} of 8000 samples are mosaics: expected about 2000",
+            tilings.len()
+        );
+        let mean = |value_of: &dyn Fn(&Tiling) -> f64| tilings.iter().map(value_of).sum::<f64>() / tilings.len() as f64;
         assert!((mean(&|t| t.partners[1] as f64) - 499.5).abs() < 25.0 && (mean(&|t| t.scale) - 1.025).abs() < 0.01);
-        for tiling in &all {
+        for tiling in &tilings {
             assert!(tiling.center.iter().all(|v| (0.5..1.5).contains(v)) && (0.8..1.25).contains(&tiling.scale));
             assert!(tiling.shift.iter().all(|v| (0.3..0.7).contains(v)));
         }
-        assert_ne!(all[0], all[1]);
+        assert_ne!(tilings[0], tilings[1]);
         assert!(mosaic.draw((7, 3, 0), 0).is_none());
     }
 }

@@ -20,14 +20,14 @@ impl OutputSizes {
         let mut starts: Vec<u64> = augments.clone().flat_map(Augment::changes).chain([0]).collect();
         starts.sort_unstable();
         starts.dedup();
-        let (mut known, mut variants) =
+        let (mut distinct, mut variants) =
             (Vec::<Vec<Size>>::new(), OutputSizes { sections: Vec::new(), first: Vec::new() });
         for start in starts {
             let sizes: Vec<Size> = augments.clone().map(|augment| augment.at_epoch(start).output_size()).collect();
-            let variant = known.iter().position(|other| *other == sizes).unwrap_or_else(|| {
-                known.push(sizes);
+            let variant = distinct.iter().position(|other| *other == sizes).unwrap_or_else(|| {
+                distinct.push(sizes);
                 variants.first.push(start);
-                known.len() - 1
+                distinct.len() - 1
             });
             variants.sections.push((start, variant));
         }

@@ -96,12 +96,12 @@ impl Pasting {
     /// Draws the indices of the objects to paste, like torchvision's
     /// `unique(randint(0, count, (count,)))`. `count` is the number of the partner's objects, and
     /// `rng` is the sample's generator.
-    pub(crate) fn choose(count: usize, rng: &Rng, to: &mut Vec<usize>) {
+    pub(crate) fn choose(count: usize, rng: &Rng, out: &mut Vec<usize>) {
         let mut rng = rng.named("pasted objects");
-        to.clear();
-        to.extend((0..count).map(|_| rng.below(count as u64) as usize));
-        to.sort_unstable();
-        to.dedup();
+        out.clear();
+        out.extend((0..count).map(|_| rng.below(count as u64) as usize));
+        out.sort_unstable();
+        out.dedup();
     }
 
     /// Returns the generator for the crop and the flips of the partner. `rng` is the sample's
@@ -118,14 +118,14 @@ mod tests {
     #[test]
     fn objects_are_chosen_like_in_torchvision() {
         let some = CopyPaste::new().probability(0.25);
-        let all: Vec<_> = (0..8000).filter_map(|sample| some.draw((7, 3, sample), 1000)).collect();
+        let pastes: Vec<_> = (0..8000).filter_map(|sample| some.draw((7, 3, sample), 1000)).collect();
         assert!(
-            (1850..2150).contains(&all.len()),
+            (1850..2150).contains(&pastes.len()),
             "objects are pasted into {} of 8000 samples: expected about 2000",
-            all.len()
+            pastes.len()
         );
-        let mean = all.iter().map(|pasting| pasting.partner[0] as f64).sum::<f64>() / all.len() as f64;
-        assert!((mean - 499.5).abs() < 25.0 && all.iter().all(|pasting| pasting.partner[0] < 1000));
+        let mean = pastes.iter().map(|pasting| pasting.partner[0] as f64).sum::<f64>() / pastes.len() as f64;
+        assert!((mean - 499.5).abs() < 25.0 && pastes.iter().all(|pasting| pasting.partner[0] < 1000));
         assert!(some.draw((7, 3, 0), 0).is_none());
         // Each of n objects is left out with probability (1 - 1/n)^n.
         let (mut chosen, mut counts) = (Vec::new(), [0; 4]);

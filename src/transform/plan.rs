@@ -128,9 +128,9 @@ impl Plan {
         resampling: Resampling,
     ) -> Self {
         let window = geometry::window_of(original, resized, part);
-        let whole = Self::resized_crop(original, Rect::full(original), output, Rect::full(part.size()));
+        let full_plan = Self::resized_crop(original, Rect::full(original), output, Rect::full(part.size()));
         let region = geometry::support_of(original, window, part.size(), resampling);
-        Plan { region, window, resized, offset: (part.x, part.y), ..whole }.with_resampling(resampling)
+        Plan { region, window, resized, offset: (part.x, part.y), ..full_plan }.with_resampling(resampling)
     }
 
     /// Replaces the filter. The region must already contain all pixels that the new filter reads.
@@ -338,7 +338,7 @@ impl Plan {
             let (start, end) = (f64::from(start), f64::from(start) + f64::from(length));
             let (from, to) = (from.clamp(start, end), to.clamp(start, end));
             match mirrored {
-                Some(all) => (f64::from(all) - to, f64::from(all) - from),
+                Some(width) => (f64::from(width) - to, f64::from(width) - from),
                 None => (from, to),
             }
         };

@@ -56,10 +56,11 @@ impl Augment {
     /// Augment::preset("classification-ta_wide", 176).check().unwrap();
     /// ```
     pub fn preset(name: &str, side: u32) -> Self {
-        let scaled =
-            |by: u32, of: u32| (u64::from(side) * u64::from(by) / u64::from(of)).min(u64::from(u32::MAX)) as u32;
+        let scaled = |factor: u32, base: u32| {
+            (u64::from(side) * u64::from(factor) / u64::from(base)).min(u64::from(u32::MAX)) as u32
+        };
         let shortest = |sides: &[u32]| {
-            let sides: Vec<u32> = sides.iter().map(|&of| scaled(of, 1333)).collect();
+            let sides: Vec<u32> = sides.iter().map(|&base| scaled(base, 1333)).collect();
             Self::shortest_size(&sides, side).fill(MEAN)
         };
         let train = Self::train(side);

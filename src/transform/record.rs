@@ -11,8 +11,8 @@ pub(crate) trait Record: Sized {
     /// Number of words.
     const WORDS: usize;
 
-    /// Writes the value to the first words of `to`.
-    fn put(&self, to: &mut [u32]);
+    /// Writes the value to the first words of `out`.
+    fn put(&self, out: &mut [u32]);
 
     /// Reads the value from the first words of `from`.
     fn take(from: &[u32]) -> Self;
@@ -32,8 +32,8 @@ pub(crate) trait Record: Sized {
 impl Record for u32 {
     const WORDS: usize = 1;
 
-    fn put(&self, to: &mut [u32]) {
-        to[0] = *self;
+    fn put(&self, out: &mut [u32]) {
+        out[0] = *self;
     }
 
     fn take(from: &[u32]) -> Self {
@@ -49,8 +49,8 @@ impl Record for u32 {
 impl Record for f32 {
     const WORDS: usize = 1;
 
-    fn put(&self, to: &mut [u32]) {
-        to[0] = self.to_bits();
+    fn put(&self, out: &mut [u32]) {
+        out[0] = self.to_bits();
     }
 
     fn take(from: &[u32]) -> Self {
@@ -68,9 +68,9 @@ impl Record for f32 {
 impl Record for f64 {
     const WORDS: usize = 2;
 
-    fn put(&self, to: &mut [u32]) {
+    fn put(&self, out: &mut [u32]) {
         let bits = self.to_bits();
-        (to[0], to[1]) = (bits as u32, (bits >> 32) as u32);
+        (out[0], out[1]) = (bits as u32, (bits >> 32) as u32);
     }
 
     fn take(from: &[u32]) -> Self {
@@ -86,8 +86,8 @@ impl Record for f64 {
 impl<T: Record, const N: usize> Record for [T; N] {
     const WORDS: usize = N * T::WORDS;
 
-    fn put(&self, to: &mut [u32]) {
-        self.iter().zip(to.chunks_exact_mut(T::WORDS)).for_each(|(value, to)| value.put(to));
+    fn put(&self, out: &mut [u32]) {
+        self.iter().zip(out.chunks_exact_mut(T::WORDS)).for_each(|(value, out)| value.put(out));
     }
 
     fn take(from: &[u32]) -> Self {
@@ -104,8 +104,8 @@ impl<T: Record, const N: usize> Record for [T; N] {
 impl Record for Rect {
     const WORDS: usize = 4;
 
-    fn put(&self, to: &mut [u32]) {
-        [self.x, self.y, self.width, self.height].put(to);
+    fn put(&self, out: &mut [u32]) {
+        [self.x, self.y, self.width, self.height].put(out);
     }
 
     fn take(from: &[u32]) -> Self {

@@ -118,7 +118,7 @@ impl Settings {
                 self.fill = [red, green, blue];
             }
             (&Setting::Interpolation { filter }, _) => self.interpolation = filter,
-            (&Setting::Antialias { on }, _) => self.antialias = on,
+            (&Setting::Antialias { on: is_on }, _) => self.antialias = is_on,
             (Setting::Output { size }, _) => self.output = Size::new(size.width, size.height),
             (&Setting::Flip { probability }, _) => self.flip = probability,
             (&Setting::VerticalFlip { probability }, _) => self.vertical_flip = probability,

@@ -59,9 +59,10 @@ pub(super) fn plan(zoom: Option<Zoom>, size: Size, output: Size, boxes: &[[f32; 
         let moved: Vec<[f32; 4]> = boxes.iter().map(|[x1, y1, x2, y2]| [x1 + x, y1 + y, x2 + x, y2 + y]).collect();
         iou::draw(canvas, &moved, rng)
     };
-    let (x, width) = along((place.x, size.width), crop.map_or((0, canvas.width), |of| (of.x, of.width)), output.width);
+    let (x, width) =
+        along((place.x, size.width), crop.map_or((0, canvas.width), |rect| (rect.x, rect.width)), output.width);
     let (y, height) =
-        along((place.y, size.height), crop.map_or((0, canvas.height), |of| (of.y, of.height)), output.height);
+        along((place.y, size.height), crop.map_or((0, canvas.height), |rect| (rect.y, rect.height)), output.height);
     let part = Rect::new(x.0, y.0, x.1, y.1);
     let target = Rect::new(width.0, height.0, width.1, height.1);
     Plan { centered: crop.is_some(), ..Plan::resized_crop(size, part, output, target) }
@@ -74,9 +75,9 @@ pub(super) fn plan(zoom: Option<Zoom>, size: Size, output: Size, boxes: &[[f32; 
 fn along((place, length): (u32, u32), (start, shown): (u32, u32), output: u32) -> ((u32, u32), (u32, u32)) {
     let first = start.saturating_sub(place).min(length - 1);
     let last = (start + shown).saturating_sub(place).clamp(first + 1, length);
-    let edge = |at: u32| {
-        let at = (f64::from(place + at) - f64::from(start)) * f64::from(output) / f64::from(shown);
-        at.round().clamp(0.0, f64::from(output)) as u32
+    let edge = |offset: u32| {
+        let scaled = (f64::from(place + offset) - f64::from(start)) * f64::from(output) / f64::from(shown);
+        scaled.round().clamp(0.0, f64::from(output)) as u32
     };
     let from = edge(first).min(output - 1);
     ((first, last - first), (from, edge(last).max(from + 1) - from))
@@ -100,12 +101,12 @@ mod tests {
             top = (f64::from(canvas.height - size.height) * rng.unit()) as u32;
         }
         let moved = |[x1, y1, x2, y2]: [f32; 4]| [x1 + left as f32, y1 + top as f32, x2 + left as f32, y2 + top as f32];
-        let moved: Vec<_> = boxes.iter().map(|&of| moved(of)).collect();
+        let moved: Vec<_> = boxes.iter().map(|&corners| moved(corners)).collect();
         let crop = iou::draw(canvas, &moved, rng);
         let shown = crop.unwrap_or(Rect::full(canvas));
         let (w, h) = (f64::from(shown.width), f64::from(shown.height));
-        let after = |of: &[f32; 4]| {
-            let [x1, y1, x2, y2] = of.map(f64::from);
+        let after = |clipped: &[f32; 4]| {
+            let [x1, y1, x2, y2] = clipped.map(f64::from);
             let (cx, cy) = ((x1 + x2) / 2.0 - f64::from(shown.x), (y1 + y2) / 2.0 - f64::from(shown.y));
             if crop.is_some() && !(0.0 < cx && cx < w && 0.0 < cy && cy < h) {
                 return None;
@@ -119,7 +120,7 @@ mod tests {
 
     #[test]
     fn boxes_match_torchvisions_transforms() {
-        let (output, mut kept, mut removed, mut smaller) = (Size::new(300, 280), 0, 0, 0);
+        let (output, mut kept_boxes, mut removed, mut smaller) = (Size::new(300, 280), 0, 0, 0);
         for sample in 0..3000 {
             let mut rng = Rng::new(8, 1, sample);
             let size = Size::new(20 + rng.below(600) as u32, 20 + rng.below(600) as u32);
@@ -137,23 +138,25 @@ mod tests {
             let plan = plan(Some(ZOOM), size, output, &boxes, &mut draws());
             assert!(plan.crop.fits(size) && plan.target.fits(output) && plan.target.size().area() > 0, "{plan:?}");
             smaller += u32::from(plan.target.size() != output);
-            for (of, expected) in boxes.iter().zip(chain(size, output, &boxes, &mut draws())) {
-                let found = plan.clip_box(of.map(f64::from)).map(|found| found.corners);
-                match (found, expected) {
-                    (Some(found), Some(expected)) => {
-                        let near = found.iter().zip(expected).all(|(a, b)| (a - b).abs() <= 1.0);
-                        assert!(near, "{found:?} {expected:?} {plan:?}");
-                        kept += 1;
+            for (corners, expected) in boxes.iter().zip(chain(size, output, &boxes, &mut draws())) {
+                let actual = plan.clip_box(corners.map(f64::from)).map(|actual| actual.corners);
+                match (actual, expected) {
+                    (Some(actual), Some(expected)) => {
+                        let near = actual.iter().zip(expected).all(|(a, b)| (a - b).abs() <= 1.0);
+                        assert!(near, "{actual:?} {expected:?} {plan:?}");
+                        kept_boxes += 1;
                     }
-                    (None, Some(of)) => assert!(of[2] - of[0] < 1.0 || of[3] - of[1] < 1.0, "{of:?}"),
-                    (found, None) => {
-                        assert_eq!(found, None);
+                    (None, Some(corners)) => {
+                        assert!(corners[2] - corners[0] < 1.0 || corners[3] - corners[1] < 1.0, "{corners:?}")
+                    }
+                    (actual, None) => {
+                        assert_eq!(actual, None);
                         removed += 1;
                     }
                 }
             }
         }
-        assert!(kept > 1500 && removed > 100 && smaller > 800, "{kept} {removed} {smaller}");
+        assert!(kept_boxes > 1500 && removed > 100 && smaller > 800, "{kept_boxes} {removed} {smaller}");
     }
 
     #[test]

@@ -34,12 +34,12 @@ impl Store for Nowhere {
 /// Returns the order of the first of `nodes` nodes over `len` samples.
 fn order(len: u64, nodes: u64) -> Lookahead {
     let (order, global) = (Shuffled::new(len, 42), nodes * BATCH);
-    let samples = move |at: BatchIndex| {
-        let first = at.batch * global;
-        Some((first..first + BATCH).map(|position| order.index(at.epoch, position)).collect())
+    let samples = move |batch: BatchIndex| {
+        let first = batch.batch * global;
+        Some((first..first + BATCH).map(|position| order.index(batch.epoch, position)).collect())
     };
     let next = move |epoch, sample, batch| match order.position(epoch, sample, batch * global) {
-        Position::At(at) if at % global < BATCH => Position::At(at / global),
+        Position::At(position) if position % global < BATCH => Position::At(position / global),
         _ => Position::Absent,
     };
     Lookahead::new(0, move |_| len / global, samples).with_next(next)
@@ -47,20 +47,20 @@ fn order(len: u64, nodes: u64) -> Lookahead {
 
 /// Returns the reads of a node, each as a batch and a sample.
 fn reads(order: &Lookahead, epochs: u64) -> Vec<(BatchIndex, u64)> {
-    let batches = order.from(BatchIndex::default()).take_while(|(at, _)| at.epoch < epochs);
-    batches.flat_map(|(at, samples)| samples.into_iter().map(move |sample| (at, sample))).collect()
+    let batches = order.from(BatchIndex::default()).take_while(|(batch, _)| batch.epoch < epochs);
+    batches.flat_map(|(batch, samples)| samples.into_iter().map(move |sample| (batch, sample))).collect()
 }
 
 /// Returns the hit rate from epoch `from` up to epoch `to`.
 fn rate(reads: &[(BatchIndex, u64)], from: u64, to: u64, mut hit: impl FnMut(usize, BatchIndex, u64) -> bool) -> f64 {
-    let (mut hits, mut all) = (0, 0);
-    for (number, &(at, sample)) in reads.iter().enumerate().take_while(|(_, (at, _))| at.epoch < to) {
-        let hit = hit(number, at, sample);
-        if at.epoch >= from {
-            (hits, all) = (hits + u64::from(hit), all + 1);
+    let (mut hits, mut total) = (0, 0);
+    for (number, &(batch, sample)) in reads.iter().enumerate().take_while(|(_, (batch, _))| batch.epoch < to) {
+        let hit = hit(number, batch, sample);
+        if batch.epoch >= from {
+            (hits, total) = (hits + u64::from(hit), total + 1);
         }
     }
-    hits as f64 / all as f64
+    hits as f64 / total as f64
 }
 
 fn hit_rates(nodes: u64, len: u64, share: f64) {
@@ -88,12 +88,12 @@ fn hit_rates(nodes: u64, len: u64, share: f64) {
     for (number, (_, sample)) in reads.iter().enumerate().rev() {
         next[number] = later.insert(*sample, number).unwrap_or(usize::MAX);
     }
-    let mut kept = BTreeSet::new();
+    let mut cached = BTreeSet::new();
     let optimum = rate(&reads, from, to, |number, _, sample| {
-        let hit = kept.remove(&(number, sample));
-        kept.insert((next[number], sample));
-        if kept.len() > limit {
-            kept.pop_last();
+        let hit = cached.remove(&(number, sample));
+        cached.insert((next[number], sample));
+        if cached.len() > limit {
+            cached.pop_last();
         }
         hit
     });
@@ -102,11 +102,11 @@ fn hit_rates(nodes: u64, len: u64, share: f64) {
     let object = store.object("nowhere://x").expect("the object exists");
     let keep = store.keep(1, &order).expect("the store has a cache");
     let mut bytes = [0; SAMPLE as usize];
-    let ours = rate(&reads, from, to, |_, at, sample| {
-        keep.start(at);
+    let ours = rate(&reads, from, to, |_, batch, sample| {
+        keep.start(batch);
         let hit = keep.get(&object, sample * SAMPLE, &mut bytes).is_some();
         if !hit {
-            keep.offer(&object, sample * SAMPLE, &bytes, sample, order.after(at));
+            keep.offer(&object, sample * SAMPLE, &bytes, sample, order.after(batch));
         }
         hit
     });
@@ -173,10 +173,10 @@ fn main() {
     let window = Windowed::with_block(PHOTOS, 1, 64 * block, block);
     // For comparison, an order that warpfeed does not use: each node shuffles its own part of the
     // data in windows.
-    let own = Windowed::with_block(PHOTOS / NODES, 1, 32 * block, block);
+    let blocks = Windowed::with_block(PHOTOS / NODES, 1, 32 * block, block);
     for (prefixes, hit) in [(1, 0.0), (1000, 0.0), (1000, 0.36)] {
         load("full shuffle", &|number| full.index(0, shared(number)), prefixes, hit);
     }
     load("windows of 64 blocks of 64 MB", &|number| window.index(0, shared(number)), 1000, 0.0);
-    load("a part for each node, in windows of 32 blocks", &|number| own.index(0, number), 32, 0.0);
+    load("a part for each node, in windows of 32 blocks", &|number| blocks.index(0, number), 32, 0.0);
 }

@@ -47,8 +47,8 @@ const ADVICE: &[(&[&str], &str)] = &[
 pub(crate) fn convert(error: object_store::Error, url: &str, what: &str) -> Error {
     use object_store::Error as E;
     let text = chain(&error);
-    let found = |code: &&str| text.contains(*code);
-    let advice = ADVICE.iter().find(|(codes, _)| codes.iter().any(found)).map(|(_, advice)| *advice);
+    let is_in_text = |code: &&str| text.contains(*code);
+    let advice = ADVICE.iter().find(|(codes, _)| codes.iter().any(is_in_text)).map(|(_, advice)| *advice);
     // A response with status 404 and a known code means that something other than the object is
     // missing.
     let absent = advice.is_none() && matches!(error, E::NotFound { .. });
@@ -144,8 +144,8 @@ fn chain(error: &dyn std::error::Error) -> String {
 fn find<'a, T: std::error::Error + 'static>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a T> {
     let mut next = Some(error);
     while let Some(error) = next {
-        if let Some(found) = error.downcast_ref() {
-            return Some(found);
+        if let Some(cause) = error.downcast_ref() {
+            return Some(cause);
         }
         next = error.source();
     }

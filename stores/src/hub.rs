@@ -82,7 +82,7 @@ pub(crate) fn list(location: Arc<StorePath>, prefix: String) -> Result<Vec<Objec
         let commit = commit_of(&client, &location).await.map_err(failed)?;
         let tag = Some(format!("{COMMIT}{commit}"));
         let mut next = Some(format!("{api}/tree/{commit}/{folder}?recursive=true"));
-        let (mut found, mut seen, mut paths) = (Vec::new(), HashSet::new(), HashSet::new());
+        let (mut objects, mut seen, mut paths) = (Vec::new(), HashSet::new(), HashSet::new());
         while let Some(page) = next {
             if !seen.insert(page.clone()) {
                 return Err(broken(format!("listing {page}: the pages link to each other in a loop")));
@@ -101,13 +101,13 @@ pub(crate) fn list(location: Arc<StorePath>, prefix: String) -> Result<Vec<Objec
                     .map_err(|e| broken(format!("listing {page}: invalid name: {e}")))?;
                 let url = location.url(&path);
                 if url.starts_with(&prefix) {
-                    found.push(Object { url, len, tag: tag.clone(), server: location.server.clone() });
+                    objects.push(Object { url, len, tag: tag.clone(), server: location.server.clone() });
                 }
             }
             next = after;
         }
-        found.sort_by(|a, b| a.url.cmp(&b.url));
-        Ok(found)
+        objects.sort_by(|a, b| a.url.cmp(&b.url));
+        Ok(objects)
     })
 }
 

@@ -122,8 +122,8 @@ struct Parts<'a> {
 impl<'a> Parts<'a> {
     fn of(url: &'a str) -> Result<Self> {
         let error = |cause: &str| Error::config(cause).at_path(url);
-        let (given, rest) = url.split_once("://").ok_or_else(|| error("not a URL"))?;
-        let scheme = given.to_ascii_lowercase();
+        let (given_scheme, rest) = url.split_once("://").ok_or_else(|| error("not a URL"))?;
+        let scheme = given_scheme.to_ascii_lowercase();
         if scheme == "hf" {
             let example = "hf://datasets/org/name/path, or hf://datasets/org/name@revision/path";
             let mut parts = rest.splitn(4, '/');
@@ -141,7 +141,7 @@ impl<'a> Parts<'a> {
                 key = below.split_once('/').map_or("", |(_, key)| key);
             }
             let bucket = rest[..rest.len() - key.len()].trim_end_matches('/');
-            return Ok(Parts { scheme, root: format!("{given}://{bucket}"), bucket, key });
+            return Ok(Parts { scheme, root: format!("{given_scheme}://{bucket}"), bucket, key });
         }
         let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
         if bucket.is_empty() {
@@ -159,9 +159,9 @@ impl<'a> Parts<'a> {
         {
             let cause =
                 "the URL contains a user name or password, which would appear in messages; use a URL without them";
-            return Err(Error::config(cause).at_path(format!("{given}://{host}/{key}")));
+            return Err(Error::config(cause).at_path(format!("{given_scheme}://{host}/{key}")));
         }
-        Ok(Parts { scheme, root: format!("{given}://{bucket}"), bucket, key })
+        Ok(Parts { scheme, root: format!("{given_scheme}://{bucket}"), bucket, key })
     }
 }
 
@@ -346,8 +346,8 @@ mod tests {
             ("https://host/train", "HttpStore"),
         ] {
             for access in [Access::Read, Access::Write] {
-                let found = client(&Parts::of(url).unwrap(), url, access).unwrap().store.to_string();
-                assert!(found.contains(store), "{url}: {found}");
+                let description = client(&Parts::of(url).unwrap(), url, access).unwrap().store.to_string();
+                assert!(description.contains(store), "{url}: {description}");
             }
         }
     }

@@ -37,27 +37,27 @@ impl Profile {
         let mut profile = Profile::default();
         // The two files name their sections differently. The credentials file takes precedence.
         let title = if name == "default" { "default".to_owned() } else { format!("profile {name}") };
-        let found = profile.add(config, &title) | profile.add(credentials, name);
-        if found || name == "default" { Ok(profile) } else { Err(name.to_owned()) }
+        let is_found = profile.add(config, &title) | profile.add(credentials, name);
+        if is_found || name == "default" { Ok(profile) } else { Err(name.to_owned()) }
     }
 
     /// Adds the keys of the section `title`. Returns whether `text` contains this section.
     fn add(&mut self, text: &str, title: &str) -> bool {
-        let (mut inside, mut found) = (false, false);
+        let (mut inside, mut is_found) = (false, false);
         for line in text.lines() {
             // An indented line belongs to a nested section, such as `s3 =`.
             let nested = line.starts_with([' ', '\t']);
             let line = line.trim();
             if let Some(section) = line.strip_prefix('[').and_then(|line| line.split(']').next()) {
                 inside = section.split_whitespace().eq(title.split_whitespace());
-                found |= inside;
+                is_found |= inside;
                 continue;
             }
             let Some((key, value)) = line.split_once('=') else { continue };
             if !inside || nested || line.starts_with(['#', ';']) {
                 continue;
             }
-            let to = match key.trim() {
+            let field = match key.trim() {
                 "aws_access_key_id" => &mut self.key,
                 "aws_secret_access_key" => &mut self.secret,
                 "aws_session_token" => &mut self.token,
@@ -65,9 +65,9 @@ impl Profile {
                 "endpoint_url" => &mut self.endpoint,
                 _ => continue,
             };
-            *to = Some(value.trim().to_owned());
+            *field = Some(value.trim().to_owned());
         }
-        found
+        is_found
     }
 }
 
@@ -81,10 +81,10 @@ mod tests {
         let credentials =
             "# keys\n[default]\naws_access_key_id = A\naws_secret_access_key = B\n[lab]\naws_access_key_id=C\n";
         let text = |text: &str| Some(text.to_owned());
-        let found = Profile::of("default", config, credentials).unwrap();
-        assert_eq!((found.key, found.secret, found.region), (text("A"), text("B"), text("eu-west-1")));
-        let found = Profile::of("lab", config, credentials).unwrap();
-        assert_eq!((found.key, found.secret, found.region), (text("C"), None, text("us-west-2")));
+        let profile = Profile::of("default", config, credentials).unwrap();
+        assert_eq!((profile.key, profile.secret, profile.region), (text("A"), text("B"), text("eu-west-1")));
+        let profile = Profile::of("lab", config, credentials).unwrap();
+        assert_eq!((profile.key, profile.secret, profile.region), (text("C"), None, text("us-west-2")));
         assert_eq!(Profile::of("none", config, credentials), Err("none".to_owned()));
         assert_eq!(Profile::of("default", "", ""), Ok(Profile::default()));
     }

@@ -79,8 +79,8 @@ impl Find for ByUrl {
 
 impl Find for One {
     fn find(&self, url: &str) -> Result<StorePath> {
-        let start = url.find("://").map_or(0, |at| at + 3);
-        let end = url[start..].find('/').map_or(url.len(), |at| start + at);
+        let start = url.find("://").map_or(0, |end| end + 3);
+        let end = url[start..].find('/').map_or(url.len(), |slash| start + slash);
         let key = url[end..].trim_start_matches('/');
         let path = open::path(key, false).map_err(|cause| Error::config(cause).at_path(url))?;
         let (store, server) = (self.0.clone(), self.1.clone());
@@ -200,8 +200,8 @@ fn version(meta: &ObjectMeta) -> Option<String> {
 /// but response headers do not.
 fn modified(meta: &ObjectMeta) -> Option<String> {
     // Servers that don't know the modification time report 1970.
-    let known = meta.last_modified.timestamp() > 0;
-    known.then(|| format!("{MODIFIED}{}", meta.last_modified.format("%Y-%m-%dT%H:%M:%SZ")))
+    let has_time = meta.last_modified.timestamp() > 0;
+    has_time.then(|| format!("{MODIFIED}{}", meta.last_modified.format("%Y-%m-%dT%H:%M:%SZ")))
 }
 
 fn object(stores: &impl Find, url: &str) -> Result<Object> {
@@ -229,7 +229,7 @@ fn remove(stores: &impl Find, url: &str) -> Result<()> {
 
 fn list(stores: &impl Find, prefix: &str) -> Result<Vec<Object>> {
     // Servers list whole folders. Match the rest of the prefix, after the last slash, here.
-    let folder = &prefix[..prefix.rfind('/').map_or(prefix.len(), |at| at + 1)];
+    let folder = &prefix[..prefix.rfind('/').map_or(prefix.len(), |slash| slash + 1)];
     let location = Arc::new(stores.find(folder)?);
     if open::is_hub(folder) {
         return crate::hub::list(location, prefix.to_owned());
@@ -238,7 +238,7 @@ fn list(stores: &impl Find, prefix: &str) -> Result<Vec<Object>> {
     wait(async move {
         let first =
             within_timeout(location.store.list_with_delimiter(Some(&location.path)), &prefix, "listing").await?;
-        let (mut found, mut folders) = (first.objects, JoinSet::new());
+        let (mut listed, mut folders) = (first.objects, JoinSet::new());
         let permits = Arc::new(Semaphore::new(MAX_LISTINGS));
         for folder in first.common_prefixes {
             let (permits, location, prefix) = (permits.clone(), location.clone(), prefix.clone());
@@ -249,9 +249,9 @@ fn list(stores: &impl Find, prefix: &str) -> Result<Vec<Object>> {
         }
         while let Some(part) = folders.join_next().await {
             let lost = |e| Error::new(ErrorKind::Io, format!("listing was interrupted: {e}")).at_path(&prefix);
-            found.extend(part.map_err(lost)??);
+            listed.extend(part.map_err(lost)??);
         }
-        let objects = found.iter().map(|meta| {
+        let objects = listed.iter().map(|meta| {
             let (url, server) = (location.url(&meta.location), location.server.clone());
             Object { url, len: meta.size, tag: tag(meta), server }
         });
@@ -268,19 +268,20 @@ fn list(stores: &impl Find, prefix: &str) -> Result<Vec<Object>> {
 
 /// Returns all objects under a folder.
 async fn objects_below(location: &StorePath, folder: &Path, url: &str) -> Result<Vec<ObjectMeta>> {
-    let (mut pages, mut found) = (location.store.list(Some(folder)), Vec::new());
+    let (mut pages, mut objects) = (location.store.list(Some(folder)), Vec::new());
     while let Some(meta) = within_timeout(pages.try_next(), url, "listing").await? {
-        found.push(meta);
+        objects.push(meta);
     }
-    Ok(found)
+    Ok(objects)
 }
 
 fn read_ranges(stores: &impl Find, object: &Object, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
     let runtime = &Process::current()?.runtime;
     let (send, received) = std::sync::mpsc::channel();
     let mut abort = Abort(Vec::new());
-    for (index, (at, to)) in ranges.iter().enumerate() {
-        let (location, object, range) = (stores.find_version(object)?, object.clone(), *at..*at + to.len() as u64);
+    for (index, (offset, to)) in ranges.iter().enumerate() {
+        let (location, object, range) =
+            (stores.find_version(object)?, object.clone(), *offset..*offset + to.len() as u64);
         let (send, reply) = (send.clone(), ReadCompletion::new(|_| ()));
         let running = runtime.spawn(async move {
             let _ = send.send((index, bytes(&location, &object, range, &reply).await));
@@ -288,21 +289,21 @@ fn read_ranges(stores: &impl Find, object: &Object, ranges: &mut [(u64, &mut [u8
         abort.0.push(running.abort_handle());
     }
     drop(send);
-    let mut left = ranges.len();
+    let mut pending = ranges.len();
     while let Some((index, bytes)) = receive(&received)? {
         ranges[index].1.copy_from_slice(&bytes?);
-        left -= 1;
+        pending -= 1;
     }
-    match left {
+    match pending {
         0 => Ok(()),
         _ => Err(Error::new(ErrorKind::Io, "a request to a store was dropped").at_path(&object.url).transient()),
     }
 }
 
 fn fetch(stores: &impl Find, object: &Object, range: Range<u64>, reply: ReadCompletion) {
-    let found = Process::current().and_then(|process| Ok((process, stores.find_version(object)?)));
-    let (process, location) = match found {
-        Ok(found) => found,
+    let result = Process::current().and_then(|process| Ok((process, stores.find_version(object)?)));
+    let (process, location) = match result {
+        Ok(pair) => pair,
         Err(e) => return reply.done(Err(e)),
     };
     let object = object.clone();

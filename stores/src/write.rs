@@ -178,7 +178,7 @@ impl Uploading {
         self.send_and_wait(Box::pin(async move {
             match store.put_opts(&path, bytes.into(), PutOptions { mode, ..PutOptions::default() }).await {
                 Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) => Ok(false),
-                put => put.map(|_| true),
+                result => result.map(|_| true),
             }
         }))
     }
@@ -207,7 +207,7 @@ impl Uploading {
 async fn exists(store: &dyn ObjectStore, path: &Path, url: &str) -> Result<bool> {
     match store.head(path).await {
         Err(object_store::Error::NotFound { .. }) => Ok(false),
-        found => found.map(|_| true).map_err(|e| convert(e, url, WHAT)),
+        result => result.map(|_| true).map_err(|e| convert(e, url, WHAT)),
     }
 }
 

@@ -103,30 +103,30 @@ impl Flat {
 
     /// Appends a value that is not stored inline, and returns its offset.
     fn write(&self, out: &mut Vec<u8>) -> usize {
-        let align = |out: &mut Vec<u8>, to: usize, off: usize| {
-            while out.len() % to != off {
+        let align = |out: &mut Vec<u8>, alignment: usize, off: usize| {
+            while out.len() % alignment != off {
                 out.push(0);
             }
         };
         match self {
             Flat::Text(text) => {
                 align(out, 4, 0);
-                let at = out.len();
+                let start = out.len();
                 out.extend((text.len() as u32).to_le_bytes());
                 out.extend(text.as_bytes());
                 out.push(0);
-                at
+                start
             }
             Flat::Structs(size, bytes) => {
                 align(out, 8, 4);
-                let at = out.len();
+                let start = out.len();
                 out.extend(((bytes.len() / size) as u32).to_le_bytes());
                 out.extend(bytes);
-                at
+                start
             }
             Flat::Tables(tables) => {
                 align(out, 4, 0);
-                let at = out.len();
+                let start = out.len();
                 out.extend((tables.len() as u32).to_le_bytes());
                 let first = out.len();
                 out.resize(first + 4 * tables.len(), 0);
@@ -134,7 +134,7 @@ impl Flat {
                     let (from, place) = (first + 4 * n, table.write(out));
                     out[from..from + 4].copy_from_slice(&((place - from) as u32).to_le_bytes());
                 }
-                at
+                start
             }
             Flat::Table(values) => {
                 let slots = values.iter().map(|value| value.0 + 1).max().unwrap_or(0);
@@ -144,15 +144,15 @@ impl Flat {
                     out.push(0);
                 }
                 let vtable = out.len();
-                let at = vtable + vtable_len;
-                out.resize(at, 0);
+                let table = vtable + vtable_len;
+                out.resize(table, 0);
                 out.extend((vtable_len as i32).to_le_bytes());
                 let mut places = Vec::new();
                 for (slot, value) in values {
                     align(out, value.inline(), 0);
                     let place = out.len();
                     let entry = vtable + 4 + 2 * slot;
-                    out[entry..entry + 2].copy_from_slice(&((place - at) as u16).to_le_bytes());
+                    out[entry..entry + 2].copy_from_slice(&((place - table) as u16).to_le_bytes());
                     match value {
                         Flat::Byte(byte) => out.push(*byte),
                         Flat::Short(number) => out.extend(number.to_le_bytes()),
@@ -166,12 +166,12 @@ impl Flat {
                 }
                 let end = out.len();
                 out[vtable..vtable + 2].copy_from_slice(&(vtable_len as u16).to_le_bytes());
-                out[vtable + 2..vtable + 4].copy_from_slice(&((end - at) as u16).to_le_bytes());
+                out[vtable + 2..vtable + 4].copy_from_slice(&((end - table) as u16).to_le_bytes());
                 for (from, value) in places {
                     let place = value.write(out);
                     out[from..from + 4].copy_from_slice(&((place - from) as u32).to_le_bytes());
                 }
-                at
+                table
             }
             _ => unreachable!("inline"),
         }

@@ -13,9 +13,9 @@ pub struct Record(fs::File);
 
 /// Returns the digest of each category.
 fn digests(observations: &Observations) -> Vec<(String, String)> {
-    let of =
+    let digest =
         |(part, lines): (&str, Vec<String>)| (part.to_owned(), format!("{:016x}", hash(lines.join("\n").as_bytes())));
-    observations.parts().into_iter().map(of).collect()
+    observations.parts().into_iter().map(digest).collect()
 }
 
 fn line(seed: u64, place: &Opened, observations: &Observations) -> String {

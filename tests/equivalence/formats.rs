@@ -47,7 +47,7 @@ fn plain(dataset: &RandomDataset) -> bool {
 
 /// Returns whether the dataset is plain and has integer labels.
 fn numbered(dataset: &RandomDataset) -> bool {
-    plain(dataset) && !dataset.named
+    plain(dataset) && !dataset.has_class_names
 }
 
 pub fn pixels(dataset: &RandomDataset) -> bool {
@@ -149,7 +149,7 @@ pub fn put(root: &Path, name: &str, bytes: impl AsRef<[u8]>) {
 
 /// Returns all samples of the dataset, with all of their fields.
 pub fn owned(dataset: &RandomDataset) -> Vec<OwnedSample> {
-    let of = |(n, sample): (usize, &SampleData)| {
+    let owned_sample = |(n, sample): (usize, &SampleData)| {
         let built = OwnedSample::new(by_class(dataset, n)).field(sample.extension, sample.encoded.clone());
         match dataset.kind {
             Kind::Labeled | Kind::Pixels => built.label(sample.class as i64),
@@ -172,7 +172,7 @@ pub fn owned(dataset: &RandomDataset) -> Vec<OwnedSample> {
             }
         }
     };
-    dataset.samples.iter().enumerate().map(of).collect()
+    dataset.samples.iter().enumerate().map(owned_sample).collect()
 }
 
 pub fn memory(dataset: &RandomDataset) -> Memory {
@@ -284,12 +284,12 @@ const SHARD: usize = 3;
 /// Returns a shard that consists of a table of row offsets, `before` and `rows`, as in MDS and
 /// LitData.
 fn with_offsets(before: &[u8], rows: &[Vec<u8>]) -> Vec<u8> {
-    let mut at = (4 + 4 * (rows.len() + 1) + before.len()) as u32;
+    let mut offset = (4 + 4 * (rows.len() + 1) + before.len()) as u32;
     let mut out = (rows.len() as u32).to_le_bytes().to_vec();
-    out.extend(at.to_le_bytes());
+    out.extend(offset.to_le_bytes());
     for row in rows {
-        at += row.len() as u32;
-        out.extend(at.to_le_bytes());
+        offset += row.len() as u32;
+        out.extend(offset.to_le_bytes());
     }
     out.extend(before);
     rows.iter().for_each(|row| out.extend(row));
@@ -465,7 +465,7 @@ fn tfrecord(dataset: &RandomDataset, root: &Path) -> String {
     for sample in &dataset.samples {
         let mut entries = vec![entry("image/encoded", bytes(&sample.encoded))];
         for column in dataset.columns() {
-            let name = if *column == "label" && !dataset.named { "image/class/label" } else { column };
+            let name = if *column == "label" && !dataset.has_class_names { "image/class/label" } else { column };
             entries.push(match dataset.value(sample, column) {
                 Value::Int(value) => entry(name, number(value)),
                 value => entry(name, bytes(&plain_bytes(value))),

@@ -50,12 +50,12 @@ fn storages(format: &'static Format, folder: &Path, name: &str) -> Vec<Member> {
     let path = if name.is_empty() { folder.to_owned() } else { folder.join(name) };
     let path = path.to_str().unwrap().to_owned();
     let url = if name.is_empty() { "mem://set".to_owned() } else { format!("mem://set/{name}") };
-    let mut all = vec![member(format, "machine", path.clone(), None, true)];
+    let mut members = vec![member(format, "machine", path.clone(), None, true)];
     if format.mapped {
-        all.push(member(format, "read", path, None, false));
+        members.push(member(format, "read", path, None, false));
     }
-    all.push(member(format, "store", url, Some(Arc::new(Objects::of(folder, "mem://set"))), true));
-    all
+    members.push(member(format, "store", url, Some(Arc::new(Objects::of(folder, "mem://set"))), true));
+    members
 }
 
 fn combinations() -> Combinations<'static> {
@@ -154,7 +154,7 @@ fn a_changed_label_and_changed_pixels_are_found() {
 }
 
 /// Returns the samples in `tests/fixtures/formats`: three JPEGs of each class of `datasets/mini`.
-fn of_fixtures() -> RandomDataset {
+fn fixture_dataset() -> RandomDataset {
     let listed = |folder: &Path| {
         let mut paths: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
         paths.sort();
@@ -173,13 +173,13 @@ fn of_fixtures() -> RandomDataset {
         }));
         classes.push(folder.file_name().unwrap().to_str().unwrap().to_owned());
     }
-    RandomDataset { kind: Kind::Labeled, classes, named: false, variant: 0, samples, target: (0, 0) }
+    RandomDataset { kind: Kind::Labeled, classes, has_class_names: false, variant: 0, samples, target: (0, 0) }
 }
 
 /// Compares with fixture files that the original library of each format wrote.
 #[test]
 fn writers_produce_the_bytes_of_the_original_libraries() {
-    let (dataset, fixtures) = (of_fixtures(), Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/formats"));
+    let (dataset, fixtures) = (fixture_dataset(), Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/formats"));
     assert_eq!(dataset.samples.len(), 12);
     for (name, files) in [
         ("recordio", &["train.rec", "train.idx"][..]),
@@ -190,8 +190,8 @@ fn writers_produce_the_bytes_of_the_original_libraries() {
         let format = formats::FORMATS.iter().find(|format| format.name == name).unwrap();
         (format.write)(&dataset, root.path());
         for file in files {
-            let own = fs::read(root.path().join(file.replace("train.", "dataset."))).unwrap();
-            assert!(own == fs::read(fixtures.join(name).join(file)).unwrap(), "{name}: {file}");
+            let written = fs::read(root.path().join(file.replace("train.", "dataset."))).unwrap();
+            assert!(written == fs::read(fixtures.join(name).join(file)).unwrap(), "{name}: {file}");
         }
     }
     let npy = fs::read(fixtures.join("arrays/npy/images.npy")).unwrap();

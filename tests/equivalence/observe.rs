@@ -124,7 +124,7 @@ fn cause(e: &Error) -> String {
     let mut cause = e.cause().to_owned();
     // Remove the key and path if the cause quotes the error of one sample:
     // `...; the last: sample 3 (KEY): PATH: decode: ...`.
-    if let Some(start) = cause.find(": sample ").and_then(|at| Some(at + cause[at..].find(" (")?)) {
+    if let Some(start) = cause.find(": sample ").and_then(|start| Some(start + cause[start..].find(" (")?)) {
         let end = KINDS.iter().filter_map(|kind| cause[start..].find(kind)).min();
         cause.replace_range(start..start + end.unwrap_or(0), "");
     }
@@ -147,13 +147,13 @@ impl Run<'_> {
     /// Loads epochs until `stop` batches have been delivered, and returns the lines that describe
     /// them.
     fn epochs(&mut self, batches: &mut Batches<HostBatch>, stop: u64) -> Vec<String> {
-        let (mut lines, mut left) = (Vec::new(), stop);
+        let (mut lines, mut remaining) = (Vec::new(), stop);
         for number in batches.first_epoch()..EPOCHS {
             let mut epoch = batches.epoch(number);
             lines.push(format!("epoch {number} of {}", epoch.len()));
-            while left > 0 {
+            while remaining > 0 {
                 let Some(next) = epoch.next() else { break };
-                left -= 1;
+                remaining -= 1;
                 match next {
                     Ok(next) => {
                         lines.push(batch(&next));
@@ -163,7 +163,7 @@ impl Run<'_> {
                 }
                 self.observations.state.push(serde_json::to_string(&epoch.checkpoint()).unwrap());
             }
-            if left == 0 {
+            if remaining == 0 {
                 break;
             }
         }
@@ -195,9 +195,9 @@ pub fn observe(member: &Member, choice: &Choice, random: &mut Random, root: &Pat
     observations.classes = classes.to_vec();
     observations.samples = samples(&*source, root);
     let open = |resumed: bool| choice.of((member.load)(), resumed);
-    let whole = open(false).and_then(Loader::host);
+    let opened = open(false).and_then(Loader::host);
     let mut run = Run { root, observations: &mut observations };
-    match whole {
+    match opened {
         Err(e) => {
             let line = run.error(&e);
             run.observations.batches.push(line);

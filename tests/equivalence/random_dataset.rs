@@ -83,7 +83,7 @@ pub struct RandomDataset {
     pub kind: Kind,
     pub classes: Vec<String>,
     /// Whether formats that support class names store labels as names.
-    pub named: bool,
+    pub has_class_names: bool,
     /// Random number that selects a variant of the format.
     pub variant: u64,
     /// The samples, sorted by class and then by name.
@@ -94,14 +94,14 @@ pub struct RandomDataset {
 
 fn pixels(random: &mut Random, (width, height): (u32, u32)) -> Vec<u8> {
     let [a, b, c] = [0; 3].map(|_| 1 + random.below(9) as u32);
-    let mut all = Vec::new();
+    let mut data = Vec::new();
     for y in 0..height {
         for x in 0..width {
             let noise = (random.next() & 15) as u32;
-            all.extend([x * a + noise, y * b + noise, (x + y) * c].map(|value| (value * 5) as u8));
+            data.extend([x * a + noise, y * b + noise, (x + y) * c].map(|value| (value * 5) as u8));
         }
     }
-    all
+    data
 }
 
 fn encoded(extension: &str, pixels: &[u8], (width, height): (u32, u32)) -> Vec<u8> {
@@ -181,7 +181,7 @@ impl RandomDataset {
                     _ => encoded[len / 2..len * 2 / 3].fill(0x5a),
                 }
             }
-            let mask: Vec<u8> = (0..size.0 * size.1).map(|at| (at / 7 % 5) as u8).collect();
+            let mask: Vec<u8> = (0..size.0 * size.1).map(|index| (index / 7 % 5) as u8).collect();
             let mask = gray(&mask, size);
             // Pascal VOC lists no classes besides the names in boxes, so each class gets at least
             // one box.
@@ -214,7 +214,7 @@ impl RandomDataset {
             }
         });
         let samples = samples.collect();
-        RandomDataset { kind, classes, named, variant: random.next(), samples, target }
+        RandomDataset { kind, classes, has_class_names: named, variant: random.next(), samples, target }
     }
 
     /// Returns the names of the table columns other than the image. The label is the first one.
@@ -228,7 +228,7 @@ impl RandomDataset {
 
     pub fn value(&self, sample: &SampleData, column: &str) -> Value {
         match column {
-            "label" if self.named => Value::Text(self.classes[sample.class].clone()),
+            "label" if self.has_class_names => Value::Text(self.classes[sample.class].clone()),
             "label" => Value::Int(sample.class as i64),
             "score" => Value::Int(sample.score),
             "mask" => Value::Png(sample.mask.clone()),
@@ -361,7 +361,7 @@ impl Choice {
             samples,
             classes: dataset.classes.len(),
             // The list changes the index of every label.
-            list: (dataset.named && !mix && random.one_in(2)).then(|| {
+            list: (dataset.has_class_names && !mix && random.one_in(2)).then(|| {
                 let more = ["another".to_owned()];
                 dataset.classes.iter().rev().cloned().chain(more).collect()
             }),
@@ -458,7 +458,7 @@ impl Choice {
             ("unlabeled allowed", self.unlabeled),
             ("prefetch", self.prefetch.is_some()),
             ("fields", self.fields && matches!(self.kind, Kind::Columns | Kind::Masks)),
-            ("labels are names", dataset.named),
+            ("labels are names", dataset.has_class_names),
             ("a list of classes", self.list.is_some()),
             ("damaged samples", dataset.samples.iter().any(|sample| sample.damaged)),
             ("a size equals its target", same > 0),

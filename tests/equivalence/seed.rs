@@ -91,7 +91,7 @@ pub fn run_seed(seed: u64, combinations: &Combinations<'_>, counts: &mut Counts)
         open: Box::new(move || Ok(open.clone())),
         load: Box::new(move || Loader::source(load.clone())),
     });
-    let mut all = vec![];
+    let mut results = vec![];
     if let Some(difference) = resumed_difference(&expected) {
         counts.differences.push(format!("seed {seed}: {difference}\n    {choice:?}"));
     }
@@ -101,25 +101,25 @@ pub fn run_seed(seed: u64, combinations: &Combinations<'_>, counts: &mut Counts)
         fs::create_dir(&folder).unwrap();
         let name = (format.write)(&dataset, &folder);
         for member in (combinations.storages)(format, &folder, &name) {
-            let found = see(&member);
+            let actual = see(&member);
             let place = Opened { format: member.format, storage: member.storage };
             let words = format!("{}, {}", place.format, place.storage);
             counts.combinations += 1;
-            if found.is_refused && (combinations.may_refuse)(&place) {
+            if actual.is_refused && (combinations.may_refuse)(&place) {
                 *counts.refused.entry(words).or_default() += 1;
             } else {
                 *counts.by_format.entry(words).or_default() += 1;
-                if let Some(difference) = difference(&dataset, format, &expected, &found) {
+                if let Some(difference) = difference(&dataset, format, &expected, &actual) {
                     let what = if reported { "differs, too".into() } else { format!("{difference}\n    {choice:?}") };
                     reported = true;
                     counts.differences.push(format!("seed {seed}, {} ({}): {what}", place.format, place.storage));
                 }
             }
-            all.push((place, found));
+            results.push((place, actual));
         }
     }
-    all.push((Opened { format: "memory", storage: "machine" }, expected));
-    all
+    results.push((Opened { format: "memory", storage: "machine" }, expected));
+    results
 }
 
 /// Returns how an interrupted and resumed run differs from an uninterrupted one, if it does. Runs
@@ -128,9 +128,9 @@ fn resumed_difference(observations: &Observations) -> Option<String> {
     let batches = |lines: &[String]| -> Vec<String> {
         lines.iter().filter(|line| !line.starts_with("epoch ")).cloned().collect()
     };
-    let (whole, resumed) = (batches(&observations.batches), batches(&observations.resumed));
-    let failed = whole.iter().chain(&resumed).any(|line| line.starts_with("error "));
-    (!failed && whole != resumed).then(|| format!("the resumed run differs:\n    {whole:?}\n    {resumed:?}"))
+    let (unbroken, resumed) = (batches(&observations.batches), batches(&observations.resumed));
+    let failed = unbroken.iter().chain(&resumed).any(|line| line.starts_with("error "));
+    (!failed && unbroken != resumed).then(|| format!("the resumed run differs:\n    {unbroken:?}\n    {resumed:?}"))
 }
 
 /// Returns the first difference from the dataset in memory, if any.
@@ -138,27 +138,27 @@ fn difference(
     dataset: &RandomDataset,
     format: &Format,
     expected: &Observations,
-    found: &Observations,
+    actual: &Observations,
 ) -> Option<String> {
-    if found.is_refused {
-        return Some(format!("refused: {}", found.opened[0]));
+    if actual.is_refused {
+        return Some(format!("refused: {}", actual.opened[0]));
     }
-    for (part, expected, found) in [
-        ("batches", &expected.batches, &found.batches),
-        ("resumed batches", &expected.resumed, &found.resumed),
-        ("faults", &expected.faults, &found.faults),
+    for (part, expected, actual) in [
+        ("batches", &expected.batches, &actual.batches),
+        ("resumed batches", &expected.resumed, &actual.resumed),
+        ("faults", &expected.faults, &actual.faults),
     ] {
-        let lines = expected.len().max(found.len());
-        if let Some(line) = (0..lines).find(|&line| expected.get(line) != found.get(line)) {
-            let (expected, found) = (expected.get(line), found.get(line));
-            return Some(format!("{part}, line {line}:\n    expected {expected:?}\n    found    {found:?}"));
+        let lines = expected.len().max(actual.len());
+        if let Some(line) = (0..lines).find(|&line| expected.get(line) != actual.get(line)) {
+            let (expected, actual) = (expected.get(line), actual.get(line));
+            return Some(format!("{part}, line {line}:\n    expected {expected:?}\n    found    {actual:?}"));
         }
     }
-    if dataset.named && found.classes != dataset.classes {
-        return Some(format!("the classes are {:?}, not {:?}", found.classes, dataset.classes));
+    if dataset.has_class_names && actual.classes != dataset.classes {
+        return Some(format!("the classes are {:?}, not {:?}", actual.classes, dataset.classes));
     }
-    let wrong = found.keys.iter().flatten().find(|(id, key)| *key != (format.key)(dataset, *id as usize));
-    wrong.map(|(id, key)| format!("sample {id} has the key {key:?}, not {:?}", (format.key)(dataset, *id as usize)))
+    let differing = actual.keys.iter().flatten().find(|(id, key)| *key != (format.key)(dataset, *id as usize));
+    differing.map(|(id, key)| format!("sample {id} has the key {key:?}, not {:?}", (format.key)(dataset, *id as usize)))
 }
 
 impl Counts {
@@ -195,11 +195,11 @@ impl Counts {
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "equivalence: {} combinations in {} draws", self.combinations, self.draws)?;
-        let of = |all: &BTreeMap<String, u64>| {
-            all.iter().map(|(word, count)| format!("{word}: {count}")).collect::<Vec<_>>().join("; ")
+        let counts_in = |counts: &BTreeMap<String, u64>| {
+            counts.iter().map(|(word, count)| format!("{word}: {count}")).collect::<Vec<_>>().join("; ")
         };
-        writeln!(f, "formats and storage: {}", of(&self.by_format))?;
-        writeln!(f, "options: {}", of(&self.by_option))?;
-        write!(f, "refused without a cache: {}", of(&self.refused))
+        writeln!(f, "formats and storage: {}", counts_in(&self.by_format))?;
+        writeln!(f, "options: {}", counts_in(&self.by_option))?;
+        write!(f, "refused without a cache: {}", counts_in(&self.refused))
     }
 }

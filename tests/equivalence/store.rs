@@ -41,8 +41,8 @@ impl Store for Objects {
         Ok(Object { url: url.to_owned(), len: bytes.len() as u64, tag: Some("1".to_owned()), server: None })
     }
 
-    fn read(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
-        to.copy_from_slice(&self.0[&object.url][at as usize..][..to.len()]);
+    fn read(&self, object: &Object, offset: u64, out: &mut [u8]) -> Result<()> {
+        out.copy_from_slice(&self.0[&object.url][offset as usize..][..out.len()]);
         Ok(())
     }
 }

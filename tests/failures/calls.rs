@@ -175,15 +175,15 @@ fn failure(kind: Kind) -> c_int {
 
 /// Looks up the C library's definition of a function.
 fn next(cache: &AtomicUsize, name: &CStr) -> usize {
-    let known = cache.load(SeqCst);
-    if known != 0 {
-        return known;
+    let address = cache.load(SeqCst);
+    if address != 0 {
+        return address;
     }
     // SAFETY: the name is null-terminated.
-    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }.addr();
-    assert!(found != 0, "the C library has no such function");
-    cache.store(found, SeqCst);
-    found
+    let address = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }.addr();
+    assert!(address != 0, "the C library has no such function");
+    cache.store(address, SeqCst);
+    address
 }
 
 /// Defines the intercepted functions of one kind. `short` names the byte-count argument of calls
@@ -238,8 +238,8 @@ fn unlocks(operation: c_int) -> Option<Kind> {
 fn syncs(file: c_int) -> Option<Kind> {
     // SAFETY: an all-zero `stat` is a valid value, and the call may write it.
     let is_folder = ignored(|| unsafe {
-        let mut found: libc::stat = std::mem::zeroed();
-        libc::fstat(file, &mut found) == 0 && found.st_mode & libc::S_IFMT == libc::S_IFDIR
+        let mut metadata: libc::stat = std::mem::zeroed();
+        libc::fstat(file, &mut metadata) == 0 && metadata.st_mode & libc::S_IFMT == libc::S_IFDIR
     });
     Some(if is_folder { Kind::SyncFolder } else { Kind::Sync })
 }

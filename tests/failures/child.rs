@@ -202,8 +202,8 @@ pub(crate) fn prepare() {
 fn functions(trace: &str) -> String {
     let names = trace.lines().filter_map(|line| line.trim_start().split_once(": ").map(|(_, name)| name.trim()));
     let names: Vec<&str> = names.filter(|name| !name.contains("failures::")).collect();
-    let own = |name: &&&str| name.contains("warpfeed") && !name.contains("{{closure}}::{{closure}}");
-    let mut shown: Vec<&str> = names.iter().filter(own).take(4).copied().collect();
+    let is_ours = |name: &&&str| name.contains("warpfeed") && !name.contains("{{closure}}::{{closure}}");
+    let mut shown: Vec<&str> = names.iter().filter(is_ours).take(4).copied().collect();
     let below = names.iter().take_while(|name| !name.contains("warpfeed"));
     let other = |name: &&&str| {
         let std = ["std::", "core::", "alloc::", "<alloc", "<std", "<core", "__", "rayon", "clone", "start_thread"];
@@ -220,15 +220,15 @@ fn functions(trace: &str) -> String {
 
 /// Runs `run` in a child process in which the call selected by `fails` returns an error.
 pub(crate) fn attempt(fails: Option<(Kind, usize)>, run: impl FnOnce() -> Result<String, String>) -> Attempt {
-    let (stream, to) = UnixStream::pair().unwrap();
+    let (stream, socket) = UnixStream::pair().unwrap();
     // SAFETY: invariant 1.
     let id = unsafe { libc::fork() };
     assert!(id >= 0, "fork failed");
     if id == 0 {
         drop(stream);
-        child_process(to, fails, run);
+        child_process(socket, fails, run);
     }
-    drop(to);
+    drop(socket);
     stream.set_read_timeout(Some(READ_TIMEOUT)).unwrap();
     let mut child = Child { id, stream: BufReader::new(stream), has_ended: false };
     let (mut place, mut end) = (None, None);
@@ -259,23 +259,23 @@ fn parse<'a>(words: &mut impl Iterator<Item = &'a str>) -> Done {
     let mut next = || words.next().expect("the message is complete").to_owned();
     let (good, text, panics) = (next() == "good", next(), next());
     let numbers: Vec<i64> = next().split_whitespace().map(|number| number.parse().unwrap()).collect();
-    let (left, calls) = numbers.split_at(4);
+    let (counts, calls) = numbers.split_at(4);
     let usize = |number: i64| number as usize;
     Done {
         result: if good { Ok(text) } else { Err(text) },
         leaked: HeldResources {
-            threads: usize(left[0]),
-            descriptors: usize(left[1]),
-            maps: usize(left[2]),
-            allocations: left[3],
+            threads: usize(counts[0]),
+            descriptors: usize(counts[1]),
+            maps: usize(counts[2]),
+            allocations: counts[3],
         },
         panics,
         calls: calls.iter().copied().map(usize).collect(),
     }
 }
 
-fn child_process(to: UnixStream, fails: Option<(Kind, usize)>, run: impl FnOnce() -> Result<String, String>) -> ! {
-    *PARENT.lock().unwrap() = Some(to);
+fn child_process(socket: UnixStream, fails: Option<(Kind, usize)>, run: impl FnOnce() -> Result<String, String>) -> ! {
+    *PARENT.lock().unwrap() = Some(socket);
     std::panic::set_hook(Box::new(|panic| PANICS.lock().unwrap().push_str(&format!("{panic}\n"))));
     quiet();
     // SAFETY: the handler only writes to the parent, and then the process ends.

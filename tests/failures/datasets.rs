@@ -29,7 +29,7 @@ pub(crate) fn small(kind: Kind) -> RandomDataset {
 /// Returns `count` samples of three classes, all with the same image.
 fn dataset(kind: Kind, count: usize) -> RandomDataset {
     let size = (16, 8);
-    let pixels: Vec<u8> = (0..size.0 * size.1 * 3).map(|at| at as u8).collect();
+    let pixels: Vec<u8> = (0..size.0 * size.1 * 3).map(|index| index as u8).collect();
     let mut encoded = Vec::new();
     let image = image::RgbImage::from_raw(size.0, size.1, pixels.clone()).unwrap();
     image.write_to(&mut Cursor::new(&mut encoded), image::ImageFormat::Jpeg).unwrap();
@@ -48,5 +48,5 @@ fn dataset(kind: Kind, count: usize) -> RandomDataset {
         }
     });
     let classes = ["a", "b", "c"].map(str::to_owned).to_vec();
-    RandomDataset { kind, classes, named: false, variant: 0, samples: samples.collect(), target: size }
+    RandomDataset { kind, classes, has_class_names: false, variant: 0, samples: samples.collect(), target: size }
 }

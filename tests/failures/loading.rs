@@ -35,7 +35,7 @@ impl Data {
     pub(crate) fn new() -> Data {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().to_owned();
-        let made = attempt(None, move || {
+        let attempted = attempt(None, move || {
             let folder = path.join("folder");
             Synth::new().images(12).classes(3).side(96).write(&folder).unwrap();
             let source = warpfeed::source::open(&folder).unwrap();
@@ -55,7 +55,7 @@ impl Data {
             yolo(&folder, &path.join("yolo"));
             Ok(String::new())
         });
-        assert!(matches!(made.end, End::Done(Done { result: Ok(_), .. })), "{made:?}");
+        assert!(matches!(attempted.end, End::Done(Done { result: Ok(_), .. })), "{attempted:?}");
         Data { root }
     }
 
@@ -65,21 +65,21 @@ impl Data {
 }
 
 /// Copies the images from the class folders in `folder` to a YOLO dataset, with one box per image.
-fn yolo(folder: &Path, to: &Path) {
+fn yolo(folder: &Path, dest: &Path) {
     let source = warpfeed::source::open(folder).unwrap();
-    fs::create_dir_all(to.join("images")).unwrap();
-    fs::create_dir_all(to.join("labels")).unwrap();
+    fs::create_dir_all(dest.join("images")).unwrap();
+    fs::create_dir_all(dest.join("labels")).unwrap();
     let mut listed = String::new();
     for i in 0..source.len() {
         let path = source.path(i).unwrap();
         let name = format!("images/{i}.{}", path.extension().unwrap().display());
-        fs::copy(&path, to.join(&name)).unwrap();
-        fs::write(to.join(format!("labels/{i}.txt")), format!("{} 0.5 0.4 0.3 0.2\n", i % 3)).unwrap();
+        fs::copy(&path, dest.join(&name)).unwrap();
+        fs::write(dest.join(format!("labels/{i}.txt")), format!("{} 0.5 0.4 0.3 0.2\n", i % 3)).unwrap();
         listed.push_str(&format!("./{name}\n"));
     }
-    fs::write(to.join("listed.txt"), listed).unwrap();
-    fs::write(to.join("data.yaml"), "train: images\nnames: [a, b, c]\n").unwrap();
-    fs::write(to.join("listed.yaml"), "train: listed.txt\nnames: [a, b, c]\n").unwrap();
+    fs::write(dest.join("listed.txt"), listed).unwrap();
+    fs::write(dest.join("data.yaml"), "train: images\nnames: [a, b, c]\n").unwrap();
+    fs::write(dest.join("listed.yaml"), "train: listed.txt\nnames: [a, b, c]\n").unwrap();
 }
 
 /// A source with blocking reads, so that the loader starts reader threads.
@@ -116,11 +116,11 @@ fn fixtures() -> tempfile::TempDir {
         fs::create_dir_all(to).unwrap();
         for entry in fs::read_dir(from).unwrap() {
             let path = entry.unwrap().path();
-            let to = to.join(path.file_name().unwrap());
+            let dest = to.join(path.file_name().unwrap());
             if path.is_dir() {
-                copy(&path, &to)
+                copy(&path, &dest)
             } else {
-                fs::copy(&path, &to).unwrap();
+                fs::copy(&path, &dest).unwrap();
             }
         }
     }

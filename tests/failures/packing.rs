@@ -17,17 +17,17 @@ use crate::sweep::{Case, Table};
 
 /// Lists all files under `folder` by name, with a hash of their bytes.
 fn files(folder: &Path) -> BTreeMap<String, String> {
-    let mut found = BTreeMap::new();
+    let mut contents = BTreeMap::new();
     for entry in fs::read_dir(folder).unwrap() {
         let (path, name) = entry.map(|entry| (entry.path(), entry.file_name().into_string().unwrap())).unwrap();
         if path.is_dir() {
-            found.extend(files(&path).into_iter().map(|(below, hash)| (format!("{name}/{below}"), hash)));
+            contents.extend(files(&path).into_iter().map(|(below, hash)| (format!("{name}/{below}"), hash)));
         } else {
             let bytes = fs::read(path).unwrap();
-            found.insert(name, format!("{} {:08x}", bytes.len(), crc32fast::hash(&bytes)));
+            contents.insert(name, format!("{} {:08x}", bytes.len(), crc32fast::hash(&bytes)));
         }
     }
-    found
+    contents
 }
 
 fn list_files(folder: &Path) -> String {
@@ -55,11 +55,11 @@ fn twice(
         return Err(format!("wrong: the error names no location: {e}"));
     }
     let expected = expected.expect("the first run succeeds");
-    let whole: BTreeMap<&str, &str> = expected.lines().filter_map(|line| line.split_once(' ')).collect();
+    let complete: BTreeMap<&str, &str> = expected.lines().filter_map(|line| line.split_once(' ')).collect();
     for (name, hash) in files(folder) {
         let old = before.get(&name).is_some_and(|old| *old == hash);
-        if !old && whole.get(&*name).is_some_and(|whole| *whole != hash) {
-            return Err(format!("wrong: after {e}: {name} is {hash}, not {}", whole[&*name]));
+        if !old && complete.get(&*name).is_some_and(|complete_hash| *complete_hash != hash) {
+            return Err(format!("wrong: after {e}: {name} is {hash}, not {}", complete[&*name]));
         }
     }
     match pack(folder) {
@@ -76,26 +76,26 @@ fn a_failed_call_leaves_nothing_incomplete_under_a_final_name() {
     let data = Data::new();
     let folder = data.path("folder");
     let source = || open(&folder);
-    let pack = |source: &dyn Source, to: &Path| Pack::new(source).workers(2).retries(0).to(to).map(drop);
-    let shards = |source: &dyn Source, to: &Path| {
-        Pack::new(source).workers(2).retries(0).shard_samples(4).to(to.join("x.tar")).map(drop)
+    let pack = |source: &dyn Source, dest: &Path| Pack::new(source).workers(2).retries(0).to(dest).map(drop);
+    let shards = |source: &dyn Source, dest: &Path| {
+        Pack::new(source).workers(2).retries(0).shard_samples(4).to(dest.join("x.tar")).map(drop)
     };
-    let parts = |source: &dyn Source, to: &Path| {
-        let to = to.join("x.tar");
+    let parts = |source: &dyn Source, dest: &Path| {
+        let dest = dest.join("x.tar");
         for part in 0..2 {
             let pack = Pack::new(source).workers(2).retries(0).shard_samples(4);
-            pack.part(part, 2).to(&to)?;
+            pack.part(part, 2).to(&dest)?;
         }
-        Merge::new(&to).run().map(drop)
+        Merge::new(&dest).run().map(drop)
     };
     let mut table = Table::default();
     let mut sweep = |name: &str, pack: &dyn Fn(&Path) -> Result<()>| {
         let run = Box::new(|folder: &Path, expected: Option<&str>| twice(pack, folder, expected));
         table.sweep(&Case { name: name.into(), prepare: Box::new(|_| ()), run, kinds: &Kind::ALL });
     };
-    sweep("pack to LMDB", &|to| pack(&*source()?, &to.join("x.lmdb")));
-    sweep("pack to one tar", &|to| pack(&*source()?, &to.join("x.tar")));
-    sweep("pack to shards", &|to| shards(&*source()?, to));
-    sweep("pack in parts, and merge", &|to| parts(&*source()?, to));
+    sweep("pack to LMDB", &|dest| pack(&*source()?, &dest.join("x.lmdb")));
+    sweep("pack to one tar", &|dest| pack(&*source()?, &dest.join("x.tar")));
+    sweep("pack to shards", &|dest| shards(&*source()?, dest));
+    sweep("pack in parts, and merge", &|dest| parts(&*source()?, dest));
     table.finish();
 }

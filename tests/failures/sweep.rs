@@ -38,7 +38,7 @@ pub(crate) struct Table {
     rows: BTreeMap<(String, Kind), Row>,
     /// How many failed allocations ended the process, by stack.
     aborts: BTreeMap<String, usize>,
-    wrong: Vec<String>,
+    failures: Vec<String>,
     /// The functions on the stack of a call, by the hash of the stack.
     places: BTreeMap<String, String>,
 }
@@ -102,44 +102,49 @@ impl Table {
         };
         let row = self.rows.entry((case.name.clone(), kind)).or_default();
         row.failed += 1;
-        let mut wrong: Vec<String> = Vec::new();
+        let mut failures: Vec<String> = Vec::new();
         match &end {
-            End::Hung => wrong.push("the process hangs".into()),
+            End::Hung => failures.push("the process hangs".into()),
             End::Killed(libc::SIGABRT) if kind == Kind::Allocation => {
                 row.aborts += 1;
                 let place = place();
                 if !ABORTING_CRATES.iter().any(|other| place.starts_with(other)) {
-                    wrong.push("a failed allocation aborted the process instead of causing an error".into());
+                    failures.push("a failed allocation aborted the process instead of causing an error".into());
                 }
                 *self.aborts.entry(place).or_default() += 1;
             }
-            End::Killed(signal) => wrong.push(format!("signal {signal}")),
+            End::Killed(signal) => failures.push(format!("signal {signal}")),
             End::Done(done) => {
                 match &done.result {
-                    Ok(_) if kind == Kind::Sync => wrong.push("an unreported error".into()),
+                    Ok(_) if kind == Kind::Sync => failures.push("an unreported error".into()),
                     Ok(text) if text == expected => row.same += 1,
-                    Ok(text) => wrong.push(format!("a different result: {}", difference(text, expected))),
+                    Ok(text) => failures.push(format!("a different result: {}", difference(text, expected))),
                     // The LMDB library treats a short write as a full disk, and a short read as a
                     // damaged file.
                     Err(_) if kind.is_short() && case.name.contains("LMDB") => row.errors += 1,
-                    Err(e) if kind.is_short() => wrong.push(format!("a partial transfer caused an error: {e}")),
-                    Err(e) if e.starts_with("wrong") || e == "panic" => wrong.push(e.clone()),
+                    Err(e) if kind.is_short() => failures.push(format!("a partial transfer caused an error: {e}")),
+                    Err(e) if e.starts_with("wrong") || e == "panic" => failures.push(e.clone()),
                     Err(_) => row.errors += 1,
                 }
                 if !done.panics.is_empty() {
-                    wrong.push(format!("a panic: {}", done.panics));
+                    failures.push(format!("a panic: {}", done.panics));
                 }
                 if done.leaked != clean.leaked {
                     let error = done.result.as_ref().err();
-                    wrong.push(format!(
+                    failures.push(format!(
                         "leaked {:?}, but {:?} without a failed call; {error:?}",
                         done.leaked, clean.leaked
                     ));
                 }
             }
         }
-        if !wrong.is_empty() {
-            self.wrong.push(format!("{}: {kind:?} {number}: {}\n    at {}", case.name, wrong.join("; "), place()));
+        if !failures.is_empty() {
+            self.failures.push(format!(
+                "{}: {kind:?} {number}: {}\n    at {}",
+                case.name,
+                failures.join("; "),
+                place()
+            ));
         }
     }
 
@@ -162,10 +167,10 @@ impl Table {
         for (place, count) in &self.aborts {
             println!("abort ({count}): {place}");
         }
-        for wrong in &self.wrong {
-            println!("WRONG {wrong}");
+        for failure in &self.failures {
+            println!("WRONG {failure}");
         }
-        assert!(self.wrong.is_empty(), "{} runs ended in an unacceptable way", self.wrong.len());
+        assert!(self.failures.is_empty(), "{} runs ended in an unacceptable way", self.failures.len());
     }
 }
 
@@ -189,8 +194,8 @@ fn row_text([calls, failed, errors, same, aborts]: [usize; 5]) -> String {
 }
 
 fn difference(text: &str, expected: &str) -> String {
-    let at = text.bytes().zip(expected.bytes()).take_while(|(a, b)| a == b).count();
-    let start = at.saturating_sub(60);
-    let part = |text: &str| text.get(start..text.len().min(at + 200)).unwrap_or("?").to_owned();
+    let length = text.bytes().zip(expected.bytes()).take_while(|(a, b)| a == b).count();
+    let start = length.saturating_sub(60);
+    let part = |text: &str| text.get(start..text.len().min(length + 200)).unwrap_or("?").to_owned();
     format!("{:?} instead of {:?}", part(text), part(expected))
 }

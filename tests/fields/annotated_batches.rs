@@ -39,8 +39,8 @@ fn packed_batches(path: &Path, folder: &Path, fields: impl Fn(Loader) -> Loader)
 
 /// Returns the number of nonzero bytes in an array.
 fn count_nonzero(batches: &[Vec<(String, Vec<u8>)>], name: &str) -> usize {
-    let own = batches.iter().flatten().filter(|(have, _)| have == name);
-    own.map(|(_, bytes)| bytes.iter().filter(|byte| **byte != 0).count()).sum()
+    let arrays_of_field = batches.iter().flatten().filter(|(have, _)| have == name);
+    arrays_of_field.map(|(_, bytes)| bytes.iter().filter(|byte| **byte != 0).count()).sum()
 }
 
 #[test]
@@ -51,8 +51,8 @@ fn packed_datasets_give_the_same_batches_bit_for_bit() {
     drawn.write_voc(root.path().join("voc"), |_| ()).unwrap();
     let boxes = || Boxes::new(20).column("class", Dtype::I64).min_visible(0.1);
     let coco = root.path().join("coco/annotations/instances_train.json");
-    let all = || boxes().column("crowd", Dtype::U8).masks().points(3).flip_pairs([(1, 2)]);
-    let batches = packed_batches(&coco, root.path(), |loader| loader.field("boxes", all()));
+    let every_column = || boxes().column("crowd", Dtype::U8).masks().points(3).flip_pairs([(1, 2)]);
+    let batches = packed_batches(&coco, root.path(), |loader| loader.field("boxes", every_column()));
     assert!(
         ["boxes", "boxes.count", "boxes.class", "boxes.masks", "boxes.points"]
             .iter()
@@ -90,20 +90,20 @@ fn packed_datasets_give_the_same_batches_bit_for_bit() {
     let batches =
         packed_batches(&root.path().join("data.yaml"), root.path(), |loader| loader.field("boxes", boxes().points(1)));
     assert!(count_nonzero(&batches, "boxes") > 0);
-    let whole = |path: &Path, boxes: Boxes| {
+    let first_batch = |path: &Path, boxes: Boxes| {
         let loader = Loader::new(path).augment(Augment::pass_through(20, 10)).unlabeled(true).field("boxes", boxes);
         loader.into_iter().next().unwrap().unwrap()
     };
-    let batch = whole(&root.path().join("data.yaml"), boxes().points(1));
+    let batch = first_batch(&root.path().join("data.yaml"), boxes().points(1));
     assert_eq!(batch.field("boxes").unwrap().as_f32().unwrap()[..8], [0.0, 0.0, 20.0, 10.0, 2.5, 2.5, 7.5, 7.5]);
     assert_eq!(batch.field("boxes.points").unwrap().as_f32().unwrap()[..6], [10.0, 2.5, 2.0, 4.0, 2.0, 1.0]);
     assert_eq!(batch.field("boxes.class").unwrap().as_i64().unwrap()[..3], [0, 1, -1]);
     // A polygon is delivered as a mask of the pixels that it covers.
     let root = set(&[("images/x.png", ""), ("labels/x.txt", "0 0.1 0.2 0.5 0.2 0.5 0.6 0.1 0.6")]);
-    let batch = whole(root.path(), boxes().masks());
+    let batch = first_batch(root.path(), boxes().masks());
     let mask = &batch.field("boxes.masks").unwrap().bytes()[..200];
     let expected: Vec<u8> =
-        (0..200).map(|at| u8::from((2..10).contains(&(at % 20)) && (2..6).contains(&(at / 20)))).collect();
+        (0..200).map(|index| u8::from((2..10).contains(&(index % 20)) && (2..6).contains(&(index / 20)))).collect();
     assert_eq!(mask, expected);
 }
 

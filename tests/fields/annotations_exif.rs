@@ -93,8 +93,8 @@ impl Case {
         if rotated && self.is_mirrored() {
             expected.swap(0, 1);
         }
-        let found = batch.field("boxes.points").unwrap().as_f32().unwrap();
-        assert_eq!(found[..9], *expected.as_flattened(), "{name}");
+        let actual = batch.field("boxes.points").unwrap().as_f32().unwrap();
+        assert_eq!(actual[..9], *expected.as_flattened(), "{name}");
         if rotated {
             let masks = batch.field("boxes.masks").unwrap().bytes();
             for (mask, runs) in masks.chunks_exact(width * height).zip(&self.masks_upright) {
@@ -217,10 +217,10 @@ fn yolo_annotations_follow_the_option() {
             _ => names_the_option(load(None)),
         }
         let near = |batch: &HostBatch, expected: &[f32]| {
-            let found = batch.field("boxes").unwrap().as_f32().unwrap().to_vec();
+            let actual = batch.field("boxes").unwrap().as_f32().unwrap().to_vec();
             assert!(
-                found.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-3),
-                "{}: {found:?} {expected:?}",
+                actual.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-3),
+                "{}: {actual:?} {expected:?}",
                 case.name
             );
         };
@@ -286,31 +286,33 @@ fn masks_maps_and_points_follow_every_rotation() {
     for case in cases() {
         let frame =
             Info::read(&case.jpeg()).unwrap().oriented.annotated(Some(AnnotationFrame::Stored)).frame(None).unwrap();
-        let at = |upright: bool, x: u32, y: u32| if upright { frame.pixel(x, y) } else { (x, y) };
+        let placed = |upright: bool, x: u32, y: u32| if upright { frame.pixel(x, y) } else { (x, y) };
         let sample = |upright: bool| {
             let [width, height] = if upright { case.upright } else { case.stored };
-            let all = || (0..height).flat_map(|y| (0..width).map(move |x| (x, y))).map(|(x, y)| at(upright, x, y));
-            let mask: Vec<u8> = all().map(|(x, y)| ((x * 7 + y * 11) % 251) as u8).collect();
-            let depth = all().flat_map(|(x, y)| ((x * 3 + y * 5) as f32).to_le_bytes()).collect::<Vec<_>>();
-            let flow = all().flat_map(|(x, y)| {
+            let pixels =
+                || (0..height).flat_map(|y| (0..width).map(move |x| (x, y))).map(|(x, y)| placed(upright, x, y));
+            let mask: Vec<u8> = pixels().map(|(x, y)| ((x * 7 + y * 11) % 251) as u8).collect();
+            let depth = pixels().flat_map(|(x, y)| ((x * 3 + y * 5) as f32).to_le_bytes()).collect::<Vec<_>>();
+            let flow = pixels().flat_map(|(x, y)| {
                 let flow = (x as f32 / 2.0 - 3.0, y as f32 / 4.0 + 1.0);
                 let (across, down) = if upright { frame.displacement(flow) } else { flow };
                 [across.to_le_bytes(), down.to_le_bytes()].concat()
             });
             let points = if upright && case.is_mirrored() { [1, 0, 2] } else { [0, 1, 2] };
-            let of = if upright { &case.points_upright } else { &case.points };
-            let points = points.map(|i| format!("{} {} ", of[i][0], of[i][1])).concat();
+            let listed = if upright { &case.points_upright } else { &case.points };
+            let points = points.map(|i| format!("{} {} ", listed[i][0], listed[i][1])).concat();
             let mut pixels = warpfeed::decode::Pixels::new();
             let jpeg = case.jpeg();
             let codecs = warpfeed::decode::Codecs::new();
             let mut image = codecs.open(&jpeg).unwrap();
             image.decode(warpfeed::decode::Rect::full(image.size()), &mut pixels).unwrap();
-            let made = OwnedSample::new("a").label(0);
-            let made = match upright {
-                true => made.field("rgb.npy", npy("|u1", &format!("({height}, {width}, 3)"), pixels.data())),
-                false => made.field("jpg", jpeg.clone()),
+            let built = OwnedSample::new("a").label(0);
+            let built = match upright {
+                true => built.field("rgb.npy", npy("|u1", &format!("({height}, {width}, 3)"), pixels.data())),
+                false => built.field("jpg", jpeg.clone()),
             };
-            made.field("mask.npy", npy("|u1", &format!("({height}, {width})"), &mask))
+            built
+                .field("mask.npy", npy("|u1", &format!("({height}, {width})"), &mask))
                 .field("depth.npy", npy("<f4", &format!("({height}, {width})"), &depth))
                 .field("near.npy", npy("<f4", &format!("({height}, {width})"), &depth))
                 .field("flow.npy", npy("<f4", &format!("({height}, {width}, 2)"), &flow.collect::<Vec<_>>()))
@@ -354,8 +356,8 @@ fn inspecting_annotations_gives_the_same_errors() {
     assert_eq!(sample("20 10").unwrap().boxes, [[0.0, 0.0, 4.0, 3.0]]);
     let e = sample("40 20").unwrap_err();
     assert_eq!(e.cause(), "field \"boxes.txt\": annotations are for 40x20 pixels, but the image has 20x10");
-    for bad in ["", "20", "20 10 3", "20 x", "0 10", "-1 5"] {
-        let e = sample(bad).unwrap_err();
-        assert!(e.cause().contains("expected width and height in pixels"), "{bad:?}: {e}");
+    for size in ["", "20", "20 10 3", "20 x", "0 10", "-1 5"] {
+        let e = sample(size).unwrap_err();
+        assert!(e.cause().contains("expected width and height in pixels"), "{size:?}: {e}");
     }
 }

@@ -30,7 +30,7 @@ fn every_dtype_and_layout_holds_the_normalized_pixels() {
     let source = Numbers::new(7);
     let pixels = reference(&source, Draw, &Augment::train(SIDE as u32), None, 0, 7).remove(0).images;
     for layout in [Layout::Nhwc, Layout::Nchw] {
-        let at = |n: usize, p: usize, c: usize| match layout {
+        let index_of = |n: usize, p: usize, c: usize| match layout {
             Layout::Nhwc => (n * SIDE * SIDE + p) * 3 + c,
             Layout::Nchw => (n * 3 + c) * SIDE * SIDE + p,
         };
@@ -42,9 +42,9 @@ fn every_dtype_and_layout_holds_the_normalized_pixels() {
             for p in 0..SIDE * SIDE {
                 for c in 0..3 {
                     let value = expected(&pixels, n, p, c);
-                    assert_eq!(f32s.images().as_f32().unwrap()[at(n, p, c)], value);
-                    assert_eq!(f16s.images().as_f16().unwrap()[at(n, p, c)], f16::from_f32(value));
-                    assert_eq!(bf16s.images().as_bf16().unwrap()[at(n, p, c)], bf16::from_f32(value));
+                    assert_eq!(f32s.images().as_f32().unwrap()[index_of(n, p, c)], value);
+                    assert_eq!(f16s.images().as_f16().unwrap()[index_of(n, p, c)], f16::from_f32(value));
+                    assert_eq!(bf16s.images().as_bf16().unwrap()[index_of(n, p, c)], bf16::from_f32(value));
                 }
             }
         }
@@ -122,23 +122,24 @@ fn a_mixed_batch_is_the_same_for_any_workers() {
                 assert_eq!(mixing.cut.is_some(), cut);
                 let (pixels, image, n) = (batch.images().as_u8().unwrap(), SIDE * SIDE * 3, batch.len());
                 for i in 0..n {
-                    let (own, partner) = (&plain.images[i * image..], &plain.images[Mixing::partner(i, n) * image..]);
-                    for at in 0..image {
-                        let (x, y) = ((at / 3 % SIDE) as u32, (at / 3 / SIDE) as u32);
+                    let (images, partner) =
+                        (&plain.images[i * image..], &plain.images[Mixing::partner(i, n) * image..]);
+                    for index in 0..image {
+                        let (x, y) = ((index / 3 % SIDE) as u32, (index / 3 / SIDE) as u32);
                         let value = match mixing.cut {
                             Some(r) if (r.x..r.x + r.width).contains(&x) && (r.y..r.y + r.height).contains(&y) => {
-                                partner[at]
+                                partner[index]
                             }
-                            Some(_) => own[at],
+                            Some(_) => images[index],
                             None => {
-                                let sum =
-                                    mixing.weight * f32::from(own[at]) + (1.0 - mixing.weight) * f32::from(partner[at]);
-                                let found = pixels[i * image + at];
-                                assert!((sum - f32::from(found)).abs() <= 0.501, "{sum} became {found}");
-                                found
+                                let sum = mixing.weight * f32::from(images[index])
+                                    + (1.0 - mixing.weight) * f32::from(partner[index]);
+                                let actual = pixels[i * image + index];
+                                assert!((sum - f32::from(actual)).abs() <= 0.501, "{sum} became {actual}");
+                                actual
                             }
                         };
-                        assert_eq!(pixels[i * image + at], value, "sample {i} at ({x}, {y})");
+                        assert_eq!(pixels[i * image + index], value, "sample {i} at ({x}, {y})");
                     }
                 }
             }
@@ -188,10 +189,10 @@ fn a_mixed_batch_has_the_bits_of_the_device_kernel() {
                     let ops: Vec<Ops> = (0..batch.len()).map(ops).collect();
                     let expected =
                         reference::convert(&plain.images, &ops, (SIDE, SIDE), dtype, layout, Normalize::IMAGENET);
-                    let found = batch.images().bytes();
-                    let wrong = found.iter().zip(&expected).filter(|(a, b)| a != b).count();
+                    let actual = batch.images().bytes();
+                    let differing = actual.iter().zip(&expected).filter(|(a, b)| a != b).count();
                     let what = format!("{dtype:?} {layout:?} {mix:?} epoch {epoch} batch {}", batch.number());
-                    assert_eq!((found.len(), wrong), (expected.len(), 0), "{what}: (length, mismatched bytes)");
+                    assert_eq!((actual.len(), differing), (expected.len(), 0), "{what}: (length, mismatched bytes)");
                 }
             }
         }
@@ -199,11 +200,11 @@ fn a_mixed_batch_has_the_bits_of_the_device_kernel() {
 }
 
 /// Computes a row of soft labels by the formula of the `soft_labels` kernel.
-fn soft_row(own: i64, partner: Option<(i64, f32)>, classes: usize, smoothing: f32) -> Vec<f32> {
+fn soft_row(label: i64, partner: Option<(i64, f32)>, classes: usize, smoothing: f32) -> Vec<f32> {
     let is = |label: i64, class: usize| if label == class as i64 { 1.0 } else { 0.0 };
     let share = |k| match partner {
-        Some((other, weight)) => is(other, k) * (1.0 - weight) + is(own, k) * weight,
-        None => is(own, k),
+        Some((other, weight)) => is(other, k) * (1.0 - weight) + is(label, k) * weight,
+        None => is(label, k),
     };
     (0..classes).map(|k| (1.0 - smoothing).mul_add(share(k), smoothing / classes as f32)).collect()
 }

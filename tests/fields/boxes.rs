@@ -91,7 +91,7 @@ impl Truth {
     fn transformed_box(&self, i: usize, plan: &[i64], output: Size) -> Option<([f64; 4], f64)> {
         let t: Vec<f64> = plan.iter().map(|&v| v as f64).collect();
         let axis = |from: f64, to: f64, a: usize, mirrored: bool, side: f64| {
-            let clip = |v: f64, most: f64| v.max(0.0).min(most);
+            let clip = |v: f64, max: f64| v.max(0.0).min(max);
             let crop = |v: f64| clip(v - t[a], t[a + 2]);
             let resize = |v: f64| v * t[a + 4] / t[a + 2];
             let part = |v: f64| clip(v - t[a + 6], t[a + 10]) + t[a + 8];
@@ -102,8 +102,8 @@ impl Truth {
         let (x1, x2) = axis(x1, x2, 0, plan[12] == 1, output.width.into());
         let (y1, y2) = axis(y1, y2, 1, plan[13] == 1, output.height.into());
         let [a, b, c, d] = self.boxes[i];
-        let all = (c - a) * (d - b) * t[4] / t[2] * t[5] / t[3];
-        (x1 < x2 && y1 < y2).then(|| ([x1, y1, x2, y2], (x2 - x1) * (y2 - y1) / all))
+        let visible_area = (c - a) * (d - b) * t[4] / t[2] * t[5] / t[3];
+        (x1 < x2 && y1 < y2).then(|| ([x1, y1, x2, y2], (x2 - x1) * (y2 - y1) / visible_area))
     }
 
     fn point(&self, [x, y, v]: [f64; 3], plan: &[i64], output: Size) -> [f64; 3] {
@@ -135,8 +135,8 @@ fn check(batch: &HostBatch, truths: &[Truth], output: Size, (share, size): (f64,
         let enough = |(_, ([x1, y1, x2, y2], visible)): &(usize, ([f64; 4], f64))| {
             *visible >= share && x2 - x1 >= size && y2 - y1 >= size
         };
-        let kept: Vec<_> = (0..truth.boxes.len()).filter_map(of_box).filter(enough).collect();
-        assert_eq!(batch.counts("boxes").unwrap()[place], kept.len() as i64, "sample {id} by {plan:?}");
+        let boxes: Vec<_> = (0..truth.boxes.len()).filter_map(of_box).filter(enough).collect();
+        assert_eq!(batch.counts("boxes").unwrap()[place], boxes.len() as i64, "sample {id} by {plan:?}");
         for slot in 0..MAX_BOXES {
             let row = place * MAX_BOXES + slot;
             let corners = &get("boxes").as_f32().unwrap()[row * 4..][..4];
@@ -144,7 +144,7 @@ fn check(batch: &HostBatch, truths: &[Truth], output: Size, (share, size): (f64,
             let small = get("boxes.small").elements::<i16>().unwrap()[row];
             let mask = &get("boxes.masks").as_u8().unwrap()[row * area..][..area];
             let points = &get("boxes.points").as_f32().unwrap()[row * K * 3..][..K * 3];
-            let Some(&(i, (expected, _))) = kept.get(slot) else {
+            let Some(&(i, (expected, _))) = boxes.get(slot) else {
                 assert!(corners.iter().chain(points).all(|v| *v == 0.0) && mask.iter().all(|v| *v == 0));
                 assert_eq!((class, small), (-1, -1));
                 continue;
@@ -202,13 +202,13 @@ fn boxes_and_their_annotations_follow_the_image() {
 /// Returns the bytes of all batches of an epoch, with the sample indices.
 fn bytes(loader: Loader, from: u64) -> Vec<(Vec<u64>, Vec<u8>)> {
     let mut batches = loader.host().unwrap();
-    let all = |batch: Result<HostBatch>| {
+    let content_of = |batch: Result<HostBatch>| {
         let batch = batch.unwrap();
         let names: Vec<_> = batch.fields().map(|field| field.name.clone()).collect();
         let fields = names.iter().flat_map(|name| batch.field(name).unwrap().bytes().to_vec());
         (batch.ids().collect(), fields.collect())
     };
-    batches.epoch_from(1, from).map(all).collect()
+    batches.epoch_from(1, from).map(content_of).collect()
 }
 
 #[test]
@@ -220,12 +220,12 @@ fn boxes_do_not_depend_on_workers_prefetch_or_start() {
                 let loader = Loader::source(source.clone()).augment(augment.clone()).batch_size(7).shuffle(3);
                 loader.drop_field("label").field("boxes", kind()).workers(workers).prefetch(prefetch)
             };
-            let one = bytes(open(1, 1), 0);
-            assert_eq!(one.len(), 6);
+            let sequential = bytes(open(1, 1), 0);
+            assert_eq!(sequential.len(), 6);
             for (workers, prefetch) in [(2, 3), (3, 0), (4, 1)] {
-                assert!(bytes(open(workers, prefetch), 0) == one, "{workers} workers, {prefetch} ahead");
+                assert!(bytes(open(workers, prefetch), 0) == sequential, "{workers} workers, {prefetch} ahead");
             }
-            assert!(bytes(open(2, 2), 4) == one[4..]);
+            assert!(bytes(open(2, 2), 4) == sequential[4..]);
         }
     });
 }
@@ -244,16 +244,16 @@ fn an_iou_crop_drops_boxes_with_centers_outside() {
                 for (place, id) in batch.ids().enumerate() {
                     let (truth, plan) = (&truths[id as usize], &plan[place * 14..][..14]);
                     let [x, y, width, height] = [0, 1, 2, 3].map(|i| plan[i] as f64);
-                    let whole = (width, height) == (truth.size.width.into(), truth.size.height.into());
-                    let inside = |of: &[f64; 4]| {
-                        let (cx, cy) = ((of[0] + of[2]) / 2.0, (of[1] + of[3]) / 2.0);
-                        whole || (x < cx && cx < x + width && y < cy && cy < y + height)
+                    let is_whole = (width, height) == (truth.size.width.into(), truth.size.height.into());
+                    let inside = |corners: &[f64; 4]| {
+                        let (cx, cy) = ((corners[0] + corners[2]) / 2.0, (corners[1] + corners[3]) / 2.0);
+                        is_whole || (x < cx && cx < x + width && y < cy && cy < y + height)
                     };
-                    let expected = truth.boxes.iter().filter(|of| inside(of)).count();
+                    let expected = truth.boxes.iter().filter(|corners| inside(corners)).count();
                     assert_eq!(batch.counts("boxes").unwrap()[place], expected as i64, "sample {id} by {plan:?}");
                     assert!(truth.boxes.is_empty() || expected > 0);
                     dropped += truth.boxes.len() - expected;
-                    cropped += usize::from(!whole);
+                    cropped += usize::from(!is_whole);
                 }
             }
         }
@@ -277,15 +277,15 @@ fn every_box_format_works_in_pixels_and_relative_units() {
             (BoxFormat::Xywh, [10.0, 5.0, 20.0, 5.0]),
             (BoxFormat::Cxcywh, [20.0, 7.5, 20.0, 5.0]),
         ];
-        let parts = |of: [f32; 4]| [of[0] / 40.0, of[1] / 20.0, of[2] / 40.0, of[3] / 20.0];
+        let parts = |corners: [f32; 4]| [corners[0] / 40.0, corners[1] / 20.0, corners[2] / 40.0, corners[3] / 20.0];
         for (from, numbers) in formats {
             for (to, expected) in formats {
                 for relative in [false, true] {
                     let numbers = if relative { parts(numbers) } else { numbers };
                     let boxes = Boxes::new(1).from(from).to(to);
                     let text = OwnedSample::new("x").field("boxes.json", format!("[{numbers:?}]"));
-                    let found = plain(text.clone(), if relative { boxes.clone().relative() } else { boxes.clone() });
-                    assert_eq!(found, expected);
+                    let actual = plain(text.clone(), if relative { boxes.clone().relative() } else { boxes.clone() });
+                    assert_eq!(actual, expected);
                     assert_eq!(
                         plain(
                             text.clone(),
@@ -311,10 +311,11 @@ fn every_box_format_works_in_pixels_and_relative_units() {
 fn fails(fields: &[(&str, &str)], boxes: Boxes) -> Error {
     let size = Size::new(40, 20);
     let good = OwnedSample::new("good").field("rgb.npy", image(size)).field("boxes.json", "[]");
-    let bad = OwnedSample::new("bad").field("rgb.npy", image(size));
-    let bad = fields.iter().fold(bad, |sample, (name, text)| sample.field(*name, *text));
+    let bad_sample = OwnedSample::new("bad").field("rgb.npy", image(size));
+    let bad_sample = fields.iter().fold(bad_sample, |sample, (name, text)| sample.field(*name, *text));
     let open = || {
-        let loader = Loader::source(Memory::new(vec![good.clone(), bad.clone()])).drop_field("label").batch_size(2);
+        let loader =
+            Loader::source(Memory::new(vec![good.clone(), bad_sample.clone()])).drop_field("label").batch_size(2);
         loader.augment(Augment::pass_through(40, 20)).field("boxes", boxes.clone())
     };
     let error = open().into_iter().find_map(Result::err).expect("the sample fails");
@@ -437,12 +438,12 @@ fn points_of_the_image_follow_it() {
                         let from = if mirrored { [0, 3, 2, 1][k] } else { k };
                         let [x, y, v] = truth.points[0][from];
                         let expected = truth.point([x.min(10.0), y, v], plan, output);
-                        let found = &get("a")[(place * K + k) * 3..][..3];
+                        let actual = &get("a")[(place * K + k) * 3..][..3];
                         let near = |(a, b): (&f32, &f64)| (f64::from(*a) - b).abs() < 1e-4;
-                        assert!(found.iter().zip(&expected).all(near), "{found:?}, not {expected:?}");
-                        let found = &get("b")[(place * K + k) * 2..][..2];
-                        let shown = found.iter().zip(&expected).all(near);
-                        assert!(shown || expected == [0.0; 3], "{found:?}, not {expected:?}");
+                        assert!(actual.iter().zip(&expected).all(near), "{actual:?}, not {expected:?}");
+                        let actual = &get("b")[(place * K + k) * 2..][..2];
+                        let shown = actual.iter().zip(&expected).all(near);
+                        assert!(shown || expected == [0.0; 3], "{actual:?}, not {expected:?}");
                     }
                 }
             }

@@ -103,21 +103,21 @@ fn each_frame_is_the_image_that_the_plan_makes_of_it() {
         (Dtype::Bf16, Layout::Nchw),
     ];
     for (number, (augment, (dtype, layout))) in augments.into_iter().zip(formats).enumerate() {
-        let all = |loader: Loader| {
+        let read_all = |loader: Loader| {
             let loader = loader.augment(augment.clone()).dtype(dtype).layout(layout);
             let loader = if dtype == Dtype::U8 { loader } else { loader.normalize(Normalize::IMAGENET) };
             if number % 2 == 0 { loader } else { loader.transform(noise) }
         };
         // Eleven frames are decoded in two groups.
         for count in [1, 3, 11] {
-            let found = rows(all(clips(count)), 1, "image");
-            assert!(found == rows(all(clips(count)).workers(3).prefetch(3), 1, "image"), "{count} {augment:?}");
+            let actual = rows(read_all(clips(count)), 1, "image");
+            assert!(actual == rows(read_all(clips(count)).workers(3).prefetch(3), 1, "image"), "{count} {augment:?}");
             for frame in 0..count {
-                let expected = rows(all(singles(frame)), 1, "image");
+                let expected = rows(read_all(singles(frame)), 1, "image");
                 let each = expected[0].len();
-                let frames: Vec<_> = found.iter().map(|row| row[frame * each..][..each].to_vec()).collect();
+                let frames: Vec<_> = actual.iter().map(|row| row[frame * each..][..each].to_vec()).collect();
                 assert!(frames == expected, "frame {frame} of {count}, {dtype:?} {layout:?} {augment:?}");
-                assert_eq!(found[0].len(), count * each);
+                assert_eq!(actual[0].len(), count * each);
             }
         }
     }
@@ -164,8 +164,9 @@ fn cameras_and_masks_of_a_sample_share_its_crop() {
         .field("small", Image::of("top").frames(2).augment(small))
         .field("mask", Mask::new(Dtype::U8));
     for workers in [1, 3] {
-        let of = |name: &str| rows(loader.clone().workers(workers), 0, name);
-        let (top, wrist, side, mask, small) = (of("image"), of("wrist"), of("side"), of("mask"), of("small"));
+        let rows_of = |name: &str| rows(loader.clone().workers(workers), 0, name);
+        let (top, wrist, side, mask, small) =
+            (rows_of("image"), rows_of("wrist"), rows_of("side"), rows_of("mask"), rows_of("small"));
         let each = 300;
         for sample in 0..12 {
             assert!(top[sample][each..].chunks(3).map(|pixel| pixel[0]).eq(mask[sample].iter().copied()));
@@ -179,53 +180,54 @@ fn cameras_and_masks_of_a_sample_share_its_crop() {
 #[test]
 fn a_run_with_clips_resumes_and_is_divided_among_ranks() {
     let loader = || clips(3).augment(Augment::train(16));
-    let whole = [rows(loader(), 0, "image"), rows(loader(), 1, "image")];
+    let unbroken = [rows(loader(), 0, "image"), rows(loader(), 1, "image")];
     let mut batches = loader().host().unwrap();
     assert_eq!(batches.epoch(0).count(), 3);
     assert!(batches.epoch(1).next().is_some());
     let state = batches.handle().checkpoint();
-    assert!(rows(loader().resume(state).workers(3), 1, "image") == whole[1][4..]);
+    assert!(rows(loader().resume(state).workers(3), 1, "image") == unbroken[1][4..]);
     let mut divided: Vec<_> = (0..2).flat_map(|rank| rows(loader().rank(rank, 2), 0, "image")).collect();
-    let mut all = whole[0].clone();
+    let mut expected_rows = unbroken[0].clone();
     divided.sort();
-    all.sort();
-    assert!(divided == all);
+    expected_rows.sort();
+    assert!(divided == expected_rows);
 }
 
-fn one(name: &str, content: Vec<u8>) -> Loader {
+fn loader_of_one(name: &str, content: Vec<u8>) -> Loader {
     let sample = OwnedSample::new("episode").field(name, content).label(0);
     Loader::source(Memory::new(vec![sample])).augment(Augment::train(16)).batch_size(1)
 }
 
 #[test]
 fn errors_name_the_field_and_the_frame() {
-    let clip = |frames: &[Vec<u8>]| one("top", Frames::encode(frames)).field("image", Image::of("top").frames(10));
+    let clip =
+        |frames: &[Vec<u8>]| loader_of_one("top", Frames::encode(frames)).field("image", Image::of("top").frames(10));
     let good = frames(1, 10);
     assert_eq!(rows(clip(&good), 0, "image").len(), 1);
     for damaged in [0, 1, 6, 9] {
-        let mut bad = good.clone();
-        bad[damaged] = b"no image".to_vec();
-        let text = failed(clip(&bad));
+        let mut damaged_frames = good.clone();
+        damaged_frames[damaged] = b"no image".to_vec();
+        let text = failed(clip(&damaged_frames));
         assert!(text.contains("sample 0 (episode)"), "{text}");
         assert!(text.contains(&format!("frame {damaged} of field \"image\": ")), "{text}");
-        bad[damaged] = good[damaged][..40].to_vec();
-        let text = failed(clip(&bad));
+        damaged_frames[damaged] = good[damaged][..40].to_vec();
+        let text = failed(clip(&damaged_frames));
         assert!(text.contains(&format!("frame {damaged} of field \"image\": ")), "{text}");
-        bad[damaged] = encoded(2, 0);
-        let text = failed(clip(&bad));
-        let found = if damaged == 0 { "frame 1 of field \"image\" has 43x49" } else { "has 46x48 pixels" };
-        assert!(text.contains(found) && text.contains("must have the same size"), "{text}");
+        damaged_frames[damaged] = encoded(2, 0);
+        let text = failed(clip(&damaged_frames));
+        let cause = if damaged == 0 { "frame 1 of field \"image\" has 43x49" } else { "has 46x48 pixels" };
+        assert!(text.contains(cause) && text.contains("must have the same size"), "{text}");
     }
     for count in [0, 9, 11] {
         let text = failed(clip(&frames(1, count)));
         assert!(text.contains(&format!("field \"image\" has {count} frames: expected 10")), "{text}");
     }
     let cut = Frames::encode(&good);
-    let text = failed(one("top", cut[..cut.len() - 1].to_vec()).field("image", Image::of("top").frames(10)));
+    let text = failed(loader_of_one("top", cut[..cut.len() - 1].to_vec()).field("image", Image::of("top").frames(10)));
     assert!(text.contains("field \"image\": frame 9 claims bytes"), "{text}");
-    let text = failed(one("top", encoded(0, 0)).field("image", Image::of("top").frames(1)));
+    let text = failed(loader_of_one("top", encoded(0, 0)).field("image", Image::of("top").frames(1)));
     assert!(text.contains("field \"image\": not a list of frames: it starts with \"\\xff\\xd8"), "{text}");
-    let text = failed(one("image", Frames::encode(&good)));
+    let text = failed(loader_of_one("image", Frames::encode(&good)));
     assert!(text.contains("field \"image\" has 10 frames, not one image: use Image::frames(10)"), "{text}");
 }
 
@@ -233,8 +235,8 @@ fn errors_name_the_field_and_the_frame() {
 fn a_failed_clip_is_replaced_and_damage_is_counted() {
     let frame = |clip: usize, damaged: bool| {
         let mut bytes = encoded(clip, 0);
-        let at = bytes.len() / 2;
-        bytes[at..at + if damaged { 100 } else { 0 }].fill(0);
+        let offset = bytes.len() / 2;
+        bytes[offset..offset + if damaged { 100 } else { 0 }].fill(0);
         bytes
     };
     let sample = |clip: usize| {
@@ -292,6 +294,6 @@ fn the_memory_of_a_clip_does_not_grow_with_its_length() {
     assert!(plan(64) <= plan(8) + 4096, "{} and {}", plan(64), plan(8));
     // The smallest possible memory limit does not change the images.
     let limit = |bytes: usize| clips(16).augment(Augment::train(16)).prefetch(1).memory_limit(bytes);
-    let least = (1..200).map(|n| n << 18).find(|&bytes| limit(bytes).host().is_ok()).unwrap();
-    assert!(rows(limit(least), 0, "image") == rows(clips(16).augment(Augment::train(16)), 0, "image"));
+    let min_limit = (1..200).map(|n| n << 18).find(|&bytes| limit(bytes).host().is_ok()).unwrap();
+    assert!(rows(limit(min_limit), 0, "image") == rows(clips(16).augment(Augment::train(16)), 0, "image"));
 }

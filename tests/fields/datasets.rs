@@ -40,12 +40,12 @@ fn mixture() -> Loader {
 
 fn rows(batch: &HostBatch) -> Vec<Row> {
     let bytes = |row: usize| {
-        let of = |name: &str| {
-            let all = batch.field(name).unwrap().bytes();
-            let each = all.len() / batch.len();
-            all[row * each..][..each].to_vec()
+        let rows_of = |name: &str| {
+            let bytes = batch.field(name).unwrap().bytes();
+            let each = bytes.len() / batch.len();
+            bytes[row * each..][..each].to_vec()
         };
-        FIELDS.map(of).to_vec()
+        FIELDS.map(rows_of).to_vec()
     };
     let valid = batch.ids().zip(batch.valid()).enumerate().filter(|(_, (_, valid))| *valid);
     valid.map(|(row, (id, _))| (id, bytes(row))).collect()
@@ -54,9 +54,9 @@ fn rows(batch: &HostBatch) -> Vec<Row> {
 fn run(loader: Loader, epochs: u64) -> Vec<Row> {
     let mut batches = loader.host().unwrap();
     let first = batches.first_epoch();
-    let all =
+    let batches =
         (first..epochs).flat_map(|epoch| batches.epoch(epoch).map(|batch| rows(&batch.unwrap())).collect::<Vec<_>>());
-    all.flatten().collect()
+    batches.flatten().collect()
 }
 
 /// Pairs of augmentations with the same image size.
@@ -76,25 +76,25 @@ fn pairs() -> Vec<(Augment, Augment)> {
 }
 
 /// Takes each sample's row from the run with its dataset's augmentation.
-fn chosen(of_first: &[Row], of_second: &[Row]) -> Vec<Row> {
+fn merge_rows(of_first: &[Row], of_second: &[Row]) -> Vec<Row> {
     let chosen = |(first, second): (&Row, &Row)| if first.0 < FIRST { first.clone() } else { second.clone() };
     of_first.iter().zip(of_second).map(chosen).collect()
 }
 
 #[test]
 fn each_sample_has_the_augmentation_of_its_dataset() {
-    for (common, own) in pairs() {
-        let [first, second] = [&common, &own].map(|augment| run(mixture().augment(augment.clone()), 3));
-        let expected = chosen(&first, &second);
+    for (common, augment) in pairs() {
+        let [first, second] = [&common, &augment].map(|augment| run(mixture().augment(augment.clone()), 3));
+        let expected = merge_rows(&first, &second);
         assert!(expected != first && expected != second);
-        let both = || mixture().augment(common.clone()).augment_for(1, own.clone());
+        let both = || mixture().augment(common.clone()).augment_for(1, augment.clone());
         for workers in [1, 3, 8] {
-            assert!(run(both().workers(workers), 3) == expected, "{workers} workers: {common} and {own}");
+            assert!(run(both().workers(workers), 3) == expected, "{workers} workers: {common} and {augment}");
         }
         // The augmentation of the loader has no effect if each dataset has its own.
         let separate =
-            mixture().augment(Augment::resize(9, 9)).augment_for(0, common.clone()).augment_for(1, own.clone());
-        assert!(run(separate, 3) == expected, "{common} and {own}");
+            mixture().augment(Augment::resize(9, 9)).augment_for(0, common.clone()).augment_for(1, augment.clone());
+        assert!(run(separate, 3) == expected, "{common} and {augment}");
         let ranks = [0, 1, 2].map(|rank| both().batch_size(2).rank(rank, 3).host().unwrap());
         let mut joined = Vec::new();
         let mut ranks = ranks;
@@ -105,7 +105,7 @@ fn each_sample_has_the_augmentation_of_its_dataset() {
                 batches.iter().for_each(|rank| joined.extend(rank[number].clone()));
             }
         }
-        assert!(joined == expected, "3 ranks: {common} and {own}");
+        assert!(joined == expected, "3 ranks: {common} and {augment}");
     }
 }
 
@@ -113,7 +113,8 @@ fn each_sample_has_the_augmentation_of_its_dataset() {
 fn batches_of_one_dataset_have_its_augmentation_and_size() {
     no_hang(|| {
         let mix = |augment: Augment| augment.mix(Mix::either(0.4, 1.0));
-        let [common, own] = [Augment::train(24), Augment::letterbox(24, 24).erase(RandomErasing::new(0.8))].map(mix);
+        let [common, second_mix] =
+            [Augment::train(24), Augment::letterbox(24, 24).erase(RandomErasing::new(0.8))].map(mix);
         let options = || MixtureOptions::new().per_set_batches(true).global_batch_sizes([7, 3]);
         let make = |augment: &Augment| {
             let loader = Loader::mixture([(set(0, FIRST), 0.6), (set(FIRST, 50), 0.4)]).drop_field("label").seed(7);
@@ -122,27 +123,27 @@ fn batches_of_one_dataset_have_its_augmentation_and_size() {
         let images = |loader: Loader| {
             let mut batches = loader.host().unwrap();
             let image = |batch: HostBatch| (batch.ids().next().unwrap(), batch.images().bytes().to_vec());
-            let all =
+            let batches =
                 (0..2).flat_map(|epoch| batches.epoch(epoch).map(|batch| image(batch.unwrap())).collect::<Vec<_>>());
-            all.collect::<Vec<_>>()
+            batches.collect::<Vec<_>>()
         };
-        let [first, second] = [&common, &own].map(|augment| images(make(augment)));
+        let [first, second] = [&common, &second_mix].map(|augment| images(make(augment)));
         let expected: Vec<_> =
-            first.iter().zip(&second).map(|(one, other)| if one.0 < FIRST { one } else { other }).cloned().collect();
+            first.iter().zip(&second).map(|(ours, other)| if ours.0 < FIRST { ours } else { other }).cloned().collect();
         assert!(expected != first && expected != second);
-        assert!(images(make(&common).augment_for(1, own)) == expected);
+        assert!(images(make(&common).augment_for(1, second_mix)) == expected);
     });
 }
 
 #[test]
 fn a_run_with_an_augmentation_for_each_dataset_resumes() {
-    let (common, own) = (Augment::train(24), Augment::letterbox(24, 24).flip(0.5).solarize(100.0, 0.5));
-    let make = |own: &Augment| mixture().augment(common.clone()).augment_for(1, own.clone());
-    let whole = run(make(&own), 2);
-    let mut batches = make(&own).host().unwrap();
-    let taken: usize = batches.epoch(0).take(5).map(|batch| batch.unwrap().len()).sum();
+    let (common, second_augment) = (Augment::train(24), Augment::letterbox(24, 24).flip(0.5).solarize(100.0, 0.5));
+    let make = |augment: &Augment| mixture().augment(common.clone()).augment_for(1, augment.clone());
+    let unbroken = run(make(&second_augment), 2);
+    let mut batches = make(&second_augment).host().unwrap();
+    let delivered: usize = batches.epoch(0).take(5).map(|batch| batch.unwrap().len()).sum();
     let saved = batches.checkpoint();
-    assert!(run(make(&own).workers(1).resume(saved.clone()), 2) == whole[taken..]);
+    assert!(run(make(&second_augment).workers(1).resume(saved.clone()), 2) == unbroken[delivered..]);
     let refused = |loader: Loader, words: &str| {
         let e = loader.resume(saved.clone()).host().unwrap_err();
         assert!(e.kind() == ErrorKind::Config && e.to_string().contains(words), "{e}");
@@ -152,7 +153,7 @@ fn a_run_with_an_augmentation_for_each_dataset_resumes() {
         "the augmentation of dataset 1 differs in step 2: the checkpoint has flip(probability=0.5), this loader has \
          flip(probability=0.25)",
     );
-    refused(make(&own).augment(Augment::eval(30, 24)), "the augmentation of dataset 0 differs in step 1");
+    refused(make(&second_augment).augment(Augment::eval(30, 24)), "the augmentation of dataset 0 differs in step 1");
     refused(mixture().augment(common.clone()), "the checkpoint has 3 augmentations, this loader has 1");
     assert!(make(&common).resume(saved.clone().any_augment()).host().is_ok());
 }
@@ -164,7 +165,7 @@ fn augmentations_that_contradict_each_other_are_refused() {
         assert!(e.kind() == ErrorKind::Config && e.to_string().contains(words), "{e}");
     };
     let train = || Augment::train(24);
-    let pair = |common: Augment, own: Augment| mixture().augment(common).augment_for(1, own);
+    let pair = |common: Augment, augment: Augment| mixture().augment(common).augment_for(1, augment);
     refused(
         pair(train(), Augment::train(32)),
         "augment_for: dataset 1 has images of 32x32 pixels in epoch 0, but dataset 0 has 24x24",
@@ -194,8 +195,8 @@ fn augmentations_that_contradict_each_other_are_refused() {
 
 #[test]
 fn proportions_cannot_change_if_one_dataset_has_mosaics() {
-    let own = Augment::letterbox(24, 24).mosaic(Mosaic::new());
-    let batches = mixture().augment(Augment::train(24)).augment_for(1, own).host().unwrap();
+    let tiled = Augment::letterbox(24, 24).mosaic(Mosaic::new());
+    let batches = mixture().augment(Augment::train(24)).augment_for(1, tiled).host().unwrap();
     let e = batches.set_mixture(&[1.0, 1.0], 0).unwrap_err();
     assert!(e.to_string().contains("remove mosaic and copy_paste"), "{e}");
 }

@@ -21,10 +21,10 @@ fn png(image: impl Into<image::DynamicImage>) -> Vec<u8> {
     out.into_inner()
 }
 
-/// Returns `count` random values up to `most`.
-fn random(count: u32, most: u64) -> Vec<u16> {
+/// Returns `count` random values up to `max`.
+fn random(count: u32, max: u64) -> Vec<u16> {
     let mut rng = Rng::new(7, 0, u64::from(count));
-    (0..SIZE.area() * u64::from(count)).map(|_| rng.below(most + 1) as u16).collect()
+    (0..SIZE.area() * u64::from(count)).map(|_| rng.below(max + 1) as u16).collect()
 }
 
 /// Encodes a TIFF of this size with one strip per plane.
@@ -146,9 +146,9 @@ fn the_whole_map_has_the_stored_values_in_either_layout() {
         let loader = Loader::source(source).augment(Augment::pass_through(SIZE.width, SIZE.height));
         let (w, h) = (SIZE.width as usize, SIZE.height as usize);
         let batch = first(loader.clone().field("image", map(channels).image())).unwrap();
-        let found = batch.field("image").unwrap();
-        assert_eq!(found.shape(), [1, h, w].into_iter().chain(channels).collect::<Vec<_>>());
-        assert!(found.as_f32().unwrap() == values, "{field} of {channels:?}");
+        let actual = batch.field("image").unwrap();
+        assert_eq!(actual.shape(), [1, h, w].into_iter().chain(channels).collect::<Vec<_>>());
+        assert!(actual.as_f32().unwrap() == values, "{field} of {channels:?}");
         let batch = first(loader.field("image", map(channels).image().layout(Layout::Nchw))).unwrap();
         let each = channels.unwrap_or(1);
         let planes: Vec<f32> = (0..each).flat_map(|c| values.iter().skip(c).step_by(each).copied()).collect();
@@ -170,15 +170,15 @@ fn a_dense_map_may_be_png_or_tiff_and_follows_exif() {
     let augment = Augment::train(16);
     for (end, file) in [("png", depth), ("tif", tiff(&bytes_of(&values), 1, (16, 1), 1, 1))] {
         let array = sample("png", &original, None, &floats);
-        let one = array.field(format!("depth.{end}"), file);
-        let loader = Loader::source(Memory::new(vec![one])).augment(augment.clone());
+        let labeled = array.field(format!("depth.{end}"), file);
+        let loader = Loader::source(Memory::new(vec![labeled])).augment(augment.clone());
         let batch = first(loader.field("depth", DenseMap::new()).field("values", DenseMap::new())).unwrap();
         assert!(batch.field("depth").unwrap().bytes() == batch.field("values").unwrap().bytes(), "{end}");
     }
     for orientation in 1..=8 {
         let file = tiff(&bytes_of(&values), 1, (16, 1), 1, orientation);
-        let one = sample("tif", &file, None, &floats);
-        let loader = Loader::source(Memory::new(vec![one])).augment(augment.clone());
+        let depth_sample = sample("tif", &file, None, &floats);
+        let loader = Loader::source(Memory::new(vec![depth_sample])).augment(augment.clone());
         // The array does not store an orientation, so this loader must state that the array refers
         // to the stored image.
         let shown = first(loader.clone().field("image", DenseMap::new().image())).unwrap();
@@ -263,8 +263,8 @@ fn options_for_images_are_refused_for_stored_values() {
     assert!(refused(loader(plain.clone()).normalize(Normalize::IMAGENET)).contains("normalize changes images"));
     assert!(refused(loader(plain.clone()).dtype(Dtype::F16)).contains("dtype changes images"));
     assert!(refused(loader(plain.clone()).channels(1)).contains("channels changes images"));
-    let own = |_: &mut ImageMut<'_>, _: &mut Rng| Ok(());
-    let e = refused(loader(plain.clone()).transform(own).transform_moves_pixels(false));
+    let transform = |_: &mut ImageMut<'_>, _: &mut Rng| Ok(());
+    let e = refused(loader(plain.clone()).transform(transform).transform_moves_pixels(false));
     assert!(e.contains("transform changes images"), "{e}");
     // A dense map and a mask may be in the same sample.
     let mask = png(image::GrayImage::new(8, 8));
@@ -332,7 +332,7 @@ fn one_channel_is_the_brightness_of_the_finished_image() {
             let normalize = Normalize { mean: [0.3, 0.9, 0.9], std: [0.5, 0.7, 0.7] };
             let floats = first(loader(&augment).channels(1).normalize(normalize).layout(layout)).unwrap();
             assert_eq!(floats.images().shape(), if layout == Layout::Nchw { [8, 1, h, w] } else { [8, h, w, 1] });
-            let near = |(found, &gray): (&f32, &u8)| (found - (f32::from(gray) / 255.0 - 0.3) / 0.5).abs() < 1e-6;
+            let near = |(actual, &gray): (&f32, &u8)| (actual - (f32::from(gray) / 255.0 - 0.3) / 0.5).abs() < 1e-6;
             assert!(floats.images().as_f32().unwrap().iter().zip(&expected).all(near));
         }
     }

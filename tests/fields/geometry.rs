@@ -26,7 +26,8 @@ struct Case {
     vertical_flip: bool,
     augment: Option<String>,
     boxes: Vec<[f64; 4]>,
-    kept: Vec<bool>,
+    #[serde(rename = "kept")]
+    is_kept: Vec<bool>,
     points: Vec<[f64; 2]>,
     shown: Vec<bool>,
 }
@@ -118,12 +119,16 @@ fn masks_have_the_bits_of_torchvision() {
 fn boxes_are_clipped_and_dropped_as_by_torchvision() {
     for case in cases() {
         let plan = case.plan();
-        for ((ours, theirs), kept) in boxes().into_iter().zip(&case.boxes).zip(&case.kept) {
+        for ((ours, theirs), is_kept) in boxes().into_iter().zip(&case.boxes).zip(&case.is_kept) {
             let clipped = plan.clip_box(ours);
             let [x1, y1, x2, y2] = *theirs;
             let area = (x2 - x1) * (y2 - y1);
             let Some(clipped) = clipped else {
-                assert!(area < 1e-3 && !kept, "{}: {ours:?} is dropped, but torchvision returns {theirs:?}", case.name);
+                assert!(
+                    area < 1e-3 && !is_kept,
+                    "{}: {ours:?} is dropped, but torchvision returns {theirs:?}",
+                    case.name
+                );
                 continue;
             };
             assert!(near(&clipped.corners, theirs), "{}: {ours:?} is {clipped:?}, not {theirs:?}", case.name);
@@ -132,7 +137,7 @@ fn boxes_are_clipped_and_dropped_as_by_torchvision() {
             assert!((clipped.visible - share).abs() < 1e-3, "{}: {clipped:?} of {ours:?}", case.name);
             let [x1, y1, x2, y2] = clipped.corners;
             let sane = x2 - x1 >= 1.0 && y2 - y1 >= 1.0 && (x2 - x1) * (y2 - y1) >= 1.0;
-            assert_eq!(sane, *kept, "{}: {clipped:?}", case.name);
+            assert_eq!(sane, *is_kept, "{}: {clipped:?}", case.name);
         }
     }
 }
@@ -161,10 +166,10 @@ fn deterministic_augmentations_equal_those_of_torchvision() {
     for case in cases().iter().filter(|case| case.augment.is_some()) {
         let plan = case.augment().plan(IMAGE, &mut Rng::new(0, 0, 0)).unwrap();
         let expected = case.plan();
-        let whole = |plan: &Plan| {
+        let whole_boxes = |plan: &Plan| {
             (plan.crop, plan.resized, plan.offset, plan.target, plan.output, plan.flip, plan.vertical_flip)
         };
-        assert_eq!(whole(&plan), whole(&expected), "{}", case.name);
+        assert_eq!(whole_boxes(&plan), whole_boxes(&expected), "{}", case.name);
         tried += 1;
     }
     assert_eq!(tried, 5);
@@ -246,8 +251,8 @@ fn every_plan_equals_its_steps_in_sequence() {
         let plan = augment.flip(0.5).vertical_flip(0.5).plan(IMAGE, &mut Rng::new(4, 0, sample)).unwrap();
         let Plan { resized, offset, target, output, fill, .. } = plan.clone();
         // Resize the whole image, then crop it.
-        let whole = Plan::resized_crop(IMAGE, Rect::full(IMAGE), resized, Rect::full(resized));
-        let whole = run(&pixels, &whole);
+        let full_plan = Plan::resized_crop(IMAGE, Rect::full(IMAGE), resized, Rect::full(resized));
+        let whole_image = run(&pixels, &full_plan);
         let ours = run(&pixels, &plan);
         for (place, ours) in ours.iter().enumerate() {
             let (x, y) = (place as u32 % output.width, place as u32 / output.width);
@@ -259,7 +264,7 @@ fn every_plan_equals_its_steps_in_sequence() {
                 continue;
             }
             let (x, y) = (x - target.x + offset.0, y - target.y + offset.1);
-            let theirs = whole[(y * resized.width + x) as usize];
+            let theirs = whole_image[(y * resized.width + x) as usize];
             let largest = ours.iter().zip(theirs).map(|(a, b)| a.abs_diff(b)).max().unwrap();
             assert!(largest <= 1, "sample {sample} at ({x}, {y}): {ours:?}, not {theirs:?}");
         }
@@ -296,27 +301,27 @@ const MANY: Moments =
 #[test]
 fn iou_crops_have_the_moments_of_torchvision() {
     for ((share, expected), count) in [(FEW, 3), (MANY, 14)] {
-        let boxes: Vec<[f32; 4]> = boxes()[..count].iter().map(|of| of.map(|v| v as f32)).collect();
+        let boxes: Vec<[f32; 4]> = boxes()[..count].iter().map(|corners| corners.map(|v| v as f32)).collect();
         let augment = Augment::iou_crop(64, 64);
-        let (n, mut whole, mut columns) = (20_000, 0, [const { Vec::new() }; 5]);
+        let (n, mut whole_crops, mut columns) = (20_000, 0, [const { Vec::new() }; 5]);
         for sample in 0..n {
             let plan = augment.plan_with(IMAGE, &boxes, &mut Rng::new(3, 0, sample)).unwrap();
             if !plan.centered {
                 assert_eq!(plan.crop, Rect::full(IMAGE));
-                whole += 1;
+                whole_crops += 1;
                 continue;
             }
-            let kept = boxes.iter().filter(|of| plan.clip_box(of.map(f64::from)).is_some()).count();
+            let kept_boxes = boxes.iter().filter(|corners| plan.clip_box(corners.map(f64::from)).is_some()).count();
             let Rect { x, y, width, height } = plan.crop;
-            let row = [width.into(), height.into(), x.into(), y.into(), kept as f64];
+            let row = [width.into(), height.into(), x.into(), y.into(), kept_boxes as f64];
             columns.iter_mut().zip(row).for_each(|(column, value): (&mut Vec<f64>, f64)| column.push(value));
         }
-        let found = f64::from(whole) / n as f64;
+        let actual = f64::from(whole_crops) / n as f64;
         // Five times the combined standard error of both samples.
         let error = |deviation: f64, ours: f64, theirs: f64| 5.0 * deviation * (1.0 / ours + 1.0 / theirs).sqrt();
         assert!(
-            (found - share).abs() < error((share * (1.0 - share)).sqrt(), n as f64, 5000.0),
-            "fraction of uncropped images: {found}, not {share}"
+            (actual - share).abs() < error((share * (1.0 - share)).sqrt(), n as f64, 5000.0),
+            "fraction of uncropped images: {actual}, not {share}"
         );
         for (column, (mean, deviation)) in columns.iter().zip(expected) {
             let n = column.len() as f64;
@@ -389,7 +394,7 @@ fn maps_and_images_are_resized_alike_without_antialiasing() {
     let sample = OwnedSample::new("a")
         .field("rgb.npy", reference_fields::npy("|u1", "(44, 60, 3)", &rgb))
         .field("map.npy", reference_fields::npy("<f4", "(44, 60)", &map));
-    let all = |augment: Augment| {
+    let run = |augment: Augment| {
         let loader =
             Loader::source(Memory::new(vec![sample.clone()])).drop_field("label").field("map", DenseMap::new());
         let batch = loader.augment(augment).into_iter().next().unwrap().unwrap();
@@ -398,10 +403,10 @@ fn maps_and_images_are_resized_alike_without_antialiasing() {
     };
     let farthest = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
     for augment in [Augment::resize(13, 9), Augment::eval(16, 12), Augment::letterbox(20, 30)] {
-        let (images, maps) = all(augment.clone().antialias(false));
+        let (images, maps) = run(augment.clone().antialias(false));
         // The image may differ by 1, because it is rounded to 8 bits after each of the two steps.
         assert!(farthest(&images, &maps) < 1.01, "{augment:?}");
-        assert!(farthest(&maps, &all(augment).1) > 20.0);
+        assert!(farthest(&maps, &run(augment).1) > 20.0);
     }
 }
 

@@ -90,8 +90,8 @@ fn a_label_missing_from_a_file_fails_with_the_file() {
         let e = first(exact(&path)).unwrap_err();
         assert_eq!((e.sample(), e.key()), (Some(2), Some("s2")), "{e}");
         assert!(e.path().is_some_and(|file| file.starts_with(&path)) && e.cause().contains("no label"), "{e}");
-        let told = first(exact(&path).unlabeled(true)).unwrap();
-        assert_eq!(told.labels().unwrap(), [1, 1, -1, 1]);
+        let batch = first(exact(&path).unlabeled(true)).unwrap();
+        assert_eq!(batch.labels().unwrap(), [1, 1, -1, 1]);
     }
 }
 
@@ -126,13 +126,13 @@ fn a_sample_without_a_label_is_skipped_like_a_damaged_one() {
 /// Checks that an image that cannot be decoded is not reported as a missing label.
 #[test]
 fn a_sample_that_failed_for_a_different_reason_keeps_its_error() {
-    let bad = OwnedSample::new("bad").field("img", *b"no number");
+    let bad_sample = OwnedSample::new("bad").field("img", *b"no number");
     let good = |i: u64| OwnedSample::new("good").field("img", i.to_le_bytes());
     let open = |samples| {
         let skip = OnError::Skip { max_skipped: 9 };
         Loader::source(Memory::new(samples)).codec(Draw).augment(Augment::train(16)).batch_size(2).on_error(skip)
     };
-    let mut batches = open(vec![bad, good(1).label(7)]).host().unwrap();
+    let mut batches = open(vec![bad_sample, good(1).label(7)]).host().unwrap();
     assert_eq!(batches.epoch(0).next().unwrap().unwrap().labels().unwrap(), [7, 7]);
     let faults = batches.sample_errors();
     assert_eq!(faults.len(), 1);
@@ -145,18 +145,18 @@ fn a_negative_label_fails_its_sample() {
     assert!(e.sample() == Some(1) && e.cause().contains("label -49 is negative"), "{e}");
     let e = first(set(&[Some(0), Some(-1), None, Some(1)]).soft_labels(4, 0.1)).unwrap_err();
     assert!(e.sample().is_some(), "{e}");
-    let told = first(set(&[Some(0), Some(-1), None, Some(1)]).unlabeled(true)).unwrap();
-    assert_eq!(told.labels().unwrap(), [0, -1, -1, 1]);
+    let batch = first(set(&[Some(0), Some(-1), None, Some(1)]).unlabeled(true)).unwrap();
+    assert_eq!(batch.labels().unwrap(), [0, -1, -1, 1]);
 }
 
 #[test]
 fn soft_labels_need_a_label_for_each_sample() {
     let e = first(set(&[None; 4]).soft_labels(3, 0.3)).unwrap_err();
     assert!(e.sample().is_some() && e.cause().contains("no label, but soft_labels requires one"), "{e}");
-    let told = first(set(&[None, Some(2), None, Some(-5)]).soft_labels(3, 0.3).unlabeled(true)).unwrap();
-    let rows = told.soft_labels().unwrap().as_f32().unwrap().to_vec();
-    let (low, one) = (0.3 / 3.0, 0.7f32.mul_add(1.0, 0.3 / 3.0));
-    assert_eq!(rows, [low, low, low, low, low, one, low, low, low, low, low, low]);
+    let batch = first(set(&[None, Some(2), None, Some(-5)]).soft_labels(3, 0.3).unlabeled(true)).unwrap();
+    let rows = batch.soft_labels().unwrap().as_f32().unwrap().to_vec();
+    let (low, high) = (0.3 / 3.0, 0.7f32.mul_add(1.0, 0.3 / 3.0));
+    assert_eq!(rows, [low, low, low, low, low, high, low, low, low, low, low, low]);
 }
 
 /// Checks that a batch with labels does not affect the next batch in the same slot, and vice versa.

@@ -65,14 +65,14 @@ fn voc(names: &[&str], images: usize, seed: u64) -> (tempfile::TempDir, Vec<Vec<
 fn delivered(loader: Loader) -> Result<Vec<(i64, Vec<i64>)>> {
     let loader = loader.drop_field("label").augment(Augment::pass_through(SIDES.0, SIDES.1)).batch_size(3);
     let loader = loader.field("boxes", Boxes::new(1).column("class", Dtype::I64));
-    let mut all = Vec::new();
+    let mut masks_by_key = Vec::new();
     for batch in loader.field("mask", Mask::new(Dtype::I64)) {
         let batch = batch?;
         let classes = batch.field("boxes.class").unwrap().as_i64().unwrap().to_vec();
         let masks = batch.field("mask").unwrap().as_i64().unwrap();
-        all.extend(classes.into_iter().zip(masks.chunks(200).map(<[i64]>::to_vec)));
+        masks_by_key.extend(classes.into_iter().zip(masks.chunks(200).map(<[i64]>::to_vec)));
     }
-    Ok(all)
+    Ok(masks_by_key)
 }
 
 /// Reference implementation: replaces each index into the class list `old` with the index of the
@@ -95,13 +95,13 @@ fn renumbered_classes_agree_in_masks_and_boxes() {
         let expected: Vec<_> = masks
             .iter()
             .enumerate()
-            .map(|(at, mask)| {
-                let class = list.iter().position(|name| *name == SORTED[at % 3]).unwrap() as i64;
+            .map(|(index, mask)| {
+                let class = list.iter().position(|name| *name == SORTED[index % 3]).unwrap() as i64;
                 (class, renumbered(mask, &SORTED, &list))
             })
             .collect();
         let plain = delivered(Loader::new(root.path())).unwrap();
-        assert!(plain.iter().zip(&masks).all(|((_, found), mask)| *found == renumbered(mask, &SORTED, &SORTED)));
+        assert!(plain.iter().zip(&masks).all(|((_, actual), mask)| *actual == renumbered(mask, &SORTED, &SORTED)));
         assert_eq!(delivered(Loader::new(root.path()).classes(list)).unwrap(), expected);
         // Pack the mask with the new class indices, or pack it unchanged and change the indices
         // later.
@@ -124,12 +124,12 @@ fn joined_datasets_number_mask_classes_by_name() {
         let (sets, join): ([&[&str]; 2], _) = ([&["ant", "bee"], &["bee", "fox"]], ["ant", "bee", "fox"]);
         let roots = [voc(sets[0], 4, 10), voc(sets[1], 4, 20)];
         let parts: Vec<Arc<dyn Source>> = roots.iter().map(|(root, _)| open(root.path()).unwrap()).collect();
-        let found = delivered(Loader::source(Concat::match_labels_by_name(parts).unwrap())).unwrap();
+        let actual = delivered(Loader::source(Concat::match_labels_by_name(parts).unwrap())).unwrap();
         let expected = roots
             .iter()
             .zip(sets)
             .flat_map(|((_, masks), names)| masks.iter().map(move |mask| renumbered(mask, names, &join)));
-        assert!(found.iter().map(|(_, mask)| mask.clone()).eq(expected));
+        assert!(actual.iter().map(|(_, mask)| mask.clone()).eq(expected));
         // In a packed mask, each class keeps its color when its index changes.
         let target = roots[0].0.path().join("joined.tar");
         let parts: Vec<Arc<dyn Source>> = roots.iter().map(|(root, _)| open(root.path()).unwrap()).collect();
@@ -140,7 +140,7 @@ fn joined_datasets_number_mask_classes_by_name() {
         let image = image::load_from_memory(&sample.field("mask.png").unwrap()).unwrap().to_rgb8();
         let old = &roots[1].1[0];
         assert!(image.pixels().zip(old).all(|(color, &old)| color.0[0] == old), "the colors have not changed");
-        assert_eq!(delivered(Loader::new(&target)).unwrap(), found);
+        assert_eq!(delivered(Loader::new(&target)).unwrap(), actual);
     });
 }
 
@@ -166,7 +166,7 @@ fn unlisted_mask_classes_fail_and_unnamed_masks_stay_unchanged() {
 }
 
 /// Returns the mask from the first batch of a loader with one sample.
-fn one(name: &str, mask: Vec<u8>, kind: Mask) -> Result<Vec<i64>> {
+fn deliver_one(name: &str, mask: Vec<u8>, kind: Mask) -> Result<Vec<i64>> {
     let sample = OwnedSample::new("deep/x").field("rgb.npy", image(SIZE));
     let loader = Loader::source(Memory::new(vec![sample.field(name, mask)])).drop_field("label");
     let loader = loader.augment(Augment::pass_through(SIDES.0, SIDES.1)).field("mask", kind);
@@ -181,20 +181,20 @@ fn an_unmapped_mask_value_fails_with_its_coordinates() {
     let kind = || Mask::new(Dtype::I64);
     let map = BTreeMap::from([(0_i64, 7_i64), (1, 0), (2, 7), (3, 1), (255, 255)]);
     let expected: Vec<i64> = mask.iter().map(|&value| map[&i64::from(value)]).collect();
-    assert_eq!(one("mask.png", stored(), kind().map(map.clone())).unwrap(), expected);
+    assert_eq!(deliver_one("mask.png", stored(), kind().map(map.clone())).unwrap(), expected);
     let ignored: Vec<i64> = mask.iter().map(|&value| if value == 1 { 0 } else { 255 }).collect();
-    assert_eq!(one("mask.png", stored(), kind().map([(1, 0)]).ignore(255)).unwrap(), ignored);
-    let e = one("mask.png", stored(), kind().map([(0, 0), (1, 1), (3, 2), (255, 255)])).unwrap_err();
-    let at = mask.iter().position(|&value| value == 2).unwrap();
-    let place = format!("field \"mask.png\": column {}, row {}: the value 2 is not in the map", at % 20, at / 20);
+    assert_eq!(deliver_one("mask.png", stored(), kind().map([(1, 0)]).ignore(255)).unwrap(), ignored);
+    let e = deliver_one("mask.png", stored(), kind().map([(0, 0), (1, 1), (3, 2), (255, 255)])).unwrap_err();
+    let index = mask.iter().position(|&value| value == 2).unwrap();
+    let place = format!("field \"mask.png\": column {}, row {}: the value 2 is not in the map", index % 20, index / 20);
     assert!(e.cause().starts_with(&place) && e.to_string().contains("deep/x"), "{e}");
     // If the number of classes is given, 255 can be the ignored value, although it is not the fill
     // value.
-    assert!(one("mask.png", stored(), kind().classes(4).ignore(255)).is_ok());
-    assert!(one("mask.png", stored(), kind().classes(4)).unwrap_err().cause().contains("the value 255"));
+    assert!(deliver_one("mask.png", stored(), kind().classes(4).ignore(255)).is_ok());
+    assert!(deliver_one("mask.png", stored(), kind().classes(4)).unwrap_err().cause().contains("the value 255"));
     // Masks in arrays are checked in the same way.
     let array = npy("|u1", "(10, 20)", &mask);
-    assert_eq!(one("mask.npy", array, kind().map(map.clone())).unwrap(), expected);
+    assert_eq!(deliver_one("mask.npy", array, kind().map(map.clone())).unwrap(), expected);
     for (kind, words) in [
         (kind().map([(0, 9)]).classes(3), "the value 0 is mapped to 9, which the mask cannot hold"),
         (Mask::new(Dtype::U8).map([(0, 256)]), "is mapped to 256"),
@@ -202,7 +202,7 @@ fn an_unmapped_mask_value_fails_with_its_coordinates() {
         (kind().map([(0, 0), (0, 1)]), "the value 0 is mapped twice"),
         (kind().map([(0, 0)]).colors([([0; 3], 0)]), "a map cannot contain both values and colors"),
     ] {
-        let e = one("mask.png", stored(), kind).unwrap_err();
+        let e = deliver_one("mask.png", stored(), kind).unwrap_err();
         assert!(e.cause().contains(words), "{e}");
     }
 }
@@ -222,22 +222,22 @@ fn colors_map_to_classes_in_every_color_format() {
     };
     use image::ImageFormat::{Bmp, Png, Tiff, WebP};
     for (name, format) in [("mask.png", Png), ("mask.bmp", Bmp), ("mask.tif", Tiff), ("mask.webp", WebP)] {
-        assert_eq!(one(name, encoded(format), kind().ignore(9)).unwrap(), expected, "{name}");
-        let e = one(name, encoded(format), kind()).unwrap_err();
-        let wrong = color(255);
-        let words = format!("the color ({}, {}, {}) is not in the map", wrong[0], wrong[1], wrong[2]);
+        assert_eq!(deliver_one(name, encoded(format), kind().ignore(9)).unwrap(), expected, "{name}");
+        let e = deliver_one(name, encoded(format), kind()).unwrap_err();
+        let unmapped = color(255);
+        let words = format!("the color ({}, {}, {}) is not in the map", unmapped[0], unmapped[1], unmapped[2]);
         assert!(e.cause().contains(&words), "{e}");
         let sample = OwnedSample::new("x").field(name, encoded(format));
-        let found = Annotations::read(&sample.as_sample().unwrap(), SIZE).unwrap();
-        assert!(found.mask.is_none(), "{name}: without a map, colors are not read as classes");
-        let e = one(name, encoded(format), Mask::new(Dtype::I64)).unwrap_err();
+        let actual = Annotations::read(&sample.as_sample().unwrap(), SIZE).unwrap();
+        assert!(actual.mask.is_none(), "{name}: without a map, colors are not read as classes");
+        let e = deliver_one(name, encoded(format), Mask::new(Dtype::I64)).unwrap_err();
         assert!(e.cause().contains("to read other masks, use Mask::colors"), "{name}: {e}");
     }
     // For an image with a palette, the map applies to the palette's colors.
     let by_color = Mask::new(Dtype::I64)
         .colors([0, 1, 2, 3, 255].map(|i: u8| ([i, i.wrapping_mul(2), i.wrapping_mul(3)], i64::from(i) + 1)));
     let expected: Vec<i64> = mask.iter().map(|&value| i64::from(value) + 1).collect();
-    assert_eq!(one("mask.png", palette_png(&mask, SIDES), by_color).unwrap(), expected);
+    assert_eq!(deliver_one("mask.png", palette_png(&mask, SIDES), by_color).unwrap(), expected);
 }
 
 /// Encodes an 8-bit BMP with palette colors that are unrelated to the indices.
@@ -318,21 +318,21 @@ fn every_lossless_format_gives_the_same_mask() {
             ("mask", gif),
         ];
         for (name, mask) in masks {
-            assert_eq!(one(name, mask.clone(), kind()).unwrap(), expected, "{name}");
+            assert_eq!(deliver_one(name, mask.clone(), kind()).unwrap(), expected, "{name}");
             // A file that is cut anywhere must fail. Other damage must not change the size or cause
             // a hang.
             for cut in (0..mask.len().min(200)).chain([mask.len() - 1]) {
-                if let Ok(found) = one(name, mask[..cut].to_vec(), kind()) {
-                    assert_eq!(found.len(), 200, "{name} of {cut} bytes");
+                if let Ok(actual) = deliver_one(name, mask[..cut].to_vec(), kind()) {
+                    assert_eq!(actual.len(), 200, "{name} of {cut} bytes");
                 }
             }
         }
         let jpeg = encoded(gray(), image::ImageFormat::Jpeg);
-        let e = refused(one("mask", jpeg, kind()));
+        let e = refused(deliver_one("mask", jpeg, kind()));
         assert!(e.cause().contains("jpeg does not preserve the values of a mask"), "{e}");
         let mut lossy = encoded(gray().to_rgb8().into(), image::ImageFormat::WebP);
         lossy[12..16].copy_from_slice(b"VP8 ");
-        let e = refused(one("mask.webp", lossy, kind()));
+        let e = refused(deliver_one("mask.webp", lossy, kind()));
         assert!(e.cause().contains("lossy webp does not preserve the values of a mask"), "{e}");
     });
 }

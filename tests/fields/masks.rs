@@ -27,11 +27,11 @@ struct Stored {
 /// Returns values of `depth` bits, arranged in blocks with noise.
 fn values(size: Size, depth: u8, seed: u64) -> Vec<u32> {
     let mut rng = Rng::new(seed, 7, 7);
-    let most = 1_u64 << depth;
+    let levels = 1_u64 << depth;
     let step = 1 + rng.below(9) as u32;
     (0..size.height)
         .flat_map(|y| (0..size.width).map(move |x| (x, y)))
-        .map(|(x, y)| if rng.chance(0.2) { rng.below(most) as u32 } else { (x / step + y / 3) % most as u32 })
+        .map(|(x, y)| if rng.chance(0.2) { rng.below(levels) as u32 } else { (x / step + y / 3) % levels as u32 })
         .collect()
 }
 
@@ -128,19 +128,19 @@ fn as_integers<T: Element + Into<i64>>(batch: &HostBatch) -> Vec<i64> {
 fn check(batch: &HostBatch, sizes: &[Size], planes: &[Plane], output: Size, fill: i64) {
     let mask = batch.field("mask").unwrap();
     assert_eq!(mask.shape(), [batch.len(), output.height as usize, output.width as usize]);
-    let found = match mask.dtype() {
+    let actual = match mask.dtype() {
         Dtype::U8 => as_integers::<u8>(batch),
         Dtype::U16 => as_integers::<u16>(batch),
         Dtype::I16 => as_integers::<i16>(batch),
         Dtype::I32 => as_integers::<i32>(batch),
         _ => as_integers::<i64>(batch),
     };
-    let told = batch.field("plan").unwrap().as_i64().unwrap();
+    let plans = batch.field("plan").unwrap().as_i64().unwrap();
     for (place, id) in batch.ids().enumerate() {
-        let told = &told[place * 14..][..14];
-        let expected = planes[id as usize].follow(told, output, fill).values;
+        let plan = &plans[place * 14..][..14];
+        let expected = planes[id as usize].follow(plan, output, fill).values;
         let area = output.area() as usize;
-        assert_eq!(found[place * area..][..area], expected, "sample {id} of {:?} by {told:?}", sizes[id as usize]);
+        assert_eq!(actual[place * area..][..area], expected, "sample {id} of {:?} by {plan:?}", sizes[id as usize]);
     }
 }
 
@@ -192,8 +192,8 @@ fn a_mask_larger_than_a_decompression_step_is_complete() {
             let loader = Loader::source(Memory::new(vec![sample])).drop_field("label").workers(1);
             let loader = loader.augment(Augment::pass_through(size.width, size.height));
             let batch = loader.field("mask", Mask::new(Dtype::U16)).into_iter().next().unwrap().unwrap();
-            let found = batch.field("mask").unwrap().elements::<u16>().unwrap();
-            assert!(found.iter().map(|&value| u32::from(value)).eq(values), "{size:?}");
+            let mask = batch.field("mask").unwrap().elements::<u16>().unwrap();
+            assert!(mask.iter().map(|&value| u32::from(value)).eq(values), "{size:?}");
         }
     });
 }
@@ -252,11 +252,11 @@ fn a_float_map_can_use_nearest_pixels() {
             for batch in loader.field("depth", DenseMap::new().nearest().fill(9.0)) {
                 let batch = batch.unwrap();
                 let depth = batch.field("depth").unwrap().as_f32().unwrap();
-                let told = batch.field("plan").unwrap().as_i64().unwrap();
+                let plans = batch.field("plan").unwrap().as_i64().unwrap();
                 let area = output.area() as usize;
-                for (depth, told) in depth.chunks(area).zip(told.chunks(14)) {
-                    let expected = plane.follow(told, output, 9).values;
-                    assert!(depth.iter().zip(expected).all(|(a, b)| *a == b as f32), "{told:?}");
+                for (depth, plan) in depth.chunks(area).zip(plans.chunks(14)) {
+                    let expected = plane.follow(plan, output, 9).values;
+                    assert!(depth.iter().zip(expected).all(|(a, b)| *a == b as f32), "{plan:?}");
                 }
             }
         }
@@ -293,9 +293,10 @@ fn erasing_and_normalizing_leave_the_mask_alone() {
 fn fails(mask: (&str, Vec<u8>), kind: Mask) -> warpfeed::Error {
     let good = OwnedSample::new("good").field("rgb.npy", image(Size::new(16, 16)));
     let good = good.field("mask.png", png(&values(Size::new(16, 16), 2, 0), Size::new(16, 16), STORED[6], 0));
-    let bad = OwnedSample::new("bad").field("rgb.npy", image(Size::new(16, 16))).field(mask.0, mask.1);
+    let bad_sample = OwnedSample::new("bad").field("rgb.npy", image(Size::new(16, 16))).field(mask.0, mask.1);
     let open = || {
-        let loader = Loader::source(Memory::new(vec![good.clone(), bad.clone()])).drop_field("label").batch_size(2);
+        let loader =
+            Loader::source(Memory::new(vec![good.clone(), bad_sample.clone()])).drop_field("label").batch_size(2);
         loader.augment(Augment::resize(16, 16)).field("mask", kind.clone())
     };
     let error = open().into_iter().find_map(Result::err).expect("the sample fails");
@@ -314,19 +315,19 @@ fn a_bad_mask_fails_with_found_and_expected_values() {
     no_hang(|| {
         let size = Size::new(16, 16);
         let kind = || Mask::new(Dtype::U8);
-        let of = |side: u32, stored: usize| {
+        let mask_of = |side: u32, stored: usize| {
             let size = Size::new(side, 16);
             png(&values(size, STORED[stored].depth, 1), size, STORED[stored], 1)
         };
         let cause = |mask, kind| fails(mask, kind).cause().to_owned();
         assert_eq!(
-            cause(("mask.png", of(17, 0)), kind()),
+            cause(("mask.png", mask_of(17, 0)), kind()),
             "field \"mask.png\": annotations are for 17x16 pixels, but the image has 16x16"
         );
         let e = cause(("mask.npy", npy("|u1", "(15, 16)", &[0; 240])), kind());
         assert_eq!(e, "field \"mask.npy\": annotations are for 16x15 pixels, but the image has 16x16");
         // Test a value that does not fit in the type, and one that is not a class.
-        let wide = cause(("mask.png", of(16, 10)), kind());
+        let wide = cause(("mask.png", mask_of(16, 10)), kind());
         assert!(wide.contains("expected 0 to 255") && wide.contains("the value "), "{wide}");
         let class = |fill| {
             let mut values = vec![0_u32; 256];
@@ -366,27 +367,27 @@ fn a_bad_mask_fails_with_found_and_expected_values() {
 fn damage_anywhere_in_a_png_mask_fails_every_crop() {
     no_hang(|| {
         let size = Size::new(23, 19);
-        let whole = png(&values(size, 8, 3), size, STORED[0], 3);
+        let file = png(&values(size, 8, 3), size, STORED[0], 3);
         let image = image(size);
         let sample = |mask: Vec<u8>| OwnedSample::new("x").field("rgb.npy", image.clone()).field("mask.png", mask);
         let mut rng = Rng::new(8, 8, 8);
-        let mut samples = vec![sample(whole.clone())];
+        let mut samples = vec![sample(file.clone())];
         for case in 0..300 {
-            let mut bytes = whole.clone();
+            let mut bytes = file.clone();
             if case % 3 == 0 {
-                bytes.truncate(rng.below(whole.len() as u64 - 1) as usize);
+                bytes.truncate(rng.below(file.len() as u64 - 1) as usize);
             } else {
-                let at = rng.below(whole.len() as u64) as usize;
-                bytes[at] ^= 1 << rng.below(8);
+                let offset = rng.below(file.len() as u64) as usize;
+                bytes[offset] ^= 1 << rng.below(8);
             }
             samples.push(sample(bytes));
         }
-        let bad = samples.len() - 1;
+        let bad_index = samples.len() - 1;
         let loader = Loader::source(Memory::new(samples)).drop_field("label").batch_size(301);
         let loader = loader.augment(Augment::train(7)).field("mask", Mask::new(Dtype::U8));
-        let mut batches = loader.on_error(OnError::Skip { max_skipped: bad as u64 }).host().unwrap();
+        let mut batches = loader.on_error(OnError::Skip { max_skipped: bad_index as u64 }).host().unwrap();
         batches.epoch(0).for_each(|batch| _ = batch.unwrap());
-        assert_eq!(batches.sample_errors().len(), bad, "every bad sample is listed");
+        assert_eq!(batches.sample_errors().len(), bad_index, "every bad sample is listed");
     });
 }
 

@@ -47,25 +47,25 @@ fn loader() -> Loader {
 }
 
 /// Iterates over the image, the boxes and the classes of each sample in a batch.
-fn shown(batch: &HostBatch) -> impl Iterator<Item = (u64, [Vec<u8>; 3])> + '_ {
+fn contents_by_sample(batch: &HostBatch) -> impl Iterator<Item = (u64, [Vec<u8>; 3])> + '_ {
     batch.ids().enumerate().map(|(place, sample)| {
-        let of = ["image", "boxes", "boxes.class"].map(|name| {
-            let all = batch.field(name).unwrap().bytes();
-            let each = all.len() / batch.len();
-            all[place * each..][..each].to_vec()
+        let contents = ["image", "boxes", "boxes.class"].map(|name| {
+            let bytes = batch.field(name).unwrap().bytes();
+            let each = bytes.len() / batch.len();
+            bytes[place * each..][..each].to_vec()
         });
-        (sample, of)
+        (sample, contents)
     })
 }
 
 /// Returns the contents of all samples of an epoch.
 fn epoch(loader: Loader, epoch: u64) -> BTreeMap<u64, [Vec<u8>; 3]> {
     let mut batches = loader.host().unwrap();
-    batches.epoch(epoch).flat_map(|batch| shown(&batch.unwrap()).collect::<Vec<_>>()).collect()
+    batches.epoch(epoch).flat_map(|batch| contents_by_sample(&batch.unwrap()).collect::<Vec<_>>()).collect()
 }
 
 /// Returns the indices of the samples that an output image shows.
-fn seen(image: &[u8]) -> Vec<u64> {
+fn visible_samples(image: &[u8]) -> Vec<u64> {
     let mut seen: Vec<u64> = image.chunks(3).filter(|pixel| pixel[1] == 200).map(|pixel| pixel[0].into()).collect();
     seen.sort_unstable();
     seen.dedup();
@@ -74,17 +74,17 @@ fn seen(image: &[u8]) -> Vec<u64> {
 
 #[test]
 fn a_mosaic_does_not_depend_on_workers_batches_ranks_or_readers() {
-    let one = epoch(loader().workers(1), 3);
-    assert_eq!(one.len() as u64, LEN);
-    let several = one.values().filter(|[image, ..]| seen(image).len() > 1).count();
+    let single_worker = epoch(loader().workers(1), 3);
+    assert_eq!(single_worker.len() as u64, LEN);
+    let several = single_worker.values().filter(|[image, ..]| visible_samples(image).len() > 1).count();
     assert!(several > 30, "{several}");
-    assert!(one == epoch(loader().workers(3).prefetch(5), 3));
-    assert!(one == epoch(loader().batch_size(23), 3));
+    assert!(single_worker == epoch(loader().workers(3).prefetch(5), 3));
+    assert!(single_worker == epoch(loader().batch_size(23), 3));
     let ranks: BTreeMap<_, _> = (0..3).flat_map(|rank| epoch(loader().batch_size(2).rank(rank, 3), 3)).collect();
-    assert!(one == ranks);
-    assert!(one == no_hang(|| epoch(with(Slow(Memory::new(samples()))).batch_size(8).workers(2), 3)));
+    assert!(single_worker == ranks);
+    assert!(single_worker == no_hang(|| epoch(with(Slow(Memory::new(samples()))).batch_size(8).workers(2), 3)));
     for other in [epoch(loader(), 4), epoch(loader().seed(8), 3)] {
-        assert!(one.iter().filter(|(sample, of)| other[sample] != **of).count() > 35);
+        assert!(single_worker.iter().filter(|(sample, content)| other[sample] != **content).count() > 35);
     }
 }
 
@@ -105,27 +105,30 @@ impl Source for Slow {
 #[test]
 fn a_run_with_mosaics_resumes() {
     let mut batches = loader().host().unwrap();
-    let whole: Vec<_> = (0..2)
+    let unbroken: Vec<_> = (0..2)
         .map(|epoch| batches.epoch(epoch).map(Result::unwrap).collect::<Vec<_>>())
-        .map(|all| all.iter().flat_map(|batch| shown(batch).collect::<Vec<_>>()).collect::<Vec<_>>())
+        .map(|batches| {
+            batches.iter().flat_map(|batch| contents_by_sample(batch).collect::<Vec<_>>()).collect::<Vec<_>>()
+        })
         .collect();
     let mut batches = loader().host().unwrap();
     assert_eq!(batches.epoch(0).count(), 10);
     assert_eq!(batches.epoch(1).take(3).count(), 3);
     let mut again = loader().workers(1).resume(batches.checkpoint()).host().unwrap();
-    let rest: Vec<_> = again.epoch(1).flat_map(|batch| shown(&batch.unwrap()).collect::<Vec<_>>()).collect();
-    assert!(rest == whole[1][whole[1].len() - rest.len()..] && rest.len() == 28);
+    let rest: Vec<_> =
+        again.epoch(1).flat_map(|batch| contents_by_sample(&batch.unwrap()).collect::<Vec<_>>()).collect();
+    assert!(rest == unbroken[1][unbroken[1].len() - rest.len()..] && rest.len() == 28);
 }
 
 #[test]
 fn partners_stay_within_the_samples_of_the_epoch() {
     let few = vec![3, 8, 9, 20, 31];
-    let found = epoch(loader().subset(few.clone()), 0);
-    assert_eq!(found.keys().copied().collect::<Vec<_>>(), few);
-    let mut all: Vec<u64> = found.values().flat_map(|[image, ..]| seen(image)).collect();
-    all.sort_unstable();
-    all.dedup();
-    assert_eq!(all, few);
+    let samples = epoch(loader().subset(few.clone()), 0);
+    assert_eq!(samples.keys().copied().collect::<Vec<_>>(), few);
+    let mut partners: Vec<u64> = samples.values().flat_map(|[image, ..]| visible_samples(image)).collect();
+    partners.sort_unstable();
+    partners.dedup();
+    assert_eq!(partners, few);
 }
 
 #[test]
@@ -135,16 +138,18 @@ fn boxes_move_with_their_images() {
         let numbers =
             |bytes: &[u8]| -> Vec<f32> { bytes.chunks(4).map(|b| f32::from_ne_bytes(b.try_into().unwrap())).collect() };
         let classes = classes.chunks(8).map(|b| i64::from_ne_bytes(b.try_into().unwrap()));
-        let mut own = vec![None; 32 * 32];
+        let mut covered = vec![None; 32 * 32];
         for (corners, class) in numbers(&corners).chunks(4).zip(classes).filter(|(_, class)| *class >= 0) {
             boxes += 1;
             // Each box covers a whole source image, so its edges are on pixel boundaries.
             assert!(corners.iter().all(|edge| edge.fract() == 0.0), "{corners:?}");
             let [x1, y1, x2, y2] = [0, 1, 2, 3].map(|edge| corners[edge] as usize);
-            (y1..y2).flat_map(|y| (x1..x2).map(move |x| y * 32 + x)).for_each(|at| own[at] = Some(class as u8));
+            (y1..y2)
+                .flat_map(|y| (x1..x2).map(move |x| y * 32 + x))
+                .for_each(|index| covered[index] = Some(class as u8));
         }
-        for (pixel, own) in image.chunks(3).zip(own) {
-            assert_eq!(pixel, own.map_or([255, 0, 0], |class| [class, 200, 100]));
+        for (pixel, class) in image.chunks(3).zip(covered) {
+            assert_eq!(pixel, class.map_or([255, 0, 0], |class| [class, 200, 100]));
         }
     }
     assert!(boxes > 100, "{boxes}");
@@ -157,9 +162,9 @@ fn samples_outside_mosaics_keep_their_crop() {
     let half = epoch(loader().augment(plain().mosaic(Mosaic::new().probability(0.5))), 5);
     let always = epoch(loader(), 5);
     let mut counts = [0; 2];
-    for (sample, found) in &half {
-        assert!(*found == without[sample] || *found == always[sample]);
-        counts[usize::from(*found == without[sample])] += 1;
+    for (sample, content) in &half {
+        assert!(*content == without[sample] || *content == always[sample]);
+        counts[usize::from(*content == without[sample])] += 1;
     }
     assert!(counts.iter().all(|&count| count > 10), "{counts:?}");
     let closed = || loader().augment(augment().from_epoch(5, plain()));
@@ -175,28 +180,30 @@ fn effects_and_custom_transforms_run_on_the_finished_mosaic() {
         image.data_mut().iter_mut().for_each(|v| *v = 255 - *v);
         Ok(())
     };
-    let own = epoch(loader().transform(invert).transform_moves_pixels(false), 0);
+    let transformed = epoch(loader().transform(invert).transform_moves_pixels(false), 0);
     let effect = epoch(loader().augment(augment().invert(1.0)), 0);
     for (sample, [image, boxes, _]) in &plain {
         let inverted: Vec<u8> = image.iter().map(|v| 255 - v).collect();
-        assert!(own[sample][0] == inverted && effect[sample][0] == inverted && own[sample][1] == *boxes);
+        assert!(
+            transformed[sample][0] == inverted && effect[sample][0] == inverted && transformed[sample][1] == *boxes
+        );
     }
 }
 
 #[test]
 fn a_failing_partner_is_named_in_the_error() {
-    let mut bad = samples();
-    bad[11] = OwnedSample::new("key11").field("rgb.npy", b"no image".to_vec()).field("boxes.txt", "");
+    let mut bad_samples = samples();
+    bad_samples[11] = OwnedSample::new("key11").field("rgb.npy", b"no image".to_vec()).field("boxes.txt", "");
     let shown = epoch(loader(), 0);
-    let with_it = |sample: &u64| *sample == 11 || seen(&shown[sample][0]).contains(&11);
-    let mut batches = with(Memory::new(bad)).on_error(OnError::Skip { max_skipped: 100 }).host().unwrap();
+    let with_it = |sample: &u64| *sample == 11 || visible_samples(&shown[sample][0]).contains(&11);
+    let mut batches = with(Memory::new(bad_samples)).on_error(OnError::Skip { max_skipped: 100 }).host().unwrap();
     let mut sound = 0;
     for batch in batches.epoch(0) {
         let batch = batch.unwrap();
         let valid: Vec<bool> = batch.valid().collect();
-        for (place, (sample, of)) in self::shown(&batch).enumerate() {
+        for (place, (sample, content)) in self::contents_by_sample(&batch).enumerate() {
             if valid[place] {
-                assert!(of == shown[&sample]);
+                assert!(content == shown[&sample]);
                 sound += 1;
             }
             assert!(!(valid[place] && with_it(&sample)));
@@ -210,9 +217,9 @@ fn a_failing_partner_is_named_in_the_error() {
         let named = error.cause().starts_with("sample 11 (key11), its partner: ");
         assert_eq!(named, *sample != 11, "{error}");
     }
-    let mut wrong = samples();
-    wrong[11] = OwnedSample::new("key11").field("rgb.npy", image(Size::new(9, 9))).field("boxes.txt", "0 0 90 9");
-    let e = with(Memory::new(wrong)).host().unwrap().epoch(0).find_map(Result::err).unwrap();
+    let mut wrong_size = samples();
+    wrong_size[11] = OwnedSample::new("key11").field("rgb.npy", image(Size::new(9, 9))).field("boxes.txt", "0 0 90 9");
+    let e = with(Memory::new(wrong_size)).host().unwrap().epoch(0).find_map(Result::err).unwrap();
     assert!(e.to_string().contains("x ranges from 0 to 90, but the image is 9 wide"), "{e}");
 }
 
@@ -228,9 +235,13 @@ fn too_many_boxes_in_a_mosaic_fail_or_are_truncated() {
     };
     let e = few(Boxes::new(1)).host().unwrap().epoch(0).find_map(Result::err).unwrap();
     assert!(e.cause().contains("boxes remain after the crop, but Boxes::new(1)"), "{e}");
-    let (all, cut) = (epoch(loader(), 0), epoch(few(Boxes::new(2).truncated()), 0));
+    let (every_box, cut) = (epoch(loader(), 0), epoch(few(Boxes::new(2).truncated()), 0));
     for (sample, [image, boxes, classes]) in &cut {
-        assert!(*image == all[sample][0] && *boxes == all[sample][1][..32] && *classes == all[sample][2][..16]);
+        assert!(
+            *image == every_box[sample][0]
+                && *boxes == every_box[sample][1][..32]
+                && *classes == every_box[sample][2][..16]
+        );
     }
 }
 
@@ -276,7 +287,7 @@ fn a_prefetching_source_receives_mosaic_partners() {
     let expected: Vec<u64> = order.from(BatchIndex { epoch: 0, batch: 0 }).flat_map(|(_, samples)| samples).collect();
     assert_eq!(expected.len() as u64, 5 * LEN, "four reads for each image of the first epoch");
     let mut sorted = [expected, read.lock().unwrap().clone()];
-    sorted.iter_mut().for_each(|all| all.sort_unstable());
+    sorted.iter_mut().for_each(|indices| indices.sort_unstable());
     assert_eq!(sorted[0], sorted[1]);
 }
 
@@ -290,7 +301,7 @@ fn an_unlabeled_dataset_needs_no_option_and_rejects_labels() {
     let batches: Vec<_> = open(samples()).map(Result::unwrap).collect();
     assert_eq!(batches.len() as u64, LEN / 4);
     assert!(batches.iter().all(|batch| batch.labels().is_err()));
-    let shown = |batches: &[HostBatch]| batches.iter().flat_map(shown).collect::<BTreeMap<_, _>>();
+    let shown = |batches: &[HostBatch]| batches.iter().flat_map(contents_by_sample).collect::<BTreeMap<_, _>>();
     assert!(shown(&batches) == epoch(loader(), 0));
     // Opening a loader inspects only the first sample.
     let mut some = samples();

@@ -40,7 +40,7 @@ fn loader() -> Loader {
     Loader::source(Memory::new((0..50).map(sample).collect())).augment(Augment::pass_through(16, 16)).batch_size(8)
 }
 
-fn all(loader: Loader) -> Vec<HostBatch> {
+fn all_batches(loader: Loader) -> Vec<HostBatch> {
     loader.prefetch(8).into_iter().collect::<Result<_>>().unwrap()
 }
 
@@ -50,12 +50,12 @@ fn f64_fields_are_exact_and_f32_rejects_inexact_integers() {
     let set = || Memory::new((0..10).map(number).collect());
     let loader = || Loader::source(set()).drop_field("image").drop_field("label").batch_size(5);
     let (numbers, rows) = (|dtype| NdArray::new(dtype, [2]), |dtype| Ragged::new(dtype, [], 3));
-    for batch in all(loader().field("x", numbers(Dtype::F64)).shuffle(1)) {
+    for batch in all_batches(loader().field("x", numbers(Dtype::F64)).shuffle(1)) {
         let expected: Vec<f64> = batch.ids().flat_map(|id| [(id + (1 << 24)) as f64, 0.1]).collect();
-        let found = batch.field("x").unwrap();
-        assert_eq!((found.dtype(), found.elements::<f64>().unwrap()), (Dtype::F64, &expected[..]));
+        let actual = batch.field("x").unwrap();
+        assert_eq!((actual.dtype(), actual.elements::<f64>().unwrap()), (Dtype::F64, &expected[..]));
     }
-    let batches = all(loader().field("x", rows(Dtype::F64).padding(-1.5_f64)));
+    let batches = all_batches(loader().field("x", rows(Dtype::F64).padding(-1.5_f64)));
     assert_eq!(batches[0].field("x").unwrap().elements::<f64>().unwrap()[..3], [16_777_216.0, 0.1, -1.5]);
     let refused = |loader: Loader| loader.into_iter().find_map(|batch| batch.err()).unwrap();
     for e in [refused(loader().field("x", numbers(Dtype::F32))), refused(loader().field("x", rows(Dtype::F32)))] {
@@ -72,7 +72,7 @@ fn rows_of_different_lengths_are_padded_and_counted() {
                 .workers(workers)
                 .field("tokens", Ragged::new(Dtype::I64, [], 6).padding(-1_i64))
                 .field("text", Ragged::bytes(4));
-            for batch in all(loader) {
+            for batch in all_batches(loader) {
                 let (tokens, text) = (batch.field("tokens").unwrap(), batch.field("text").unwrap());
                 assert_eq!((tokens.shape(), text.shape()), (vec![batch.len(), 6], vec![batch.len(), 4]));
                 let (counts, lengths) = (batch.counts("tokens").unwrap(), batch.counts("text").unwrap());
@@ -104,7 +104,7 @@ fn too_many_rows_fail_unless_truncated() {
          or .truncated()"
         )
     );
-    let cut = all(loader().field("tokens", rows().truncated()));
+    let cut = all_batches(loader().field("tokens", rows().truncated()));
     assert_eq!(cut[0].counts("tokens").unwrap(), [0, 1, 2, 3, 4, 4, 4, 0]);
     let e = loader().field("tokens", Ragged::new(Dtype::I64, [2], 4)).into_iter().find_map(Result::err).unwrap();
     assert_eq!((e.sample(), e.cause()), (Some(1), "field \"tokens\" has 8 bytes: expected 16 bytes for each row"));
@@ -131,7 +131,7 @@ fn several_images_of_a_sample_are_cropped_and_flipped_alike() {
         let augment = Augment::train(16).jitter(warpfeed::transform::ColorJitter::new().brightness(0.4));
         let loader = Loader::source(source).batch_size(8).augment(augment).workers(2);
         let loader = loader.field("image", Image::of("a.npy")).field("other", Image::of("b.npy"));
-        let batches = all(loader.drop_field("label"));
+        let batches = all_batches(loader.drop_field("label"));
         assert!(batches.iter().any(|batch| batch.images().bytes().iter().any(|&byte| byte > 0)));
         let mut crops = std::collections::HashSet::new();
         for batch in &batches {
@@ -148,14 +148,14 @@ fn images_are_found_by_name_and_mixed_separately() {
         let mix = warpfeed::transform::Mix::mixup(0.4);
         let loader = loader().augment(Augment::pass_through(16, 16).mix(mix)).drop_field("label");
         let loader = loader.field("right", Image::of("right.npy"));
-        for batch in all(loader) {
+        for batch in all_batches(loader) {
             let n = batch.len();
             let (left, right) = (batch.images(), batch.field("right").unwrap());
             let Some(mixing) = batch.mixing() else { continue };
             let ids: Vec<u64> = batch.ids().collect();
             for place in 0..n {
-                let (own, partner) = (ids[place] as f32, ids[(place + n - 1) % n] as f32);
-                let mixed = own * mixing.weight + partner * (1.0 - mixing.weight);
+                let (label, partner) = (ids[place] as f32, ids[(place + n - 1) % n] as f32);
+                let mixed = label * mixing.weight + partner * (1.0 - mixing.weight);
                 let pixel = |view: warpfeed::TensorView<'_>| f32::from(view.bytes()[place * 16 * 16 * 3]);
                 assert!((pixel(left) - mixed).abs() <= 0.51, "{} for {mixed}", pixel(left));
                 assert!((pixel(right) - mixed - 100.0).abs() <= 0.51, "{} for {mixed} + 100", pixel(right));
@@ -170,7 +170,7 @@ fn a_loader_without_an_image_decodes_nothing() {
         let sample = |i: u64| OwnedSample::new(format!("{i}")).field("tokens", rows(i % 7));
         let source = Memory::new((0..50).map(sample).collect());
         let loader = Loader::source(source).batch_size(8).drop_field("image").drop_field("label");
-        let batches = all(loader.field("tokens", Ragged::new(Dtype::I64, [], 6)));
+        let batches = all_batches(loader.field("tokens", Ragged::new(Dtype::I64, [], 6)));
         assert_eq!(batches.iter().map(|batch| batch.len()).sum::<usize>(), 50);
         let names: Vec<_> = batches[0].fields().map(|field| field.name.clone()).collect();
         assert_eq!(names, ["tokens", "tokens.count"]);
@@ -213,20 +213,20 @@ fn a_field_name_suffix_determines_the_number_format() {
         Loader::source(Memory::new(vec![sample])).drop_field("image").drop_field("label").workers(1)
     };
     for (name, bytes) in &fields {
-        let numbers = all(open(name, bytes).field("x", NdArray::new(Dtype::F32, [3, 2])));
+        let numbers = all_batches(open(name, bytes).field("x", NdArray::new(Dtype::F32, [3, 2])));
         assert_eq!(numbers[0].field("x").unwrap().as_f32().unwrap(), values.map(|v| v as f32), "{name}");
-        let rows = all(open(name, bytes).field("x", Ragged::new(Dtype::F32, [2], 4).padding(-1_f32)));
+        let rows = all_batches(open(name, bytes).field("x", Ragged::new(Dtype::F32, [2], 4).padding(-1_f32)));
         let expected: Vec<f32> = values.iter().map(|v| *v as f32).chain([-1.0, -1.0]).collect();
         assert_eq!(rows[0].field("x").unwrap().as_f32().unwrap(), expected, "{name}");
         assert_eq!(rows[0].counts("x").unwrap(), [3]);
         // The field delivers the raw bytes, without interpreting them.
-        let plain = all(open(name, bytes).field("x", Ragged::bytes(400)));
+        let plain = all_batches(open(name, bytes).field("x", Ragged::bytes(400)));
         assert_eq!(plain[0].counts("x").unwrap(), [bytes.len() as i64]);
         assert_eq!(plain[0].field("x").unwrap().bytes()[..bytes.len()], bytes[..]);
         // Select the field by its full name. Data without a shape is read as one-dimensional.
         if *name != "x.npy" && *name != "x.json" {
-            let whole = all(open(name, bytes).field(name, NdArray::new(Dtype::F32, [count])));
-            assert_eq!(whole[0].field(name).unwrap().as_f32().unwrap(), values.map(|v| v as f32), "{name}");
+            let every_value = all_batches(open(name, bytes).field(name, NdArray::new(Dtype::F32, [count])));
+            assert_eq!(every_value[0].field(name).unwrap().as_f32().unwrap(), values.map(|v| v as f32), "{name}");
         }
     }
     let cause = |loader: Loader| loader.into_iter().find_map(Result::err).unwrap().cause().to_owned();
@@ -235,8 +235,8 @@ fn a_field_name_suffix_determines_the_number_format() {
     assert_eq!(cause(numbers), "field \"x.npy\" has the shape [3, 2]: expected [2, 3]");
     let rows = open(name, bytes).field("x", Ragged::new(Dtype::F32, [3], 4));
     assert_eq!(cause(rows), "field \"x.npy\" has the shape [3, 2]: expected rows of shape [3]");
-    let whole = open("x.txt", b"1 2.5").field("x", Ragged::new(Dtype::I64, [], 4));
-    assert_eq!(cause(whole), "field \"x.txt\": element 1 is 2.5, which int64 cannot hold");
+    let fractional = open("x.txt", b"1 2.5").field("x", Ragged::new(Dtype::I64, [], 4));
+    assert_eq!(cause(fractional), "field \"x.txt\": element 1 is 2.5, which int64 cannot hold");
 }
 
 /// A field that records the region of the source image that a sample shows.
@@ -260,7 +260,7 @@ impl FieldType for Region {
 fn a_custom_field_type_receives_the_plan_of_the_image() {
     no_hang(|| {
         let loader = loader().augment(Augment::train(8)).field("region", Region).workers(2);
-        for batch in all(loader.shuffle(4)) {
+        for batch in all_batches(loader.shuffle(4)) {
             let regions = batch.field("region").unwrap();
             for region in regions.as_f32().unwrap().chunks(4) {
                 let [x, y, width, height] = region.try_into().unwrap();
@@ -308,18 +308,18 @@ fn field_random_numbers_depend_on_seed_epoch_sample_and_field() {
             numbers
         };
         let open = |seed: u64| loader().augment(Augment::train(8)).shuffle(seed);
-        let all = thrown(open(3).workers(1), 1, 0);
-        assert_eq!(all.len(), 50);
-        assert_eq!(all.values().collect::<std::collections::HashSet<_>>().len(), 50);
-        assert_eq!(thrown(open(3).workers(4).batch_size(5), 1, 0), all);
-        assert_eq!(thrown(open(3).drop_field("image"), 1, 0), all, "the numbers do not depend on the image");
+        let drawn = thrown(open(3).workers(1), 1, 0);
+        assert_eq!(drawn.len(), 50);
+        assert_eq!(drawn.values().collect::<std::collections::HashSet<_>>().len(), 50);
+        assert_eq!(thrown(open(3).workers(4).batch_size(5), 1, 0), drawn);
+        assert_eq!(thrown(open(3).drop_field("image"), 1, 0), drawn, "the numbers do not depend on the image");
         let rest = thrown(open(3).workers(3), 1, 4);
         assert!(
-            rest.len() == 18 && rest.iter().all(|(id, numbers)| all[id] == *numbers),
+            rest.len() == 18 && rest.iter().all(|(id, numbers)| drawn[id] == *numbers),
             "a run from batch 4 draws the same numbers"
         );
         for (seed, epoch) in [(3, 0), (4, 1)] {
-            assert!(thrown(open(seed), epoch, 0).iter().all(|(id, numbers)| all[id] != *numbers));
+            assert!(thrown(open(seed), epoch, 0).iter().all(|(id, numbers)| drawn[id] != *numbers));
         }
     });
 }
@@ -372,14 +372,14 @@ fn a_custom_field_type_may_wrap_any_built_in_type() {
         };
         let boxes = || Boxes::new(3).to(BoxFormat::Cxcywh);
         let bytes = |loader: Loader| {
-            let of = |batch: &HostBatch| {
+            let values_of = |batch: &HostBatch| {
                 batch
                     .fields()
                     .map(|f| (f.name.clone(), batch.field(&f.name).unwrap().bytes().to_vec()))
                     .collect::<Vec<_>>()
             };
             let batches: Vec<_> =
-                all(loader).iter().map(|batch| (of(batch), batch.labels().unwrap().to_vec())).collect();
+                all_batches(loader).iter().map(|batch| (values_of(batch), batch.labels().unwrap().to_vec())).collect();
             batches
         };
         let (plain, wrapped) = (open(false).field("boxes", boxes()), open(false).field("boxes", Wrapped(boxes())));
@@ -408,8 +408,8 @@ impl FieldType for Large {
 
     fn write(&self, _: &Input<'_>, place: &mut RowMut<'_>) -> Result<()> {
         use std::sync::atomic::Ordering::SeqCst;
-        let [now, most] = &*self.0;
-        most.fetch_max(now.fetch_add(1, SeqCst) + 1, SeqCst);
+        let [now, max_running] = &*self.0;
+        max_running.fetch_max(now.fetch_add(1, SeqCst) + 1, SeqCst);
         std::thread::sleep(std::time::Duration::from_millis(2));
         now.fetch_sub(1, SeqCst);
         place.bytes(0).fill(7);
@@ -426,13 +426,13 @@ fn the_memory_plan_includes_the_memory_of_custom_fields() {
             let (kind, source) = (Large::default(), Memory::new((0..400).map(|n| sample(n % 50)).collect()));
             let loader = Loader::source(source).drop_field("image").batch_size(32).workers(4);
             let mut batches = loader.field(name, kind.clone()).host().unwrap();
-            let most = || kind.0[1].load(std::sync::atomic::Ordering::SeqCst);
-            for epoch in (0..epochs).take_while(|_| most() < enough) {
+            let max_running = || kind.0[1].load(std::sync::atomic::Ordering::SeqCst);
+            for epoch in (0..epochs).take_while(|_| max_running() < enough) {
                 for batch in batches.epoch(epoch) {
                     assert!(batch.unwrap().field(name).unwrap().bytes().iter().all(|&byte| byte == 7));
                 }
             }
-            most()
+            max_running()
         };
         assert_eq!(most_in("large", 1, 2), 1, "each worker waits for memory");
         assert!(most_in("small", 20, 2) > 1, "other workers do not wait");
@@ -450,7 +450,7 @@ fn a_sample_without_a_field_fails_or_is_replaced_as_a_whole() {
         };
         let e = open().into_iter().find_map(Result::err).unwrap();
         assert!(e.sample() == Some(3) && e.cause().starts_with("no field \"tokens\" among"), "{e}");
-        let batches = all(open().on_error(OnError::Skip { max_skipped: 1 }));
+        let batches = all_batches(open().on_error(OnError::Skip { max_skipped: 1 }));
         assert_eq!(batches[0].counts("tokens").unwrap(), [0, 1, 2, 4, 4, 5, 6, 0], "sample 4 is the replacement");
         assert_eq!(batches[0].images().bytes()[3 * 16 * 16 * 3], 4);
         assert!(!batches[0].valid().nth(3).unwrap());

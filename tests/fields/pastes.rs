@@ -52,55 +52,60 @@ fn loader() -> Loader {
 }
 
 /// Iterates over the image, the classes and the masks of each sample in a batch.
-fn shown(batch: &HostBatch) -> impl Iterator<Item = (u64, [Vec<u8>; 3])> + '_ {
+fn contents_by_sample(batch: &HostBatch) -> impl Iterator<Item = (u64, [Vec<u8>; 3])> + '_ {
     batch.ids().enumerate().map(|(place, sample)| {
-        let of = ["image", "boxes.class", "boxes.masks"].map(|name| {
-            let all = batch.field(name).unwrap().bytes();
-            let each = all.len() / batch.len();
-            all[place * each..][..each].to_vec()
+        let contents = ["image", "boxes.class", "boxes.masks"].map(|name| {
+            let bytes = batch.field(name).unwrap().bytes();
+            let each = bytes.len() / batch.len();
+            bytes[place * each..][..each].to_vec()
         });
-        (sample, of)
+        (sample, contents)
     })
 }
 
 fn epoch(loader: Loader, epoch: u64) -> BTreeMap<u64, [Vec<u8>; 3]> {
     let mut batches = loader.host().unwrap();
-    batches.epoch(epoch).flat_map(|batch| shown(&batch.unwrap()).collect::<Vec<_>>()).collect()
+    batches.epoch(epoch).flat_map(|batch| contents_by_sample(&batch.unwrap()).collect::<Vec<_>>()).collect()
 }
 
 /// Returns the classes of an image's boxes.
-fn classes(of: &[Vec<u8>; 3]) -> Vec<i64> {
-    let all = of[1].chunks(8).map(|bytes| i64::from_ne_bytes(bytes.try_into().unwrap()));
-    all.filter(|&class| class >= 0).collect()
+fn classes(contents: &[Vec<u8>; 3]) -> Vec<i64> {
+    let classes = contents[1].chunks(8).map(|bytes| i64::from_ne_bytes(bytes.try_into().unwrap()));
+    classes.filter(|&class| class >= 0).collect()
 }
 
 #[test]
 fn pasted_objects_do_not_depend_on_workers_batches_or_ranks() {
-    let one = epoch(loader().workers(1), 3);
-    assert_eq!(one.len() as u64, LEN);
-    let pasted = one.iter().filter(|(sample, of)| classes(of).iter().any(|&class| class != **sample as i64)).count();
+    let single_worker = epoch(loader().workers(1), 3);
+    assert_eq!(single_worker.len() as u64, LEN);
+    let pasted = single_worker
+        .iter()
+        .filter(|(sample, content)| classes(content).iter().any(|&class| class != **sample as i64))
+        .count();
     assert!(pasted > 20, "{pasted}");
-    assert!(one == epoch(loader().workers(3).prefetch(5), 3));
-    assert!(one == epoch(loader().batch_size(23), 3));
+    assert!(single_worker == epoch(loader().workers(3).prefetch(5), 3));
+    assert!(single_worker == epoch(loader().batch_size(23), 3));
     let ranks: BTreeMap<_, _> = (0..3).flat_map(|rank| epoch(loader().batch_size(2).rank(rank, 3), 3)).collect();
-    assert!(one == ranks);
+    assert!(single_worker == ranks);
     for other in [epoch(loader(), 4), epoch(loader().seed(8), 3)] {
-        assert!(one.iter().filter(|(sample, of)| other[sample] != **of).count() > 25);
+        assert!(single_worker.iter().filter(|(sample, content)| other[sample] != **content).count() > 25);
     }
     let few = vec![3, 8, 9, 20];
-    let found = epoch(loader().subset(few.clone()), 0);
-    assert!(found.values().flat_map(classes).all(|class| few.contains(&(class as u64))));
+    let samples = epoch(loader().subset(few.clone()), 0);
+    assert!(samples.values().flat_map(classes).all(|class| few.contains(&(class as u64))));
 }
 
 #[test]
 fn a_run_with_pasted_objects_resumes() {
     let mut batches = loader().host().unwrap();
-    let all: Vec<_> = batches.epoch(0).flat_map(|batch| shown(&batch.unwrap()).collect::<Vec<_>>()).collect();
+    let samples: Vec<_> =
+        batches.epoch(0).flat_map(|batch| contents_by_sample(&batch.unwrap()).collect::<Vec<_>>()).collect();
     let mut batches = loader().host().unwrap();
     assert_eq!(batches.epoch(0).take(3).count(), 3);
     let mut again = loader().workers(1).resume(batches.checkpoint()).host().unwrap();
-    let rest: Vec<_> = again.epoch(0).flat_map(|batch| shown(&batch.unwrap()).collect::<Vec<_>>()).collect();
-    assert!(rest == all[all.len() - rest.len()..] && rest.len() as u64 == LEN - 12);
+    let rest: Vec<_> =
+        again.epoch(0).flat_map(|batch| contents_by_sample(&batch.unwrap()).collect::<Vec<_>>()).collect();
+    assert!(rest == samples[samples.len() - rest.len()..] && rest.len() as u64 == LEN - 12);
 }
 
 /// Checks that geometric effects apply to the image after pasting. No other object covers the last
@@ -109,17 +114,18 @@ fn a_run_with_pasted_objects_resumes() {
 fn effects_apply_alike_to_pasted_objects_and_the_image() {
     let augment = |p| plain().copy_paste(CopyPaste::new().margin(0).probability(p)).rotate(40.0);
     let mut compared = 0;
-    for (sample, of) in epoch(loader().augment(augment(1.0)), 0) {
-        let classes = classes(&of);
+    for (sample, content) in epoch(loader().augment(augment(1.0)), 0) {
+        let classes = classes(&content);
         for (number, &class) in classes.iter().enumerate().filter(|(_, class)| **class != sample as i64) {
-            for (pixel, inside) in of[0].chunks(3).zip(&of[2][number * 1024..][..1024]) {
+            for (pixel, inside) in content[0].chunks(3).zip(&content[2][number * 1024..][..1024]) {
                 assert!(*inside == 0 || pixel == [class as u8, 200, 100], "sample {sample}: {pixel:?}");
                 compared += u32::from(*inside);
             }
         }
-        if let [own, other] = classes[..] {
-            let overlap = of[2][..1024].iter().zip(&of[2][1024..2048]).filter(|(a, b)| **a > 0 && **b > 0).count();
-            assert_eq!(overlap, 0, "{own} {other}");
+        if let [class, other] = classes[..] {
+            let overlap =
+                content[2][..1024].iter().zip(&content[2][1024..2048]).filter(|(a, b)| **a > 0 && **b > 0).count();
+            assert_eq!(overlap, 0, "{class} {other}");
         }
     }
     assert!(compared > 500, "{compared}");
@@ -128,13 +134,13 @@ fn effects_apply_alike_to_pasted_objects_and_the_image() {
 #[test]
 fn objects_that_are_mostly_hidden_are_dropped() {
     let counts = |boxes: Boxes| {
-        let found = epoch(with_boxes(samples(), boxes), 1);
-        found.iter().filter(|(sample, of)| classes(of).contains(&(**sample as i64))).count()
+        let samples = epoch(with_boxes(samples(), boxes), 1);
+        samples.iter().filter(|(sample, content)| classes(content).contains(&(**sample as i64))).count()
     };
     let plain = epoch(loader().augment(plain()), 1);
-    let all = plain.values().filter(|of| !classes(of).is_empty()).count();
-    let (some, most) = (counts(Boxes::new(4)), counts(Boxes::new(4).min_visible(0.9)));
-    assert!(most < some && some <= all, "{most} {some} {all}");
+    let total = plain.values().filter(|content| !classes(content).is_empty()).count();
+    let (some, visible) = (counts(Boxes::new(4)), counts(Boxes::new(4).min_visible(0.9)));
+    assert!(visible < some && some <= total, "{visible} {some} {total}");
 }
 
 #[test]
@@ -143,10 +149,10 @@ fn samples_without_pastes_are_unchanged() {
     let always = epoch(loader(), 5);
     let half = epoch(loader().augment(plain().copy_paste(CopyPaste::new().probability(0.5))), 5);
     let (mut same, mut changed) = (0, 0);
-    for (sample, found) in &half {
-        assert!(*found == without[sample] || *found == always[sample]);
-        same += usize::from(*found == without[sample]);
-        changed += usize::from(*found != without[sample]);
+    for (sample, content) in &half {
+        assert!(*content == without[sample] || *content == always[sample]);
+        same += usize::from(*content == without[sample]);
+        changed += usize::from(*content != without[sample]);
     }
     assert!(same > 5 && changed > 5, "{same} {changed}");
     let closed = || loader().augment(plain().copy_paste(CopyPaste::new()).from_epoch(5, plain()));
@@ -155,9 +161,9 @@ fn samples_without_pastes_are_unchanged() {
 
 #[test]
 fn a_failing_partner_is_named_in_the_error() {
-    let mut bad = samples();
-    bad[11] = OwnedSample::new("key11").field("rgb.npy", b"no image".to_vec()).field("boxes.txt", "");
-    let mut batches = with(bad).on_error(OnError::Skip { max_skipped: 100 }).host().unwrap();
+    let mut bad_samples = samples();
+    bad_samples[11] = OwnedSample::new("key11").field("rgb.npy", b"no image".to_vec()).field("boxes.txt", "");
+    let mut batches = with(bad_samples).on_error(OnError::Skip { max_skipped: 100 }).host().unwrap();
     for number in 0..6 {
         batches.epoch(number).for_each(|batch| drop(batch.unwrap()));
     }
@@ -168,10 +174,10 @@ fn a_failing_partner_is_named_in_the_error() {
         let named = fault.error.cause().starts_with("sample 11 (key11), its partner: ");
         assert_eq!(named, fault.error.sample() != Some(11), "{}", fault.error);
     }
-    let mut wrong = samples();
-    wrong[11] = OwnedSample::new("key11").field("rgb.npy", image(Size::new(40, 40))).field("boxes.txt", "0 0 9 9");
-    wrong[11] = wrong[11].clone().field("boxes.class.txt", "11").field("boxes.masks.json", "[]");
-    let e = with(wrong).host().unwrap().epoch(0).find_map(Result::err).unwrap();
+    let mut wrong_size = samples();
+    wrong_size[11] = OwnedSample::new("key11").field("rgb.npy", image(Size::new(40, 40))).field("boxes.txt", "0 0 9 9");
+    wrong_size[11] = wrong_size[11].clone().field("boxes.class.txt", "11").field("boxes.masks.json", "[]");
+    let e = with(wrong_size).host().unwrap().epoch(0).find_map(Result::err).unwrap();
     assert!(e.to_string().contains("has 0 masks: expected 1, one for each box"), "{e}");
 }
 

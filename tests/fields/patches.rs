@@ -27,9 +27,9 @@ fn jpeg(number: usize) -> Vec<u8> {
 fn resized(bytes: &[u8], size: Size, filter: Interpolation) -> Vec<u8> {
     let codecs = Codecs::new();
     let (mut image, mut pixels) = (codecs.open(bytes).unwrap(), Pixels::new());
-    let whole = image.size();
-    image.decode(Rect::full(whole), &mut pixels).unwrap();
-    let mut plan = Plan::resized_crop(whole, Rect::full(whole), size, Rect::full(size));
+    let original = image.size();
+    image.decode(Rect::full(original), &mut pixels).unwrap();
+    let mut plan = Plan::resized_crop(original, Rect::full(original), size, Rect::full(size));
     plan.interpolation = filter;
     let mut rgb = vec![0; size.area() as usize * 3];
     Resizer::new().run(&pixels, &plan, &mut rgb).unwrap();
@@ -62,8 +62,8 @@ fn naflex(rgb: &[u8], (height, width): (usize, usize), patch: usize) -> Vec<u8> 
     let mut values = Vec::new();
     for (patch_row, patch_column) in pairs(height / patch, width / patch) {
         for (row, column) in pairs(patch, patch) {
-            let at = (patch_row * patch + row) * width + patch_column * patch + column;
-            values.extend(&rgb[at * 3..at * 3 + 3]);
+            let index = (patch_row * patch + row) * width + patch_column * patch + column;
+            values.extend(&rgb[index * 3..index * 3 + 3]);
         }
     }
     values
@@ -245,16 +245,16 @@ fn values_are_normalized_and_cast_like_images() -> Result<()> {
         let (scale, bias) = normalize.scale_bias();
         let levels = levels.field("p").unwrap().as_u8().unwrap().to_vec();
         let view = floats.field("p").unwrap();
-        for (at, level) in levels.iter().enumerate() {
-            let channel = at % 384 / 128;
+        for (index, level) in levels.iter().enumerate() {
+            let channel = index % 384 / 128;
             let expected = scale[channel].mul_add(f32::from(*level), bias[channel]);
-            let found = match dtype {
-                Dtype::F32 => view.as_f32().unwrap()[at],
-                Dtype::F16 => view.as_f16().unwrap()[at].to_f32(),
-                _ => view.as_bf16().unwrap()[at].to_f32(),
+            let actual = match dtype {
+                Dtype::F32 => view.as_f32().unwrap()[index],
+                Dtype::F16 => view.as_f16().unwrap()[index].to_f32(),
+                _ => view.as_bf16().unwrap()[index].to_f32(),
             };
             let tolerance = if dtype == Dtype::F32 { 0.0 } else { 0.02 };
-            assert!((found - expected).abs() <= tolerance, "{dtype:?}: {found} is not {expected}");
+            assert!((actual - expected).abs() <= tolerance, "{dtype:?}: {actual} is not {expected}");
         }
     }
     Ok(())
@@ -264,9 +264,9 @@ fn values_are_normalized_and_cast_like_images() -> Result<()> {
 fn ranks_and_resumed_runs_give_the_patches_of_their_samples() -> Result<()> {
     let lists: Vec<Vec<usize>> = (0..14).map(|n| vec![n]).collect();
     let loader = || samples(&lists).batch_size(4).shuffle(3).field("p", small(true));
-    let of = |batches: Vec<Vec<u8>>| batches.concat();
+    let joined = |batches: Vec<Vec<u8>>| batches.concat();
     let bytes = |batch: Result<HostBatch>| -> Result<Vec<u8>> { Ok(batch?.field("p").unwrap().bytes().to_vec()) };
-    let whole = loader().host()?.epoch(0).map(bytes).collect::<Result<Vec<_>>>()?;
+    let unbroken = loader().host()?.epoch(0).map(bytes).collect::<Result<Vec<_>>>()?;
     let mut ranks = Vec::new();
     for rank in 0..2 {
         let loader = samples(&lists).batch_size(2).shuffle(3).field("p", small(true)).rank(rank, 2);
@@ -277,7 +277,7 @@ fn ranks_and_resumed_runs_give_the_patches_of_their_samples() -> Result<()> {
         ranks.push(loader.host()?.epoch(0).map(bytes).collect::<Result<Vec<_>>>()?);
     }
     let both = (0..3).map(|batch| [&ranks[0][batch][..], &ranks[1][batch]].concat()).collect();
-    assert!(of(both) == whole[..3].concat());
+    assert!(joined(both) == unbroken[..3].concat());
     let mut first = loader().host()?;
     let state = {
         let mut epoch = first.epoch(0);
@@ -287,7 +287,7 @@ fn ranks_and_resumed_runs_give_the_patches_of_their_samples() -> Result<()> {
         first.checkpoint()
     };
     let rest = loader().resume(state).host()?.epoch(0).map(bytes).collect::<Result<Vec<_>>>()?;
-    assert!(rest == whole[2..]);
+    assert!(rest == unbroken[2..]);
     Ok(())
 }
 

@@ -58,7 +58,7 @@ fn sized() -> Vec<Augment> {
 fn growing(sized: Vec<Augment>) -> Augment {
     let mut sized = sized.into_iter();
     let first = sized.next().unwrap();
-    sized.zip(1..).fold(first, |all, (augment, epoch)| all.from_epoch(epoch, augment))
+    sized.zip(1..).fold(first, |sum, (augment, epoch)| sum.from_epoch(epoch, augment))
 }
 
 /// The samples of a batch, and all of its arrays with their shapes.
@@ -103,8 +103,8 @@ fn batches_of_an_epoch_equal_those_of_a_loader_with_its_size() {
                 let mut batches = open(growing(sized())).workers(workers).prefetch(prefetch).host().unwrap();
                 // Load all epochs in sequence, then with repetitions and gaps.
                 for epoch in [0, 1, 2, 3, 4, 5, 5, 1, 4, 2, 3] {
-                    let found: Vec<_> = batches.epoch(epoch).map(content).collect();
-                    assert!(found == expected[epoch as usize], "epoch {epoch}, {workers} workers");
+                    let actual: Vec<_> = batches.epoch(epoch).map(content).collect();
+                    assert!(actual == expected[epoch as usize], "epoch {epoch}, {workers} workers");
                 }
             }
         }
@@ -141,19 +141,19 @@ fn ranks_and_a_resumed_run_have_the_size_of_the_epoch() {
         for world in [1, 3] {
             for rank in 0..world {
                 let open = |augment| with_fields(&samples).augment(augment).rank(rank, world);
-                let whole = expected(open, sized());
-                for (epoch, taken) in [(0, 1), (2, whole[2].len()), (3, 1)] {
+                let unbroken = expected(open, sized());
+                for (epoch, count) in [(0, 1), (2, unbroken[2].len()), (3, 1)] {
                     let mut batches = open(growing(sized())).workers(2).host().unwrap();
                     for number in 0..epoch {
-                        assert_eq!(batches.epoch(number).count(), whole[number as usize].len());
+                        assert_eq!(batches.epoch(number).count(), unbroken[number as usize].len());
                     }
-                    assert_eq!(batches.epoch(epoch).take(taken).count(), taken);
+                    assert_eq!(batches.epoch(epoch).take(count).count(), count);
                     let state = batches.checkpoint();
                     let mut again = open(growing(sized())).workers(1).resume(state).host().unwrap();
                     for number in again.first_epoch()..EPOCHS {
-                        let skipped = if number == epoch { taken } else { 0 };
-                        let found: Vec<_> = again.epoch(number).map(content).collect();
-                        assert!(found == whole[number as usize][skipped..], "epoch {number} of rank {rank}");
+                        let skipped = if number == epoch { count } else { 0 };
+                        let actual: Vec<_> = again.epoch(number).map(content).collect();
+                        assert!(actual == unbroken[number as usize][skipped..], "epoch {number} of rank {rank}");
                     }
                 }
             }
@@ -171,9 +171,9 @@ fn slots_have_room_for_the_largest_size() {
     assert_eq!(grown.host_bytes, plan(Augment::train(24)).host_bytes);
     // The memory plan is based on the largest size, although only later epochs use that size.
     let limited = |augment, bytes| with_fields(&samples).augment(augment).workers(1).memory_limit(bytes).host();
-    let least = grown.host_bytes + grown.worker_scratch_bytes;
-    assert!(limited(Augment::train(12).from_epoch(90, Augment::train(12)), least).is_ok());
-    let e = limited(Augment::train(12).from_epoch(90, Augment::train(2000)), least).unwrap_err();
+    let min_limit = grown.host_bytes + grown.worker_scratch_bytes;
+    assert!(limited(Augment::train(12).from_epoch(90, Augment::train(12)), min_limit).is_ok());
+    let e = limited(Augment::train(12).from_epoch(90, Augment::train(2000)), min_limit).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Memory);
     // 8 images, masks of i64 and maps of f32.
     let bytes = 8 * 2000 * 2000 * (3 + 8 + 4) + 256;
@@ -184,7 +184,7 @@ fn slots_have_room_for_the_largest_size() {
 fn images_in_their_original_sizes_are_unchanged() {
     no_hang(|| {
         let samples = samples();
-        let whole = Rect::full(Size::new(60, 50));
+        let area = Rect::full(Size::new(60, 50));
         let open = |augment: Augment| with_fields(&samples).augment(augment.fill([1, 2, 3])).on_error(OnError::Stop);
         for (workers, flip) in [(1, 0.0), (3, 1.0)] {
             let mut batches = open(Augment::own_size(60, 50).flip(flip)).workers(workers).host().unwrap();
@@ -197,14 +197,14 @@ fn images_in_their_original_sizes_are_unchanged() {
                     let size = size_of(id as usize);
                     assert_eq!(shown, Rect::new(0, 0, size.width, size.height));
                     let (pixels, mask) = (noise(id as usize, 3), noise(id as usize, 1));
-                    for (x, y) in (0..whole.height).flat_map(|y| (0..whole.width).map(move |x| (x, y))) {
-                        let at = ((place as u32 * 50 + y) * 60 + x) as usize;
+                    for (x, y) in (0..area.height).flat_map(|y| (0..area.width).map(move |x| (x, y))) {
+                        let index = ((place as u32 * 50 + y) * 60 + x) as usize;
                         let inside = x < size.width && y < size.height;
                         let from = if flip > 0.0 { size.width.wrapping_sub(1).wrapping_sub(x) } else { x };
                         let from = (y * size.width).wrapping_add(from) as usize;
                         let pixel = if inside { &pixels[from * 3..][..3] } else { &[1, 2, 3] };
-                        assert_eq!(&images[at * 3..][..3], pixel, "sample {id} at ({x}, {y})");
-                        assert_eq!(masks[at], if inside { i64::from(mask[from]) } else { 0 });
+                        assert_eq!(&images[index * 3..][..3], pixel, "sample {id} at ({x}, {y})");
+                        assert_eq!(masks[index], if inside { i64::from(mask[from]) } else { 0 });
                     }
                 }
             }
@@ -317,11 +317,12 @@ fn a_custom_transform_gets_the_image_without_its_padding() {
                     for (part, (plain, rotated)) in plain.shown().zip(images) {
                         let Rect { x, y, width: w, height: h } = part;
                         for (place, pixel) in rotated.chunks(each).enumerate() {
-                            let at = ((place % width) as u32, (place / width) as u32);
-                            let inside = (x..x + w).contains(&at.0) && (y..y + h).contains(&at.1);
-                            let (column, row) = if inside { (2 * x + w - 1 - at.0, 2 * y + h - 1 - at.1) } else { at };
+                            let point = ((place % width) as u32, (place / width) as u32);
+                            let inside = (x..x + w).contains(&point.0) && (y..y + h).contains(&point.1);
+                            let (column, row) =
+                                if inside { (2 * x + w - 1 - point.0, 2 * y + h - 1 - point.1) } else { point };
                             let from = (row as usize * width + column as usize) * each;
-                            assert!(pixel == &plain[from..][..each], "{augment:?} at {at:?} of {part:?}");
+                            assert!(pixel == &plain[from..][..each], "{augment:?} at {point:?} of {part:?}");
                             filled += usize::from(!inside);
                         }
                     }
@@ -335,7 +336,7 @@ fn a_custom_transform_gets_the_image_without_its_padding() {
 #[test]
 fn a_custom_transform_gets_padding_inside_the_image() {
     let samples = samples();
-    let whole = Rect::new(0, 0, 48, 48);
+    let area = Rect::new(0, 0, 48, 48);
     for augment in [
         Augment::letterbox(48, 48).rotate(30.0),
         Augment::random_crop(48).padding(4).pad_if_needed(),
@@ -349,9 +350,9 @@ fn a_custom_transform_gets_padding_inside_the_image() {
         let parts = |loader: Loader| -> Vec<Rect> {
             loader.into_iter().flat_map(|batch| batch.unwrap().shown().collect::<Vec<_>>()).collect()
         };
-        assert!(parts(loader.clone().transform(check)).iter().all(|part| *part == whole));
+        assert!(parts(loader.clone().transform(check)).iter().all(|part| *part == area));
         let plain = parts(loader.clone());
-        assert!(plain.iter().any(|part| *part != whole));
+        assert!(plain.iter().any(|part| *part != area));
         assert!(parts(loader.transform(check).transform_moves_pixels(false)) == plain);
     }
 }

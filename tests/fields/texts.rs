@@ -38,18 +38,18 @@ fn each_sample_has_its_text_for_any_workers_and_epoch() {
             let loader = loader(Loader::source(Memory::new(samples(40)))).workers(workers).shuffle(3);
             let mut batches = loader.last_batch(LastBatch::Pad).prefetch(2).host().unwrap();
             for epoch in 0..4 {
-                let mut found = 0;
+                let mut count = 0;
                 for batch in batches.epoch(epoch) {
                     let batch = batch.unwrap();
                     assert!(batch.texts("other").is_none() && batch.field("caption").is_none());
                     let texts = batch.texts("caption").unwrap();
                     assert_eq!(texts.len(), batch.len());
-                    for (id, found) in batch.ids().zip(texts) {
-                        assert_eq!(found, text(id as usize), "sample {id}");
+                    for (id, delivered) in batch.ids().zip(texts) {
+                        assert_eq!(delivered, text(id as usize), "sample {id}");
                     }
-                    found += batch.len();
+                    count += batch.len();
                 }
-                assert_eq!(found, 42);
+                assert_eq!(count, 42);
             }
         }
     });

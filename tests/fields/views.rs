@@ -49,8 +49,8 @@ fn a_view_equals_the_image_that_its_augmentation_makes_alone() {
 
 #[test]
 fn a_view_is_a_function_of_seed_epoch_sample_and_view() {
-    let of = |loader: Loader, number: u64, view: usize| epoch(loader, number, &format!("views.{view}"));
-    let all = |loader: Loader, epoch: u64| -> Vec<Vec<u8>> {
+    let rows_of = |loader: Loader, number: u64, view: usize| epoch(loader, number, &format!("views.{view}"));
+    let every_view = |loader: Loader, epoch: u64| -> Vec<Vec<u8>> {
         let mut batches = loader.views(Augment::dino_views(16, 8, 8)).host().unwrap();
         let mut views = vec![Vec::new(); 10];
         for batch in batches.epoch(epoch) {
@@ -60,28 +60,28 @@ fn a_view_is_a_function_of_seed_epoch_sample_and_view() {
         }
         views
     };
-    let one = all(loader().workers(1), 1);
-    assert!(one == all(loader().workers(5).prefetch(3), 1));
-    for other in [all(loader(), 2), all(loader().seed(6), 1)] {
-        assert!(one.iter().zip(&other).all(|(a, b)| a != b));
+    let single_worker = every_view(loader().workers(1), 1);
+    assert!(single_worker == every_view(loader().workers(5).prefetch(3), 1));
+    for other in [every_view(loader(), 2), every_view(loader().seed(6), 1)] {
+        assert!(single_worker.iter().zip(&other).all(|(a, b)| a != b));
     }
     // Views with the same augmentation draw different random numbers.
     let twins = loader().views(Augment::simclr_views(24));
-    assert!(of(twins.clone(), 0, 0) != of(twins.clone(), 0, 1));
+    assert!(rows_of(twins.clone(), 0, 0) != rows_of(twins.clone(), 0, 1));
     // A view does not depend on the other views, the sample order or the batch size.
-    let second = of(twins, 0, 1);
+    let second = rows_of(twins, 0, 1);
     let others = loader().views([Augment::resize(4, 4), Augment::simclr_views(24).remove(1), Augment::train(9)]);
-    assert!(second == of(others.batch_size(64), 0, 1));
+    assert!(second == rows_of(others.batch_size(64), 0, 1));
     let some = loader().views(Augment::simclr_views(24)).subset(vec![7, 3]).batch_size(2);
     let each = 24 * 24 * 3;
-    let alone = of(some, 0, 1);
+    let alone = rows_of(some, 0, 1);
     assert!(alone[..each] == second[7 * each..][..each] && alone[each..] == second[3 * each..][..each]);
 }
 
 #[test]
 fn a_run_with_views_resumes() {
     let loader = || loader().views(Augment::simclr_views(16)).shuffle(3);
-    let whole = [epoch(loader(), 0, "views.1"), epoch(loader(), 1, "views.1")];
+    let unbroken = [epoch(loader(), 0, "views.1"), epoch(loader(), 1, "views.1")];
     let mut batches = loader().host().unwrap();
     assert_eq!(batches.epoch(0).count(), 4);
     assert!(batches.epoch(1).next().is_some());
@@ -89,7 +89,7 @@ fn a_run_with_views_resumes() {
     let mut again = loader().resume(state).workers(1).host().unwrap();
     let rest: Vec<u8> =
         again.epoch(1).flat_map(|batch| batch.unwrap().field("views.1").unwrap().bytes().to_vec()).collect();
-    assert!(rest == whole[1][whole[1].len() / 4..]);
+    assert!(rest == unbroken[1][unbroken[1].len() / 4..]);
 }
 
 #[test]
@@ -131,13 +131,13 @@ fn fields_follow_the_image_when_there_are_views() {
 fn views_that_cannot_work_are_refused_when_the_loader_opens() {
     let mixed = Augment::train(16).mix(Mix::mixup(0.2));
     assert!(refused(loader().views([mixed.clone()])).contains("\"views.0\" is a view, and views cannot be mixed"));
-    let all = loader().views([Augment::train(16)]).augment(mixed).soft_labels(4, 0.0);
-    assert!(refused(all).contains("views cannot be mixed"));
+    let every_option = loader().views([Augment::train(16)]).augment(mixed).soft_labels(4, 0.0);
+    assert!(refused(every_option).contains("views cannot be mixed"));
     assert!(refused(loader().views([Augment::iou_crop(16, 16)])).contains("boxes cannot follow a view"));
     let many = loader().views(vec![Augment::train(8); 17]);
     assert!(refused(many).contains("17 images per sample: expected at most 16"));
     assert!(loader().views(vec![Augment::train(8); 16]).host().is_ok());
-    let wrong = refused(loader().views([Augment::train(16), Augment::train(16).scale(0.9, 0.1)]));
-    assert!(wrong.contains("0.9") && wrong.contains("0.1"), "{wrong}");
+    let refusal = refused(loader().views([Augment::train(16), Augment::train(16).scale(0.9, 0.1)]));
+    assert!(refusal.contains("0.9") && refusal.contains("0.1"), "{refusal}");
     assert!(refused(loader().views([Augment::train(0)])).contains("0x0"));
 }

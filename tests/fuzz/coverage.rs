@@ -122,7 +122,7 @@ const MAX_INPUTS: usize = 4096;
 /// start with them.
 #[derive(Default)]
 pub(super) struct Corpus {
-    kept: HashMap<usize, Vec<Vec<u8>>>,
+    inputs: HashMap<usize, Vec<Vec<u8>>>,
     /// Inputs of the current case.
     current: Vec<(usize, Vec<u8>)>,
     /// The folder of this harness in the corpus.
@@ -142,11 +142,11 @@ impl Corpus {
 
     /// Returns the inputs that were derived from the files at `address`.
     pub(super) fn of(&self, address: usize) -> &[Vec<u8>] {
-        self.kept.get(&address).map_or(&[], Vec::as_slice)
+        self.inputs.get(&address).map_or(&[], Vec::as_slice)
     }
 
     pub(super) fn len(&self) -> usize {
-        self.kept.values().map(Vec::len).sum()
+        self.inputs.values().map(Vec::len).sum()
     }
 
     /// Returns the next input that an earlier run derived from the files in `from`. Returns each
@@ -195,8 +195,8 @@ impl Corpus {
             println!("set WARPFEED_FUZZ_INPUT={} to replay the inputs of this case", path.display());
         }
         for (address, input) in self.current.drain(..).filter(|_| new) {
-            let kept = self.kept.entry(address).or_default();
-            if kept.len() == MAX_INPUTS {
+            let inputs = self.inputs.entry(address).or_default();
+            if inputs.len() == MAX_INPUTS {
                 continue;
             }
             if let Some((folder, _)) = self.earlier.get(&address) {
@@ -207,7 +207,7 @@ impl Corpus {
                 fs::write(&unfinished, &input).expect("the file can be written");
                 fs::rename(&unfinished, folder.join(name)).expect("the file can be renamed");
             }
-            kept.push(input);
+            inputs.push(input);
         }
     }
 }

@@ -73,15 +73,15 @@ fn originals() -> Vec<Vec<u8>> {
 
 /// Recomputes the checksum of every PNG chunk, because decoders stop at a wrong checksum.
 fn seal(png: &mut [u8]) {
-    let mut at = 8;
-    while let Some(length) = png.get(at..at + 4) {
+    let mut offset = 8;
+    while let Some(length) = png.get(offset..offset + 4) {
         let length = u32::from_be_bytes([length[0], length[1], length[2], length[3]]) as usize;
-        let Some(end) = (at + 8).checked_add(length).filter(|&end| end + 4 <= png.len()) else { return };
-        let crc = png[at + 4..end].iter().fold(!0u32, |crc, &byte| {
+        let Some(end) = (offset + 8).checked_add(length).filter(|&end| end + 4 <= png.len()) else { return };
+        let crc = png[offset + 4..end].iter().fold(!0u32, |crc, &byte| {
             (0..8).fold(crc ^ u32::from(byte), |crc, _| crc >> 1 ^ if crc & 1 == 1 { 0xedb8_8320 } else { 0 })
         });
         png[end..end + 4].copy_from_slice(&(!crc).to_be_bytes());
-        at = end + 4;
+        offset = end + 4;
     }
 }
 
@@ -95,8 +95,8 @@ fn image(originals: &[Vec<u8>], seed: u64) -> bool {
     if let Ok(stored) = FloatImage::open(&file)
         && stored.size().area().saturating_mul(stored.channels() as u64) <= MAX_PIXELS
     {
-        let (values, mut to) = (stored.size().area() as usize * stored.channels(), Vec::new());
-        assert!(stored.read(&mut to).is_err() || to.len() == values, "seed {seed}");
+        let (values, mut out) = (stored.size().area() as usize * stored.channels(), Vec::new());
+        assert!(stored.read(&mut out).is_err() || out.len() == values, "seed {seed}");
     }
     let codecs = Codecs::new().max_pixels(MAX_PIXELS);
     let Ok(mut image) = codecs.open(&file) else { return false };
@@ -205,10 +205,10 @@ fn values_of(file: &[u8]) -> Option<(Size, Vec<u16>)> {
             mask.read(1).ok()?;
             let wide = mask.is_wide();
             for (place, column) in (pass.x..size.width).step_by(pass.across as usize).enumerate() {
-                let found = mask.values();
+                let bytes = mask.values();
                 let value = match wide {
-                    true => u16::from_be_bytes([found[2 * place], found[2 * place + 1]]),
-                    false => u16::from(found[place]),
+                    true => u16::from_be_bytes([bytes[2 * place], bytes[2 * place + 1]]),
+                    false => u16::from(bytes[place]),
                 };
                 values[((pass.y + row * pass.down) * size.width + column) as usize] = value;
             }
@@ -241,10 +241,10 @@ fn mask(masks: &[Vec<u8>], seed: u64) -> bool {
     if random.below(8) > 0 {
         seal(&mut file);
     }
-    let Some(found) = values_of(&file) else { return false };
+    let Some(actual) = values_of(&file) else { return false };
     // The `png` crate rejects some damage that does not affect values, for example in a palette.
     if let Some(expected) = values_by_png(&file) {
-        assert_eq!(found, expected, "seed {seed}");
+        assert_eq!(actual, expected, "seed {seed}");
     }
     true
 }

@@ -73,9 +73,9 @@ impl Random {
             if let Some(input) = corpus.as_mut().and_then(|corpus| corpus.earlier(from)) {
                 return corpus.as_mut().map_or(input.clone(), |corpus| corpus.replayed_or(place, input));
             }
-            let found = corpus.as_ref().map_or(&[][..], |corpus| corpus.of(place));
-            let of_found = !found.is_empty() && random.below(4) > 0;
-            let files = if of_found { found } else { from };
+            let inputs = corpus.as_ref().map_or(&[][..], |corpus| corpus.of(place));
+            let of_found = !inputs.is_empty() && random.below(4) > 0;
+            let files = if of_found { inputs } else { from };
             let mut bytes = files[random.below(files.len())].clone();
             // One case in sixteen is unchanged, so that valid files are tested as well.
             let changes = if random.below(16) == 0 { 0 } else { 1 + random.below(4) };
@@ -87,27 +87,31 @@ impl Random {
     }
 
     fn change(&mut self, bytes: &mut Vec<u8>, from: &[Vec<u8>], words: &[&[u8]]) {
-        let at = self.below(bytes.len() + 1);
+        let offset = self.below(bytes.len() + 1);
         let stretch = 1 + self.below(40);
-        let until = (at + stretch).min(bytes.len());
+        let until = (offset + stretch).min(bytes.len());
         let over = |bytes: &mut Vec<u8>, with: &[u8]| {
-            let end = (at + with.len()).min(bytes.len());
-            bytes.splice(at..end, with.iter().copied());
+            let end = (offset + with.len()).min(bytes.len());
+            bytes.splice(offset..end, with.iter().copied());
         };
         match self.below(12) {
-            0 => bytes.truncate(at),
-            1 => drop(bytes.drain(at..until)),
-            2 => drop(bytes.splice(at..at, vec![self.pick(&[0, 0x20, 0x55, 0x7f, 0x80, 0xff]); stretch])),
+            0 => bytes.truncate(offset),
+            1 => drop(bytes.drain(offset..until)),
+            2 => drop(bytes.splice(offset..offset, vec![self.pick(&[0, 0x20, 0x55, 0x7f, 0x80, 0xff]); stretch])),
             3 => {
-                let copy = bytes[at..until].to_vec();
-                let to = self.below(bytes.len() + 1);
-                drop(bytes.splice(to..to, copy));
+                let copy = bytes[offset..until].to_vec();
+                let dest = self.below(bytes.len() + 1);
+                drop(bytes.splice(dest..dest, copy));
             }
             4 => {
                 let other = &from[self.below(from.len())];
                 let start = self.below(other.len() + 1);
                 let piece = &other[start..(start + 16 * stretch).min(other.len())];
-                if self.below(2) == 0 { over(bytes, piece) } else { drop(bytes.splice(at..at, piece.iter().copied())) }
+                if self.below(2) == 0 {
+                    over(bytes, piece)
+                } else {
+                    drop(bytes.splice(offset..offset, piece.iter().copied()))
+                }
             }
             // Numbers within 2 of a power of two, such as the limits of integer types, in 1, 2, 4
             // or 8 bytes and either byte order.
@@ -123,10 +127,14 @@ impl Random {
             }
             7 | 8 if !words.is_empty() => {
                 let word = self.pick(words);
-                if self.below(2) == 0 { over(bytes, word) } else { drop(bytes.splice(at..at, word.iter().copied())) }
+                if self.below(2) == 0 {
+                    over(bytes, word)
+                } else {
+                    drop(bytes.splice(offset..offset, word.iter().copied()))
+                }
             }
             _ => {
-                if let Some(byte) = bytes.get_mut(at) {
+                if let Some(byte) = bytes.get_mut(offset) {
                     *byte = match self.below(4) {
                         0 => *byte ^ 1 << self.below(8),
                         1 => byte.wrapping_add(1),
@@ -172,7 +180,7 @@ pub(crate) fn for_long(name: &str, case: impl FnMut(u64) -> bool) {
 /// In a build with edge counters, the summary line also contains the number of edges reached. In
 /// such a build, replaying a case requires both its seed and its inputs. The inputs of a failed
 /// case are written to files.
-fn run(name: &str, first: u64, length: Duration, most: u64, mut case: impl FnMut(u64) -> bool) {
+fn run(name: &str, first: u64, length: Duration, max_cases: u64, mut case: impl FnMut(u64) -> bool) {
     use std::io::{Seek, Write};
     let mut last = std::env::var_os("WARPFEED_FUZZ_LAST")
         .map(|path| std::fs::File::create(path).expect("the file WARPFEED_FUZZ_LAST can be created"));
@@ -180,7 +188,7 @@ fn run(name: &str, first: u64, length: Duration, most: u64, mut case: impl FnMut
     CORPUS.set((coverage.all() > 0).then(|| Corpus::of_harness(&name.replace(' ', "-"))));
     let start = Instant::now();
     let (mut cases, mut accepted, mut failures, mut slowest) = (0, 0u64, Vec::new(), (Duration::ZERO, 0));
-    while start.elapsed() < length && cases < most {
+    while start.elapsed() < length && cases < max_cases {
         let seed = first.wrapping_add(cases);
         if let Some(file) = &mut last {
             let write = file.rewind().and_then(|()| writeln!(file, "{name} {seed:<20}"));

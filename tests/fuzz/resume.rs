@@ -150,9 +150,9 @@ fn change(value: &mut Value, random: &mut Random) {
 
 /// Checks that a damaged checkpoint fails to parse, is rejected because its options differ, or is a
 /// valid position of this loader.
-fn checkpoint(all: &[Saved], texts: &[Vec<u8>], seed: u64) -> bool {
+fn checkpoint(saved_runs: &[Saved], texts: &[Vec<u8>], seed: u64) -> bool {
     let random = &mut Random::new(seed);
-    let saved = &all[random.below(all.len())];
+    let saved = &saved_runs[random.below(saved_runs.len())];
     let text = if random.below(3) == 0 {
         random.mutated(texts, &WORDS)
     } else {
@@ -190,25 +190,26 @@ fn checkpoint(all: &[Saved], texts: &[Vec<u8>], seed: u64) -> bool {
         return true;
     }
     // Apart from the position and unknown keys, an accepted checkpoint equals the loader's own.
-    let mut found = serde_json::to_value(&state).expect("plain data serializes");
+    let mut restored = serde_json::to_value(&state).expect("plain data serializes");
     for field in ["epoch", "batch", "epoch_samples", "order"] {
-        found[field] = saved.value[field].clone();
+        restored[field] = saved.value[field].clone();
     }
-    for (found, own) in
-        found["probes"].as_array_mut().into_iter().flatten().zip(saved.value["probes"].as_array().expect("a list"))
+    for (restored, saved_rank) in
+        restored["probes"].as_array_mut().into_iter().flatten().zip(saved.value["probes"].as_array().expect("a list"))
     {
-        if found["key"].is_null() {
-            found["key"] = own["key"].clone();
+        if restored["key"].is_null() {
+            restored["key"] = saved_rank["key"].clone();
         }
     }
     // The same augmentation can be written in several ways, so parsed values are compared. A
     // checkpoint may lack the augmentation.
-    let augments =
-        |of: &Value| of["augment"].as_str().map(|text| serde_json::from_str::<Vec<Augment>>(text).expect("steps"));
-    if augments(&found).is_none_or(|augments_found| Some(augments_found) == augments(&saved.value)) {
-        found["augment"] = saved.value["augment"].clone();
+    let augments = |steps_of: &Value| {
+        steps_of["augment"].as_str().map(|text| serde_json::from_str::<Vec<Augment>>(text).expect("steps"))
+    };
+    if augments(&restored).is_none_or(|augments_found| Some(augments_found) == augments(&saved.value)) {
+        restored["augment"] = saved.value["augment"].clone();
     }
-    assert!(found == saved.value, "accepted {found}, but the loader saved {}", saved.value);
+    assert!(restored == saved.value, "accepted {restored}, but the loader saved {}", saved.value);
 
     let batches = schedule.num_batches(state.epoch());
     assert!(state.batch() <= batches);
@@ -234,15 +235,15 @@ fn checkpoint(all: &[Saved], texts: &[Vec<u8>], seed: u64) -> bool {
 
 #[test]
 fn checkpoints() {
-    let all = saved();
-    let texts: Vec<_> = all.iter().map(|saved| saved.text.clone()).collect();
-    fuzz::briefly("checkpoints", |seed| checkpoint(&all, &texts, seed));
+    let saved_runs = saved();
+    let texts: Vec<_> = saved_runs.iter().map(|saved| saved.text.clone()).collect();
+    fuzz::briefly("checkpoints", |seed| checkpoint(&saved_runs, &texts, seed));
 }
 
 #[test]
 #[ignore = "runs for WARPFEED_FUZZ_SECONDS"]
 fn checkpoints_for_long() {
-    let all = saved();
-    let texts: Vec<_> = all.iter().map(|saved| saved.text.clone()).collect();
-    fuzz::for_long("checkpoints", |seed| checkpoint(&all, &texts, seed));
+    let saved_runs = saved();
+    let texts: Vec<_> = saved_runs.iter().map(|saved| saved.text.clone()).collect();
+    fuzz::for_long("checkpoints", |seed| checkpoint(&saved_runs, &texts, seed));
 }

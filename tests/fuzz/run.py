@@ -62,8 +62,8 @@ class Runs:
         """Returns the harnesses that can start a part."""
         if time.monotonic() > self.options.end - 1:
             return []
-        wanted = [harness for harness in self.harnesses if self.planned[harness] < self.options.seconds]
-        return [harness for harness in wanted if self.sum(harness, "failures") < FAILURES]
+        expected = [harness for harness in self.harnesses if self.planned[harness] < self.options.seconds]
+        return [harness for harness in expected if self.sum(harness, "failures") < FAILURES]
 
     def next(self):
         """Returns a harness with the CPU time and number of its next part, or None if no part can start."""
@@ -170,14 +170,14 @@ def main():
     options.binary, options.keep = options.binary.resolve(), options.keep.resolve()
     options.keep.mkdir(parents=True, exist_ok=True)
     options.scratch = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    here = pathlib.Path(__file__).resolve().parent
-    options.root = here if (here / "tests/fixtures").exists() else here.parents[1]
+    folder = pathlib.Path(__file__).resolve().parent
+    options.root = folder if (folder / "tests/fixtures").exists() else folder.parents[1]
 
     listed = subprocess.run([options.binary, "--list", "--ignored"], stdout=subprocess.PIPE, check=True, text=True)
     known = re.findall(r"^(\S*::(\w+)_for_long): test$", listed.stdout, re.MULTILINE)
-    wanted = options.harness or FORMATS
-    harnesses = [name for name, short in known if any(w == short or options.harness and w in short for w in wanted)]
-    missing = [word for word in wanted if not any(word in name for name in harnesses)]
+    expected = options.harness or FORMATS
+    harnesses = [name for name, short in known if any(w == short or options.harness and w in short for w in expected)]
+    missing = [word for word in expected if not any(word in name for name in harnesses)]
     if missing:
         sys.exit(f"{options.binary} has no harness {', '.join(missing)}; it has {', '.join(s for _, s in known)}")
 

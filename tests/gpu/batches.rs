@@ -88,10 +88,10 @@ fn mixed_batches_on_the_device_equal_those_of_the_host() {
                 let (a, b) = (a.unwrap(), b.unwrap());
                 assert_eq!((b.number(), b.len(), b.mixing()), (number, a.len(), a.mixing()), "{what}");
                 assert!(a.ids().eq(b.ids()) && a.keys().eq(b.keys()), "{what}");
-                let (found, expected) = (b.images().download().unwrap(), a.images().bytes());
-                let wrong = found.iter().zip(expected).filter(|(a, b)| a != b).count();
+                let (actual, expected) = (b.images().download().unwrap(), a.images().bytes());
+                let differing = actual.iter().zip(expected).filter(|(a, b)| a != b).count();
                 assert_eq!(
-                    (found.len(), wrong),
+                    (actual.len(), differing),
                     (expected.len(), 0),
                     "{what} batch {number}: (length, mismatched bytes)"
                 );
@@ -121,9 +121,9 @@ fn soft_labels_belong_to_images_that_are_copied_unconverted() {
         assert_eq!(names, ["image", "label", "soft_label"]);
         assert!(b.counts("image").is_none(), "images are not variable-length");
         for name in names {
-            let (found, expected) = (b.field(&name).unwrap(), a.field(&name).unwrap());
-            assert_eq!(found.shape(), expected.shape(), "{name}");
-            assert!(found.download().unwrap() == expected.bytes(), "{name} of batch {}", a.number());
+            let (actual, expected) = (b.field(&name).unwrap(), a.field(&name).unwrap());
+            assert_eq!(actual.shape(), expected.shape(), "{name}");
+            assert!(actual.download().unwrap() == expected.bytes(), "{name} of batch {}", a.number());
         }
         batches += 1;
     }
@@ -159,9 +159,9 @@ fn device_fields_equal_host_fields_for_any_image_count() {
             let (a, b) = (a.unwrap(), b.unwrap());
             assert!(b.fields().map(|field| &field.name).eq(names));
             for name in names {
-                let (found, expected) = (b.field(name).unwrap(), a.field(name).unwrap());
-                assert_eq!(found.shape(), expected.shape(), "{name}");
-                assert!(found.download().unwrap() == expected.bytes(), "{name} of batch {}", a.number());
+                let (actual, expected) = (b.field(name).unwrap(), a.field(name).unwrap());
+                assert_eq!(actual.shape(), expected.shape(), "{name}");
+                assert!(actual.download().unwrap() == expected.bytes(), "{name} of batch {}", a.number());
             }
             assert_eq!(integers(b.counts("rows").unwrap().download().unwrap()), a.counts("rows").unwrap());
             batches += 1;
@@ -206,9 +206,9 @@ fn masks_boxes_and_points_on_the_device_equal_those_of_the_host() {
         for (a, b) in host.epoch(1).zip(device.epoch(1)) {
             let (a, b) = (a.unwrap(), b.unwrap());
             for name in ["mask", "boxes", "boxes.count", "boxes.class", "spots"] {
-                let (found, expected) = (b.field(name).unwrap(), a.field(name).unwrap());
-                assert_eq!((found.shape(), found.dtype()), (&*expected.shape(), expected.dtype()), "{name}");
-                assert!(found.download().unwrap() == expected.bytes(), "{name} of batch {}", a.number());
+                let (actual, expected) = (b.field(name).unwrap(), a.field(name).unwrap());
+                assert_eq!((actual.shape(), actual.dtype()), (&*expected.shape(), expected.dtype()), "{name}");
+                assert!(actual.download().unwrap() == expected.bytes(), "{name} of batch {}", a.number());
             }
             batches += 1;
         }
@@ -264,12 +264,12 @@ fn mixed_batches_have_mixed_labels() {
                     assert!((q[n * 10 + class] - expected).abs() < 1e-6);
                 }
                 for i in 0..32 * 32 * 3 {
-                    let (own, other) = (x[n * 3072 + i], x[partner * 3072 + i]);
+                    let (first, other) = (x[n * 3072 + i], x[partner * 3072 + i]);
                     let (px, py) = ((i / 3 % 32) as u32, (i / 96) as u32);
                     let expected = match mixing.cut {
-                        None => other * (1.0 - mixing.weight) + own * mixing.weight,
+                        None => other * (1.0 - mixing.weight) + first * mixing.weight,
                         Some(r) if (r.x..r.x + r.width).contains(&px) && (r.y..r.y + r.height).contains(&py) => other,
-                        Some(_) => own,
+                        Some(_) => first,
                     };
                     assert_eq!(y[n * 3072 + i], expected, "batch {} sample {n} value {i}", a.number());
                 }
@@ -313,17 +313,17 @@ fn cudarc_and_dlpack_see_the_same_memory() {
     assert_eq!((shape, strides), (&[16, 3, 32, 32][..], &[3072, 1024, 32, 1][..]));
     drop((batch, labels));
     // The exported tensor still occupies its slot, so three of four slots are in use.
-    let kept = (0..3).map(|_| epoch.next().unwrap().unwrap()).collect::<Vec<_>>();
-    assert_eq!(kept[2].number(), 3);
-    drop((kept, epoch));
+    let batches = (0..3).map(|_| epoch.next().unwrap().unwrap()).collect::<Vec<_>>();
+    assert_eq!(batches[2].number(), 3);
+    drop((batches, epoch));
     let mut epoch = device.epoch(1);
-    let kept = (0..3).map(|_| epoch.next().unwrap().unwrap()).collect::<Vec<_>>();
+    let batches = (0..3).map(|_| epoch.next().unwrap().unwrap()).collect::<Vec<_>>();
     assert_eq!(epoch.next().unwrap().unwrap_err().kind(), ErrorKind::Timeout);
     let raw = images.into_raw();
     // SAFETY: the deleter is called once, as DLPack requires.
     unsafe { (*raw).deleter.unwrap()(raw) };
     assert_eq!(epoch.next().unwrap().unwrap().number(), 3);
-    drop(kept);
+    drop(batches);
 }
 
 fn probe(stream: &Arc<CudaStream>, name: &str) -> CudaFunction {
@@ -376,8 +376,8 @@ fn no_batch_is_torn_stale_or_out_of_order() {
                 std::thread::sleep(std::time::Duration::from_millis(rng.below(4)));
             }
         }
-        let found = stream.clone_dtoh(&sums).unwrap();
-        assert_eq!(found, expected[(round % 4) as usize], "round {round}");
+        let actual = stream.clone_dtoh(&sums).unwrap();
+        assert_eq!(actual, expected[(round % 4) as usize], "round {round}");
     }
     eprintln!("{} batches checked", batches.div_ceil(20) * 20);
 }

@@ -47,9 +47,9 @@ fn device_clips_equal_host_clips() {
             for batch in device.epoch(1) {
                 let (batch, expected) = (batch.unwrap(), expected.next().unwrap().unwrap());
                 for name in ["clip", "image"] {
-                    let (found, expected) = (batch.field(name).unwrap(), expected.field(name).unwrap());
-                    assert_eq!(found.shape(), &*expected.shape());
-                    assert!(found.download().unwrap() == expected.bytes(), "{name} {count} {dtype:?} {layout:?}");
+                    let (actual, expected) = (batch.field(name).unwrap(), expected.field(name).unwrap());
+                    assert_eq!(actual.shape(), &*expected.shape());
+                    assert!(actual.download().unwrap() == expected.bytes(), "{name} {count} {dtype:?} {layout:?}");
                 }
             }
             assert!(expected.next().is_none());

@@ -22,7 +22,7 @@ use warpfeed::transform::{ColorJitter, ImageMut, Mix, RandomErasing};
 use warpfeed::{Augment, Batches, CudaBatch, DecodeOn, Dtype, Layout, Loader, Normalize, OnError};
 
 /// Generates JPEGs of every type that the encoder supports, some of them `damaged` if set.
-fn drawn(count: u64, damaged: bool) -> Vec<Vec<u8>> {
+fn random_jpegs(count: u64, damaged: bool) -> Vec<Vec<u8>> {
     let original = |n: u64| {
         let mut rng = Rng::new(n, 7, 7);
         let (width, height) = (1 + rng.below(300) as u16, 1 + rng.below(300) as u16);
@@ -48,9 +48,9 @@ fn drawn(count: u64, damaged: bool) -> Vec<Vec<u8>> {
         }
         // Damage the entropy-coded data, so that a decoder loses synchronization.
         let data = bytes.windows(2).position(|marker| marker == [0xff, 0xda]).unwrap() + 14;
-        let at = data + (bytes.len() - data) * 3 / 4;
-        if damaged && n % 4 == 3 && at + 8 < bytes.len() {
-            bytes[at..at + 4].copy_from_slice(&[0x12, 0xef, 0x55, 0xaa]);
+        let offset = data + (bytes.len() - data) * 3 / 4;
+        if damaged && n % 4 == 3 && offset + 8 < bytes.len() {
+            bytes[offset..offset + 4].copy_from_slice(&[0x12, 0xef, 0x55, 0xaa]);
         }
         bytes
     };
@@ -77,11 +77,11 @@ fn compared(loader: &Loader, stream: &Arc<CudaStream>, decode_on: DecodeOn, what
         let mut count = 0;
         for (a, b) in host.epoch(epoch).zip(device.epoch(epoch)) {
             let (a, b) = (a.unwrap(), b.unwrap());
-            let (expected, found) = (a.images().bytes(), b.images().download().unwrap());
-            if expected != found {
+            let (expected, actual) = (a.images().bytes(), b.images().download().unwrap());
+            if expected != actual {
                 let each = expected.len() / a.len();
                 let keys: Vec<_> = (0..a.len())
-                    .filter(|i| expected[i * each..][..each] != found[i * each..][..each])
+                    .filter(|i| expected[i * each..][..each] != actual[i * each..][..each])
                     .map(|i| a.keys().nth(i).unwrap().to_owned())
                     .collect();
                 panic!("{what}, {decode_on:?}, batch {count} of epoch {epoch}: samples {keys:?} differ");
@@ -131,13 +131,16 @@ fn augments() -> [(&'static str, Augment); 5] {
 fn every_jpeg_type_decodes_to_equal_bits_on_device_and_host() {
     let Some(stream) = stream() else { return };
     for damaged in [false, true] {
-        let images = drawn(if sanitize() { 48 } else { 192 }, damaged);
+        let images = random_jpegs(if sanitize() { 48 } else { 192 }, damaged);
         for (name, augment) in augments().into_iter().take(if sanitize() { 2 } else { 5 }) {
             let loader = loader(&images).augment(augment);
             for decode_on in [DecodeOn::Gpu, DecodeOn::Auto] {
-                let left = compare(&loader, &stream, decode_on, name);
-                let (all, least) = (2 * images.len() as u64, 2 * images.len() as u64 / 3);
-                assert!(decode_on == DecodeOn::Auto || left > least, "{name}: the device decoded {left} of {all}");
+                let decoded = compare(&loader, &stream, decode_on, name);
+                let (total, min_decoded) = (2 * images.len() as u64, 2 * images.len() as u64 / 3);
+                assert!(
+                    decode_on == DecodeOn::Auto || decoded > min_decoded,
+                    "{name}: the device decoded {decoded} of {total}"
+                );
             }
         }
     }
@@ -166,20 +169,20 @@ fn whole_images_of_24_megapixels_are_decoded_on_the_device() {
     }
     let (large, mut packed) = (large(), Vec::new());
     repack_jpeg(&large, &mut packed).unwrap();
-    let mut images = drawn(200, false);
-    let of = |images: &[Vec<u8>]| loader(images).batch_size(images.len()).augment(Augment::resize(224, 224));
-    let small = decoded_by_workers(&compared(&of(&images), &stream, DecodeOn::Gpu, "small"), 200);
+    let mut images = random_jpegs(200, false);
+    let loader_of = |images: &[Vec<u8>]| loader(images).batch_size(images.len()).augment(Augment::resize(224, 224));
+    let small = decoded_by_workers(&compared(&loader_of(&images), &stream, DecodeOn::Gpu, "small"), 200);
     images.extend([large, packed]);
-    let all = decoded_by_workers(&compared(&of(&images), &stream, DecodeOn::Gpu, "large"), 202);
+    let large = decoded_by_workers(&compared(&loader_of(&images), &stream, DecodeOn::Gpu, "large"), 202);
     // A loader of large images reserves more space for encoded bytes, so more small images may fit.
-    assert!(all <= small, "workers decode {all} images of an epoch, but only {small} without the large images");
-    compare(&of(&images), &stream, DecodeOn::Auto, "large");
+    assert!(large <= small, "workers decode {large} images of an epoch, but only {small} without the large images");
+    compare(&loader_of(&images), &stream, DecodeOn::Auto, "large");
 }
 
 #[test]
 fn device_decoded_images_are_erased_mixed_and_normalized() {
     let Some(stream) = stream() else { return };
-    let images = drawn(128, true);
+    let images = random_jpegs(128, true);
     for dtype in DTYPES {
         for layout in [Layout::Nhwc, Layout::Nchw] {
             let augment = Augment::train(64).erase(RandomErasing::new(0.5)).mix(Mix::either(0.4, 1.0));
@@ -195,7 +198,7 @@ fn device_decoded_images_are_erased_mixed_and_normalized() {
 #[test]
 fn the_device_jitters_colors_wherever_an_image_was_decoded() {
     let Some(stream) = stream() else { return };
-    let images = drawn(if sanitize() { 48 } else { 128 }, true);
+    let images = random_jpegs(if sanitize() { 48 } else { 128 }, true);
     let jitter = ColorJitter::new().brightness(0.4).contrast(0.4).saturation(0.4).hue(0.1);
     for (dtype, layout) in DTYPES.into_iter().flat_map(|d| [(d, Layout::Nhwc), (d, Layout::Nchw)]) {
         let augment = Augment::train(65).jitter(jitter.clone());
@@ -203,9 +206,9 @@ fn the_device_jitters_colors_wherever_an_image_was_decoded() {
         for augment in [augment, erased] {
             let loader = loader(&images).augment(augment).soft_labels(10, 0.0).dtype(dtype).layout(layout);
             let loader = if dtype == Dtype::U8 { loader } else { loader.normalize(Normalize::IMAGENET) };
-            for on in [DecodeOn::Cpu, DecodeOn::Gpu, DecodeOn::Auto] {
-                let left = compare(&loader, &stream, on, &format!("{dtype:?} {layout:?}"));
-                assert_eq!(left > 0, on != DecodeOn::Cpu);
+            for decode_on in [DecodeOn::Cpu, DecodeOn::Gpu, DecodeOn::Auto] {
+                let decoded = compare(&loader, &stream, decode_on, &format!("{dtype:?} {layout:?}"));
+                assert_eq!(decoded > 0, decode_on != DecodeOn::Cpu);
             }
         }
     }
@@ -214,7 +217,7 @@ fn the_device_jitters_colors_wherever_an_image_was_decoded() {
 #[test]
 fn each_epoch_has_its_size_wherever_an_image_was_decoded() {
     let Some(stream) = stream() else { return };
-    let images = drawn(if sanitize() { 48 } else { 128 }, true);
+    let images = random_jpegs(if sanitize() { 48 } else { 128 }, true);
     let edits: [fn(Augment) -> Augment; 2] = [
         |plain| plain,
         |plain| {
@@ -229,9 +232,9 @@ fn each_epoch_has_its_size_wherever_an_image_was_decoded() {
                 let augment = edit(first.flip(0.5)).from_epoch(1, edit(second));
                 let loader = loader(&images).augment(augment).soft_labels(10, 0.0).dtype(dtype).layout(layout);
                 let loader = if dtype == Dtype::U8 { loader } else { loader.normalize(Normalize::IMAGENET) };
-                for on in [DecodeOn::Cpu, DecodeOn::Gpu, DecodeOn::Auto] {
-                    let left = compare(&loader, &stream, on, &format!("{dtype:?} {layout:?}"));
-                    assert_eq!(left > 0, on != DecodeOn::Cpu);
+                for decode_on in [DecodeOn::Cpu, DecodeOn::Gpu, DecodeOn::Auto] {
+                    let decoded = compare(&loader, &stream, decode_on, &format!("{dtype:?} {layout:?}"));
+                    assert_eq!(decoded > 0, decode_on != DecodeOn::Cpu);
                 }
             }
         }
@@ -241,23 +244,23 @@ fn each_epoch_has_its_size_wherever_an_image_was_decoded() {
 #[test]
 fn with_custom_transforms_workers_decode_and_log_the_reason() {
     let Some(stream) = stream() else { return };
-    let images = drawn(32, false);
+    let images = random_jpegs(32, false);
     let invert = |image: &mut ImageMut<'_>, _: &mut Rng| {
         image.data_mut().iter_mut().for_each(|v| *v = 255 - *v);
         Ok(())
     };
     let loader = loader(&images).augment(Augment::train(64)).transform(invert);
     let warnings = crate::warnings::Warnings::default();
-    let left =
+    let decoded =
         tracing::subscriber::with_default(warnings.clone(), || compare(&loader, &stream, DecodeOn::Gpu, "inverted"));
     let expected = "workers decode all images, because a custom transform runs on the host";
-    assert_eq!((left, &warnings.0.lock().unwrap()[..]), (0, &[expected.to_owned()][..]));
+    assert_eq!((decoded, &warnings.0.lock().unwrap()[..]), (0, &[expected.to_owned()][..]));
 }
 
 #[test]
 fn faults_and_replacements_equal_those_of_the_host() {
     let Some(stream) = stream() else { return };
-    let mut images = drawn(96, true);
+    let mut images = random_jpegs(96, true);
     for n in [5, 40, 77] {
         let half = images[n].len() / 2;
         images[n].truncate(half);
@@ -271,20 +274,20 @@ fn faults_and_replacements_equal_those_of_the_host() {
 }
 
 /// Inserts stray bytes at the end of the first or last entropy-coded segment.
-fn with_rest(jpeg: &[u8], first: bool, rest: &[u8]) -> Vec<u8> {
+fn with_bytes_after_segment(jpeg: &[u8], first: bool, rest: &[u8]) -> Vec<u8> {
     let data = jpeg.windows(2).position(|marker| marker == [0xff, 0xda]).unwrap() + 2;
-    let mut ends = (data..jpeg.len() - 1).filter(|&at| jpeg[at] == 0xff && jpeg[at + 1] != 0);
-    let at = if first { ends.next() } else { ends.next_back() }.unwrap();
-    [&jpeg[..at], rest, &jpeg[at..]].concat()
+    let mut ends = (data..jpeg.len() - 1).filter(|&offset| jpeg[offset] == 0xff && jpeg[offset + 1] != 0);
+    let offset = if first { ends.next() } else { ends.next_back() }.unwrap();
+    [&jpeg[..offset], rest, &jpeg[offset..]].concat()
 }
 
 #[test]
 fn bits_after_the_last_mcu_count_as_damage_on_device_and_host() {
     let Some(stream) = stream() else { return };
-    let mut images = drawn(96, false);
+    let mut images = random_jpegs(96, false);
     for (n, original) in images.iter_mut().enumerate().filter(|(n, _)| n % 3 == 1) {
         let rest = [&[0x55][..], &[0xff, 0], &[0; 2000]][n / 3 % 3];
-        *original = with_rest(original, n % 2 == 0, rest);
+        *original = with_bytes_after_segment(original, n % 2 == 0, rest);
     }
     for (name, augment) in augments() {
         let loader = loader(&images).augment(augment);
@@ -293,8 +296,8 @@ fn bits_after_the_last_mcu_count_as_damage_on_device_and_host() {
         host.epoch(0).for_each(|batch| drop(batch.unwrap()));
         let mut device = loader.decode_on(DecodeOn::Gpu).cuda(&stream).unwrap();
         device.epoch(0).for_each(|batch| drop(batch.unwrap()));
-        let (expected, found) = (host.stats().damaged, device.stats().damaged);
-        assert!(found == expected && found > 5, "{name}: {found} are damaged on the device, {expected} on the host");
+        let (expected, actual) = (host.stats().damaged, device.stats().damaged);
+        assert!(actual == expected && actual > 5, "{name}: {actual} are damaged on the device, {expected} on the host");
     }
 }
 
@@ -312,7 +315,7 @@ fn files_given_by_the_environment_decode_as_on_the_host() {
     let files: Vec<Vec<u8>> = files.map(|file| std::fs::read(file).unwrap()).collect();
     assert!(!files.is_empty(), "the folder has no files");
     let images: Vec<Vec<u8>> =
-        drawn(files.len() as u64, false).into_iter().zip(files).flat_map(<[_; 2]>::from).collect();
+        random_jpegs(files.len() as u64, false).into_iter().zip(files).flat_map(<[_; 2]>::from).collect();
     let loader = loader(&images).on_error(OnError::Skip { max_skipped: u64::MAX });
     for (name, augment) in augments().into_iter().take(if sanitize() { 1 } else { 5 }) {
         assert!(compare(&loader.clone().augment(augment), &stream, DecodeOn::Gpu, name) > 0);
@@ -332,7 +335,7 @@ fn photographs_are_equal_for_every_device_share() {
             let passes = if name == "train" { batches * 64 / 500 + 1 } else { 1 };
             let loader = Loader::new(path).batch_size(64).shuffle(5).repeat(passes as u64).augment(augment);
             let mut host = loader.clone().host().unwrap();
-            let open = |on| loader.clone().decode_on(on).cuda(&stream).unwrap();
+            let open = |decode_on| loader.clone().decode_on(decode_on).cuda(&stream).unwrap();
             let (mut gpu, mut auto) = (open(DecodeOn::Gpu), open(DecodeOn::Auto));
             let mut count = 0;
             for ((a, b), c) in host.epoch(1).zip(gpu.epoch(1)).zip(auto.epoch(1)).take(batches) {

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::decoder::{Answer, drawn, everywhere, of_loader, pixels, requests};
+use crate::decoder::{Answer, everywhere, loader_images, pixels, random_jpegs, requests};
 use warpfeed::{Decoder, DecoderBuilder, DynamicBatch, DynamicBatcher, ErrorKind};
 
 /// A delay that is longer than any test.
@@ -31,10 +31,10 @@ fn values<B, T: Copy>(batch: &DynamicBatch<B, T>) -> Vec<T> {
 #[test]
 fn requests_fill_batches_and_each_gets_its_own_images() {
     fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
-        let mut images = drawn(31);
+        let mut images = random_jpegs(31);
         images[4] = b"no image".to_vec();
-        let good: Vec<_> = drawn(31);
-        let expected = of_loader(&good, pixels);
+        let good: Vec<_> = random_jpegs(31);
+        let expected = loader_images(&good, pixels);
         let (decoder, joined) = joined(&open, requests(pixels).prefetch(6), NEVER);
         let counts = [3, 5, 1, 8, 2, 5, 1, 6];
         let first: Vec<usize> = (0..counts.len()).map(|n| counts[..n].iter().sum()).collect();
@@ -77,8 +77,8 @@ fn a_batch_starts_after_the_delay_of_its_first_request() {
         let (_, joined) = joined(&open, requests(pixels), delay);
         for number in 0..3 {
             let since = Instant::now();
-            joined.submit(drawn(2), number).unwrap();
-            joined.submit(drawn(1), number + 10).unwrap();
+            joined.submit(random_jpegs(2), number).unwrap();
+            joined.submit(random_jpegs(1), number + 10).unwrap();
             let batch = joined.next().unwrap();
             assert!(since.elapsed() >= delay, "{:?}", since.elapsed());
             assert_eq!(batch.requests, [(number, 0..2), (number + 10, 2..3)]);
@@ -92,13 +92,13 @@ fn a_batch_starts_after_the_delay_of_its_first_request() {
 fn a_canceled_request_is_in_no_batch_and_frees_its_place() {
     fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
         let (decoder, joined) = joined(&open, requests(pixels).max_queued(2), NEVER);
-        let one = joined.submit(drawn(1), "one").unwrap();
-        let two = joined.submit(drawn(1), "two").unwrap();
-        let e = joined.submit(drawn(1), "three").unwrap_err();
+        let request = joined.submit(random_jpegs(1), "one").unwrap();
+        let two = joined.submit(random_jpegs(1), "two").unwrap();
+        let e = joined.submit(random_jpegs(1), "three").unwrap_err();
         assert!(e.kind() == ErrorKind::Busy && e.to_string().contains("max_queued is 2"), "{e}");
-        assert_eq!((joined.cancel(one), joined.cancel(one), joined.cancel(two + 1)), (Some("one"), None, None));
-        joined.submit(drawn(3), "three").unwrap();
-        for (request, count) in [(Vec::new(), 0), (drawn(9), 9)] {
+        assert_eq!((joined.cancel(request), joined.cancel(request), joined.cancel(two + 1)), (Some("one"), None, None));
+        joined.submit(random_jpegs(3), "three").unwrap();
+        for (request, count) in [(Vec::new(), 0), (random_jpegs(9), 9)] {
             let e = joined.submit(request, "wrong").unwrap_err();
             assert!(e.to_string().contains(&format!("a request has {count} images: the decoder accepts 1 to 8")));
         }
@@ -123,7 +123,7 @@ impl AsRef<[u8]> for Watched {
 #[test]
 fn an_image_that_is_too_large_is_dropped_when_it_is_submitted() {
     fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
-        let good = drawn(1).remove(0);
+        let good = random_jpegs(1).remove(0);
         let (_, joined) = joined(&open, requests(pixels).max_sample_bytes(good.len() as u64), NEVER);
         let alive = Arc::new(());
         joined.submit([good.clone(), vec![0; good.len() + 1]].map(|bytes| Watched(bytes, alive.clone())), ()).unwrap();
@@ -140,10 +140,10 @@ fn an_image_that_is_too_large_is_dropped_when_it_is_submitted() {
 fn a_full_decoder_queue_drops_no_batched_request() {
     fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
         let (decoder, joined) = joined(&open, requests(pixels).prefetch(1).max_queued(1), NEVER);
-        let (mut held, mut refusals) = (Vec::new(), 0);
+        let (mut requests, mut refusals) = (Vec::new(), 0);
         while refusals < 4 {
-            match decoder.submit(drawn(1)) {
-                Ok(pending) => held.push(pending),
+            match decoder.submit(random_jpegs(1)) {
+                Ok(pending) => requests.push(pending),
                 Err(e) => {
                     assert_eq!(e.kind(), ErrorKind::Busy);
                     refusals += 1;
@@ -151,9 +151,9 @@ fn a_full_decoder_queue_drops_no_batched_request() {
                 }
             }
         }
-        joined.submit(drawn(8), "full").unwrap();
+        joined.submit(random_jpegs(8), "full").unwrap();
         let batch = joined.next().unwrap();
-        drop(held);
+        drop(requests);
         assert_eq!((batch.pending.wait().unwrap().len(), batch.requests), (8, vec![("full", 0..8)]));
     }
     everywhere!(check);
@@ -166,7 +166,7 @@ fn closing_the_decoder_answers_batched_requests_at_once() {
     fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
         let begun = std::time::Instant::now();
         let (decoder, joined) = joined(&open, requests(pixels), Duration::from_secs(60));
-        joined.submit(drawn(1), 7).unwrap();
+        joined.submit(random_jpegs(1), 7).unwrap();
         decoder.close();
         let batch = joined.next().unwrap();
         assert_eq!(values(&batch), [7]);
@@ -184,19 +184,19 @@ fn batched_requests_end_with_their_decoder_or_batcher() {
         for round in 0..6 {
             let (decoder, joined) = joined(&open, requests(pixels).prefetch(1), Duration::ZERO);
             for _ in 0..20 {
-                joined.submit(drawn(8), alive.clone()).unwrap();
+                joined.submit(random_jpegs(8), alive.clone()).unwrap();
             }
             std::thread::sleep(Duration::from_millis(round));
             drop(joined);
             assert_eq!(Arc::strong_count(&alive), 1, "no thread keeps a request");
-            assert!(decoder.decode(drawn(1)).is_ok());
+            assert!(decoder.decode(random_jpegs(1)).is_ok());
         }
         let (decoder, joined) = joined(&open, requests(pixels), Duration::ZERO);
         decoder.close();
-        let e = joined.submit(drawn(2), alive.clone()).err().unwrap();
+        let e = joined.submit(random_jpegs(2), alive.clone()).err().unwrap();
         assert!(e.to_string().contains("the decoder was closed"), "{e}");
         assert!(joined.next().is_none(), "no request is waiting");
-        let e = decoder.decode(drawn(1)).err().unwrap();
+        let e = decoder.decode(random_jpegs(1)).err().unwrap();
         assert!(e.to_string().contains("the decoder was dropped"), "{e}");
     }
     everywhere!(check);

@@ -62,17 +62,17 @@ fn upload(stream: &Stream, memory: &DeviceBuffer, offset: usize, bytes: &[u8]) {
 fn every_kernel_gives_the_bits_of_the_host() {
     let Some(stream) = stream() else { return };
     let context = Context::of(&stream).unwrap();
-    let own = Stream::new(&context).unwrap();
+    let own_stream = Stream::new(&context).unwrap();
     let memory = DeviceBuffer::new(&context, 8 << 20).unwrap();
     let (from, to, records) = (0, 2 << 20, 7 << 20);
     let mut rng = Rng::new(2026, 0, 0);
     // Widths divisible by 8, by 4 and by neither; more than one block per sample; a single pixel.
     let sizes = [(224, 224), (32, 32), (17, 40), (9, 36), (5, 33), (1, 1), (31, 2), (64, 300), (3, 7), (2, 1000)];
     for (height, width) in sizes {
-        let most = ((1 << 20) / (height * width * 3 * 4)).clamp(1, 40);
-        let count = 1 + rng.below(most as u64) as usize;
+        let max_count = ((1 << 20) / (height * width * 3 * 4)).clamp(1, 40);
+        let count = 1 + rng.below(max_count as u64) as usize;
         let input = random_bytes(&mut rng, count * height * width * 3);
-        upload(&own, &memory, from, &input);
+        upload(&own_stream, &memory, from, &input);
         for (dtype, layout) in DTYPES.iter().flat_map(|&d| LAYOUTS.map(|l| (d, l))) {
             for with_ops in [false, true] {
                 if (dtype, layout, with_ops) == (Dtype::U8, Layout::Nhwc, false) {
@@ -84,20 +84,20 @@ fn every_kernel_gives_the_bits_of_the_host() {
                 for ((_, ops), record) in both.iter().zip(bytes.as_chunks_mut().0) {
                     ops.write(record);
                 }
-                upload(&own, &memory, records, &bytes);
+                upload(&own_stream, &memory, records, &bytes);
                 let expected = convert(&input, &plain, (height, width), dtype, layout, Normalize::IMAGENET);
                 // Fill the output with a pattern, and add a guard after it.
                 let mut output = vec![0xa5; expected.len() + 64];
-                upload(&own, &memory, to, &output);
+                upload(&own_stream, &memory, to, &output);
                 let kernel =
                     Convert::load(&context, dtype, layout, (height, width), Normalize::IMAGENET, with_ops).unwrap();
                 let records = with_ops.then_some(records);
                 // SAFETY: all partners in the records are below `count`, the ranges are disjoint,
                 // and the kernel stays loaded until the download below has waited for it.
-                unsafe { kernel.launch(&own, &memory, Launch { from, to, records, count }) }.unwrap();
-                own.download(&mut output, &memory, to).unwrap();
-                let wrong = output.iter().zip(&expected).position(|(a, b)| a != b);
-                assert_eq!(wrong, None, "{dtype:?} {layout:?} {count}x{height}x{width} ops {with_ops}");
+                unsafe { kernel.launch(&own_stream, &memory, Launch { from, output: to, records, count }) }.unwrap();
+                own_stream.download(&mut output, &memory, to).unwrap();
+                let differing = output.iter().zip(&expected).position(|(a, b)| a != b);
+                assert_eq!(differing, None, "{dtype:?} {layout:?} {count}x{height}x{width} ops {with_ops}");
                 assert!(output[expected.len()..].iter().all(|&b| b == 0xa5), "the kernel wrote past the end");
             }
         }
@@ -118,19 +118,20 @@ fn compare_retouched(stream: &Stream, context: &Context, size: (usize, usize), i
     let kernel = Retouch::load(context, size).unwrap();
     // SAFETY: nothing is mixed, and the kernel stays loaded until the download below has waited for
     // it.
-    unsafe { kernel.launch(stream, &memory, Launch { from: 0, to: copies, records: Some(records), count }) }.unwrap();
-    let mut found = vec![0; images.len() + 64];
-    stream.download(&mut found, &memory, 0).unwrap();
-    assert!(found[images.len()..].iter().all(|&byte| byte == 0xa5), "the kernel wrote past the end");
+    unsafe { kernel.launch(stream, &memory, Launch { from: 0, output: copies, records: Some(records), count }) }
+        .unwrap();
+    let mut actual = vec![0; images.len() + 64];
+    stream.download(&mut actual, &memory, 0).unwrap();
+    assert!(actual[images.len()..].iter().all(|&byte| byte == 0xa5), "the kernel wrote past the end");
     let mut expected = images.to_vec();
-    let check = |((expected, found), plan): ((&mut [u8], &[u8]), &Plan)| {
+    let check = |((expected, actual), plan): ((&mut [u8], &[u8]), &Plan)| {
         plan.retouch(&mut ImageMut::new(expected, size.1 as u32, size.0 as u32));
-        let wrong = expected.iter().zip(found).position(|(a, b)| a != b);
-        assert_eq!(wrong, None, "{size:?}: {plan:?}");
+        let differing = expected.iter().zip(actual).position(|(a, b)| a != b);
+        assert_eq!(differing, None, "{size:?}: {plan:?}");
     };
     std::thread::scope(|scope| {
-        for one in expected.chunks_mut(each).zip(found.chunks(each)).zip(plans) {
-            scope.spawn(move || check(one));
+        for chunk in expected.chunks_mut(each).zip(actual.chunks(each)).zip(plans) {
+            scope.spawn(move || check(chunk));
         }
     });
 }
@@ -139,7 +140,7 @@ fn compare_retouched(stream: &Stream, context: &Context, size: (usize, usize), i
 fn color_jitter_gives_the_bits_of_the_host() {
     let Some(stream) = stream() else { return };
     let context = Context::of(&stream).unwrap();
-    let own = Stream::new(&context).unwrap();
+    let own_stream = Stream::new(&context).unwrap();
     let mut rng = Rng::new(11, 0, 0);
     let amounts = [0.0, 0.1, 0.4, 1.0, 3.0, 1e9];
     for (height, width) in [(224, 224), (1, 1), (3, 7), (17, 40), (5, 33), (64, 300), (1, 5)] {
@@ -155,7 +156,7 @@ fn color_jitter_gives_the_bits_of_the_host() {
         };
         let plans: Vec<Plan> = (0..40).map(&mut plan).collect();
         let images = random_bytes(&mut rng, 40 * height * width * 3);
-        compare_retouched(&own, &context, (height, width), &images, &plans);
+        compare_retouched(&own_stream, &context, (height, width), &images, &plans);
     }
 }
 
@@ -163,7 +164,7 @@ fn color_jitter_gives_the_bits_of_the_host() {
 fn every_effect_gives_the_bits_of_the_host() {
     let Some(stream) = stream() else { return };
     let context = Context::of(&stream).unwrap();
-    let own = Stream::new(&context).unwrap();
+    let own_stream = Stream::new(&context).unwrap();
     let mut rng = Rng::new(12, 0, 0);
     for (height, width) in [(224, 224), (1, 1), (3, 7), (17, 40), (5, 33), (64, 300), (1, 5), (40, 2)] {
         let (across, down) = (width as u32, height as u32);
@@ -209,7 +210,7 @@ fn every_effect_gives_the_bits_of_the_host() {
             let levels = [1, 3, 40][n / 2 % 3];
             image.iter_mut().for_each(|v| *v = 50 + *v % levels);
         });
-        compare_retouched(&own, &context, (height, width), &images, &plans);
+        compare_retouched(&own_stream, &context, (height, width), &images, &plans);
     }
 }
 
@@ -221,7 +222,7 @@ fn every_color_is_jittered_to_the_bits_of_the_host() {
         return;
     }
     let context = Context::of(&stream).unwrap();
-    let own = Stream::new(&context).unwrap();
+    let own_stream = Stream::new(&context).unwrap();
     let colors: Vec<u8> = (0..1_u32 << 24).flat_map(|color| color.to_le_bytes().into_iter().take(3)).collect();
     let size = Size::new(1 << 10, 1 << 10);
     for (n, jitter) in [ColorJitter::new().hue(0.5), ColorJitter::new().hue(0.1), ColorJitter::new().saturation(1.5)]
@@ -232,7 +233,7 @@ fn every_color_is_jittered_to_the_bits_of_the_host() {
             let augment = Augment::resize(size.width, size.height).jitter(jitter.clone());
             augment.plan(size, &mut Rng::new(n as u64, 0, sample)).unwrap()
         };
-        compare_retouched(&own, &context, (1 << 10, 1 << 10), &colors, &(0..16).map(plan).collect::<Vec<_>>());
+        compare_retouched(&own_stream, &context, (1 << 10, 1 << 10), &colors, &(0..16).map(plan).collect::<Vec<_>>());
     }
 }
 
@@ -240,18 +241,18 @@ fn every_color_is_jittered_to_the_bits_of_the_host() {
 fn kernels_process_more_samples_than_a_grid_has_rows() {
     let Some(stream) = stream() else { return };
     let context = Context::of(&stream).unwrap();
-    let own = Stream::new(&context).unwrap();
+    let own_stream = Stream::new(&context).unwrap();
     let (count, size) = (70_000, (2, 4));
     let input = random_bytes(&mut Rng::new(7, 0, 0), count * 24);
     let at = input.len().next_multiple_of(256);
     let memory = DeviceBuffer::new(&context, at + count * 48).unwrap();
-    upload(&own, &memory, 0, &input);
+    upload(&own_stream, &memory, 0, &input);
     let kernel = Convert::load(&context, Dtype::F16, Layout::Nchw, size, Normalize::UNIT, false).unwrap();
     // SAFETY: the ranges are disjoint, and the kernel stays loaded until the download below has
     // waited for it.
-    unsafe { kernel.launch(&own, &memory, Launch { from: 0, to: at, records: None, count }) }.unwrap();
+    unsafe { kernel.launch(&own_stream, &memory, Launch { from: 0, output: at, records: None, count }) }.unwrap();
     let mut output = vec![0; count * 48];
-    own.download(&mut output, &memory, at).unwrap();
+    own_stream.download(&mut output, &memory, at).unwrap();
     assert!(output == convert(&input, &[], size, Dtype::F16, Layout::Nchw, Normalize::UNIT));
 }
 
@@ -259,7 +260,7 @@ fn kernels_process_more_samples_than_a_grid_has_rows() {
 fn soft_labels_are_mixed_and_smoothed() {
     let Some(stream) = stream() else { return };
     let context = Context::of(&stream).unwrap();
-    let own = Stream::new(&context).unwrap();
+    let own_stream = Stream::new(&context).unwrap();
     let memory = DeviceBuffer::new(&context, 1 << 20).unwrap();
     let labels = [3i64, 0, 299, -1];
     let ops = [
@@ -270,22 +271,23 @@ fn soft_labels_are_mixed_and_smoothed() {
     ];
     let mut records = [0; 4 * SampleOps::BYTES];
     ops.iter().zip(records.as_chunks_mut().0).for_each(|(ops, record)| ops.write(record));
-    upload(&own, &memory, 0, &labels.map(i64::to_ne_bytes).concat());
-    upload(&own, &memory, 256, &records);
+    upload(&own_stream, &memory, 0, &labels.map(i64::to_ne_bytes).concat());
+    upload(&own_stream, &memory, 256, &records);
     let kernel = SoftLabels::load(&context, 300, 0.1).unwrap();
     // SAFETY: all partners in the records are below `count`, the ranges are disjoint, and the
     // kernel stays loaded until the download below has waited for it.
-    unsafe { kernel.launch(&own, &memory, Launch { from: 0, to: 4096, records: Some(256), count: 4 }) }.unwrap();
+    unsafe { kernel.launch(&own_stream, &memory, Launch { from: 0, output: 4096, records: Some(256), count: 4 }) }
+        .unwrap();
     let mut output = vec![0; 4 * 300 * 4];
-    own.download(&mut output, &memory, 4096).unwrap();
+    own_stream.download(&mut output, &memory, 4096).unwrap();
     let rows = output.as_chunks().0.iter().map(|b| f32::from_ne_bytes(*b)).collect::<Vec<_>>();
     for (n, shares) in
         [vec![(3, 1.0)], vec![(0, 0.75), (3, 0.25)], vec![(299, 0.5), (0, 0.5)], vec![]].iter().enumerate()
     {
         for class in 0..300 {
             let share = shares.iter().filter(|(c, _)| *c == class).map(|(_, s)| s).sum::<f32>();
-            let (found, expected) = (rows[n * 300 + class], 0.9 * share + 0.1 / 300.0);
-            assert!((found - expected).abs() < 1e-6, "sample {n} class {class}: {found}, not {expected}");
+            let (actual, expected) = (rows[n * 300 + class], 0.9 * share + 0.1 / 300.0);
+            assert!((actual - expected).abs() < 1e-6, "sample {n} class {class}: {actual}, not {expected}");
         }
     }
 }
@@ -297,18 +299,18 @@ fn soft_labels_are_mixed_and_smoothed() {
 fn pinned_memory_streams_and_events_work() {
     let Some(stream) = stream() else { return };
     let context = Context::of(&stream).unwrap();
-    let (copy, own) = (Stream::new(&context).unwrap(), Stream::lent(&stream).unwrap());
+    let (copy, own_stream) = (Stream::new(&context).unwrap(), Stream::lent(&stream).unwrap());
     let kinds = [AfterFork::Shared, AfterFork::Absent];
     for (len, after_fork) in
         [1 << 20, 4 << 20, (37 << 20) + 12_345].iter().flat_map(|len| kinds.map(|kind| (*len, kind)))
     {
         let mut pinned = Pinned::new(&context, len, after_fork).unwrap();
         assert!(pinned.iter().all(|&byte| byte == 0), "all {len} bytes are zero");
-        let found = after_forks(pinned.as_ptr() as usize);
+        let state = after_forks(pinned.as_ptr() as usize);
         if after_fork == AfterFork::Shared {
-            assert_ne!(found, Found::Absent, "{len} bytes");
+            assert_ne!(state, Found::Absent, "{len} bytes");
         }
-        assert_ne!(found, Found::Copied, "{len} bytes, {after_fork:?}");
+        assert_ne!(state, Found::Copied, "{len} bytes, {after_fork:?}");
         pinned.copy_from_slice(&random_bytes(&mut Rng::new(1, 0, 0), len));
         let memory = DeviceBuffer::new(&context, len).unwrap();
         let (before, after) = (Event::timed(&context).unwrap(), Event::timed(&context).unwrap());
@@ -318,9 +320,9 @@ fn pinned_memory_streams_and_events_work() {
         // below waits for.
         unsafe { copy.upload(&memory, 0, &pinned) }.unwrap();
         after.record(&copy).unwrap();
-        own.wait(&after).unwrap();
+        own_stream.wait(&after).unwrap();
         let mut back = vec![0; len];
-        own.download(&mut back, &memory, 0).unwrap();
+        own_stream.download(&mut back, &memory, 0).unwrap();
         assert!(back == pinned[..]);
         assert!(before.elapsed_ms(&after).unwrap() > 0.0);
     }

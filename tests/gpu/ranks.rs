@@ -72,10 +72,10 @@ fn device_ranks_and_resumed_runs_equal_the_host() {
         let states: Vec<Checkpoint> = (0..before)
             .map(|rank| {
                 let mut batches = open(rank, before).cuda(&streams[rank % streams.len()]).unwrap();
-                let mut left = stop;
+                let mut remaining = stop;
                 for epoch in 0..EPOCHS {
-                    left -= batches.epoch(epoch).take(left).inspect(|batch| assert!(batch.is_ok())).count();
-                    if left == 0 {
+                    remaining -= batches.epoch(epoch).take(remaining).inspect(|batch| assert!(batch.is_ok())).count();
+                    if remaining == 0 {
                         break;
                     }
                 }
@@ -84,11 +84,11 @@ fn device_ranks_and_resumed_runs_equal_the_host() {
             .collect();
         assert!(states.iter().all(|state| *state == states[0]), "every rank saves the same checkpoint");
         for rank in 0..after {
-            let whole = host_run(open(rank, after));
+            let unbroken = host_run(open(rank, after));
             let resumed = || open(rank, after).resume(states[0].clone());
             let what = format!("from batch {stop}, rank {rank} of {after} after {before} ranks");
-            assert_eq!(device_run(resumed(), &streams[rank % streams.len()]), whole[stop..], "{what}");
-            assert_eq!(host_run(resumed()), whole[stop..], "{what}, on the host");
+            assert_eq!(device_run(resumed(), &streams[rank % streams.len()]), unbroken[stop..], "{what}");
+            assert_eq!(host_run(resumed()), unbroken[stop..], "{what}, on the host");
         }
     }
     eprintln!("on {} devices", streams.len());
@@ -109,12 +109,12 @@ fn run_one_rank_on_its_device() {
     let mut device = -1i32;
     // SAFETY: the attribute is an int, which fits into `device`, and the address belongs to a batch
     // that is alive.
-    let asked = unsafe {
+    let status = unsafe {
         let attribute = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL;
         sys::cuPointerGetAttribute((&raw mut device).cast(), attribute, batch.images().device_ptr())
     };
     assert_eq!(
-        (asked, device),
+        (status, device),
         (sys::CUresult::CUDA_SUCCESS, ordinal as i32),
         "the images are on the device of the rank"
     );
@@ -128,11 +128,15 @@ fn run_one_rank_on_its_device() {
     for other in (0..devices()).filter(|other| *other != ordinal) {
         let (mut handle, mut flags, mut active) = (0, 0, -1);
         // SAFETY: the three out-pointers are valid for writes.
-        let asked = unsafe {
+        let status = unsafe {
             assert_eq!(sys::cuDeviceGet(&raw mut handle, other as i32), sys::CUresult::CUDA_SUCCESS);
             sys::cuDevicePrimaryCtxGetState(handle, &raw mut flags, &raw mut active)
         };
-        assert_eq!((asked, active), (sys::CUresult::CUDA_SUCCESS, 0), "rank {ordinal} has a context on device {other}");
+        assert_eq!(
+            (status, active),
+            (sys::CUresult::CUDA_SUCCESS, 0),
+            "rank {ordinal} has a context on device {other}"
+        );
     }
     println!("saw {run:?}");
 }
@@ -156,10 +160,10 @@ fn each_rank_uses_only_the_device_of_its_local_rank() {
     let ranks: Vec<_> = (0..world).map(start).collect();
     for (rank, process) in ranks.into_iter().enumerate() {
         let output = process.wait_with_output().unwrap();
-        let said = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success(), "rank {rank}: {said}");
+        let stdout = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "rank {rank}: {stdout}");
         let expected = format!("saw {:?}", host_run(shared_run(&source).rank(rank, world)));
-        assert!(said.contains(&expected), "rank {rank}'s batches differ from the host path's");
+        assert!(stdout.contains(&expected), "rank {rank}'s batches differ from the host path's");
     }
     eprintln!("{world} ranks, each on its own device");
 }

@@ -34,21 +34,21 @@ fn torn(count: usize, streams: &[Arc<CudaStream>], pinned: bool, give: impl Fn(H
     for epoch in 0.. {
         for batch in open.epoch(epoch).take(count - expected.len()) {
             let batch = batch.unwrap();
-            let at = expected.len();
-            let stream = &streams[at % streams.len()];
+            let index = expected.len();
+            let stream = &streams[index % streams.len()];
             expected.push(checksum(batch.images().bytes()));
             probe.spin(stream, STEP_NS);
             let images = stream.clone_htod(batch.images().bytes()).unwrap();
             give(batch, stream);
-            probe.checksum(stream, &images.as_view(), &mut sums.slice_mut(at..=at));
+            probe.checksum(stream, &images.as_view(), &mut sums.slice_mut(index..=index));
         }
         if expected.len() == count {
             break;
         }
     }
     streams.iter().for_each(|stream| stream.synchronize().unwrap());
-    let found = first.clone_dtoh(&sums).unwrap();
-    let torn = found.iter().zip(&expected).filter(|(found, expected)| found != expected).count();
+    let actual = first.clone_dtoh(&sums).unwrap();
+    let torn = actual.iter().zip(&expected).filter(|(actual, expected)| actual != expected).count();
     eprintln!("{count} batches on {} streams, {torn} torn", streams.len());
     torn
 }
@@ -56,9 +56,9 @@ fn torn(count: usize, streams: &[Arc<CudaStream>], pinned: bool, give: impl Fn(H
 /// Returns the consumer's stream, which the crate creates, and two streams that the program
 /// creates.
 fn streams() -> Option<[Arc<CudaStream>; 3]> {
-    let known = stream()?;
-    let own = || known.context().new_stream().unwrap();
-    Some([known.clone(), own(), own()])
+    let stream = stream()?;
+    let new_stream = || stream.context().new_stream().unwrap();
+    Some([stream.clone(), new_stream(), new_stream()])
 }
 
 #[test]

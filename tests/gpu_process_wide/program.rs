@@ -142,8 +142,8 @@ fn exhausting_the_slots_during_a_capture_fails() {
 fn the_loader_does_not_report_earlier_cuda_errors() {
     let _serial = serial();
     let Some(stream) = stream() else { return };
-    let left = DriverError(CUresult::CUDA_ERROR_INVALID_VALUE);
-    stream.context().record_err::<()>(Err(left));
+    let last_error = DriverError(CUresult::CUDA_ERROR_INVALID_VALUE);
+    stream.context().record_err::<()>(Err(last_error));
     let mut open =
         loader(BATCH * BATCHES).batch_size(BATCH).shuffle(3).cuda(&stream).expect("the error is not the loader's");
     let mut seen = 0;
@@ -152,12 +152,12 @@ fn the_loader_does_not_report_earlier_cuda_errors() {
         assert!(batch.images().view::<u8>().is_ok());
         seen += 1;
         if seen == 3 {
-            assert_eq!(stream.context().check_err(), Err(left), "the loader must not clear the program's error");
-            stream.context().record_err::<()>(Err(left));
+            assert_eq!(stream.context().check_err(), Err(last_error), "the loader must not clear the program's error");
+            stream.context().record_err::<()>(Err(last_error));
         }
     }
     drop(open);
-    assert_eq!((seen, stream.context().check_err()), (BATCHES, Err(left)));
+    assert_eq!((seen, stream.context().check_err()), (BATCHES, Err(last_error)));
 }
 
 fn current() -> Option<usize> {
@@ -200,19 +200,19 @@ fn the_current_device_of_a_thread_does_not_change() {
                 drop(open);
                 stays("release_on");
                 // Test a stream to which only the loader holds a handle.
-                let own = stream.context().new_stream().unwrap();
+                let own_stream = stream.context().new_stream().unwrap();
                 there();
-                let mut open = loader(BATCH * 4).batch_size(BATCH).cuda(&own).unwrap();
-                drop(own);
+                let mut open = loader(BATCH * 4).batch_size(BATCH).cuda(&own_stream).unwrap();
+                drop(own_stream);
                 let last = open.epoch(0).next().unwrap().unwrap();
                 drop(open);
                 drop(last);
                 stays("dropping the last handle of a stream");
                 drop(warpfeed::cuda::stream(0).unwrap());
                 there();
-                let made = warpfeed::cuda::stream(0).unwrap();
+                let new_stream = warpfeed::cuda::stream(0).unwrap();
                 stays("creating a stream");
-                drop(made);
+                drop(new_stream);
             });
         });
     }
@@ -232,8 +232,8 @@ fn hold(stream: &Arc<CudaStream>) -> Arc<AtomicBool> {
     stream.context().bind_to_thread().unwrap();
     let handle = Arc::into_raw(gate.clone()).cast_mut().cast::<c_void>();
     // SAFETY: the function and its argument have the types that the driver expects.
-    let held = unsafe { sys::cuLaunchHostFunc(stream.cu_stream(), Some(wait_for), handle) };
-    held.result().unwrap();
+    let result = unsafe { sys::cuLaunchHostFunc(stream.cu_stream(), Some(wait_for), handle) };
+    result.result().unwrap();
     gate
 }
 
@@ -244,10 +244,10 @@ fn dropping_a_loader_does_not_wait_for_work_of_the_program() {
     let _serial = serial();
     let Some(stream) = stream() else { return };
     let probe = Probe::new(&stream);
-    for taken in 1..5 {
+    for count in 1..5 {
         let mut open = loader(BATCH * BATCHES).batch_size(BATCH).prefetch(1).cuda(&stream).unwrap();
         let (mut gate, mut last) = (None, None);
-        for batch in open.epoch(0).take(taken) {
+        for batch in open.epoch(0).take(count) {
             last = Some(batch.unwrap());
             gate.get_or_insert_with(|| hold(&stream));
             probe.spin(&stream, 100_000);
@@ -259,7 +259,7 @@ fn dropping_a_loader_does_not_wait_for_work_of_the_program() {
 
         let mut open = loader(BATCH * BATCHES).batch_size(BATCH).prefetch(4).pinned(true).host().unwrap();
         let (mut gate, mut uploads) = (None, Vec::new());
-        for batch in open.epoch(0).take(taken) {
+        for batch in open.epoch(0).take(count) {
             let batch = batch.unwrap();
             gate.get_or_insert_with(|| hold(&stream));
             uploads.push((checksum(batch.images().bytes()), stream.clone_htod(batch.images().bytes()).unwrap()));
@@ -284,8 +284,8 @@ fn a_program_may_exit_at_any_time_while_a_loader_works() {
         let stream = stream().expect("the parent process has a device");
         let open = || loader(BATCH * BATCHES).batch_size(BATCH).prefetch(2).cuda(&stream).unwrap();
         let dropped = open();
-        let mut kept = open();
-        let _held = kept.epoch(0).next().unwrap().unwrap();
+        let mut held_loader = open();
+        let _held = held_loader.epoch(0).next().unwrap().unwrap();
         drop(dropped);
         std::process::exit(7);
     }

@@ -109,7 +109,7 @@ fn the_trace_shows_copies_during_the_steps_they_overlap() {
     /// Number of slots. Each batch reuses the slot of the batch that is this many positions
     /// earlier.
     const SLOTS: u64 = PREFETCH + 1;
-    let (context, own) = (Context::of(&stream).unwrap(), Stream::lent(&stream).unwrap());
+    let (context, own_stream) = (Context::of(&stream).unwrap(), Stream::lent(&stream).unwrap());
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("trace.json");
     let mut batches = Loader::source(Empty(BATCH * BATCHES as usize))
@@ -128,15 +128,15 @@ fn the_trace_shows_copies_during_the_steps_they_overlap() {
     let mut marks = Vec::new();
     let mut epoch = batches.epoch(0);
     loop {
-        let (asked, got) = (Event::timed(&context).unwrap(), Event::timed(&context).unwrap());
-        asked.record(&own).unwrap();
+        let (requested, got) = (Event::timed(&context).unwrap(), Event::timed(&context).unwrap());
+        requested.record(&own_stream).unwrap();
         let Some(batch) = epoch.next() else { break };
         let batch = batch.unwrap();
-        got.record(&own).unwrap();
+        got.record(&own_stream).unwrap();
         got.synchronize().unwrap();
         let _step = span("step on the device");
         let gate = step(&stream);
-        marks.push((asked, got));
+        marks.push((requested, got));
         // Return the slot. The host may use it immediately, but the device only after the step.
         drop(batch);
         // The times of the last copy are read when the loader is dropped.
@@ -154,7 +154,7 @@ fn the_trace_shows_copies_during_the_steps_they_overlap() {
     println!("{stats}\n{}", stats.verdict());
 
     // Each wait is between the two events that the program recorded around its request.
-    let waited: f64 = marks.iter().map(|(asked, got)| f64::from(asked.elapsed_ms(got).unwrap())).sum();
+    let waited: f64 = marks.iter().map(|(requested, got)| f64::from(requested.elapsed_ms(got).unwrap())).sum();
     let stall = stats.stall.unwrap();
     // The duration of a wait is read only when the slot is reused, so the latest waits may be
     // missing.
@@ -185,15 +185,15 @@ fn the_trace_shows_copies_during_the_steps_they_overlap() {
             assert!(ordered(pair[0].end, pair[1].begin), "batch {} begins before its predecessor ends", pair[1].batch);
         }
     }
-    let of = |row: &'_ [Span], batch: u64| row.iter().position(|span| span.batch == batch);
+    let index_of = |row: &'_ [Span], batch: u64| row.iter().position(|span| span.batch == batch);
     let mut hidden = 0;
     for copy in &copies {
         assert_eq!(copy.bytes, Some(bytes), "batch {}", copy.batch);
-        if let Some(convert) = of(&conversions, copy.batch) {
+        if let Some(convert) = index_of(&conversions, copy.batch) {
             assert!(ordered(copy.end, conversions[convert].begin), "batch {} is copied, then converted", copy.batch);
         }
         // The step of a batch starts when the wait for it ends, and ends when the next wait begins.
-        let [from, to] = [SLOTS, SLOTS - 1].map(|back| of(&waits, copy.batch - back));
+        let [from, to] = [SLOTS, SLOTS - 1].map(|back| index_of(&waits, copy.batch - back));
         if let (Some(from), Some(to)) = (from, to) {
             let (begin, end) = (waits[from].end, waits[to].begin);
             let inside = ordered(begin, copy.begin) && ordered(copy.end, end);

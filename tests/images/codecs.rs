@@ -37,18 +37,18 @@ impl Codec for Ppm {
     fn open<'a>(&self, bytes: &'a [u8]) -> Result<EncodedImage<'a>> {
         self.opened.fetch_add(1, SeqCst);
         let cut = || Error::decode("ppm header is cut short");
-        let (mut numbers, mut at) = ([0u32; 3], 3);
+        let (mut numbers, mut offset) = ([0u32; 3], 3);
         for number in &mut numbers {
-            let digits = bytes[at..].iter().position(u8::is_ascii_whitespace).ok_or_else(cut)?;
-            let text = std::str::from_utf8(&bytes[at..at + digits]).ok().and_then(|text| text.parse().ok());
+            let digits = bytes[offset..].iter().position(u8::is_ascii_whitespace).ok_or_else(cut)?;
+            let text = std::str::from_utf8(&bytes[offset..offset + digits]).ok().and_then(|text| text.parse().ok());
             *number = text.ok_or_else(cut)?;
-            at += digits + 1;
+            offset += digits + 1;
         }
         let size = Size::new(numbers[0], numbers[1]);
-        if bytes.len() as u64 != at as u64 + 3 * size.area() {
+        if bytes.len() as u64 != offset as u64 + 3 * size.area() {
             return Err(Error::decode(format!("ppm of {} bytes", bytes.len())));
         }
-        Ok(EncodedImage::new(bytes, size).with_header(Start(at)))
+        Ok(EncodedImage::new(bytes, size).with_header(Start(offset)))
     }
 
     fn decode(&self, original: &mut EncodedImage<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
@@ -83,7 +83,7 @@ fn jpeg(seed: u32, width: u32, height: u32) -> Vec<u8> {
     encoded(seed, width, height, image::ImageFormat::Jpeg)
 }
 
-fn whole(codecs: &Codecs, bytes: &[u8]) -> Result<Vec<u8>> {
+fn decode_whole(codecs: &Codecs, bytes: &[u8]) -> Result<Vec<u8>> {
     let mut out = Pixels::new();
     let mut original = codecs.open(bytes)?;
     original.decode(Rect::full(original.size()), &mut out)?;
@@ -128,9 +128,10 @@ fn files_of_an_added_codec_are_found_in_a_folder_with_jpegs() {
         for (place, (key, &label)) in batch.keys().zip(batch.labels().unwrap()).enumerate() {
             let seed: u32 = key[2..].parse().unwrap();
             let file = if label == 0 { jpeg(seed, SIDE, SIDE) } else { ppm(seed, SIDE, SIDE) };
-            let expected = if label == 0 { whole(&Codecs::new(), &file).unwrap() } else { rgb(seed, SIDE, SIDE) };
-            let found = &batch.images().as_u8().unwrap()[place * image..][..image];
-            assert!(found == expected, "{key}");
+            let expected =
+                if label == 0 { decode_whole(&Codecs::new(), &file).unwrap() } else { rgb(seed, SIDE, SIDE) };
+            let actual = &batch.images().as_u8().unwrap()[place * image..][..image];
+            assert!(actual == expected, "{key}");
             seen |= 1 << (label * 6 + i64::from(seed));
         }
         assert_eq!(seen, (1 << 12) - 1, "every file is loaded once");
@@ -187,9 +188,9 @@ impl Codec for Takeover {
 #[test]
 fn the_last_codec_added_for_a_format_is_used() {
     let codecs = Codecs::new().with(Takeover(1)).with(Takeover(2));
-    assert_eq!(whole(&codecs, &jpeg(0, 9, 9)).unwrap(), vec![2; 3 * (SIDE * SIDE) as usize]);
+    assert_eq!(decode_whole(&codecs, &jpeg(0, 9, 9)).unwrap(), vec![2; 3 * (SIDE * SIDE) as usize]);
     let png = encoded(5, 9, 7, image::ImageFormat::Png);
-    assert_eq!(whole(&codecs, &png).unwrap(), rgb(5, 9, 7), "other formats keep their codecs");
+    assert_eq!(decode_whole(&codecs, &png).unwrap(), rgb(5, 9, 7), "other formats keep their codecs");
 
     let sample = |i: u32, field, bytes| OwnedSample::new(i.to_string()).field(field, bytes);
     let set = Memory::new(vec![
@@ -208,7 +209,7 @@ fn the_last_codec_added_for_a_format_is_used() {
 #[test]
 fn a_registry_contains_only_its_own_codecs() {
     let codecs = Codecs::only(Ppm::default());
-    assert_eq!(whole(&codecs, &ppm(3, 5, 4)).unwrap(), rgb(3, 5, 4));
+    assert_eq!(decode_whole(&codecs, &ppm(3, 5, 4)).unwrap(), rgb(3, 5, 4));
     assert_eq!(
         codecs.open(&jpeg(0, 9, 9)).unwrap_err().cause(),
         "jpeg images are not supported; convert them, for example to PNG, or add a custom codec"
@@ -216,7 +217,7 @@ fn a_registry_contains_only_its_own_codecs() {
     assert!(codecs.open(b"text").unwrap_err().cause().starts_with("no known image format starts with"));
     // A codec that accepts any bytes takes precedence over all others.
     let raw = Codecs::new().with(RawRgb::new(5, 4));
-    assert_eq!(whole(&raw, &rgb(3, 5, 4)).unwrap(), rgb(3, 5, 4));
+    assert_eq!(decode_whole(&raw, &rgb(3, 5, 4)).unwrap(), rgb(3, 5, 4));
     assert!(raw.open(&jpeg(0, 9, 9)).unwrap_err().cause().starts_with("raw image of 5x4 pixels needs 60 bytes"));
 }
 
@@ -240,12 +241,12 @@ fn adjacent_samples_of_several_codecs_share_one_decode_call() {
     decode_group(&mut jobs);
     for (job, bytes) in jobs.iter().zip(&files) {
         job.result.as_ref().unwrap();
-        let full = whole(&codecs, bytes).unwrap();
+        let full = decode_whole(&codecs, bytes).unwrap();
         let (width, part) = (job.image.size().width, job.out.locate(region).unwrap());
         for row in 0..region.height {
-            let at = |x: u32, y: u32, width: u32| 3 * (y * width + x) as usize;
-            let found = &job.out.data()[at(part.x, part.y + row, job.out.size().width)..][..24];
-            assert_eq!(found, &full[at(region.x, region.y + row, width)..][..24]);
+            let offset_of = |x: u32, y: u32, width: u32| 3 * (y * width + x) as usize;
+            let actual = &job.out.data()[offset_of(part.x, part.y + row, job.out.size().width)..][..24];
+            assert_eq!(actual, &full[offset_of(region.x, region.y + row, width)..][..24]);
         }
     }
 }
@@ -262,7 +263,7 @@ fn an_image_may_be_decoded_more_than_once() {
     ];
     let files = formats.map(|format| encoded(9, 26, 17, format));
     for bytes in files.iter().chain([&ppm(9, 26, 17)]) {
-        let (mut original, expected) = (codecs.open(bytes).unwrap(), whole(&codecs, bytes).unwrap());
+        let (mut original, expected) = (codecs.open(bytes).unwrap(), decode_whole(&codecs, bytes).unwrap());
         for _ in 0..3 {
             let mut out = Pixels::new();
             original.decode(Rect::new(0, 0, 26, 17), &mut out).unwrap();

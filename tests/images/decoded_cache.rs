@@ -101,8 +101,8 @@ fn assert_unchanged(loader: &Loader, name: &str) {
     let expected = run(&mut loader.clone().workers(1).host().unwrap(), 3);
     for (workers, bytes) in [(1, ALL), (3, ALL), (3, 300_000), (2, 1)] {
         let mut batches = loader.clone().workers(workers).cache_decoded(bytes).host().unwrap();
-        let found = run(&mut batches, 3);
-        assert!(found == expected, "{name}: {workers} workers, {bytes} bytes");
+        let actual = run(&mut batches, 3);
+        assert!(actual == expected, "{name}: {workers} workers, {bytes} bytes");
         let cache = batches.stats().decoded_cache.unwrap();
         assert!(cache.bytes <= bytes as u64 && cache.limit == bytes as u64, "{name}: {cache:?}");
         assert_eq!(cache.hits > 0, bytes > 1, "{name}: {cache:?}");
@@ -260,8 +260,8 @@ fn the_cache_is_part_of_the_memory_plan() {
     let text = e.to_string();
     assert!(text.contains(", and 64.0 MiB for decoded images; memory_limit is 32.0 MiB: cache_decoded("), "{text}");
     let fits: usize = text.split(['(', ')']).nth(1).unwrap().parse().unwrap();
-    let most = |bytes| loader().cache_decoded(bytes).memory_limit(32 << 20).workers(1).prefetch(1).host().is_ok();
-    assert!(most(fits) && !most(fits + 1), "{text}");
+    let fits_cache = |bytes| loader().cache_decoded(bytes).memory_limit(32 << 20).workers(1).prefetch(1).host().is_ok();
+    assert!(fits_cache(fits) && !fits_cache(fits + 1), "{text}");
 }
 
 #[test]

@@ -48,10 +48,10 @@ const TOP: Rect = Rect { x: 3, y: 0, width: 20, height: 1 };
 
 #[test]
 fn a_truncated_file_causes_the_same_error_for_every_region() {
-    for (name, whole) in files() {
-        let from = data(&whole);
-        for keep in (from..whole.len() - 3).step_by(97) {
-            let cut = &whole[..keep];
+    for (name, file) in files() {
+        let from = data(&file);
+        for keep in (from..file.len() - 3).step_by(97) {
+            let cut = &file[..keep];
             let full = decode(cut, WHOLE).expect_err(name).to_string();
             assert!(full.starts_with(&format!("decode: jpeg ends at byte {keep}")), "{name}: {full}");
             for region in [TOP, Rect::new(0, 0, 1, 1), Rect::new(40, 40, 16, 16)] {
@@ -64,14 +64,14 @@ fn a_truncated_file_causes_the_same_error_for_every_region() {
 
 #[test]
 fn bytes_after_a_complete_image_are_ignored() {
-    for (name, whole) in files() {
-        let expected = decode(&whole, TOP).unwrap();
+    for (name, file) in files() {
+        let expected = decode(&file, TOP).unwrap();
         let second = encoded(false, 0);
         let trailers = [&b"\0"[..], &[0; 3000], b"some text behind the image", &[0xff], &second[..second.len() / 2]];
         for trailer in trailers {
-            let longer = [&whole, trailer].concat();
+            let longer = [&file, trailer].concat();
             assert!(decode(&longer, TOP).unwrap() == expected, "{name}");
-            assert!(decode(&longer, WHOLE).unwrap() == decode(&whole, WHOLE).unwrap(), "{name}");
+            assert!(decode(&longer, WHOLE).unwrap() == decode(&file, WHOLE).unwrap(), "{name}");
             assert!(matches!(check(&longer), Condition::Sound), "{name}: {:?}", check(&longer));
         }
     }
@@ -79,10 +79,10 @@ fn bytes_after_a_complete_image_are_ignored() {
 
 #[test]
 fn a_file_without_its_last_marker_decodes_and_is_reported() {
-    for (name, whole) in files() {
-        let cut = &whole[..whole.len() - 2];
+    for (name, file) in files() {
+        let cut = &file[..file.len() - 2];
         for region in [TOP, WHOLE] {
-            assert!(decode(cut, region).unwrap() == decode(&whole, region).unwrap(), "{name}");
+            assert!(decode(cut, region).unwrap() == decode(&file, region).unwrap(), "{name}");
         }
         assert!(matches!(check(cut), Condition::Tolerated(what) if what.contains("EOI")), "{name}");
     }
@@ -90,10 +90,10 @@ fn a_file_without_its_last_marker_decodes_and_is_reported() {
 
 /// Returns a folder with a complete image and one truncated to 60 % of its bytes, and the datasets
 /// packed from it.
-fn sets(root: &Path, whole: &[u8]) -> [std::sync::Arc<dyn Source>; 3] {
+fn sets(root: &Path, file: &[u8]) -> [std::sync::Arc<dyn Source>; 3] {
     fs::create_dir_all(root.join("set/a")).unwrap();
-    fs::write(root.join("set/a/cut.jpg"), &whole[..whole.len() * 6 / 10]).unwrap();
-    fs::write(root.join("set/a/whole.jpg"), whole).unwrap();
+    fs::write(root.join("set/a/cut.jpg"), &file[..file.len() * 6 / 10]).unwrap();
+    fs::write(root.join("set/a/whole.jpg"), file).unwrap();
     let folder = open(root.join("set")).unwrap();
     for name in ["x.lmdb", "x.tar"] {
         Pack::new(&*folder).recode(Recode::KeepBytes).keep_bad(true).to(root.join(name)).unwrap();
@@ -103,10 +103,10 @@ fn sets(root: &Path, whole: &[u8]) -> [std::sync::Arc<dyn Source>; 3] {
 
 #[test]
 fn a_truncated_jpeg_fails_in_every_epoch_and_every_source() {
-    for (name, whole) in files() {
+    for (name, file) in files() {
         let root = tempfile::tempdir().unwrap();
         let mut causes = Vec::new();
-        for source in sets(root.path(), &whole) {
+        for source in sets(root.path(), &file) {
             // An evaluation reads only the center of the image. For a 16-pixel crop, the loader
             // needs only one or two lines.
             for augment in [Augment::eval(256, 16), Augment::eval(256, 224), Augment::train(64)] {
@@ -122,47 +122,47 @@ fn a_truncated_jpeg_fails_in_every_epoch_and_every_source() {
         }
         causes.dedup();
         assert_eq!(causes.len(), 1, "{name}: {causes:?}");
-        assert!(causes[0].starts_with(&format!("jpeg ends at byte {}", whole.len() * 6 / 10)), "{causes:?}");
+        assert!(causes[0].starts_with(&format!("jpeg ends at byte {}", file.len() * 6 / 10)), "{causes:?}");
     }
 }
 
 /// Overwrites 200 bytes inside the data with zeros, as a failing disk may do.
-fn with_zeros(jpeg: &[u8], at: usize) -> Vec<u8> {
+fn with_zeros(jpeg: &[u8], offset: usize) -> Vec<u8> {
     let mut damaged = jpeg.to_vec();
-    damaged[at..at + 200].fill(0);
+    damaged[offset..offset + 200].fill(0);
     damaged
 }
 
 #[test]
 fn zeroed_data_is_tolerated_and_found_by_check() {
-    for (name, whole) in files() {
-        let from = data(&whole);
-        for at in (from + 100..whole.len() - 300).step_by(501) {
-            let damaged = with_zeros(&whole, at);
+    for (name, file) in files() {
+        let from = data(&file);
+        for offset in (from + 100..file.len() - 300).step_by(501) {
+            let damaged = with_zeros(&file, offset);
             match check(&damaged) {
-                Condition::Tolerated(what) => assert!(what.contains("damaged in MCU"), "{name} at {at}: {what}"),
-                other => panic!("{name} at {at}: {other:?}"),
+                Condition::Tolerated(what) => assert!(what.contains("damaged in MCU"), "{name} at {offset}: {what}"),
+                other => panic!("{name} at {offset}: {other:?}"),
             }
             decode(&damaged, WHOLE).unwrap();
-            assert!(repack_jpeg(&damaged, &mut Vec::new()).is_err(), "{name} at {at}");
+            assert!(repack_jpeg(&damaged, &mut Vec::new()).is_err(), "{name} at {offset}");
         }
     }
 }
 
 #[test]
 fn data_after_the_last_mcu_is_reported() {
-    for (name, whole) in [("plain", encoded(false, 0)), ("restarts", encoded(false, 7))] {
-        let mut longer = whole.clone();
-        longer.splice(whole.len() - 2..whole.len() - 2, [0x12; 30]);
+    for (name, file) in [("plain", encoded(false, 0)), ("restarts", encoded(false, 7))] {
+        let mut longer = file.clone();
+        longer.splice(file.len() - 2..file.len() - 2, [0x12; 30]);
         assert!(matches!(check(&longer), Condition::Tolerated(_)), "{name}: {:?}", check(&longer));
-        assert!(decode(&longer, WHOLE).unwrap() == decode(&whole, WHOLE).unwrap(), "{name}");
+        assert!(decode(&longer, WHOLE).unwrap() == decode(&file, WHOLE).unwrap(), "{name}");
     }
 }
 
-/// Replaces `count` bytes at `at` with `bytes`.
-fn spliced(jpeg: &[u8], at: usize, count: usize, bytes: &[u8]) -> Vec<u8> {
+/// Replaces `count` bytes at `offset` with `bytes`.
+fn spliced(jpeg: &[u8], offset: usize, count: usize, bytes: &[u8]) -> Vec<u8> {
     let mut changed = jpeg.to_vec();
-    changed.splice(at..at + count, bytes.iter().copied());
+    changed.splice(offset..offset + count, bytes.iter().copied());
     changed
 }
 
@@ -175,7 +175,8 @@ fn each_documented_kind_of_damage_is_found_where_the_table_says() {
         |jpeg: &[u8], from: usize, marker: [u8; 2]| from + jpeg[from..].windows(2).position(|w| w == marker).unwrap();
     let (from, second) = (data(&plain) + 40, find(&restarts, data(&restarts), [0xff, 0xd1]));
     // The first scan after the DC scans of the three components.
-    let scan = (0..progressive.len()).filter(|&at| progressive[at..].starts_with(&[0xff, 0xda])).nth(3).unwrap();
+    let scan =
+        (0..progressive.len()).filter(|&offset| progressive[offset..].starts_with(&[0xff, 0xda])).nth(3).unwrap();
     let stuffed = find(&plain, data(&plain), [0xff, 0]);
     let early = "a segment that ends before its last MCU, including an EOI in the middle of the data";
     let late = "eight or more bits after the last MCU of a segment";
@@ -219,8 +220,8 @@ fn with_noise(jpeg: &[u8], seed: u64) -> Vec<u8> {
     let (mut damaged, from, mut state) = (jpeg.to_vec(), data(jpeg), seed);
     for _ in 0..40 {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        let at = from + (state >> 33) as usize % (jpeg.len() - 2 - from);
-        damaged[at] = (state >> 20) as u8;
+        let index = from + (state >> 33) as usize % (jpeg.len() - 2 - from);
+        damaged[index] = (state >> 20) as u8;
     }
     damaged
 }
@@ -233,14 +234,14 @@ fn loader(images: &[Vec<u8>]) -> Loader {
 
 #[test]
 fn damage_found_while_decoding_is_counted() {
-    let (_, whole) = files()[0].clone();
+    let (_, file) = files()[0].clone();
     let whole_image = Augment::resize(u32::from(SIDE), u32::from(SIDE));
-    for (name, whole) in files() {
+    for (name, file) in files() {
         // Damage at the beginning of a scan, which every crop needs, and a missing last marker.
-        let mut marked = whole.clone();
-        let at = data(&whole) + 40;
-        marked[at..at + 2].copy_from_slice(&[0xff, 0xd4]);
-        let images = [whole.clone(), marked, whole[..whole.len() - 2].to_vec(), whole.clone()];
+        let mut marked = file.clone();
+        let offset = data(&file) + 40;
+        marked[offset..offset + 2].copy_from_slice(&[0xff, 0xd4]);
+        let images = [file.clone(), marked, file[..file.len() - 2].to_vec(), file.clone()];
         for (augment, crops) in [(whole_image.clone(), false), (Augment::train(32), true)] {
             let mut batches = loader(&images).augment(augment).epochs(2).host().unwrap();
             (0..2).for_each(|epoch| batches.epoch(epoch).for_each(|batch| drop(batch.unwrap())));
@@ -256,17 +257,17 @@ fn damage_found_while_decoding_is_counted() {
             assert!(now.to_string().contains("4 damaged images were decoded"), "{now}");
         }
     }
-    let mut sound = loader(&vec![whole; 8]).augment(whole_image).host().unwrap();
+    let mut sound = loader(&vec![file; 8]).augment(whole_image).host().unwrap();
     sound.epoch(0).for_each(|batch| drop(batch.unwrap()));
     assert_eq!(sound.stats().damaged, 0);
 }
 
 #[test]
 fn a_strict_loader_refuses_what_verify_finds_for_every_crop() {
-    for (name, whole) in files() {
-        let images: Vec<_> = (0..24).map(|seed| with_noise(&whole, seed)).chain([whole.clone()]).collect();
-        let bad = |bytes: &&Vec<u8>| !matches!(check(bytes), Condition::Sound);
-        let expected = images.iter().filter(bad).count();
+    for (name, file) in files() {
+        let images: Vec<_> = (0..24).map(|seed| with_noise(&file, seed)).chain([file.clone()]).collect();
+        let is_damaged = |bytes: &&Vec<u8>| !matches!(check(bytes), Condition::Sound);
+        let expected = images.iter().filter(is_damaged).count();
         assert!(expected >= 23, "{name}: the damage is found in only {expected} of 24 images");
         for augment in [Augment::train(16), Augment::eval(16, 16), Augment::eval(256, 224)] {
             let skip = OnError::Skip { max_skipped: 25 };
@@ -287,34 +288,34 @@ fn a_strict_loader_refuses_what_verify_finds_for_every_crop() {
 
 #[test]
 fn a_decoder_counts_damage_and_a_strict_one_refuses_it() {
-    let (_, whole) = files()[0].clone();
-    let mut damaged = whole.clone();
-    let at = data(&whole) + 40;
-    damaged[at..at + 2].copy_from_slice(&[0xff, 0xd4]);
+    let (_, file) = files()[0].clone();
+    let mut damaged = file.clone();
+    let offset = data(&file) + 40;
+    damaged[offset..offset + 2].copy_from_slice(&[0xff, 0xd4]);
     let options = Decoder::builder().batch_size(2).workers(1).augment(Augment::eval(40, 32));
     let decoder = options.clone().host().unwrap();
-    let batch = decoder.decode([damaged.clone(), whole.clone()]).unwrap();
+    let batch = decoder.decode([damaged.clone(), file.clone()]).unwrap();
     assert!(batch.error(0).is_none());
     drop(batch);
     assert_eq!(decoder.stats().damaged, 1);
     let strict = options.strict(true).host().unwrap();
-    let batch = strict.decode([damaged, whole]).unwrap();
+    let batch = strict.decode([damaged, file]).unwrap();
     assert!(batch.error(0).unwrap().to_string().contains("because strict is set"), "{:?}", batch.error(0));
     assert!(batch.error(1).is_none());
 }
 
 #[test]
 fn damage_of_batches_that_are_not_delivered_does_not_count() {
-    let (_, whole) = files()[0].clone();
-    let mut damaged = whole.clone();
-    let at = data(&whole) + 40;
-    damaged[at..at + 2].copy_from_slice(&[0xff, 0xd4]);
+    let (_, file) = files()[0].clone();
+    let mut damaged = file.clone();
+    let offset = data(&file) + 40;
+    damaged[offset..offset + 2].copy_from_slice(&[0xff, 0xd4]);
     let images = vec![damaged; 8];
     let mut batches = loader(&images).augment(Augment::resize(32, 32)).prefetch(2).host().unwrap();
-    for (epoch, taken, count) in [(0, 1, 4), (0, 2, 12), (1, 0, 12), (5, 2, 20), (6, 1, 24)] {
-        assert_eq!(batches.epoch(epoch).take(taken).filter(|batch| batch.is_ok()).count(), taken);
+    for (epoch, count_taken, count) in [(0, 1, 4), (0, 2, 12), (1, 0, 12), (5, 2, 20), (6, 1, 24)] {
+        assert_eq!(batches.epoch(epoch).take(count_taken).filter(|batch| batch.is_ok()).count(), count_taken);
         // The next epoch is being prepared at the same time.
         std::thread::sleep(std::time::Duration::from_millis(30));
-        assert_eq!(batches.stats().damaged, count, "{taken} batches of epoch {epoch}");
+        assert_eq!(batches.stats().damaged, count, "{count_taken} batches of epoch {epoch}");
     }
 }

@@ -30,9 +30,9 @@ fn has_pillows_pixels(name: &str) {
     repack_jpeg(&bytes, &mut packed).unwrap();
     for bytes in [&bytes, &packed] {
         assert!(matches!(check(bytes), Condition::Sound), "{name}: {:?}", check(bytes));
-        let whole = decode(bytes, Rect::full).unwrap();
-        assert_eq!((whole.size().width, whole.size().height), expected.dimensions(), "{name}");
-        assert!(whole.data() == expected.as_raw(), "{name}: pixels differ");
+        let image = decode(bytes, Rect::full).unwrap();
+        assert_eq!((image.size().width, image.size().height), expected.dimensions(), "{name}");
+        assert!(image.data() == expected.as_raw(), "{name}: pixels differ");
         let part = decode(bytes, |_| Rect::new(17, 9, 30, 25)).unwrap();
         let (x, y) = part.origin();
         for (row, line) in part.data().chunks_exact(part.size().width as usize * 3).enumerate() {

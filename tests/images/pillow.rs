@@ -32,9 +32,9 @@ fn images_have_the_pixels_of_pillow() {
             continue;
         }
         let bytes = fs::read(&path).unwrap();
-        let found = decoded(&codecs, &bytes).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let actual = decoded(&codecs, &bytes).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         let expected = decoded(&codecs, &fs::read(expected).unwrap()).unwrap();
-        assert!(found == expected, "{}: {:?}, Pillow has {:?}", path.display(), found.0, expected.0);
+        assert!(actual == expected, "{}: {:?}, Pillow has {:?}", path.display(), actual.0, expected.0);
         assert!(matches!(check(&bytes), Condition::Sound), "{}", path.display());
         count += 1;
     }
@@ -44,37 +44,37 @@ fn images_have_the_pixels_of_pillow() {
 #[test]
 fn planes_in_tiles_that_overhang_the_image_are_read() {
     // The file contains consecutive numbers in three planes of 24 rows with 40 pixels.
-    let (size, found) = decoded(&Codecs::new(), &fs::read(folder().join("tiled_planes.tif")).unwrap()).unwrap();
+    let (size, actual) = decoded(&Codecs::new(), &fs::read(folder().join("tiled_planes.tif")).unwrap()).unwrap();
     let area = 24 * 40;
     let expected: Vec<u8> = (0..area).flat_map(|i| [i, i + area, i + 2 * area].map(|value| value as u8)).collect();
-    assert!(size == Size::new(40, 24) && found == expected);
+    assert!(size == Size::new(40, 24) && actual == expected);
 }
 
 #[test]
 fn images_and_maps_reject_a_tiff_of_several_pages() {
     let pages = fs::read(folder().join("pages.tif")).unwrap();
-    let said = "3 pages, but a sample has one: write each page to a file of its own";
+    let message = "3 pages, but a sample has one: write each page to a file of its own";
     let e = decoded(&Codecs::new(), &pages).unwrap_err();
-    assert!(e.cause().contains(said), "{e}");
-    assert!(matches!(check(&pages), Condition::Damaged(e) if e.cause().contains(said)));
+    assert!(e.cause().contains(message), "{e}");
+    assert!(matches!(check(&pages), Condition::Damaged(e) if e.cause().contains(message)));
     let source = Memory::new(vec![OwnedSample::new("a").field("tif", pages).label(0)]);
     let loader = Loader::source(source).augment(Augment::resize(8, 8)).field("image", DenseMap::of_channels(3).image());
     let e = loader.batch_size(1).into_iter().next().unwrap().unwrap_err();
-    assert!(e.to_string().contains(said), "{e}");
+    assert!(e.to_string().contains(message), "{e}");
 }
 
 /// Returns pixels with every byte value. Width and height are not divisible by 8.
-fn drawn(channels: usize) -> Vec<u8> {
+fn expected_pixels(channels: usize) -> Vec<u8> {
     (0..61 * 45 * channels).map(|i| (i * i / 7 + i / 61) as u8).collect()
 }
 
 #[test]
 fn every_format_has_the_pixels_of_the_crate_image() {
     let (w, h) = (61, 45);
-    let rgb = DynamicImage::from(image::RgbImage::from_raw(w, h, drawn(3)).unwrap());
-    let rgba = DynamicImage::from(image::RgbaImage::from_raw(w, h, drawn(4)).unwrap());
-    let gray = DynamicImage::from(image::GrayImage::from_raw(w, h, drawn(1)).unwrap());
-    let gray_alpha = DynamicImage::from(image::GrayAlphaImage::from_raw(w, h, drawn(2)).unwrap());
+    let rgb = DynamicImage::from(image::RgbImage::from_raw(w, h, expected_pixels(3)).unwrap());
+    let rgba = DynamicImage::from(image::RgbaImage::from_raw(w, h, expected_pixels(4)).unwrap());
+    let gray = DynamicImage::from(image::GrayImage::from_raw(w, h, expected_pixels(1)).unwrap());
+    let gray_alpha = DynamicImage::from(image::GrayAlphaImage::from_raw(w, h, expected_pixels(2)).unwrap());
     let deep = DynamicImage::from(rgb.to_rgb16());
     let floats = DynamicImage::from(rgb.to_rgb32f());
     let (png, webp, bmp) = (ImageFormat::Png, ImageFormat::WebP, ImageFormat::Bmp);
@@ -97,8 +97,8 @@ fn every_format_has_the_pixels_of_the_crate_image() {
             let file = file.into_inner();
             // Like this library, `into_rgb8` drops the alpha channel.
             let expected = image::load_from_memory_with_format(&file, format).unwrap().into_rgb8().into_raw();
-            let (size, found) = decoded(&codecs, &file).unwrap();
-            assert!(size == Size::new(w, h) && found == expected, "{format:?} of {:?}", image.color());
+            let (size, actual) = decoded(&codecs, &file).unwrap();
+            assert!(size == Size::new(w, h) && actual == expected, "{format:?} of {:?}", image.color());
         }
     }
 }

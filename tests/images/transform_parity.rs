@@ -90,8 +90,8 @@ fn evaluation_matches_torchvision_and_pillow() {
 fn assert_filtered(name: &str, ours: &[u8], theirs: &[u8]) {
     let (mean, largest) = difference(ours, theirs);
     println!("{name}: mean difference {mean:.4} levels, largest {largest}");
-    let most = if name.ends_with(".tensor") { 0 } else { 1 + u8::from(name.contains("lanczos")) };
-    assert!(mean < 0.02 && largest <= most, "{name}: mean difference {mean:.4} of 255, largest {largest}");
+    let tolerance = if name.ends_with(".tensor") { 0 } else { 1 + u8::from(name.contains("lanczos")) };
+    assert!(mean < 0.02 && largest <= tolerance, "{name}: mean difference {mean:.4} of 255, largest {largest}");
 }
 
 #[test]
@@ -129,12 +129,12 @@ fn without_antialiasing_pixels_equal_torchvision() {
         ("grow", Some(Rect::new(60, 50, 31, 40))),
         ("eval", None),
     ] {
-        for (filter, of, most) in [
+        for (filter, name_of_data, tolerance) in [
             (Interpolation::Bilinear, "bilinear", 1),
             (Interpolation::BilinearExact, "bilinear", 0),
             (Interpolation::Bicubic, "bicubic", 0),
         ] {
-            let name = format!("{name}.{of}.aliased");
+            let name = format!("{name}.{name_of_data}.aliased");
             let (size, theirs) = fixture(&name);
             let ours = if let Some(rect) = rect {
                 let mut plan = crop(rect, size);
@@ -144,22 +144,25 @@ fn without_antialiasing_pixels_equal_torchvision() {
                 let augment = Augment::eval(64, 56).interpolation(filter).antialias(false);
                 let plan = augment.plan(SOURCE, &mut Rng::new(0, 0, 0)).unwrap();
                 let ours = run(&pixels, &plan);
-                assert!(plan.region != Rect::full(SOURCE) && run(&part(&pixels, plan.region), &plan) == ours, "{name}");
+                assert!(
+                    plan.region != Rect::full(SOURCE) && run(&cropped(&pixels, plan.region), &plan) == ours,
+                    "{name}"
+                );
                 ours
             };
             let (mean, largest) = difference(&ours, &theirs);
             println!("{name} by {filter:?}: mean difference {mean:.4} levels, largest {largest}");
-            assert!(largest <= most, "{name} by {filter:?}: mean difference {mean:.4} of 255, largest {largest}");
+            assert!(largest <= tolerance, "{name} by {filter:?}: mean difference {mean:.4} of 255, largest {largest}");
         }
     }
 }
 
 /// Returns only the pixels of `rect`, like a decoder that decodes only a region.
-fn part(whole: &Pixels, rect: Rect) -> Pixels {
+fn cropped(image: &Pixels, rect: Rect) -> Pixels {
     let (mut part, Rect { x, y, width, .. }) = (Pixels::new(), rect);
-    for (row, to) in part.reset(rect.size()).chunks_exact_mut(width as usize * 3).enumerate() {
-        let at = ((y as usize + row) * whole.size().width as usize + x as usize) * 3;
-        to.copy_from_slice(&whole.data()[at..at + to.len()]);
+    for (row, out) in part.reset(rect.size()).chunks_exact_mut(width as usize * 3).enumerate() {
+        let offset = ((y as usize + row) * image.size().width as usize + x as usize) * 3;
+        out.copy_from_slice(&image.data()[offset..offset + out.len()]);
     }
     part.set_origin(x, y);
     part
@@ -181,9 +184,9 @@ fn bicubic_evaluation_equals_that_of_torchvision_and_pillow() {
     let plan = augment.plan(SOURCE, &mut Rng::new(0, 0, 0)).unwrap();
     assert!(plan.region.width < SOURCE.width && plan.region.height <= SOURCE.height);
     // Only the region is decoded.
-    let whole = source();
-    let ours = run(&part(&whole, plan.region), &plan);
-    assert!(ours == run(&whole, &plan));
+    let image = source();
+    let ours = run(&cropped(&image, plan.region), &plan);
+    assert!(ours == run(&image, &plan));
     for library in ["tensor", "pillow"] {
         let name = format!("eval.bicubic.{library}");
         assert_filtered(&name, &ours, &fixture(&name).1);
@@ -212,15 +215,19 @@ fn evaluation_is_the_center_of_the_resize_for_any_size() {
         let with = |augment: Augment| augment.interpolation(filter).antialias(antialias);
         let plan = with(Augment::eval(shorter, crop)).plan(size, &mut rng).unwrap();
         let mut ours = vec![0; plan.output.area() as usize * 3];
-        resizer.run(&part(&pixels, plan.region), &plan, &mut ours).unwrap();
-        let (all, (x, y)) = (plan.resized, plan.offset);
-        let whole = with(Augment::resize(all.width, all.height)).plan(size, &mut rng).unwrap();
-        let whole = run(&pixels, &whole);
-        let row = |row: u32| ((y + row) * all.width + x) as usize * 3;
-        let theirs: Vec<u8> = (0..crop).flat_map(|of| whole[row(of)..][..crop as usize * 3].iter().copied()).collect();
+        resizer.run(&cropped(&pixels, plan.region), &plan, &mut ours).unwrap();
+        let (resized, (x, y)) = (plan.resized, plan.offset);
+        let full_plan = with(Augment::resize(resized.width, resized.height)).plan(size, &mut rng).unwrap();
+        let whole_image = run(&pixels, &full_plan);
+        let row = |row: u32| ((y + row) * resized.width + x) as usize * 3;
+        let theirs: Vec<u8> =
+            (0..crop).flat_map(|y| whole_image[row(y)..][..crop as usize * 3].iter().copied()).collect();
         let (mean, largest) = difference(&ours, &theirs);
-        let most = if filter == Interpolation::Bilinear { 2 } else { 0 };
-        assert!(largest <= most, "{size:?} to {shorter} and {crop} by {filter:?}, {antialias}: {largest}, mean {mean}");
+        let tolerance = if filter == Interpolation::Bilinear { 2 } else { 0 };
+        assert!(
+            largest <= tolerance,
+            "{size:?} to {shorter} and {crop} by {filter:?}, {antialias}: {largest}, mean {mean}"
+        );
     }
     assert!(drawn.iter().all(|&count| count > 60), "{drawn:?}");
 }
@@ -228,11 +235,11 @@ fn evaluation_is_the_center_of_the_resize_for_any_size() {
 #[test]
 fn a_random_crop_is_a_part_of_torchvisions_padded_image() {
     let (left, top, size) = (33, 21, Size::new(40, 30));
-    let whole = source();
+    let image = source();
     let mut pixels = Pixels::new();
-    for (row, to) in pixels.reset(size).chunks_exact_mut(size.width as usize * 3).enumerate() {
-        let at = ((top + row) * SOURCE.width as usize + left) * 3;
-        to.copy_from_slice(&whole.data()[at..at + to.len()]);
+    for (row, out) in pixels.reset(size).chunks_exact_mut(size.width as usize * 3).enumerate() {
+        let offset = ((top + row) * SOURCE.width as usize + left) * 3;
+        out.copy_from_slice(&image.data()[offset..offset + out.len()]);
     }
     for (name, border) in [
         ("constant", Border::Constant),
@@ -276,10 +283,10 @@ fn flips_only_mirror_the_image() {
 
 #[test]
 fn resizing_a_decoded_part_gives_the_pixels_of_the_whole() {
-    let whole = source();
+    let image = source();
     let plan = Augment::eval(64, 56).plan(SOURCE, &mut Rng::new(0, 0, 0)).unwrap();
     assert!(plan.region != Rect::full(SOURCE));
-    assert_eq!(run(&part(&whole, plan.region), &plan), run(&whole, &plan));
+    assert_eq!(run(&cropped(&image, plan.region), &plan), run(&image, &plan));
 }
 
 /// Resizes the same window with `fast_image_resize`, and then flips the result.
@@ -313,8 +320,8 @@ fn the_resize_equals_fast_image_resize_bit_for_bit() {
     let mut rng = Rng::new(9, 9, 9);
     let mut resizer = Resizer::new();
     for case in 0..2000 {
-        let most = [6, 40, 130, 400][case % 4];
-        let mut side = || rng.below(most) as u32 + 1;
+        let max_side = [6, 40, 130, 400][case % 4];
+        let mut side = || rng.below(max_side) as u32 + 1;
         let (size, output) = (Size::new(side(), side()), Size::new(side(), side()));
         let mut pixels = Pixels::new();
         // Constant runs next to noise test clamping to black and to white.
@@ -341,8 +348,8 @@ fn the_resize_equals_fast_image_resize_bit_for_bit() {
         let mut ours = vec![0; output.area() as usize * 3];
         resizer.run(&pixels, &plan, &mut ours).unwrap();
         let theirs = with_fir(&pixels, &plan);
-        let wrong = ours.iter().zip(&theirs).position(|(a, b)| a != b);
-        assert_eq!(wrong, None, "byte {wrong:?} of {size:?} by {plan:?}");
+        let differing = ours.iter().zip(&theirs).position(|(a, b)| a != b);
+        assert_eq!(differing, None, "byte {differing:?} of {size:?} by {plan:?}");
     }
 }
 

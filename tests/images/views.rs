@@ -22,40 +22,40 @@ pub(crate) fn originals() -> Vec<(&'static str, Vec<u8>)> {
         .collect();
     let jpeg = |progressive, interval| crate::jpeg(&pixels, (width, height), progressive, interval);
     let (plain, rows, packed, progressive) = (jpeg(false, 0), jpeg(false, 13), jpeg(false, 2), jpeg(true, 0));
-    let mut all = Vec::new();
+    let mut files = Vec::new();
     for (name, file) in [("plain", &plain), ("rows", &rows), ("packed", &packed), ("progressive", &progressive)] {
-        all.push((name, file.clone()));
+        files.push((name, file.clone()));
         for orientation in [3, 6, 8] {
-            all.push((name, [&file[..2], &exif(orientation), &file[2..]].concat()));
+            files.push((name, [&file[..2], &exif(orientation), &file[2..]].concat()));
         }
         let data = file.windows(2).rposition(|w| w == [0xff, 0xda]).unwrap() + 14;
         for _ in 0..8 {
             let mut damaged = file.clone();
-            let at = data + rng.below((file.len() - data - 4) as u64) as usize;
+            let offset = data + rng.below((file.len() - data - 4) as u64) as usize;
             match rng.below(4) {
-                0 => drop(damaged.splice(at..at, [0xff, 0xd0 + rng.below(8) as u8])),
-                1 => drop(damaged.drain(at..(at + 30).min(file.len() - 2))),
-                2 => damaged[at..at + 2].fill(0x55),
-                _ => damaged.truncate(at),
+                0 => drop(damaged.splice(offset..offset, [0xff, 0xd0 + rng.below(8) as u8])),
+                1 => drop(damaged.drain(offset..(offset + 30).min(file.len() - 2))),
+                2 => damaged[offset..offset + 2].fill(0x55),
+                _ => damaged.truncate(offset),
             }
-            all.push((name, damaged));
+            files.push((name, damaged));
         }
     }
     let bmp = image::RgbImage::from_raw(width.into(), height.into(), pixels).unwrap();
     for format in [image::ImageFormat::Bmp, image::ImageFormat::Png] {
         let mut bytes = std::io::Cursor::new(Vec::new());
         bmp.write_to(&mut bytes, format).unwrap();
-        all.push(("other", bytes.into_inner()));
+        files.push(("other", bytes.into_inner()));
     }
-    all
+    files
 }
 
 /// The images of a sample, or `None` if the sample failed, and the number of damaged images.
 type Seen = (Option<Vec<Vec<u8>>>, u64);
 
 /// Returns the images of each sample in epoch 0.
-fn seen(loader: &Loader, samples: u64) -> Vec<Seen> {
-    let one = |sample: u64| {
+fn delivered_views(loader: &Loader, samples: u64) -> Vec<Seen> {
+    let image_of = |sample: u64| {
         let mut batches = loader.clone().subset(vec![sample]).batch_size(1).workers(1).epochs(0).host().unwrap();
         let batch = batches.epoch(0).next().unwrap();
         let images = |batch: HostBatch| {
@@ -67,7 +67,7 @@ fn seen(loader: &Loader, samples: u64) -> Vec<Seen> {
         };
         (batch.ok().map(images), batches.stats().damaged)
     };
-    (0..samples).map(one).collect()
+    (0..samples).map(image_of).collect()
 }
 
 #[test]
@@ -92,13 +92,13 @@ fn views_decoded_together_equal_views_decoded_alone() {
         .enumerate()
         .map(|(n, view)| {
             // The name of a view is part of its seed.
-            let own = Image::new().augment(view.clone());
-            seen(&loader.clone().drop_field("image").field(&format!("views.{n}"), own), samples)
+            let view_field = Image::new().augment(view.clone());
+            delivered_views(&loader.clone().drop_field("image").field(&format!("views.{n}"), view_field), samples)
         })
         .collect();
-    let all = seen(&together, samples);
+    let decoded = delivered_views(&together, samples);
     let (mut sound, mut damaged, mut failed, mut partly) = (0, 0, 0, 0);
-    for (number, (images, count)) in all.iter().enumerate() {
+    for (number, (images, count)) in decoded.iter().enumerate() {
         let (kind, alone) = (files[number].0, || alone.iter().map(|view| &view[number]));
         let place = format!("sample {number}, {kind}");
         let Some(images) = images else {
@@ -106,8 +106,8 @@ fn views_decoded_together_equal_views_decoded_alone() {
             failed += 1;
             continue;
         };
-        for (n, (image, (one, _))) in images.iter().zip(alone()).enumerate() {
-            assert!(one.as_ref().is_some_and(|one| one[0] == *image), "view {n} of {place}");
+        for (n, (image, (single, _))) in images.iter().zip(alone()).enumerate() {
+            assert!(single.as_ref().is_some_and(|single| single[0] == *image), "view {n} of {place}");
         }
         let views = alone().filter(|(_, count)| *count > 0).count();
         assert_eq!(*count, u64::from(views > 0), "{place}: a damaged image counts once");
@@ -119,19 +119,19 @@ fn views_decoded_together_equal_views_decoded_alone() {
     let skip = OnError::Skip { max_skipped: 1000 };
     for workers in [1, 3] {
         let mut batches = together.clone().on_error(skip).batch_size(64).workers(workers).host().unwrap();
-        let mut at = 0;
+        let mut index = 0;
         for batch in batches.epoch(0) {
             let batch = batch.unwrap();
             let images = batch.field("views.1").unwrap().bytes().chunks_exact(24 * 24 * 3);
             for (image, valid) in images.zip(batch.valid()) {
-                assert_eq!(valid, all[at].0.is_some());
+                assert_eq!(valid, decoded[index].0.is_some());
                 assert!(
-                    all[at].0.as_ref().is_none_or(|images| images[1] == *image),
-                    "sample {at} of {workers} workers"
+                    decoded[index].0.as_ref().is_none_or(|images| images[1] == *image),
+                    "sample {index} of {workers} workers"
                 );
-                at += 1;
+                index += 1;
             }
         }
-        assert_eq!(at as u64, samples);
+        assert_eq!(index as u64, samples);
     }
 }

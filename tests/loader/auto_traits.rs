@@ -6,7 +6,7 @@ use warpfeed::{batch, decode, field, format, pack, sampler, source, trace, trans
 
 fn debug<T: Debug + ?Sized>() {}
 fn send<T: Send + Debug + ?Sized>() {}
-fn both<T: Send + Sync + Debug + ?Sized>() {}
+fn assert_send_and_sync<T: Send + Sync + Debug + ?Sized>() {}
 
 /// Whether `T` is `Sync`, decided at compile time: an inherent constant takes precedence over the
 /// trait's constant.
@@ -28,124 +28,124 @@ macro_rules! is_sync {
 
 #[test]
 fn types_that_users_hold_can_move_to_other_threads() {
-    both::<warpfeed::Loader>();
-    both::<warpfeed::HostBatch>();
-    both::<warpfeed::BatchInfo>();
-    both::<warpfeed::Error>();
-    both::<warpfeed::ErrorKind>();
-    both::<warpfeed::SampleError>();
-    both::<warpfeed::MemoryPlan>();
-    both::<warpfeed::OnError>();
-    both::<warpfeed::Checkpoint>();
-    both::<warpfeed::Replay<warpfeed::HostBatch>>();
-    both::<warpfeed::Result<()>>();
+    assert_send_and_sync::<warpfeed::Loader>();
+    assert_send_and_sync::<warpfeed::HostBatch>();
+    assert_send_and_sync::<warpfeed::BatchInfo>();
+    assert_send_and_sync::<warpfeed::Error>();
+    assert_send_and_sync::<warpfeed::ErrorKind>();
+    assert_send_and_sync::<warpfeed::SampleError>();
+    assert_send_and_sync::<warpfeed::MemoryPlan>();
+    assert_send_and_sync::<warpfeed::OnError>();
+    assert_send_and_sync::<warpfeed::Checkpoint>();
+    assert_send_and_sync::<warpfeed::Replay<warpfeed::HostBatch>>();
+    assert_send_and_sync::<warpfeed::Result<()>>();
     // Only one thread at a time requests batches, but not always the same thread.
     send::<warpfeed::Batches<warpfeed::HostBatch>>();
     send::<warpfeed::Epoch<'_, warpfeed::HostBatch>>();
     send::<warpfeed::IntoIter>();
     // Many threads may share one decoder.
-    both::<warpfeed::Decoder<warpfeed::HostBatch>>();
-    both::<warpfeed::DynamicBatcher<warpfeed::HostBatch, Vec<u8>>>();
-    both::<warpfeed::Pending<warpfeed::HostBatch>>();
+    assert_send_and_sync::<warpfeed::Decoder<warpfeed::HostBatch>>();
+    assert_send_and_sync::<warpfeed::DynamicBatcher<warpfeed::HostBatch, Vec<u8>>>();
+    assert_send_and_sync::<warpfeed::Pending<warpfeed::HostBatch>>();
     const { assert!(!is_sync!(warpfeed::Batches<warpfeed::HostBatch>)) };
     const { assert!(is_sync!(warpfeed::HostBatch)) };
 }
 
 #[test]
 fn the_parts_of_a_loader_can_move_to_other_threads() {
-    both::<batch::Dtype>();
-    both::<batch::Field>();
-    both::<batch::Layout>();
-    both::<batch::Normalize>();
-    both::<batch::TensorView<'_>>();
-    both::<batch::BatchWriter>();
-    both::<decode::Codecs>();
-    both::<decode::Condition>();
-    both::<decode::Info>();
+    assert_send_and_sync::<batch::Dtype>();
+    assert_send_and_sync::<batch::Field>();
+    assert_send_and_sync::<batch::Layout>();
+    assert_send_and_sync::<batch::Normalize>();
+    assert_send_and_sync::<batch::TensorView<'_>>();
+    assert_send_and_sync::<batch::BatchWriter>();
+    assert_send_and_sync::<decode::Codecs>();
+    assert_send_and_sync::<decode::Condition>();
+    assert_send_and_sync::<decode::Info>();
     // Only one thread decodes an image.
     send::<decode::Job<'_>>();
-    both::<decode::JpegInfo>();
+    assert_send_and_sync::<decode::JpegInfo>();
     send::<decode::EncodedImage<'_>>();
-    both::<decode::Pixels>();
-    both::<decode::RawRgb>();
-    both::<decode::Rect>();
-    both::<decode::Size>();
-    both::<field::Annotations>();
-    both::<field::BoxFormat>();
-    both::<field::Boxes>();
-    both::<field::Image>();
-    both::<field::Label>();
-    both::<field::DenseMap>();
-    both::<field::Mask>();
-    both::<field::MultiHot>();
-    both::<field::NdArray>();
-    both::<field::Keypoints>();
-    both::<field::Ragged>();
-    both::<format::Format>();
-    both::<sampler::LastBatch>();
-    both::<sampler::Mixture>();
-    both::<sampler::Rank>();
-    both::<sampler::Repeat<sampler::Sequential>>();
-    both::<sampler::Rng>();
-    both::<sampler::Sequential>();
-    both::<sampler::Shuffled>();
-    both::<sampler::Subset<sampler::Sequential>>();
-    both::<sampler::Weighted>();
-    both::<sampler::Windowed>();
-    both::<source::RawValues>();
-    both::<source::Concat>();
-    both::<source::Folder>();
-    both::<source::Lmdb>();
-    both::<source::Memory>();
-    both::<source::MsgPack>();
-    both::<source::Classes>();
-    both::<source::Options>();
-    both::<source::Table>();
-    both::<source::TableOptions>();
-    both::<source::OwnedSample>();
-    both::<source::Sample<'_>>();
-    both::<source::Tar>();
-    both::<source::Coco>();
-    both::<source::Yolo>();
-    both::<source::Voc>();
-    both::<transform::Augment>();
-    both::<transform::ColorJitter>();
-    both::<transform::Erase>();
-    both::<transform::ImageMut<'_>>();
-    both::<transform::Mix>();
-    both::<transform::Mixing>();
-    both::<transform::Plan>();
-    both::<transform::RandomErasing>();
-    both::<transform::Resizer>();
-    both::<transform::Window>();
+    assert_send_and_sync::<decode::Pixels>();
+    assert_send_and_sync::<decode::RawRgb>();
+    assert_send_and_sync::<decode::Rect>();
+    assert_send_and_sync::<decode::Size>();
+    assert_send_and_sync::<field::Annotations>();
+    assert_send_and_sync::<field::BoxFormat>();
+    assert_send_and_sync::<field::Boxes>();
+    assert_send_and_sync::<field::Image>();
+    assert_send_and_sync::<field::Label>();
+    assert_send_and_sync::<field::DenseMap>();
+    assert_send_and_sync::<field::Mask>();
+    assert_send_and_sync::<field::MultiHot>();
+    assert_send_and_sync::<field::NdArray>();
+    assert_send_and_sync::<field::Keypoints>();
+    assert_send_and_sync::<field::Ragged>();
+    assert_send_and_sync::<format::Format>();
+    assert_send_and_sync::<sampler::LastBatch>();
+    assert_send_and_sync::<sampler::Mixture>();
+    assert_send_and_sync::<sampler::Rank>();
+    assert_send_and_sync::<sampler::Repeat<sampler::Sequential>>();
+    assert_send_and_sync::<sampler::Rng>();
+    assert_send_and_sync::<sampler::Sequential>();
+    assert_send_and_sync::<sampler::Shuffled>();
+    assert_send_and_sync::<sampler::Subset<sampler::Sequential>>();
+    assert_send_and_sync::<sampler::Weighted>();
+    assert_send_and_sync::<sampler::Windowed>();
+    assert_send_and_sync::<source::RawValues>();
+    assert_send_and_sync::<source::Concat>();
+    assert_send_and_sync::<source::Folder>();
+    assert_send_and_sync::<source::Lmdb>();
+    assert_send_and_sync::<source::Memory>();
+    assert_send_and_sync::<source::MsgPack>();
+    assert_send_and_sync::<source::Classes>();
+    assert_send_and_sync::<source::Options>();
+    assert_send_and_sync::<source::Table>();
+    assert_send_and_sync::<source::TableOptions>();
+    assert_send_and_sync::<source::OwnedSample>();
+    assert_send_and_sync::<source::Sample<'_>>();
+    assert_send_and_sync::<source::Tar>();
+    assert_send_and_sync::<source::Coco>();
+    assert_send_and_sync::<source::Yolo>();
+    assert_send_and_sync::<source::Voc>();
+    assert_send_and_sync::<transform::Augment>();
+    assert_send_and_sync::<transform::ColorJitter>();
+    assert_send_and_sync::<transform::Erase>();
+    assert_send_and_sync::<transform::ImageMut<'_>>();
+    assert_send_and_sync::<transform::Mix>();
+    assert_send_and_sync::<transform::Mixing>();
+    assert_send_and_sync::<transform::Plan>();
+    assert_send_and_sync::<transform::RandomErasing>();
+    assert_send_and_sync::<transform::Resizer>();
+    assert_send_and_sync::<transform::Window>();
 }
 
 #[test]
 fn statistics_and_writers_can_move_to_other_threads() {
-    both::<trace::Interval>();
-    both::<trace::Bottleneck>();
-    both::<trace::ProcessStats>();
-    both::<trace::Schedule>();
-    both::<trace::Stage>();
-    both::<trace::StageMap<f64>>();
-    both::<trace::StageStats>();
-    both::<trace::Stats>();
-    both::<trace::Straggler>();
-    both::<trace::Verdict>();
+    assert_send_and_sync::<trace::Interval>();
+    assert_send_and_sync::<trace::Bottleneck>();
+    assert_send_and_sync::<trace::ProcessStats>();
+    assert_send_and_sync::<trace::Schedule>();
+    assert_send_and_sync::<trace::Stage>();
+    assert_send_and_sync::<trace::StageMap<f64>>();
+    assert_send_and_sync::<trace::StageStats>();
+    assert_send_and_sync::<trace::Stats>();
+    assert_send_and_sync::<trace::Straggler>();
+    assert_send_and_sync::<trace::Verdict>();
     // A span ends on the thread that started it.
     debug::<trace::Span>();
-    both::<pack::Progress>();
-    both::<pack::RawSize>();
-    both::<pack::Recode>();
-    both::<pack::Refused>();
-    both::<pack::Report>();
-    both::<pack::WriteOptions>();
-    both::<pack::Written>();
-    both::<pack::TarWriter>();
+    assert_send_and_sync::<pack::Progress>();
+    assert_send_and_sync::<pack::RawSize>();
+    assert_send_and_sync::<pack::Recode>();
+    assert_send_and_sync::<pack::Refused>();
+    assert_send_and_sync::<pack::Report>();
+    assert_send_and_sync::<pack::WriteOptions>();
+    assert_send_and_sync::<pack::Written>();
+    assert_send_and_sync::<pack::TarWriter>();
     send::<pack::LmdbWriter>();
     // The callback runs on the calling thread.
     debug::<pack::Pack<'_>>();
-    both::<warpfeed::device::DeviceStats>();
+    assert_send_and_sync::<warpfeed::device::DeviceStats>();
 }
 
 /// All workers share these user-implemented types.
@@ -166,10 +166,10 @@ fn traits_that_users_implement_are_send_and_sync() {
 #[test]
 fn device_types_can_move_to_other_threads() {
     use warpfeed::device::{CudaBatch, DlManagedTensorVersioned, DlTensor, DlpackTensor, Tensor};
-    both::<CudaBatch>();
-    both::<warpfeed::cuda::internal::SampleOps>();
-    both::<Tensor<'_>>();
-    both::<warpfeed::Replay<CudaBatch>>();
+    assert_send_and_sync::<CudaBatch>();
+    assert_send_and_sync::<warpfeed::cuda::internal::SampleOps>();
+    assert_send_and_sync::<Tensor<'_>>();
+    assert_send_and_sync::<warpfeed::Replay<CudaBatch>>();
     send::<DlpackTensor>();
     const { assert!(!is_sync!(DlpackTensor)) };
     // Neither `Send` nor `Sync`, because the C representation contains pointers.

@@ -26,9 +26,9 @@ fn reads_stop_when_the_slots_are_full() {
         assert_eq!(source.reads(), 0, "nothing is read before an epoch is requested");
         let mut epoch = batches.epoch(0);
         assert_eq!(settled(|| source.reads(), 40), 40);
-        let kept = epoch.next().unwrap().unwrap();
+        let batch = epoch.next().unwrap().unwrap();
         assert_eq!(settled(|| source.reads(), 40), 40, "a held batch keeps its slot");
-        drop(kept);
+        drop(batch);
         assert_eq!(settled(|| source.reads(), 50), 50, "dropping a batch returns its slot");
     });
 }
@@ -51,11 +51,11 @@ fn automatic_prefetch_lets_a_consumer_hold_every_slot() {
         let slots = batches.memory_plan().slots;
         assert!(batches.memory_plan().slots_in_use < slots, "{}", batches.memory_plan());
         let mut epoch = batches.epoch(0);
-        let kept: Vec<_> = epoch.by_ref().take(slots).collect::<Result<_, _>>().unwrap();
+        let batches: Vec<_> = epoch.by_ref().take(slots).collect::<Result<_, _>>().unwrap();
         let error = epoch.next().unwrap().unwrap_err();
-        assert_eq!((kept.len(), error.kind()), (slots, ErrorKind::Timeout));
+        assert_eq!((batches.len(), error.kind()), (slots, ErrorKind::Timeout));
         assert!(error.to_string().contains(&format!("all {slots} slots have been held")), "{error}");
-        let ids: Vec<_> = kept.iter().flat_map(|b| b.ids().collect::<Vec<_>>()).collect();
+        let ids: Vec<_> = batches.iter().flat_map(|b| b.ids().collect::<Vec<_>>()).collect();
         assert_eq!(ids, (0..7 * slots as u64).collect::<Vec<_>>());
     });
 }
@@ -65,23 +65,23 @@ fn keeping_every_batch_fails_without_a_deadlock() {
     no_hang(|| {
         let wait = Duration::from_millis(300);
         let mut batches = loader(Numbers::new(10_000)).workers(2).prefetch(1).timeout(wait).host().unwrap();
-        let mut kept = Vec::new();
+        let mut held_batches = Vec::new();
         let started = Instant::now();
         let mut epoch = batches.epoch(0);
         let error = loop {
             match epoch.next().unwrap() {
-                Ok(batch) => kept.push(batch),
+                Ok(batch) => held_batches.push(batch),
                 Err(e) => break e,
             }
         };
-        assert_eq!((kept.len(), error.kind()), (3, ErrorKind::Timeout));
+        assert_eq!((held_batches.len(), error.kind()), (3, ErrorKind::Timeout));
         assert!(error.to_string().contains("all 3 slots have been held"), "{error}");
         assert!(started.elapsed() >= wait);
-        let ids: Vec<_> = kept.iter().flat_map(|b| b.ids().collect::<Vec<_>>()).collect();
+        let ids: Vec<_> = held_batches.iter().flat_map(|b| b.ids().collect::<Vec<_>>()).collect();
         assert_eq!(ids, (0..21).collect::<Vec<_>>(), "the held batch has not changed");
-        kept.remove(0);
+        held_batches.remove(0);
         assert_eq!(epoch.next().unwrap().unwrap().number(), 3, "dropping one batch is enough to continue");
-        drop((kept, epoch));
+        drop((held_batches, epoch));
         assert_eq!(batches.epoch(1).count(), 10_000usize.div_ceil(7), "the loader is intact");
     });
 }
@@ -91,11 +91,11 @@ fn a_loader_in_a_for_loop_continues_after_a_timeout() {
     no_hang(|| {
         let wait = Duration::from_millis(50);
         let mut batches = loader(Numbers::new(70)).workers(2).prefetch(1).timeout(wait).into_iter();
-        let mut kept: Vec<_> = batches.by_ref().take(3).map(|b| b.unwrap()).collect();
+        let mut held_batches: Vec<_> = batches.by_ref().take(3).map(|b| b.unwrap()).collect();
         for _ in 0..2 {
             assert_eq!(batches.next().unwrap().unwrap_err().kind(), ErrorKind::Timeout);
         }
-        kept.clear();
+        held_batches.clear();
         assert_eq!(batches.map(|b| b.unwrap().number()).collect::<Vec<_>>(), (3..10).collect::<Vec<_>>());
     });
 }
@@ -149,9 +149,9 @@ fn a_plan_above_the_limit_is_refused_with_settings_that_fit() {
     assert_eq!((plan.slots, plan.host_bytes), (5, 5 * plan.slot_bytes));
     // A worker's image buffer is part of the plan.
     let limited = |bytes| loader(Numbers::new(10)).workers(2).prefetch(3).memory_limit(bytes);
-    let least = plan.host_bytes + 2 * IMAGE;
-    assert_eq!(limited(least).host().unwrap().memory_plan().scratch_bytes, 2 * IMAGE);
-    let e = limited(least - 1).host().unwrap_err();
+    let min_limit = plan.host_bytes + 2 * IMAGE;
+    assert_eq!(limited(min_limit).host().unwrap().memory_plan().scratch_bytes, 2 * IMAGE);
+    let e = limited(min_limit - 1).host().unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Memory);
     let slot = plan.slot_bytes;
     assert_eq!(
@@ -161,12 +161,12 @@ fn a_plan_above_the_limit_is_refused_with_settings_that_fit() {
              prefetch(2) fits, or batch_size(6)",
             5 * slot,
             2 * IMAGE,
-            least - 1
+            min_limit - 1
         )
     );
     // Following the suggestions in the message works.
-    limited(least - 1).prefetch(2).host().unwrap();
-    limited(least - 1).batch_size(6).host().unwrap();
+    limited(min_limit - 1).prefetch(2).host().unwrap();
+    limited(min_limit - 1).batch_size(6).host().unwrap();
 }
 
 #[test]
@@ -208,10 +208,10 @@ fn an_oversized_plan_is_refused_before_allocation() {
         mib(plan)
     );
     assert!(text.starts_with(&beginning), "{e}");
-    let left: f64 = text.split("container has ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
-    assert!(left <= 2.0 * mib(available()), "{e}");
+    let free: f64 = text.split("container has ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
+    assert!(free <= 2.0 * mib(available()), "{e}");
     let fits: usize = text.split("free: prefetch(").nth(1).unwrap().split(')').next().unwrap().parse().unwrap();
-    assert!(fits < prefetch && mib(fits * slot) <= left + 0.1, "{e}");
+    assert!(fits < prefetch && mib(fits * slot) <= free + 0.1, "{e}");
 }
 
 #[test]

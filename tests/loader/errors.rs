@@ -46,10 +46,11 @@ fn a_truncated_image_fails_with_its_file_and_position() {
     let path = folder.join("x.JPEG");
     std::fs::write(&path, &jpeg[..4096]).unwrap();
     let e = Loader::new(root.path()).into_iter().next().unwrap().unwrap_err();
-    let (said, place) = (e.to_string(), path.display());
-    let rest = said.strip_prefix(&format!("sample 0 (n01440764/x): {place}: decode: jpeg ends at byte 4096 in MCU "));
+    let (message, place) = (e.to_string(), path.display());
+    let rest =
+        message.strip_prefix(&format!("sample 0 (n01440764/x): {place}: decode: jpeg ends at byte 4096 in MCU "));
     let mcu = rest.and_then(|rest| rest.strip_suffix(" of 132")).and_then(|mcu| mcu.parse::<u32>().ok());
-    assert!(mcu.is_some_and(|mcu| mcu < 132), "{said}");
+    assert!(mcu.is_some_and(|mcu| mcu < 132), "{message}");
 }
 
 /// A custom source that returns an error with a custom source error.

@@ -17,7 +17,7 @@ use warpfeed::{Augment, Error, ErrorKind, LastBatch, Loader, OnError, Result};
 
 /// A source that fails or panics when it reads certain samples.
 struct Faulty {
-    bad: fn(u64) -> bool,
+    is_bad: fn(u64) -> bool,
     panic: bool,
 }
 
@@ -32,7 +32,7 @@ impl Codec for Faulty {
 
     fn decode(&self, original: &mut EncodedImage<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
         let n = Draw::number(original.bytes())?;
-        if (self.bad)(n) {
+        if (self.is_bad)(n) {
             assert!(!self.panic, "cannot draw {n}");
             return Err(Error::decode(format!("{n} is bad")));
         }
@@ -45,8 +45,8 @@ fn the_first_bad_sample_in_order_is_named_for_any_workers() {
     no_hang(|| {
         for workers in [1, 4] {
             for _ in 0..20 {
-                let bad = Faulty { bad: |n| n == 25 || n == 26 || n == 30, panic: false };
-                let mut batches = loader(Numbers::new(60)).codec(bad).workers(workers).host().unwrap();
+                let faulty = Faulty { is_bad: |n| n == 25 || n == 26 || n == 30, panic: false };
+                let mut batches = loader(Numbers::new(60)).codec(faulty).workers(workers).host().unwrap();
                 let mut epoch = batches.epoch(0);
                 for _ in 0..3 {
                     epoch.next().unwrap().unwrap();
@@ -69,15 +69,15 @@ fn every_other_batch_arrives_after_a_bad_sample() {
         let reference: Vec<_> = loader(Numbers::new(60)).into_iter().map(|b| Content::from(&b.unwrap())).collect();
         for (workers, prefetch) in [(1, 1), (3, 4)] {
             // These samples are in batches 0, 3, 4 and 8. Batch 8 is the last one of the epoch.
-            let bad = || Faulty { bad: |n| [2, 25, 26, 30, 59].contains(&n), panic: false };
-            let open = || loader(Numbers::new(60)).codec(bad()).workers(workers).prefetch(prefetch);
+            let faulty = || Faulty { is_bad: |n| [2, 25, 26, 30, 59].contains(&n), panic: false };
+            let open = || loader(Numbers::new(60)).codec(faulty()).workers(workers).prefetch(prefetch);
             let mut batches = open().host().unwrap();
             for epoch in 0..2 {
                 let (mut came, mut failed) = (Vec::new(), Vec::new());
                 let mut items = batches.epoch(epoch);
                 let mut number = 0;
                 while let Some(item) = items.next() {
-                    let at = items.checkpoint();
+                    let checkpoint = items.checkpoint();
                     match item {
                         Ok(batch) => {
                             assert_eq!(batch.number(), number);
@@ -85,8 +85,12 @@ fn every_other_batch_arrives_after_a_bad_sample() {
                         }
                         Err(e) => {
                             failed.push(e.sample().unwrap());
-                            assert_eq!((at.epoch(), at.batch()), (epoch, number), "the position does not change");
-                            let mut resumed = open().resume(at).host().unwrap();
+                            assert_eq!(
+                                (checkpoint.epoch(), checkpoint.batch()),
+                                (epoch, number),
+                                "the position does not change"
+                            );
+                            let mut resumed = open().resume(checkpoint).host().unwrap();
                             let again = resumed.epoch(epoch).next().unwrap().unwrap_err();
                             assert_eq!(again.to_string(), e.to_string());
                         }
@@ -111,8 +115,8 @@ fn every_other_batch_arrives_after_a_bad_sample() {
 fn a_panic_in_user_code_fails_with_the_sample() {
     quiet();
     no_hang(|| {
-        let bad = Faulty { bad: |n| n == 13, panic: true };
-        let mut batches = loader(Numbers::new(60)).codec(bad).workers(3).host().unwrap();
+        let faulty = Faulty { is_bad: |n| n == 13, panic: true };
+        let mut batches = loader(Numbers::new(60)).codec(faulty).workers(3).host().unwrap();
         for _ in 0..3 {
             let e = batches.epoch(0).find_map(Result::err).unwrap();
             assert_eq!(e.to_string(), "sample 13 (class3/000013): panic: cannot draw 13");
@@ -125,12 +129,12 @@ fn a_panic_in_user_code_fails_with_the_sample() {
 
 #[test]
 fn skipped_samples_are_listed_and_replaced_by_valid_ones() {
-    let bad = || Faulty { bad: |n| n % 10 == 0, panic: false };
+    let faulty = || Faulty { is_bad: |n| n % 10 == 0, panic: false };
     let policy = OnError::Skip { max_skipped: 1000 };
     let reference: Vec<_> = loader(Numbers::new(60)).into_iter().map(|b| Content::from(&b.unwrap())).collect();
     let image = 16 * 16 * 3;
     for workers in [1, 3] {
-        let mut batches = loader(Numbers::new(60)).codec(bad()).on_error(policy).workers(workers).host().unwrap();
+        let mut batches = loader(Numbers::new(60)).codec(faulty()).on_error(policy).workers(workers).host().unwrap();
         for (batch, expected) in batches.epoch(0).zip(&reference) {
             let batch = batch.unwrap();
             assert_eq!(batch.len(), expected.ids.len(), "the batch keeps its shape");
@@ -156,16 +160,16 @@ fn skipped_samples_are_listed_and_replaced_by_valid_ones() {
 
 #[test]
 fn more_failures_than_allowed_are_an_error() {
-    let bad = Faulty { bad: |n| n % 10 == 0, panic: false };
-    let mut batches = loader(Numbers::new(60)).codec(bad).on_error(OnError::Skip { max_skipped: 2 }).host().unwrap();
+    let faulty = Faulty { is_bad: |n| n % 10 == 0, panic: false };
+    let mut batches = loader(Numbers::new(60)).codec(faulty).on_error(OnError::Skip { max_skipped: 2 }).host().unwrap();
     let results: Vec<_> = batches.epoch(0).collect();
     let e = results[2].as_ref().unwrap_err();
     assert_eq!((results.iter().position(Result::is_err), e.kind()), (Some(2), ErrorKind::TooManySkipped));
     assert!(e.to_string().contains("more than 2 samples failed") && e.to_string().contains("sample 20"), "{e}");
 
-    let all = Faulty { bad: |_| true, panic: false };
+    let every_sample_fails = Faulty { is_bad: |_| true, panic: false };
     let e = loader(Numbers::new(60))
-        .codec(all)
+        .codec(every_sample_fails)
         .on_error(OnError::Skip { max_skipped: 1000 })
         .into_iter()
         .next()
@@ -271,10 +275,10 @@ fn an_order_that_panics_in_len_fails() {
 #[test]
 fn a_bad_sample_counts_once_however_often_it_occurs() {
     no_hang(|| {
-        let bad = Faulty { bad: |n| n == 13, panic: false };
+        let faulty = Faulty { is_bad: |n| n == 13, panic: false };
         let policy = OnError::Skip { max_skipped: 1 };
         let mut batches =
-            loader(Numbers::new(60)).shuffle(3).repeat(2).batch_size(8).codec(bad).on_error(policy).host().unwrap();
+            loader(Numbers::new(60)).shuffle(3).repeat(2).batch_size(8).codec(faulty).on_error(policy).host().unwrap();
         for epoch in 0..5 {
             let invalid =
                 batches.epoch(epoch).map(|b| b.unwrap().valid().filter(|valid| !valid).count()).sum::<usize>();
@@ -292,9 +296,9 @@ fn a_bad_sample_counts_once_however_often_it_occurs() {
 #[test]
 fn the_list_of_skipped_samples_is_bounded() {
     no_hang(|| {
-        let bad = Faulty { bad: |n| n % 3 == 0, panic: false };
+        let faulty = Faulty { is_bad: |n| n % 3 == 0, panic: false };
         let mut batches =
-            loader(Numbers::new(60)).codec(bad).on_error(OnError::Skip { max_skipped: 4 }).host().unwrap();
+            loader(Numbers::new(60)).codec(faulty).on_error(OnError::Skip { max_skipped: 4 }).host().unwrap();
         for epoch in 0..3 {
             for first in 0..9 {
                 let _ = batches.epoch_from(epoch, first).count();
@@ -442,9 +446,12 @@ fn a_failed_sample_reports_its_file() {
     }
     // If there are several datasets, the error names the file in the dataset that contains the
     // sample.
-    let all = Concat::new(sets.iter().map(open).collect()).unwrap();
-    let mut batches =
-        Loader::source(all).augment(Augment::resize(8, 8)).on_error(OnError::Skip { max_skipped: 3 }).host().unwrap();
+    let joined = Concat::new(sets.iter().map(open).collect()).unwrap();
+    let mut batches = Loader::source(joined)
+        .augment(Augment::resize(8, 8))
+        .on_error(OnError::Skip { max_skipped: 3 })
+        .host()
+        .unwrap();
     assert!(batches.epoch(0).all(|batch| batch.is_ok()));
     for ((fault, sample), file) in batches.sample_errors().into_iter().zip([1, 4, 7]).zip(&files) {
         check(fault.error, sample, file);
@@ -502,12 +509,12 @@ fn an_order_that_shrinks_during_an_epoch_fails() {
                 let order = Shrinks(AtomicU64::new(0), times);
                 let mut batches = loader(Numbers::new(60)).batch_size(20).sampler(order).host().unwrap();
                 let epoch = batches.epoch_from(0, first);
-                let most = epoch.size_hint().1.unwrap();
+                let max_batches = epoch.size_hint().1.unwrap();
                 let results: Vec<_> = epoch.collect();
                 let failed = results.last().is_some_and(Result::is_err);
                 assert!(
-                    failed || results.len() == most,
-                    "asked {times} times, from {first}: {} of {most}",
+                    failed || results.len() == max_batches,
+                    "asked {times} times, from {first}: {} of {max_batches}",
                     results.len()
                 );
             }

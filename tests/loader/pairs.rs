@@ -249,19 +249,19 @@ type Known = Rc<std::result::Result<Run, String>>;
 /// Cached runs with a single setter, by setter and data.
 struct Alone<'a> {
     root: &'a Path,
-    known: RefCell<BTreeMap<(String, Data), Known>>,
+    answers: RefCell<BTreeMap<(String, Data), Known>>,
 }
 
 impl Alone<'_> {
     fn run(&self, name: &str, data: &Data) -> Known {
         let key = (name.to_owned(), data.clone());
-        if let Some(run) = self.known.borrow().get(&key) {
+        if let Some(run) = self.answers.borrow().get(&key) {
             return run.clone();
         }
         let names: Vec<&str> = [name].into_iter().filter(|name| !name.is_empty()).collect();
         let saved = (name == "resume").then(|| self.saved("", data)).flatten();
         let run = Rc::new(Run::of(&names, data, self.root, saved));
-        self.known.borrow_mut().insert(key, run.clone());
+        self.answers.borrow_mut().insert(key, run.clone());
         run
     }
 
@@ -277,18 +277,19 @@ fn pair(one: &Setter, other: &Setter, alone: &Alone<'_>) -> std::result::Result<
     let saved =
         names.contains(&"resume").then(|| alone.saved(if names[0] == "resume" { names[1] } else { names[0] }, &data));
     let both = Run::of(&names, &data, alone.root, saved.flatten());
-    let is_silent =
-        |this: &Setter, rest: &Setter| SILENT.iter().any(|(name, next, _)| (*name, *next) == (this.name, rest.name));
-    for (this, rest) in [(one, other), (other, one)] {
-        if let Stops(text) = this.does {
+    let is_silent = |setter: &Setter, rest: &Setter| {
+        SILENT.iter().any(|(name, next, _)| (*name, *next) == (setter.name, rest.name))
+    };
+    for (setter, rest) in [(one, other), (other, one)] {
+        if let Stops(text) = setter.does {
             let Err(e) = &both else {
-                let silent = is_silent(this, rest).then_some("pairs have one that changes nothing");
-                return silent.ok_or_else(|| format!("{} has no effect together with {}", this.name, rest.name));
+                let silent = is_silent(setter, rest).then_some("pairs have one that changes nothing");
+                return silent.ok_or_else(|| format!("{} has no effect together with {}", setter.name, rest.name));
             };
             return if e.contains(text) || matches!(rest.does, Stops(text) if e.contains(text)) {
                 Ok("limits hold")
             } else {
-                Err(format!("{} with {}: {e}", this.name, rest.name))
+                Err(format!("{} with {}: {e}", setter.name, rest.name))
             };
         }
     }
@@ -297,10 +298,10 @@ fn pair(one: &Setter, other: &Setter, alone: &Alone<'_>) -> std::result::Result<
         Err(e) => {
             // A setter that is rejected even on its own need not name the other one.
             let is_same = |name: &str| alone.run(name, &data).as_ref().as_ref().is_err_and(|alone| *alone == e);
-            let own: Vec<_> = names.into_iter().filter(|name| is_same(name)).collect();
-            let mut wanted = if own.is_empty() { names.to_vec() } else { own };
-            wanted.retain(|name| !self::names(&e, name));
-            let enough = wanted.is_empty();
+            let same_names: Vec<_> = names.into_iter().filter(|name| is_same(name)).collect();
+            let mut expected_names = if same_names.is_empty() { names.to_vec() } else { same_names };
+            expected_names.retain(|name| !self::names(&e, name));
+            let enough = expected_names.is_empty();
             return if enough {
                 Ok("pairs are refused")
             } else {
@@ -308,21 +309,21 @@ fn pair(one: &Setter, other: &Setter, alone: &Alone<'_>) -> std::result::Result<
             };
         }
     };
-    for (this, rest) in [(one, other), (other, one)] {
+    for (setter, rest) in [(one, other), (other, one)] {
         let without = alone.run(rest.name, &data);
         let without = without.as_ref().as_ref().cloned().unwrap_or_default();
-        let silent = is_silent(this, rest);
-        let problem = match this.does {
+        let silent = is_silent(setter, rest);
+        let problem = match setter.does {
             Nothing if both != without => "has an unexpected effect together with",
             Shows(_) if both == without => "has no effect together with",
             Shows(shows) if !shows(&both, &without) => "does not have the expected effect together with",
             _ if silent => {
-                return Err(format!("SILENT lists {} with {}, but the former has an effect", this.name, rest.name));
+                return Err(format!("SILENT lists {} with {}, but the former has an effect", setter.name, rest.name));
             }
             _ => continue,
         };
         if !silent {
-            return Err(format!("{} {problem} {}", this.name, rest.name));
+            return Err(format!("{} {problem} {}", setter.name, rest.name));
         }
     }
     Ok(match (&one.does, &other.does) {
@@ -335,8 +336,8 @@ fn pair(one: &Setter, other: &Setter, alone: &Alone<'_>) -> std::result::Result<
 fn each_pair_of_setters_acts_or_is_refused_with_both_names() {
     // The child process has the environment of the second of two ranks.
     if std::env::var_os(OWN).is_none() {
-        let mut own = child!(each_pair_of_setters_acts_or_is_refused_with_both_names);
-        let status = own.env(OWN, "1").env("RANK", "1").env("WORLD_SIZE", "2").status().unwrap();
+        let mut command = child!(each_pair_of_setters_acts_or_is_refused_with_both_names);
+        let status = command.env(OWN, "1").env("RANK", "1").env("WORLD_SIZE", "2").status().unwrap();
         assert!(status.success(), "the test failed in its child process");
     } else {
         check_pairs();
@@ -347,7 +348,7 @@ fn check_pairs() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().canonicalize().unwrap();
     write(&root);
-    let alone = Alone { root: &root, known: RefCell::default() };
+    let alone = Alone { root: &root, answers: RefCell::default() };
     let mut problems = Vec::new();
     for setter in SETTERS {
         let data = Data::of(&[setter.name]);
@@ -370,9 +371,9 @@ fn check_pairs() {
         }
     }
     let mut counts = BTreeMap::<_, u32>::new();
-    for (place, one) in SETTERS.iter().enumerate() {
+    for (place, first) in SETTERS.iter().enumerate() {
         for other in &SETTERS[place + 1..] {
-            match pair(one, other, &alone) {
+            match pair(first, other, &alone) {
                 Ok(what) => *counts.entry(what).or_default() += 1,
                 Err(problem) => problems.push(problem),
             }
@@ -385,7 +386,7 @@ fn check_pairs() {
 /// Returns the methods of `Loader` that return one or several loaders.
 fn public_setters() -> BTreeSet<String> {
     // A macro generates the setters in `OPTIONS`.
-    let mut found: BTreeSet<_> = Loader::OPTIONS.iter().map(|[setter, ..]| (*setter).to_owned()).collect();
+    let mut setters: BTreeSet<_> = Loader::OPTIONS.iter().map(|[setter, ..]| (*setter).to_owned()).collect();
     for entry in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/loader")).unwrap() {
         let path = entry.unwrap().path();
         let Some("rs") = path.extension().and_then(|end| end.to_str()) else { continue };
@@ -394,7 +395,7 @@ fn public_setters() -> BTreeSet<String> {
                 && call.mac.path.is_ident("shared_setters")
             {
                 let tokens: Vec<_> = call.mac.tokens.clone().into_iter().map(|token| token.to_string()).collect();
-                found.extend(tokens.windows(2).filter(|pair| pair[0] == "fn").map(|pair| pair[1].clone()));
+                setters.extend(tokens.windows(2).filter(|pair| pair[0] == "fn").map(|pair| pair[1].clone()));
             }
             let Item::Impl(block) = item else { continue };
             if block.trait_.is_some() || !matches!(&*block.self_ty, Type::Path(of) if of.path.is_ident("Loader")) {
@@ -407,16 +408,16 @@ fn public_setters() -> BTreeSet<String> {
                 let returned = idents(returned);
                 let is_loader = returned.iter().any(|word| word == "Self" || word == "Loader");
                 if takes && is_loader && matches!(method.vis, Visibility::Public(_)) {
-                    found.insert(method.sig.ident.to_string());
+                    setters.insert(method.sig.ident.to_string());
                 }
             }
         }
     }
-    found
+    setters
 }
 
 /// Returns all identifiers that occur in a type.
-fn idents(of: &Type) -> Vec<String> {
+fn idents(kind: &Type) -> Vec<String> {
     struct Words(Vec<String>);
     impl<'a> syn::visit::Visit<'a> for Words {
         fn visit_ident(&mut self, ident: &'a syn::Ident) {
@@ -424,14 +425,14 @@ fn idents(of: &Type) -> Vec<String> {
         }
     }
     let mut words = Words(Vec::new());
-    syn::visit::visit_type(&mut words, of);
+    syn::visit::visit_type(&mut words, kind);
     words.0
 }
 
 #[test]
 fn the_table_has_every_setter_of_the_loader() {
-    let known: BTreeSet<_> = SETTERS.iter().map(|setter| setter.name.split(' ').next().unwrap().to_owned()).collect();
-    assert_eq!(known, public_setters());
+    let setters: BTreeSet<_> = SETTERS.iter().map(|setter| setter.name.split(' ').next().unwrap().to_owned()).collect();
+    assert_eq!(setters, public_setters());
     let names: BTreeSet<_> = SETTERS.iter().map(|setter| setter.name).collect();
     assert!(names.len() == SETTERS.len() && names.len() >= 57);
     assert!(SILENT.iter().all(|(one, other, why)| names.contains(one) && names.contains(other) && !why.is_empty()));

@@ -51,7 +51,7 @@ fn open(source: impl Source + 'static) -> Batches<HostBatch> {
 
 #[test]
 fn a_hundred_panics_fail_and_keep_the_panic_hook() {
-    let said = in_a_process(child!(a_hundred_panics_fail_and_keep_the_panic_hook), || {
+    let printed = in_a_process(child!(a_hundred_panics_fail_and_keep_the_panic_hook), || {
         let reports = Arc::new(AtomicUsize::new(0));
         let counted = reports.clone();
         std::panic::set_hook(Box::new(move |_| {
@@ -64,7 +64,7 @@ fn a_hundred_panics_fail_and_keep_the_panic_hook() {
         assert!(faults.iter().all(|fault| fault.error.kind() == ErrorKind::Panic && fault.error.sample().is_some()));
         assert!(reports.load(SeqCst) >= 100 + 6, "the program's hook receives each panic");
     });
-    assert!(said.is_none_or(|said| !said.contains("panics at")), "the loader prints nothing itself");
+    assert!(printed.is_none_or(|text| !text.contains("panics at")), "the loader prints nothing itself");
 }
 
 /// The payload of a caught panic may itself panic when it is dropped.
@@ -112,7 +112,7 @@ impl Source for PanicsInLen {
 
 #[test]
 fn every_run_fails_after_a_thread_panics() {
-    let said = in_a_process(child!(every_run_fails_after_a_thread_panics), || {
+    let printed = in_a_process(child!(every_run_fails_after_a_thread_panics), || {
         let mut batches = open(PanicsInLen(Numbers::new(60)));
         for epoch in 0..5 {
             let mut epoch = batches.epoch(epoch);
@@ -121,7 +121,7 @@ fn every_run_fails_after_a_thread_panics() {
             assert_eq!(e.cause(), "the coordinator panicked: the count panics");
         }
     });
-    assert!(said.is_none_or(|said| said.matches("panicked at").count() == 1));
+    assert!(printed.is_none_or(|text| text.matches("panicked at").count() == 1));
 }
 
 /// A `tracing` subscriber: user code that runs where the loader does not catch panics. It passes
@@ -138,8 +138,8 @@ impl<F: Fn(tracing::Level, bool) + 'static> tracing::Subscriber for Logger<F> {
     fn record(&self, _: &Id, _: &Record<'_>) {}
     fn record_follows_from(&self, _: &Id, _: &Id) {}
     fn event(&self, event: &tracing::Event<'_>) {
-        let own = std::thread::current().name().is_some_and(|name| name.starts_with("warpfeed-"));
-        (self.0)(*event.metadata().level(), own);
+        let is_worker = std::thread::current().name().is_some_and(|name| name.starts_with("warpfeed-"));
+        (self.0)(*event.metadata().level(), is_worker);
     }
     fn enter(&self, _: &Id) {}
     fn exit(&self, _: &Id) {}
@@ -162,10 +162,13 @@ impl Source for Shaky {
 
 #[test]
 fn a_panic_outside_guarded_code_fails_the_run() {
-    let said = in_a_process(child!(a_panic_outside_guarded_code_fails_the_run), || {
+    let printed = in_a_process(child!(a_panic_outside_guarded_code_fails_the_run), || {
         let warnings = AtomicUsize::new(0);
-        let logger = Logger(move |level: tracing::Level, own: bool| {
-            assert!(!own || level != tracing::Level::WARN || warnings.fetch_add(1, SeqCst) > 0, "the logger panics");
+        let logger = Logger(move |level: tracing::Level, is_worker: bool| {
+            assert!(
+                !is_worker || level != tracing::Level::WARN || warnings.fetch_add(1, SeqCst) > 0,
+                "the logger panics"
+            );
         });
         tracing::subscriber::set_global_default(logger).unwrap();
         let source = Shaky(Numbers::new(60), AtomicUsize::new(0));
@@ -180,7 +183,7 @@ fn a_panic_outside_guarded_code_fails_the_run() {
         drop(epoch);
         assert_eq!(batches.epoch(0).filter(|batch| batch.is_ok()).count(), 3, "the loader continues");
     });
-    assert!(said.is_none_or(|said| said.matches("the logger panics").count() == 1));
+    assert!(printed.is_none_or(|text| text.matches("the logger panics").count() == 1));
 }
 
 /// A source in which the sixth read of one sample fails with a transient error.
@@ -203,8 +206,8 @@ impl Source for FailsSixthRead {
 #[test]
 fn samples_left_unread_by_a_panic_have_no_stale_keys() {
     in_a_process(child!(samples_left_unread_by_a_panic_have_no_stale_keys), || {
-        let logger = Logger(|level: tracing::Level, own: bool| {
-            assert!(!own || level != tracing::Level::WARN, "the logger panics");
+        let logger = Logger(|level: tracing::Level, is_worker: bool| {
+            assert!(!is_worker || level != tracing::Level::WARN, "the logger panics");
         });
         tracing::subscriber::set_global_default(logger).unwrap();
         let source = FailsSixthRead(Numbers::new(320), AtomicUsize::new(0));
@@ -228,12 +231,12 @@ fn samples_left_unread_by_a_panic_have_no_stale_keys() {
 fn a_logger_may_checkpoint_and_panic_while_skipping() {
     in_a_process(child!(a_logger_may_checkpoint_and_panic_while_skipping), || {
         let monitor = Arc::new(OnceLock::<LoaderHandle>::new());
-        let asked = monitor.clone();
-        let logger = Logger(move |level: tracing::Level, own: bool| {
-            let Some(monitor) = asked.get() else { return };
+        let shared_monitor = monitor.clone();
+        let logger = Logger(move |level: tracing::Level, is_worker: bool| {
+            let Some(monitor) = shared_monitor.get() else { return };
             monitor.stats();
             monitor.sample_errors();
-            assert!(own || level != tracing::Level::WARN, "the logger panics");
+            assert!(is_worker || level != tracing::Level::WARN, "the logger panics");
         });
         tracing::subscriber::set_global_default(logger).unwrap();
         let root = tempfile::tempdir().unwrap();

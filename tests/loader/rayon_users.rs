@@ -17,11 +17,11 @@ use warpfeed::transform::ImageMut;
 fn a_par_iter_inside_a_transform_uses_only_threads_of_the_pool() {
     no_hang(|| {
         let threads: &'static Mutex<HashSet<ThreadId>> = Box::leak(Box::default());
-        let most: &'static AtomicUsize = Box::leak(Box::default());
+        let max_running: &'static AtomicUsize = Box::leak(Box::default());
         let now: &'static AtomicUsize = Box::leak(Box::default());
         let split = move |image: &mut ImageMut<'_>, _: &mut Rng| -> Result<()> {
             image.data_mut().par_chunks_mut(64).for_each(|chunk| {
-                most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                max_running.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
                 threads.lock().unwrap().insert(std::thread::current().id());
                 sleep(Duration::from_micros(200));
                 chunk.iter_mut().for_each(|byte| *byte = !*byte);
@@ -37,7 +37,7 @@ fn a_par_iter_inside_a_transform_uses_only_threads_of_the_pool() {
         assert!(plain.iter().flatten().zip(split.iter().flatten()).all(|(a, b)| *a == !*b));
         let threads = threads.lock().unwrap().len();
         assert!((2..=4).contains(&threads), "{threads} threads");
-        assert!((2..=4).contains(&most.load(Ordering::SeqCst)), "{most:?} at a time");
+        assert!((2..=4).contains(&max_running.load(Ordering::SeqCst)), "{max_running:?} at a time");
     });
 }
 

@@ -29,10 +29,10 @@ mod codes {
     pub(super) const EXHAUSTED: [(i32, &str); 2] = [(4, "limit on open files"), (8, "out of memory")];
 }
 
-/// A source in which sample 5 fails `left` times with the error `code`.
+/// A source in which sample 5 fails `failures_left` times with the error `code`.
 struct Shaky {
     numbers: Numbers,
-    left: Arc<AtomicUsize>,
+    failures_left: Arc<AtomicUsize>,
     code: i32,
 }
 
@@ -42,8 +42,8 @@ impl Source for Shaky {
     }
 
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
-        let fails =
-            index == 5 && self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1)).is_ok();
+        let fails = index == 5
+            && self.failures_left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1)).is_ok();
         if fails {
             // Data left behind by a failed attempt must have no effect.
             scratch.resize(1000, 0xee);
@@ -54,9 +54,9 @@ impl Source for Shaky {
 }
 
 fn shaky(failures: usize, code: i32) -> (Loader, Arc<AtomicUsize>) {
-    let left = Arc::new(AtomicUsize::new(failures));
-    let source = Shaky { numbers: Numbers::new(14), left: left.clone(), code };
-    (Loader::source(source).codec(Draw).augment(Augment::train(16)).batch_size(7).workers(2), left)
+    let failures_left = Arc::new(AtomicUsize::new(failures));
+    let source = Shaky { numbers: Numbers::new(14), failures_left: failures_left.clone(), code };
+    (Loader::source(source).codec(Draw).augment(Augment::train(16)).batch_size(7).workers(2), failures_left)
 }
 
 #[test]
@@ -69,10 +69,10 @@ fn a_transient_read_error_is_retried() {
         for code in TRANSIENT {
             assert!(content(shaky(3, code).0) == expected, "errno {code}");
         }
-        let (loader, left) = shaky(2, EIO);
+        let (loader, failures_left) = shaky(2, EIO);
         let mut batches = loader.host().unwrap();
         assert!(batches.epoch(0).all(|batch| batch.is_ok()));
-        assert_eq!((batches.stats().retries, left.load(Ordering::SeqCst)), (2, 0));
+        assert_eq!((batches.stats().retries, failures_left.load(Ordering::SeqCst)), (2, 0));
         assert!(batches.sample_errors().is_empty(), "nothing was skipped");
     });
 }
@@ -80,15 +80,15 @@ fn a_transient_read_error_is_retried() {
 #[test]
 fn the_last_error_is_returned_when_retries_run_out() {
     no_hang(|| {
-        let (loader, left) = shaky(100, EIO);
+        let (loader, failures_left) = shaky(100, EIO);
         let error = loader.retries(1).into_iter().find_map(Result::err).unwrap();
         assert_eq!((error.kind(), error.sample(), error.os_code()), (ErrorKind::Io, Some(5), Some(EIO)));
-        assert_eq!(left.load(Ordering::SeqCst), 98);
+        assert_eq!(failures_left.load(Ordering::SeqCst), 98);
 
-        let (loader, left) = shaky(100, EIO);
+        let (loader, failures_left) = shaky(100, EIO);
         let mut batches = loader.retries(0).epochs(1).on_error(OnError::Skip { max_skipped: 9 }).host().unwrap();
         assert!(batches.epoch(0).all(|batch| batch.is_ok()));
-        assert_eq!((batches.sample_errors().len(), left.load(Ordering::SeqCst)), (1, 99));
+        assert_eq!((batches.sample_errors().len(), failures_left.load(Ordering::SeqCst)), (1, 99));
     });
 }
 
@@ -114,19 +114,19 @@ fn exhausted_machine_resources_never_skip_a_sample() {
 #[test]
 fn reads_during_opening_are_retried() {
     no_hang(|| {
-        let (loader, left) = shaky(3, EIO);
+        let (loader, failures_left) = shaky(3, EIO);
         let ids: Vec<_> = loader.balanced().into_iter().flat_map(|b| b.unwrap().ids().collect::<Vec<_>>()).collect();
         let steady = loader_of(0).balanced().into_iter().flat_map(|b| b.unwrap().ids().collect::<Vec<_>>());
-        assert!(ids.into_iter().eq(steady) && left.load(Ordering::SeqCst) == 0);
-        let (loader, left) = shaky(100, EIO);
+        assert!(ids.into_iter().eq(steady) && failures_left.load(Ordering::SeqCst) == 0);
+        let (loader, failures_left) = shaky(100, EIO);
         let error = loader.retries(1).balanced().host().unwrap_err();
-        assert_eq!((error.kind(), error.sample(), left.load(Ordering::SeqCst)), (ErrorKind::Io, Some(5), 98));
+        assert_eq!((error.kind(), error.sample(), failures_left.load(Ordering::SeqCst)), (ErrorKind::Io, Some(5), 98));
 
         // The checkpoint compares only sample 5, whose key distinguishes the datasets.
         let state = loader_of(0).subset([5]).host().unwrap().checkpoint();
-        let (loader, left) = shaky(3, EIO);
+        let (loader, failures_left) = shaky(3, EIO);
         let resumed = loader.subset([5]).resume(state.clone()).host().unwrap();
-        assert_eq!((resumed.stats().retries, left.load(Ordering::SeqCst)), (3, 0));
+        assert_eq!((resumed.stats().retries, failures_left.load(Ordering::SeqCst)), (3, 0));
         assert_eq!(resumed.checkpoint(), state);
     });
 }
@@ -137,9 +137,9 @@ fn loader_of(failures: usize) -> Loader {
 
 #[test]
 fn permanent_errors_are_not_retried() {
-    let (loader, left) = shaky(100, ENOENT);
+    let (loader, failures_left) = shaky(100, ENOENT);
     assert!(loader.into_iter().any(|batch| batch.is_err()));
-    assert_eq!(left.load(Ordering::SeqCst), 99);
+    assert_eq!(failures_left.load(Ordering::SeqCst), 99);
 }
 
 #[test]

@@ -52,25 +52,25 @@ fn every_stage_counts_every_sample_and_every_batch() {
 
 #[test]
 fn statistics_list_augmentation_and_changed_options() {
-    let (first, all) = run(70, 2);
-    assert!(all.options.starts_with("Loader::source(") && all.options.contains(".workers(2)"), "{all:?}");
+    let (first, full) = run(70, 2);
+    assert!(full.options.starts_with("Loader::source(") && full.options.contains(".workers(2)"), "{full:?}");
     assert!(
-        all.options.contains(".augment(Augment.")
-            && all.options.contains(".epochs(0)")
-            && !all.options.contains("retries"),
-        "{all:?}"
+        full.options.contains(".augment(Augment.")
+            && full.options.contains(".epochs(0)")
+            && !full.options.contains("retries"),
+        "{full:?}"
     );
-    assert_eq!(all.since(&first).options, all.options);
+    assert_eq!(full.since(&first).options, full.options);
 }
 
 #[test]
 fn the_difference_of_two_statistics_covers_the_time_between() {
-    let (first, all) = run(70, 3);
-    let later = all.since(&first);
+    let (first, full) = run(70, 3);
+    let later = full.since(&first);
     assert_eq!((later.samples, later.batches, later.epochs, later.prepared), (140, 20, 2, 140));
     assert_eq!((later.decode.count, later.wait.count, later.step.count), (140, 20, 18));
-    assert!((first.decode.seconds + later.decode.seconds - all.decode.seconds).abs() < 1e-9);
-    assert!((first.seconds + later.seconds - all.seconds).abs() < 1e-9);
+    assert!((first.decode.seconds + later.decode.seconds - full.decode.seconds).abs() < 1e-9);
+    assert!((first.seconds + later.seconds - full.seconds).abs() < 1e-9);
     assert!(later.slowest.iter().all(|s| s.at_seconds > first.until_seconds));
 }
 

@@ -36,15 +36,15 @@ fn damage_in_any_strip_is_detected() {
     let _serial = serial();
     let data = vec![7; VALUES];
     for (planes, rows) in [(1, 64), (12, 64)] {
-        let whole = tiff((SIZE, rows), &data, 12, (16, 1), planes, 1);
+        let file = tiff((SIZE, rows), &data, 12, (16, 1), planes, 1);
         let strip = (VALUES * rows as usize / 1024 / usize::from(planes)) as u32;
         let strips = VALUES as u32 / strip;
         // At the end of the file, no data follows the last strip.
         let last = (8 + (strips - 1) * strip).to_le_bytes();
-        let entry = whole.windows(4).rposition(|bytes| bytes == last).unwrap();
-        let mut damaged = whole.clone();
-        damaged[entry..entry + 4].copy_from_slice(&(whole.len() as u32 - 5).to_le_bytes());
-        assert!(matches!(check(&whole), Condition::Sound));
+        let entry = file.windows(4).rposition(|bytes| bytes == last).unwrap();
+        let mut damaged = file.clone();
+        damaged[entry..entry + 4].copy_from_slice(&(file.len() as u32 - 5).to_le_bytes());
+        assert!(matches!(check(&file), Condition::Sound));
         assert!(matches!(check(&damaged), Condition::Damaged(_)), "{planes} planes");
     }
 }

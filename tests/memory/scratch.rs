@@ -47,9 +47,9 @@ fn memory(samples: impl IntoIterator<Item = Vec<u8>>) -> Memory {
 #[derive(Clone, Default)]
 struct Huge {
     /// Number of images that are being decoded.
-    now: Arc<AtomicUsize>,
+    decoding: Arc<AtomicUsize>,
     /// Maximum of `now`.
-    most: Arc<AtomicUsize>,
+    max_decoding: Arc<AtomicUsize>,
 }
 
 impl Codec for Huge {
@@ -62,10 +62,10 @@ impl Codec for Huge {
     }
 
     fn decode(&self, image: &mut EncodedImage<'_>, _: Rect, out: &mut Pixels) -> Result<()> {
-        self.most.fetch_max(self.now.fetch_add(1, SeqCst) + 1, SeqCst);
+        self.max_decoding.fetch_max(self.decoding.fetch_add(1, SeqCst) + 1, SeqCst);
         out.reset(image.size());
         std::thread::sleep(Duration::from_millis(2));
-        self.now.fetch_sub(1, SeqCst);
+        self.decoding.fetch_sub(1, SeqCst);
         Ok(())
     }
 }
@@ -84,10 +84,14 @@ fn large_images_of_patches_fit_the_plan() {
             assert_eq!(batches.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>(), 64);
             batches.memory_plan()
         });
-        let (one, most) = (LARGE_BYTES.saturating_sub(plan.shared_scratch_bytes), decoder.most.load(SeqCst));
-        let all = plan.host_bytes + plan.scratch_bytes + one + 24 * MIB;
-        assert!(peak <= all && peak >= LARGE_BYTES, "{} MiB taken, {} MiB planned: {plan}", peak / MIB, all / MIB);
-        assert!(most <= (plan.shared_scratch_bytes / LARGE_BYTES).max(1), "{most} images at once: {plan}");
+        let (margin, max_decoding) =
+            (LARGE_BYTES.saturating_sub(plan.shared_scratch_bytes), decoder.max_decoding.load(SeqCst));
+        let limit = plan.host_bytes + plan.scratch_bytes + margin + 24 * MIB;
+        assert!(peak <= limit && peak >= LARGE_BYTES, "{} MiB taken, {} MiB planned: {plan}", peak / MIB, limit / MIB);
+        assert!(
+            max_decoding <= (plan.shared_scratch_bytes / LARGE_BYTES).max(1),
+            "{max_decoding} images at once: {plan}"
+        );
     });
 }
 
@@ -115,16 +119,19 @@ fn images_of_24_megapixels_with_64_workers_fit_the_plan() {
                 assert_eq!(batches.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>(), 512);
                 batches.memory_plan()
             });
-            let most = decoder.most.load(SeqCst);
+            let max_decoding = decoder.max_decoding.load(SeqCst);
             if let Some(limit) = limit {
                 assert!(plan.host_bytes + plan.scratch_bytes <= limit, "{plan}");
             }
             // An image that needs more than the shared memory is decoded alone. The margin covers
             // threads, channels, counters and keys.
-            let one = LARGE_BYTES.saturating_sub(plan.shared_scratch_bytes);
-            let all = plan.host_bytes + plan.scratch_bytes + one + 24 * MIB;
-            assert!(peak <= all, "{} MiB taken, {} MiB planned: {plan}", peak / MIB, all / MIB);
-            assert!(most <= (plan.shared_scratch_bytes / LARGE_BYTES).max(1), "{most} images at once: {plan}");
+            let margin = LARGE_BYTES.saturating_sub(plan.shared_scratch_bytes);
+            let limit = plan.host_bytes + plan.scratch_bytes + margin + 24 * MIB;
+            assert!(peak <= limit, "{} MiB taken, {} MiB planned: {plan}", peak / MIB, limit / MIB);
+            assert!(
+                max_decoding <= (plan.shared_scratch_bytes / LARGE_BYTES).max(1),
+                "{max_decoding} images at once: {plan}"
+            );
             assert!(peak >= LARGE_BYTES, "the images were not decoded");
         }
     });
@@ -154,8 +161,8 @@ fn large_jpegs_stay_within_the_limit_and_their_memory_is_freed() {
             limit / MIB,
             batches.memory_plan()
         );
-        let kept = LIVE.load(SeqCst) - before;
-        assert!(kept < 24 * MIB, "{} MiB are still allocated after the large images", kept / MIB);
+        let allocated = LIVE.load(SeqCst) - before;
+        assert!(allocated < 24 * MIB, "{} MiB are still allocated after the large images", allocated / MIB);
     });
 }
 
@@ -203,10 +210,10 @@ fn effects_that_wait_for_mixing_are_in_the_plan() {
         let mut batches = loader.prefetch(2).workers(2).memory_limit(48 * MIB).host().unwrap();
         let plan = batches.memory_plan();
         (0..2).for_each(|epoch| batches.epoch(epoch).for_each(|batch| assert!(batch.unwrap().mixing().is_some())));
-        let all = LIVE.load(SeqCst) - before;
+        let held_bytes = LIVE.load(SeqCst) - before;
         // A sample's metadata (entry, key, error) is not part of the plan.
         let metadata = plan.slots * 10_000 * 128 + 2 * MIB;
-        assert!(all <= plan.host_bytes + metadata, "{} MiB are held: {plan}", all / MIB);
+        assert!(held_bytes <= plan.host_bytes + metadata, "{} MiB are held: {plan}", held_bytes / MIB);
     });
 }
 
@@ -246,11 +253,12 @@ fn maps_that_are_converted_stay_within_the_plan() {
         let loader = loader.batch_size(32).workers(16).prefetch(1).memory_limit(64 * MIB);
         let mut batches = loader.host().unwrap();
         let (peak, count) = peak(|| batches.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>());
-        let (plan, converted, most) = (batches.memory_plan(), 600 * 600 * 8 * 4, decoder.huge.most.load(SeqCst));
+        let (plan, converted, max_decoding) =
+            (batches.memory_plan(), 600 * 600 * 8 * 4, decoder.huge.max_decoding.load(SeqCst));
         assert_eq!(count, 32);
         assert!(peak + MIB >= converted, "a map was converted");
         assert!(peak <= plan.scratch_bytes + 24 * MIB, "the peak is {} MiB: {plan}", peak / MIB);
-        assert!(most * converted <= plan.shared_scratch_bytes, "{most} maps at a time: {plan}");
+        assert!(max_decoding * converted <= plan.shared_scratch_bytes, "{max_decoding} maps at a time: {plan}");
     });
 }
 
@@ -273,8 +281,8 @@ fn an_invalid_outline_leaks_no_memory() {
         let e = batches.epoch(0).next().unwrap().unwrap_err();
         assert!(e.to_string().contains("the run lengths are for 7x7 pixels"), "{e}");
         // Other workers may still be drawing.
-        let kept = || LIVE.load(SeqCst).saturating_sub(before);
-        while kept() >= 24 * MIB {
+        let allocated = || LIVE.load(SeqCst).saturating_sub(before);
+        while allocated() >= 24 * MIB {
             std::thread::sleep(Duration::from_millis(1));
         }
     });
@@ -288,7 +296,7 @@ fn an_image_larger_than_the_shared_scratch_decodes_alone() {
         let mut batches = huge(&decoder, 8).memory_limit(MIB).host().unwrap();
         assert!(batches.memory_plan().shared_scratch_bytes < LARGE_BYTES, "{}", batches.memory_plan());
         assert_eq!(batches.epoch(0).filter(|batch| batch.is_ok()).count(), 2);
-        assert_eq!(decoder.most.load(SeqCst), 1);
+        assert_eq!(decoder.max_decoding.load(SeqCst), 1);
         // Canceling an epoch does not wait for workers that are queued for shared memory.
         drop(batches.epoch(1).next());
         drop(batches);
@@ -306,12 +314,12 @@ fn batches_are_the_same_for_any_scratch_limit() {
         for spare in [0, 30_000, 1 << 30] {
             let loader = || support::loader(Numbers::new(samples)).batch_size(40).shuffle(5).workers(3).prefetch(2);
             let plan = loader().host().unwrap().memory_plan();
-            let least = plan.host_bytes + 3 * 16 * 16 * 3;
-            let mut batches = loader().memory_limit(least + spare).host().unwrap();
+            let min_limit = plan.host_bytes + 3 * 16 * 16 * 3;
+            let mut batches = loader().memory_limit(min_limit + spare).host().unwrap();
             let scratch = batches.memory_plan().scratch_bytes;
             assert!(scratch <= spare + 3 * 16 * 16 * 3, "{}", batches.memory_plan());
-            let found: Vec<_> = batches.epoch(0).map(|batch| Content::from(&batch.unwrap())).collect();
-            assert_eq!(found, expected, "with {scratch} bytes");
+            let actual: Vec<_> = batches.epoch(0).map(|batch| Content::from(&batch.unwrap())).collect();
+            assert_eq!(actual, expected, "with {scratch} bytes");
         }
     });
 }
@@ -342,12 +350,12 @@ fn the_cache_of_decoded_images_stays_within_its_size() {
             };
             let (without, none) = used(0);
             assert_eq!(none, None);
-            let all = count * side * side * 3;
-            for bytes in [all / 3, all / 2, 2 * all] {
+            let total = count * side * side * 3;
+            for bytes in [total / 3, total / 2, 2 * total] {
                 let (with, cache) = used(bytes);
                 let cache = cache.unwrap();
                 assert!(cache.bytes <= bytes as u64 && cache.hits > 0, "{cache:?}");
-                assert!(cache.images as usize * side * side * 3 >= bytes.min(all) * 8 / 10, "{cache:?}");
+                assert!(cache.images as usize * side * side * 3 >= bytes.min(total) * 8 / 10, "{cache:?}");
                 let slack = 8 * side * side * 3;
                 assert!(with <= without + cache.bytes as usize + slack, "{with} with, {without} without, {cache:?}");
             }
@@ -429,11 +437,11 @@ fn a_damaged_image_leaves_at_most_a_workers_share_allocated() {
         let mut batches = loader.batch_size(2).workers(2).prefetch(1).host().unwrap();
         let (before, share) = (LIVE.load(SeqCst), batches.memory_plan().worker_scratch_bytes);
         assert_eq!(batches.epoch(0).filter(|batch| batch.is_ok()).count(), 2);
-        let kept = LIVE.load(SeqCst) - before;
+        let allocated = LIVE.load(SeqCst) - before;
         assert!(
-            kept <= 2 * share,
+            allocated <= 2 * share,
             "{} MiB are still allocated, but two shares are {} MiB",
-            kept / MIB,
+            allocated / MIB,
             2 * share / MIB
         );
     });
@@ -464,8 +472,8 @@ fn encoded_bytes_for_a_device_are_bounded_and_freed() {
         let (peak, count) = peak(|| batches.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>());
         assert!(count == 64 && batches.stats().decoded_on_device > 0);
         assert!(peak <= plan.scratch_bytes + 24 * MIB, "{} MiB taken: {plan}", peak / MIB);
-        let kept = LIVE.load(SeqCst) - before;
-        assert!(kept <= 8 * plan.worker_scratch_bytes + 8 * MIB, "{} MiB are kept: {plan}", kept / MIB);
+        let allocated = LIVE.load(SeqCst) - before;
+        assert!(allocated <= 8 * plan.worker_scratch_bytes + 8 * MIB, "{} MiB are kept: {plan}", allocated / MIB);
     });
 }
 
@@ -494,10 +502,10 @@ impl Codec for Claims {
     }
 
     fn decode(&self, image: &mut EncodedImage<'_>, _: Rect, out: &mut Pixels) -> Result<()> {
-        self.huge.most.fetch_max(self.huge.now.fetch_add(1, SeqCst) + 1, SeqCst);
+        self.huge.max_decoding.fetch_max(self.huge.decoding.fetch_add(1, SeqCst) + 1, SeqCst);
         out.reset(image.size());
         std::thread::sleep(self.wait.max(Duration::from_millis(2)));
-        self.huge.now.fetch_sub(1, SeqCst);
+        self.huge.decoding.fetch_sub(1, SeqCst);
         Ok(())
     }
 }
@@ -525,11 +533,14 @@ fn small_images_are_estimated_when_memory_is_scarce() {
             let decoder = Claims { side: 100, ..Claims::default() };
             let mut batches = claims(&decoder, [8 << 20; 64]).memory_limit(limit).epochs(1).host().unwrap();
             assert_eq!(batches.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>(), 64);
-            (decoder.asked.load(SeqCst), decoder.huge.most.load(SeqCst), batches.memory_plan())
+            (decoder.asked.load(SeqCst), decoder.huge.max_decoding.load(SeqCst), batches.memory_plan())
         };
-        let (asked, most, plan) = run(4 * MIB);
-        assert!((asked, most) == (64, 1), "{asked} of 64 images were estimated, {most} decoded at once: {plan}");
-        let (asked, _, plan) = run(1 << 30);
-        assert_eq!(asked, 0, "eight small images fit in a worker's share: {plan}");
+        let (estimated, max_decoding, plan) = run(4 * MIB);
+        assert!(
+            (estimated, max_decoding) == (64, 1),
+            "{estimated} of 64 images were estimated, {max_decoding} decoded at once: {plan}"
+        );
+        let (estimated, _, plan) = run(1 << 30);
+        assert_eq!(estimated, 0, "eight small images fit in a worker's share: {plan}");
     });
 }

@@ -49,13 +49,14 @@ fn every_batch_comes_from_a_single_bucket() {
         let with = |loader: Loader| loader.global_batch_size(12).shuffle(9).last_batch(last);
         let mut batches = with(loader(&lengths)).host().unwrap();
         for epoch in 0..2 {
-            let whole: Vec<Vec<u64>> = batches.epoch(epoch).map(|batch| samples(&batch.unwrap(), &lengths)).collect();
-            let mixed = whole.iter().filter(|batch| {
+            let unbroken: Vec<Vec<u64>> =
+                batches.epoch(epoch).map(|batch| samples(&batch.unwrap(), &lengths)).collect();
+            let mixed = unbroken.iter().filter(|batch| {
                 let buckets = || batch.iter().take(9).map(|id| bucket(lengths[*id as usize]));
                 buckets().min() != buckets().max()
             });
             assert!(mixed.count() <= BOUNDS.len(), "only batches at bucket boundaries have two buckets");
-            let mut seen: Vec<u64> = whole.concat();
+            let mut seen: Vec<u64> = unbroken.concat();
             seen.truncate(501);
             seen.sort_unstable();
             seen.dedup();
@@ -66,15 +67,16 @@ fn every_batch_comes_from_a_single_bucket() {
                     .map(|rank| with(loader(&lengths)).rank(rank, world).workers(1 + rank % 3).host().unwrap())
                     .collect();
                 let mut each: Vec<_> = shares.iter_mut().map(|share| share.epoch(epoch)).collect();
-                for batch in &whole {
-                    let mut all = Vec::new();
+                for batch in &unbroken {
+                    let mut delivered = Vec::new();
                     for rank in &mut each {
                         let part = rank.next().unwrap().unwrap();
                         let ids = samples(&part, &lengths);
-                        all.extend(ids.into_iter().zip(part.valid()).filter(|(_, valid)| *valid).map(|(id, _)| id));
+                        delivered
+                            .extend(ids.into_iter().zip(part.valid()).filter(|(_, valid)| *valid).map(|(id, _)| id));
                     }
-                    assert_eq!(all, batch[..all.len()]);
-                    assert!(all.len() == 12 || batch == whole.last().unwrap());
+                    assert_eq!(delivered, batch[..delivered.len()]);
+                    assert!(delivered.len() == 12 || batch == unbroken.last().unwrap());
                 }
             }
 
@@ -85,7 +87,7 @@ fn every_batch_comes_from_a_single_bucket() {
             let mut rest = with(loader(&lengths)).resume(first.checkpoint()).host().unwrap();
             assert_eq!(rest.first_epoch(), epoch);
             let rest: Vec<_> = rest.epoch(epoch).map(|batch| samples(&batch.unwrap(), &lengths)).collect();
-            assert_eq!(rest, whole[7..]);
+            assert_eq!(rest, unbroken[7..]);
             let other = with(loader(&lengths)).buckets(lengths.iter().copied(), [50]).resume(first.checkpoint());
             let e = other.host().unwrap_err();
             assert_eq!(e.kind(), ErrorKind::Config, "{e}");

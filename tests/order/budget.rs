@@ -59,23 +59,23 @@ impl Case {
     /// Returns the samples of each bucket in the order of the source, and the number of samples in
     /// a full batch of this bucket.
     fn buckets(&self) -> Vec<(Vec<u64>, usize)> {
-        let all: Vec<u64> = self.subset.clone().unwrap_or_else(|| (0..self.lengths.len() as u64).collect());
+        let samples: Vec<u64> = self.subset.clone().unwrap_or_else(|| (0..self.lengths.len() as u64).collect());
         let length = |id: &u64| self.lengths[*id as usize];
-        let longest = all.iter().map(length).max().unwrap();
-        let mut found = Vec::new();
+        let longest = samples.iter().map(length).max().unwrap();
+        let mut list = Vec::new();
         for number in 0..=self.bounds.len() {
             let within = |id: &u64| self.bounds.iter().filter(|bound| length(id) > **bound).count() == number;
-            let samples: Vec<u64> = all.iter().copied().filter(within).collect();
+            let samples: Vec<u64> = samples.iter().copied().filter(within).collect();
             if !samples.is_empty() {
                 let width = *self.bounds.get(number).unwrap_or(&longest);
                 let mut count = 1;
                 while count < self.batch && (count as u64 + 1) * u64::from(width) <= self.budget {
                     count += 1;
                 }
-                found.push((samples, count));
+                list.push((samples, count));
             }
         }
-        found
+        list
     }
 
     /// Returns the batches in the order of the source.
@@ -91,8 +91,8 @@ impl Case {
 /// Returns the samples of each batch from `first` on, without padding.
 fn read(loader: Loader, epoch: u64, first: u64) -> Vec<Vec<u64>> {
     let mut batches = loader.host().unwrap();
-    let most = batches.memory_plan();
-    assert!(most.slots > 0);
+    let plan = batches.memory_plan();
+    assert!(plan.slots > 0);
     let batches = batches.epoch_from(epoch, first).map(|batch| {
         let batch = batch.unwrap();
         let row = batch.field("text").unwrap();
@@ -122,12 +122,13 @@ fn batches_of_random_budgets_equal_naive_ones() {
             continue;
         }
         checked += 1;
-        let whole = read(case.loader(), 1, 0);
+        let unbroken = read(case.loader(), 1, 0);
         if case.shuffled {
             let sizes = |batches: &[Vec<u64>]| {
                 let bucket = |batch: &Vec<u64>| {
-                    let of = |id: &u64| case.buckets().iter().position(|(samples, _)| samples.contains(id)).unwrap();
-                    let buckets: Vec<usize> = batch.iter().map(of).collect();
+                    let bucket_of =
+                        |id: &u64| case.buckets().iter().position(|(samples, _)| samples.contains(id)).unwrap();
+                    let buckets: Vec<usize> = batch.iter().map(bucket_of).collect();
                     assert!(
                         buckets.iter().all(|bucket| *bucket == buckets[0]),
                         "seed {seed}: a batch has samples of two buckets"
@@ -138,23 +139,23 @@ fn batches_of_random_budgets_equal_naive_ones() {
                 sizes.sort_unstable();
                 sizes
             };
-            assert_eq!(sizes(&whole), sizes(&expected), "seed {seed}");
-            let mut ids = whole.concat();
+            assert_eq!(sizes(&unbroken), sizes(&expected), "seed {seed}");
+            let mut ids = unbroken.concat();
             ids.sort_unstable();
-            let all = ids.len();
+            let count = ids.len();
             ids.dedup();
-            assert_eq!(ids.len(), all, "seed {seed}: a sample occurs twice");
+            assert_eq!(ids.len(), count, "seed {seed}: a sample occurs twice");
         } else {
-            assert_eq!(whole, expected, "seed {seed}");
+            assert_eq!(unbroken, expected, "seed {seed}");
         }
-        assert_eq!(case.loader().host().unwrap().epoch_len(1), whole.concat().len() as u64);
+        assert_eq!(case.loader().host().unwrap().epoch_len(1), unbroken.concat().len() as u64);
         for world in [2, 3] {
             let shares: Vec<_> = (0..world).map(|rank| read(case.loader().rank(rank, world), 1, 0)).collect();
             assert!(
-                shares.iter().all(|share| share.len() == whole.len()),
+                shares.iter().all(|share| share.len() == unbroken.len()),
                 "seed {seed}: all ranks have the same number of batches"
             );
-            for (number, batch) in whole.iter().enumerate() {
+            for (number, batch) in unbroken.iter().enumerate() {
                 let joined: Vec<u64> = shares.iter().flat_map(|share| share[number].clone()).collect();
                 assert_eq!(joined, *batch, "seed {seed}, {world} ranks, batch {number}");
                 let largest = shares.iter().map(|share| share[number].len()).max().unwrap();
@@ -162,13 +163,13 @@ fn batches_of_random_budgets_equal_naive_ones() {
             }
         }
         // Resume on a different number of ranks.
-        let stop = seed % (whole.len() as u64 + 1);
+        let stop = seed % (unbroken.len() as u64 + 1);
         let mut first = case.loader().rank(0, 2).host().unwrap();
         first.epoch_from(1, 0).take(stop as usize).for_each(drop);
         let state = first.checkpoint();
-        if stop > 0 && stop < whole.len() as u64 {
+        if stop > 0 && stop < unbroken.len() as u64 {
             let rest = read(case.loader().resume(state.clone()), 1, stop);
-            assert_eq!(rest, whole[stop as usize..], "seed {seed}: resumed at {stop}");
+            assert_eq!(rest, unbroken[stop as usize..], "seed {seed}: resumed at {stop}");
             let e = case.loader().budget(case.budget + 1).resume(state).host().unwrap_err();
             assert!(e.to_string().contains("the budget differs"), "{e}");
         }

@@ -34,12 +34,12 @@ fn run(loader: Loader, epochs: u64, mut change: impl FnMut(&Batches<HostBatch>, 
 
 /// Joins the batches of several ranks.
 fn joined(ranks: Vec<Vec<Step>>) -> Vec<Step> {
-    let mut whole = ranks[0].clone();
+    let mut steps = ranks[0].clone();
     for rank in &ranks[1..] {
-        assert_eq!(rank.len(), whole.len());
-        whole.iter_mut().zip(rank).for_each(|(all, part)| all.2.extend(&part.2));
+        assert_eq!(rank.len(), steps.len());
+        steps.iter_mut().zip(rank).for_each(|(step, part)| step.2.extend(&part.2));
     }
-    whole
+    steps
 }
 
 fn set(name: &str, len: u64) -> Arc<dyn Source> {
@@ -71,12 +71,12 @@ fn new_weights_begin_at_the_stated_batch_on_all_ranks() {
     no_hang(|| {
         let (old, new_) = (run(weighted(&OLD), 3, |_, _| ()), run(weighted(&new()), 3, |_, _| ()));
         for (prefetch, workers, world) in [(1, 1, 1), (9, 3, 1), (4, 2, 2)] {
-            for (at, after) in [((0, 0), 0), ((0, 2), 3), ((0, 6), 0), ((1, 1), 1), ((0, 3), 9)] {
-                let effective = 7 * at.0 + at.1 + 1 + after;
+            for (start, after) in [((0, 0), 0), ((0, 2), 3), ((0, 6), 0), ((1, 1), 1), ((0, 3), 9)] {
+                let effective = 7 * start.0 + start.1 + 1 + after;
                 let rank = |rank| {
                     let loader = weighted(&OLD).prefetch(prefetch).workers(workers).rank(rank, world);
                     run(loader, 3, |batches, step| {
-                        if (step.0, step.1) == at {
+                        if (step.0, step.1) == start {
                             // Meanwhile, the workers prepare later batches.
                             std::thread::sleep(std::time::Duration::from_millis(10));
                             let BatchIndex { epoch, batch } = batches.set_weights(&new(), after).unwrap();
@@ -84,9 +84,9 @@ fn new_weights_begin_at_the_stated_batch_on_all_ranks() {
                         }
                     })
                 };
-                let found = joined((0..world).map(rank).collect());
+                let actual = joined((0..world).map(rank).collect());
                 let expected = [&old[..effective as usize], &new_[effective as usize..]].concat();
-                assert_eq!(found, expected, "after {at:?} and {after} batches, prefetch {prefetch}, {world} ranks");
+                assert_eq!(actual, expected, "after {start:?} and {after} batches, prefetch {prefetch}, {world} ranks");
             }
         }
     });
@@ -97,21 +97,21 @@ fn new_weights_begin_at_the_stated_batch_on_all_ranks() {
 fn a_change_in_a_repeated_epoch_drops_prepared_batches() {
     no_hang(|| {
         let (old, new_) = (run(weighted(&OLD), 1, |_, _| ()), run(weighted(&new()), 1, |_, _| ()));
-        for (at, after) in [(4, 0), (4, 1), (5, 0)] {
+        for (change_after, after) in [(4, 0), (4, 1), (5, 0)] {
             let mut batches = weighted(&OLD).prefetch(5).workers(2).host().unwrap();
             for _ in 0..2 {
                 assert!(batches.epoch(0).map(|batch| step(&batch.unwrap())).eq(old.clone()));
             }
-            let (mut epoch, mut found) = (batches.epoch(0), Vec::new());
+            let (mut epoch, mut steps) = (batches.epoch(0), Vec::new());
             while let Some(batch) = epoch.next() {
-                found.push(step(&batch.unwrap()));
-                if found.len() == at {
+                steps.push(step(&batch.unwrap()));
+                if steps.len() == change_after {
                     std::thread::sleep(std::time::Duration::from_millis(20));
-                    assert_eq!(epoch.set_weights(&new(), after).unwrap().batch, at as u64 + after);
+                    assert_eq!(epoch.set_weights(&new(), after).unwrap().batch, change_after as u64 + after);
                 }
             }
-            let border = at + after as usize;
-            assert_eq!(found, [&old[..border], &new_[border..]].concat());
+            let border = change_after + after as usize;
+            assert_eq!(steps, [&old[..border], &new_[border..]].concat());
         }
     });
 }
@@ -143,10 +143,10 @@ fn a_failed_batch_counts_as_received() {
 }
 
 /// Sets new proportions after every third batch, as a training loop that follows losses would. The
-/// simulated losses depend only on `all`, the samples of the global batch.
-fn follow_losses(batches: &Batches<HostBatch>, step: &Step, all: &[u64]) {
+/// simulated losses depend only on `samples`, the samples of the global batch.
+fn follow_losses(batches: &Batches<HostBatch>, step: &Step, samples: &[u64]) {
     if step.1 % 3 == 1 {
-        let seen = all.iter().fold(7u64, |hash, id| hash.wrapping_mul(31).wrapping_add(*id));
+        let seen = samples.iter().fold(7u64, |hash, id| hash.wrapping_mul(31).wrapping_add(*id));
         let losses = [(seen % 5) as f64, (seen / 5 % 5 + 1) as f64];
         batches.set_mixture(&losses, seen % 3).unwrap();
     }
@@ -181,29 +181,29 @@ fn train(make: impl Fn(usize) -> Loader, world: usize, stop: usize) -> (Vec<Step
 #[test]
 fn proportions_that_follow_losses_are_equal_on_any_ranks() {
     no_hang(|| {
-        let whole = train(|_| mixture(options()).workers(1).prefetch(1), 1, usize::MAX).0;
-        assert_eq!(whole.len(), 24);
+        let unbroken = train(|_| mixture(options()).workers(1).prefetch(1), 1, usize::MAX).0;
+        assert_eq!(unbroken.len(), 24);
         for (world, workers, prefetch) in [(1, 3, 12), (2, 2, 6), (3, 1, 2)] {
             let make = |rank| mixture(options()).workers(workers).prefetch(prefetch).rank(rank, world);
-            assert_eq!(train(make, world, usize::MAX).0, whole, "{world} ranks");
+            assert_eq!(train(make, world, usize::MAX).0, unbroken, "{world} ranks");
         }
         let plain = run(mixture(options()), 3, |_, _| ());
-        assert!(plain[..3] == whole[..3] && plain[8..] != whole[8..], "the calls change the batches");
+        assert!(plain[..3] == unbroken[..3] && plain[8..] != unbroken[8..], "the calls change the batches");
     });
 }
 
 #[test]
 fn a_run_that_follows_losses_resumes_on_other_ranks() {
     no_hang(|| {
-        let whole = train(|_| mixture(options()), 1, usize::MAX).0;
+        let unbroken = train(|_| mixture(options()), 1, usize::MAX).0;
         for stop in [0, 1, 2, 3, 8, 9, 13, 23] {
             let (seen, saved) = train(|rank| mixture(options()).rank(rank, 2), 2, stop);
-            assert_eq!(seen, whole[..stop]);
+            assert_eq!(seen, unbroken[..stop]);
             assert!(saved.iter().all(|state| *state == saved[0]), "all ranks have the same checkpoint");
             let state: Checkpoint = serde_json::from_str(&serde_json::to_string(&saved[0]).unwrap()).unwrap();
             assert_eq!(state, saved[0]);
             let (rest, _) = train(|_| mixture(options()).resume(state.clone()), 1, usize::MAX);
-            assert_eq!(rest, whole[stop..], "from batch {stop}");
+            assert_eq!(rest, unbroken[stop..], "from batch {stop}");
             // An open loader accepts the state even if its own proportions have been changed.
             let mut batches = mixture(options()).host().unwrap();
             batches.set_mixture(&[1.0, 0.0], 0).unwrap();
@@ -262,20 +262,20 @@ fn weights_resume_with_the_history_of_their_epoch() {
         }
     };
     no_hang(|| {
-        let whole = run(weighted(&OLD), 4, change);
+        let unbroken = run(weighted(&OLD), 4, change);
         for stop in [1, 5, 6, 7, 8, 15, 27] {
-            let (mut saved, mut left) = (None, stop);
+            let (mut saved, mut remaining) = (None, stop);
             run(weighted(&OLD).rank(1, 2), 4, |batches, step| {
                 // All ranks must make the same calls.
                 change(batches, step);
-                left -= 1;
-                if left == 0 {
+                remaining -= 1;
+                if remaining == 0 {
                     saved = Some(batches.checkpoint());
                 }
             });
             let state: Checkpoint = serde_json::from_str(&serde_json::to_string(&saved.unwrap()).unwrap()).unwrap();
             let rest = run(weighted(&OLD).resume(state), 4, change);
-            assert_eq!(rest, whole[stop as usize..], "from batch {stop}");
+            assert_eq!(rest, unbroken[stop as usize..], "from batch {stop}");
         }
         let mut batches = weighted(&OLD).host().unwrap();
         for epoch in [1, 2] {
@@ -351,15 +351,15 @@ fn changes_that_cannot_work_are_refused() {
 #[test]
 fn each_batch_has_samples_of_one_dataset() {
     let options = || MixtureOptions::new().per_set_batches(true).proportions(At::Epoch(1), [0.2, 0.8]);
-    let whole = run(mixture(options()), 5, |_, _| ());
-    assert_eq!(whole.len(), 5 * 8);
+    let unbroken = run(mixture(options()), 5, |_, _| ());
+    assert_eq!(unbroken.len(), 5 * 8);
     let is_first = |step: &Step| step.2[0] < 30;
-    assert!(whole.iter().all(|step| step.2.iter().all(|id| (*id < 30) == is_first(step)) && step.2.len() == 10));
+    assert!(unbroken.iter().all(|step| step.2.iter().all(|id| (*id < 30) == is_first(step)) && step.2.len() == 10));
     // Each epoch has 8 batches, so the first round of 20 batches ends in epoch 2.
-    let counts = [&whole[..20], &whole[20..]].map(|round| round.iter().filter(|step| is_first(step)).count());
+    let counts = [&unbroken[..20], &unbroken[20..]].map(|round| round.iter().filter(|step| is_first(step)).count());
     assert_eq!(counts, [10, 4]);
     let ranks = (0..3).map(|rank| run(mixture(options()).rank(rank, 3), 5, |_, _| ())).collect();
-    assert_eq!(joined(ranks), whole);
+    assert_eq!(joined(ranks), unbroken);
 }
 
 /// Returns a mixture of datasets with 30 and 50 samples in batches of 4 and 9 samples.
@@ -372,20 +372,20 @@ fn sized(options: MixtureOptions) -> Loader {
 #[test]
 fn each_dataset_has_its_own_batch_size() {
     let options = || MixtureOptions::new().proportions(At::Step(30), [0.2, 0.8]);
-    let whole = run(sized(options()), 5, |_, _| ());
+    let unbroken = run(sized(options()), 5, |_, _| ());
     // The mean size is 6.5 samples, and 80 / 6.5 = 12.3.
-    assert_eq!(whole.len(), 5 * 12);
+    assert_eq!(unbroken.len(), 5 * 12);
     let is_first = |step: &Step| step.2[0] < 30;
-    for step in &whole {
+    for step in &unbroken {
         let size = if is_first(step) { 4 } else { 9 };
         assert!(step.2.len() == size && step.2.iter().all(|id| (*id < 30) == is_first(step)), "{step:?}");
     }
-    let counts = [0, 20, 40].map(|first| whole[first..first + 20].iter().filter(|step| is_first(step)).count());
+    let counts = [0, 20, 40].map(|first| unbroken[first..first + 20].iter().filter(|step| is_first(step)).count());
     assert_eq!(counts, [10, 10, 4], "the change at step 30 takes effect in the round that begins at step 40");
     for (world, last) in [(1, LastBatch::Drop), (2, LastBatch::Keep), (3, LastBatch::Pad), (4, LastBatch::Drop)] {
         for workers in [1, 3, 8] {
             let rank = |rank| run(sized(options()).workers(workers).last_batch(last).rank(rank, world), 5, |_, _| ());
-            assert_eq!(joined((0..world).map(rank).collect()), whole, "{world} ranks, {workers} workers, {last:?}");
+            assert_eq!(joined((0..world).map(rank).collect()), unbroken, "{world} ranks, {workers} workers, {last:?}");
         }
     }
 }
@@ -419,22 +419,22 @@ fn a_run_with_own_batch_sizes_resumes_on_other_ranks() {
             (3, 2) => assert_eq!(batches.set_mixture(&[0.0, 1.0], 0).unwrap(), BatchIndex { epoch: 3, batch: 4 }),
             _ => {}
         };
-        let whole = run(sized(options()), 5, change);
-        assert_eq!(whole.iter().map(|step| step.2.len()).collect::<Vec<_>>()[40..], [9; 20]);
-        for (at, world, next) in [(5, 1, 3), (22, 3, 2), (41, 2, 1)] {
+        let unbroken = run(sized(options()), 5, change);
+        assert_eq!(unbroken.iter().map(|step| step.2.len()).collect::<Vec<_>>()[40..], [9; 20]);
+        for (step_count, world, next) in [(5, 1, 3), (22, 3, 2), (41, 2, 1)] {
             let mut saved = None;
             let before = |rank| {
                 let mut steps = Vec::new();
                 let mut batches = sized(options()).rank(rank, world).host().unwrap();
                 for number in 0..5 {
                     let mut epoch = batches.epoch(number);
-                    while steps.len() < at
+                    while steps.len() < step_count
                         && let Some(batch) = epoch.next()
                     {
                         steps.push(step(&batch.unwrap()));
                         change(&epoch, steps.last().unwrap());
                     }
-                    if steps.len() == at {
+                    if steps.len() == step_count {
                         saved.get_or_insert(epoch.checkpoint());
                         break;
                     }
@@ -445,7 +445,7 @@ fn a_run_with_own_batch_sizes_resumes_on_other_ranks() {
             let saved: Checkpoint = saved.unwrap();
             let after = |rank| run(sized(options()).rank(rank, next).resume(saved.clone()), 5, change);
             steps.extend(joined((0..next).map(after).collect()));
-            assert_eq!(steps, whole, "after {at} batches, from {world} to {next} ranks");
+            assert_eq!(steps, unbroken, "after {step_count} batches, from {world} to {next} ranks");
         }
     });
 }
@@ -453,8 +453,11 @@ fn a_run_with_own_batch_sizes_resumes_on_other_ranks() {
 #[test]
 fn a_dataset_that_is_drawn_once_ends_in_batches_of_its_own_size() {
     let steps = run(sized(MixtureOptions::new().once([0, 1])), 3, |_, _| ());
-    let of = |first: bool| steps.iter().filter(move |step| (step.2[0] < 30) == first).map(|step| step.2.len());
-    assert_eq!((of(true).collect::<Vec<_>>(), of(false).collect::<Vec<_>>()), (vec![4; 7], vec![9; 5]));
+    let batch_sizes = |first: bool| steps.iter().filter(move |step| (step.2[0] < 30) == first).map(|step| step.2.len());
+    assert_eq!(
+        (batch_sizes(true).collect::<Vec<_>>(), batch_sizes(false).collect::<Vec<_>>()),
+        (vec![4; 7], vec![9; 5])
+    );
     let mut batches = sized(MixtureOptions::new().once([0, 1])).host().unwrap();
     assert_eq!((batches.num_batches(0), batches.num_batches(1)), (12, 0));
     assert_eq!(batches.epoch_len(0), 7 * 4 + 5 * 9);
@@ -505,9 +508,9 @@ fn a_dataset_that_is_drawn_once_ends_and_the_others_continue() {
     };
     let both = run(mixture(MixtureOptions::new().once([0, 1])), 3, |_, _| ());
     assert_eq!((ids(&both), both.len()), ((0..80).collect(), 8), "later epochs are empty");
-    let one = run(mixture(MixtureOptions::new().once([0])), 3, |_, _| ());
-    let firsts: Vec<u64> = ids(&one).into_iter().filter(|id| *id < 30).collect();
-    assert_eq!((firsts, one.len()), ((0..30).collect(), 24));
+    let steps = run(mixture(MixtureOptions::new().once([0])), 3, |_, _| ());
+    let firsts: Vec<u64> = ids(&steps).into_iter().filter(|id| *id < 30).collect();
+    assert_eq!((firsts, steps.len()), ((0..30).collect(), 24));
     // The only dataset with a nonzero proportion ends inside an epoch, which ends the run.
     let parts = [(set("a", 30), 1.0), (set("b", 50), 0.0)];
     let make = || {

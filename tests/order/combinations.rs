@@ -39,8 +39,8 @@ struct Backwards(Vec<u64>);
 
 impl Sampler for Backwards {
     fn len(&self, epoch: u64) -> u64 {
-        let all = self.0.len() as u64;
-        all - epoch % 3 % all
+        let len = self.0.len() as u64;
+        len - epoch % 3 % len
     }
     fn index(&self, epoch: u64, position: u64) -> u64 {
         self.0[(self.len(epoch) - 1 - position) as usize]
@@ -73,7 +73,7 @@ impl Choice {
         let indices: Vec<u64> = self.subset.clone().unwrap_or_else(|| (0..len).collect());
         let places = indices.len() as u64;
         let label = |place: u64| indices[place as usize] % 10;
-        let mut all = Draws::new();
+        let mut list = Draws::new();
         for pass in epoch * self.repeat..(epoch + 1) * self.repeat {
             // Positions in the list of indices, with the variants that `Subset` assigns. `Subset`
             // has its own tests.
@@ -98,13 +98,13 @@ impl Choice {
                 // and variants.
                 Base::Custom => {
                     let order = Backwards(indices.clone());
-                    all.extend((0..order.len(pass)).map(|p| (order.index(pass, p), pass)));
+                    list.extend((0..order.len(pass)).map(|p| (order.index(pass, p), pass)));
                     continue;
                 }
             };
-            all.extend(draws.into_iter().map(|(place, variant)| (indices[place as usize], variant)));
+            list.extend(draws.into_iter().map(|(place, variant)| (indices[place as usize], variant)));
         }
-        all
+        list
     }
 }
 
@@ -226,8 +226,8 @@ proptest! {
             let mut batches = make(0, 4 - world).workers(1).host().unwrap();
             let mut left = stop;
             for epoch in 0..EPOCHS {
-                let taken = batches.epoch(epoch).take(left).map(Result::unwrap).count();
-                left -= taken;
+                let count = batches.epoch(epoch).take(left).map(Result::unwrap).count();
+                left -= count;
                 if left == 0 {
                     break;
                 }
@@ -241,19 +241,19 @@ proptest! {
 #[test]
 fn repeated_samples_in_an_epoch_are_augmented_independently() {
     let originals = |loader: Loader| {
-        let mut all: Vec<(u64, Vec<u8>)> = Vec::new();
+        let mut samples: Vec<(u64, Vec<u8>)> = Vec::new();
         for batch in loader {
             let batch = batch.unwrap();
-            all.extend(batch.ids().zip(batch.images().as_u8().unwrap().chunks(16 * 16 * 3).map(<[u8]>::to_vec)));
+            samples.extend(batch.ids().zip(batch.images().as_u8().unwrap().chunks(16 * 16 * 3).map(<[u8]>::to_vec)));
         }
-        all
+        samples
     };
-    let twice = |all: Vec<(u64, Vec<u8>)>| {
+    let twice = |samples: Vec<(u64, Vec<u8>)>| {
         let (mut pairs, mut same) = (0, 0);
-        for (i, one) in all.iter().enumerate() {
-            for other in &all[i + 1..] {
-                pairs += usize::from(one.0 == other.0);
-                same += usize::from(one == other);
+        for (i, first) in samples.iter().enumerate() {
+            for other in &samples[i + 1..] {
+                pairs += usize::from(first.0 == other.0);
+                same += usize::from(first == other);
             }
         }
         assert!(pairs >= 10, "{pairs} pairs");
@@ -342,16 +342,16 @@ fn invalid_choices_are_refused() {
 fn every_choice_uses_source_indices_even_with_a_subset() {
     let subset: Vec<u64> = (0..40).rev().filter(|n| n % 3 == 1).collect();
     let ids = |loader: Loader| -> Vec<u64> {
-        let mut all = Vec::new();
+        let mut delivered = Vec::new();
         for batch in loader {
             let batch = batch.unwrap();
             // The image and the label belong to the sample with this id.
             let drawn = original(&Numbers::new(40), &Augment::eval(16, 16), 0, batch.ids().next().unwrap(), 0);
             assert_eq!(batch.images().as_u8().unwrap()[..drawn.len()], drawn);
             assert!(batch.ids().zip(batch.labels().unwrap()).all(|(id, label)| id as i64 % 10 == *label));
-            all.extend(batch.ids());
+            delivered.extend(batch.ids());
         }
-        all
+        delivered
     };
     let make = || loader(Numbers::new(40)).augment(Augment::eval(16, 16)).batch_size(5).subset(subset.iter().copied());
     assert_eq!(ids(make()), subset);
@@ -407,25 +407,25 @@ fn a_mixture_keeps_its_proportions_on_any_ranks_and_resumed() {
         }
         (seen, batches.checkpoint())
     };
-    let (whole, _) = run(make());
-    let samples: usize = whole.iter().map(|batch| batch.ids.len()).sum();
-    let of_a = whole.iter().flat_map(|batch| &batch.labels).filter(|label| **label == 1).count();
+    let (unbroken, _) = run(make());
+    let samples: usize = unbroken.iter().map(|batch| batch.ids.len()).sum();
+    let of_a = unbroken.iter().flat_map(|batch| &batch.labels).filter(|label| **label == 1).count();
     assert_eq!(samples, 680);
     assert!((470..550).contains(&of_a), "{of_a} of 680 draws are from the dataset with proportion 3/4");
 
     let parts: Vec<_> = (0..3).map(|rank| run(make().rank(rank, 3)).0).collect();
-    for (number, batch) in whole.iter().enumerate() {
+    for (number, batch) in unbroken.iter().enumerate() {
         let ids: Vec<_> = parts.iter().flat_map(|rank| rank[number].ids.clone()).collect();
         let images: Vec<_> = parts.iter().flat_map(|rank| rank[number].images.clone()).collect();
         assert!((&ids, &images) == (&batch.ids, &batch.images), "batch {number}");
     }
     for stop in [1, 16, 17, 30] {
         let mut batches = make().rank(1, 2).host().unwrap();
-        let left = stop - batches.epoch(0).take(stop).count();
-        if left > 0 {
-            assert_eq!(batches.epoch(1).take(left).count(), left);
+        let remaining = stop - batches.epoch(0).take(stop).count();
+        if remaining > 0 {
+            assert_eq!(batches.epoch(1).take(remaining).count(), remaining);
         }
-        assert!(run(make().resume(batches.checkpoint())).0 == whole[stop..], "from batch {stop}");
+        assert!(run(make().resume(batches.checkpoint())).0 == unbroken[stop..], "from batch {stop}");
     }
     let e = make().sampler(Sequential::new(3)).host().unwrap_err();
     assert!(e.to_string().contains("source::Concat") && e.to_string().contains("sampler::Mixture::of"), "{e}");
@@ -454,23 +454,23 @@ fn a_mixture_of_subsets_and_weights_keeps_its_proportions() {
     // Draws 10,000 samples, three quarters of them from the first dataset.
     let draws = |loader: Loader| -> Vec<(u64, i64)> {
         let mut batches = loader.host().unwrap();
-        let mut all = Vec::new();
+        let mut delivered = Vec::new();
         for epoch in 0.. {
             for batch in batches.epoch(epoch) {
                 let batch = batch.unwrap();
-                all.extend(batch.ids().zip(batch.labels().unwrap().iter().copied()));
+                delivered.extend(batch.ids().zip(batch.labels().unwrap().iter().copied()));
             }
-            if all.len() >= 10_000 {
+            if delivered.len() >= 10_000 {
                 break;
             }
         }
-        all.truncate(10_000);
-        assert_eq!(all.iter().filter(|draw| draw.0 < 300).count(), 7500);
-        all
+        delivered.truncate(10_000);
+        assert_eq!(delivered.iter().filter(|draw| draw.0 < 300).count(), 7500);
+        delivered
     };
-    let times = |all: &[(u64, i64)]| {
+    let times = |draws: &[(u64, i64)]| {
         let mut times = vec![0; 340];
-        all.iter().for_each(|draw| times[draw.0 as usize] += 1);
+        draws.iter().for_each(|draw| times[draw.0 as usize] += 1);
         times
     };
     let list: Vec<u64> = (0..340).filter(|i| i % 3 == 0).rev().collect();
@@ -493,9 +493,12 @@ fn a_mixture_of_subsets_and_weights_keeps_its_proportions() {
     let both = make().subset(list.iter().copied()).weights((0..340).map(|i| f64::from(i % 2)));
     assert!(times(&draws(both)).iter().enumerate().all(|(i, &n)| (n > 0) == (i % 3 == 0 && i % 2 == 1)));
     let rare = draws(make().balanced());
-    for (first, of) in [(0, 7500), (300, 2500)] {
+    for (first, expected) in [(0, 7500), (300, 2500)] {
         let ones = rare.iter().filter(|draw| (first..first + 300).contains(&draw.0) && draw.1 == 1).count();
-        assert!((of * 45 / 100..of * 55 / 100).contains(&ones), "{ones} of {of} are of the rare class");
+        assert!(
+            (expected * 45 / 100..expected * 55 / 100).contains(&ones),
+            "{ones} of {expected} are of the rare class"
+        );
     }
 
     let refused = |loader: Loader, words: &str| {

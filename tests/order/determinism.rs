@@ -6,7 +6,7 @@ use warpfeed::sampler::{Sampler, Shuffled};
 use warpfeed::transform::Interpolation;
 use warpfeed::{Augment, LastBatch, Loader};
 
-fn all(loader: Loader, epoch: u64) -> Vec<Content> {
+fn all_contents(loader: Loader, epoch: u64) -> Vec<Content> {
     let mut batches = loader.host().unwrap();
     batches.epoch(epoch).map(|b| Content::from(&b.unwrap())).collect()
 }
@@ -22,7 +22,10 @@ fn batches_equal_the_sequential_reference() {
                 for prefetch in [1, 4] {
                     let loader =
                         loader(source.clone()).batch_size(batch).shuffle(5).workers(workers).prefetch(prefetch);
-                    assert!(all(loader, 3) == expected, "batch {batch}, workers {workers}, prefetch {prefetch}");
+                    assert!(
+                        all_contents(loader, 3) == expected,
+                        "batch {batch}, workers {workers}, prefetch {prefetch}"
+                    );
                 }
             }
         }
@@ -42,14 +45,14 @@ fn policies_are_a_function_of_seed_epoch_and_sample() {
         ] {
             let make = |workers| loader(source.clone()).augment(augment.clone()).shuffle(5).workers(workers);
             let expected = reference(&source, Draw, &augment, Some(5), 3, 7);
-            assert!(all(make(1), 3) == expected && all(make(8), 3) == expected);
+            assert!(all_contents(make(1), 3) == expected && all_contents(make(8), 3) == expected);
             // A run that starts at a later batch delivers the same batches.
             let mut batches = make(2).host().unwrap();
             let rest: Vec<_> = batches.epoch_from(3, 4).map(|batch| Content::from(&batch.unwrap())).collect();
             assert!(rest == expected[4..]);
             // The comparison would prove nothing if the policies had no effect, so the plain
             // augmentation must give different pixels.
-            assert!(all(loader(source.clone()).augment(Augment::train(16)).shuffle(5), 3) != expected);
+            assert!(all_contents(loader(source.clone()).augment(Augment::train(16)).shuffle(5), 3) != expected);
         }
     });
 }
@@ -74,12 +77,12 @@ fn a_later_augmentation_begins_with_its_epoch() {
                 || loader(source.clone()).augment(augment.clone()).shuffle(5).workers(workers).prefetch(prefetch);
             let mut batches = make().host().unwrap();
             for (epoch, expected) in (0..).zip(&expected) {
-                let found: Vec<_> = batches.epoch(epoch).map(|batch| Content::from(&batch.unwrap())).collect();
-                assert!(found == *expected, "epoch {epoch}, {workers} workers");
+                let actual: Vec<_> = batches.epoch(epoch).map(|batch| Content::from(&batch.unwrap())).collect();
+                assert!(actual == *expected, "epoch {epoch}, {workers} workers");
             }
             let mut batches = make().host().unwrap();
-            let found: Vec<_> = batches.epoch_from(2, 4).map(|batch| Content::from(&batch.unwrap())).collect();
-            assert!(found == expected[2][4..], "{workers} workers");
+            let actual: Vec<_> = batches.epoch_from(2, 4).map(|batch| Content::from(&batch.unwrap())).collect();
+            assert!(actual == expected[2][4..], "{workers} workers");
         }
     });
 }
@@ -93,17 +96,17 @@ fn epochs_and_seeds_differ_and_repeat() {
     let (first, second, again) = (epoch(0), epoch(1), epoch(0));
     assert!(first == again, "an epoch can be repeated with the same loader");
     assert!(first != second);
-    assert!(first != all(make(2), 0));
+    assert!(first != all_contents(make(2), 0));
 }
 
 #[test]
 fn an_epoch_can_start_at_any_batch() {
     let source = Numbers::new(60);
-    let whole = all(loader(source.clone()).shuffle(9), 4);
+    let unbroken = all_contents(loader(source.clone()).shuffle(9), 4);
     let mut batches = loader(source).shuffle(9).host().unwrap();
     for first in [0, 3, 8, 9, 20] {
         let rest: Vec<_> = batches.epoch_from(4, first).map(|b| Content::from(&b.unwrap())).collect();
-        assert!(rest == whole[whole.len().min(first as usize)..], "from batch {first}");
+        assert!(rest == unbroken[unbroken.len().min(first as usize)..], "from batch {first}");
     }
 }
 

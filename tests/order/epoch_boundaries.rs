@@ -45,7 +45,7 @@ impl Recorded {
     }
 
     /// Returns the number of reads in an epoch.
-    fn of(&self, epoch: u64) -> u64 {
+    fn started(&self, epoch: u64) -> u64 {
         self.reads.lock().unwrap().get(&epoch).copied().unwrap_or(0)
     }
 
@@ -94,11 +94,11 @@ fn the_next_epoch_is_prepared_before_the_last_batch_is_taken() {
             let mut epoch = batches.epoch(number);
             (0..4).for_each(|_| drop(epoch.next().unwrap().unwrap()));
             // The last batch occupies one of four slots, so three are free.
-            source.until(|source| source.of(number + 1) >= 12);
+            source.until(|source| source.started(number + 1) >= 12);
             assert!(epoch.next().unwrap().is_ok() && epoch.next().is_none());
         }
         drop(batches);
-        assert!((0..5).all(|epoch| source.of(epoch) == 20), "each sample was read once");
+        assert!((0..5).all(|epoch| source.started(epoch) == 20), "each sample was read once");
     });
 }
 
@@ -111,7 +111,7 @@ fn short_epochs_are_prepared_one_after_the_other() {
         for epoch in 0..30 {
             // The four slots can hold four epochs of one batch each.
             assert!(contents(&mut batches, epoch) == contents(&mut plain, epoch), "{epoch}");
-            source.until(|source| source.of(epoch + 3) > 0);
+            source.until(|source| source.started(epoch + 3) > 0);
         }
     });
 }
@@ -123,10 +123,10 @@ fn preparation_is_limited_by_free_slots() {
             let source = Recorded::new();
             let mut batches = loader(&source, |_| 20).prefetch(prefetch).host().unwrap();
             assert_eq!(contents(&mut batches, 0).len(), 5);
-            let most = 4 * (prefetch as u64 + 2);
-            source.until(|source| source.from(1) == most);
+            let max_prepared = 4 * (prefetch as u64 + 2);
+            source.until(|source| source.from(1) == max_prepared);
             drop(batches);
-            assert_eq!((source.of(0), source.from(1)), (20, most), "prefetch({prefetch})");
+            assert_eq!((source.started(0), source.from(1)), (20, max_prepared), "prefetch({prefetch})");
         }
     });
 }
@@ -143,7 +143,7 @@ fn nothing_is_prepared_after_the_last_epoch() {
         assert_eq!(contents(&mut batches, 7).len(), 5, "a later epoch can still be requested");
         assert_eq!(contents(&mut batches, 2).len(), 5);
         drop(batches);
-        assert_eq!((source.from(0), source.of(2), source.of(7)), (100, 40, 20), "no unnecessary reads");
+        assert_eq!((source.from(0), source.started(2), source.started(7)), (100, 40, 20), "no unnecessary reads");
 
         let source = Recorded::new();
         let once = loader(&source, |_| 20).into_iter().map(|batch| batch.unwrap().len()).sum::<usize>();
@@ -161,7 +161,7 @@ fn an_epoch_that_is_repeated_is_prepared_again() {
         assert!(contents(&mut batches, 0) == first);
         for pass in 3..6 {
             let wasted = source.from(1);
-            source.until(|source| source.of(0) >= 20 * (pass - 1) + 16);
+            source.until(|source| source.started(0) >= 20 * (pass - 1) + 16);
             assert!(contents(&mut batches, 0) == first, "pass {pass}");
             assert_eq!(source.from(1), wasted);
         }
@@ -192,16 +192,19 @@ fn any_epoch_equals_the_same_epoch_of_a_new_loader() {
                     _ => epoch + 1,
                 };
                 let first = if rng.below(6) == 0 { rng.below(6) } else { 0 };
-                let taken = if rng.below(4) == 0 { rng.below(4) as usize } else { usize::MAX };
-                let all = |batches: &mut Batches<HostBatch>| -> Vec<_> {
+                let count = if rng.below(4) == 0 { rng.below(4) as usize } else { usize::MAX };
+                let contents = |batches: &mut Batches<HostBatch>| -> Vec<_> {
                     let mut epoch = batches.epoch_from(epoch, first);
-                    let mut found = Vec::new();
-                    while let Some(batch) = epoch.next().filter(|_| found.len() < taken) {
-                        found.push((Content::from(&batch.unwrap()), epoch.checkpoint()));
+                    let mut contents = Vec::new();
+                    while let Some(batch) = epoch.next().filter(|_| contents.len() < count) {
+                        contents.push((Content::from(&batch.unwrap()), epoch.checkpoint()));
                     }
-                    found
+                    contents
                 };
-                assert!(all(&mut batches) == all(&mut plain), "step {step}, epoch {epoch} from {first}, {taken} taken");
+                assert!(
+                    contents(&mut batches) == contents(&mut plain),
+                    "step {step}, epoch {epoch} from {first}, {count} taken"
+                );
                 assert_eq!(batches.checkpoint(), plain.checkpoint());
                 if rng.below(20) == 0 && step > 0 {
                     // A replay does not change the position.
@@ -237,7 +240,7 @@ fn errors_of_the_next_epoch_are_reported_in_that_epoch() {
         let source = Recorded { fails: |index| index == EPOCH, ..Recorded::new() };
         let mut batches = loader(&source, |_| 20).host().unwrap();
         assert_eq!(contents(&mut batches, 0).len(), 5);
-        source.until(|source| source.of(1) >= 16);
+        source.until(|source| source.started(1) >= 16);
         assert!(batches.sample_errors().is_empty());
         let e = batches.epoch(1).next().unwrap().unwrap_err();
         assert!(e.cause() == "100 is lost" && e.sample() == Some(EPOCH), "{e}");
@@ -283,7 +286,7 @@ fn a_sampler_that_changes_its_length_fails() {
         let source = Recorded::new();
         let mut batches = loader(&source, |_| LENGTH.load(Ordering::SeqCst)).host().unwrap();
         assert_eq!(contents(&mut batches, 0).len(), 5);
-        source.until(|source| source.of(1) >= 16);
+        source.until(|source| source.started(1) >= 16);
         LENGTH.store(40, Ordering::SeqCst);
         let mut epoch = batches.epoch(1);
         (0..5).for_each(|_| drop(epoch.next().unwrap().unwrap()));
@@ -304,7 +307,7 @@ fn statistics_of_an_epoch_count_its_batches() {
         let mut before = monitor.stats();
         for epoch in 0..4 {
             assert_eq!(contents(&mut batches, epoch).len(), 5);
-            source.until(|source| source.of(epoch + 1) >= 16);
+            source.until(|source| source.started(epoch + 1) >= 16);
             let now = monitor.stats();
             let stats = now.since(&before);
             assert_eq!((stats.batches, stats.samples, stats.epochs, stats.wait.count), (5, 20, 1, 5));
@@ -423,11 +426,11 @@ fn an_epoch_that_could_not_be_prepared_begins_after_a_timeout() {
             .sampler(Unknown(gate.clone(), AtomicU64::new(0)));
         let loader = loader.batch_size(4).workers(2).prefetch(1).timeout(Duration::from_millis(50));
         let mut batches = loader.host().unwrap();
-        let held: Vec<_> = batches.epoch(0).map(|batch| batch.unwrap()).collect();
-        assert_eq!(held.len(), 3, "every slot is in use");
+        let held_batches: Vec<_> = batches.epoch(0).map(|batch| batch.unwrap()).collect();
+        assert_eq!(held_batches.len(), 3, "every slot is in use");
         let mut epoch = batches.epoch(1);
         assert_eq!(epoch.next().unwrap().unwrap_err().kind(), ErrorKind::Timeout);
-        drop(held);
+        drop(held_batches);
         gate.set(false);
         assert_eq!(
             epoch.map(|batch| batch.unwrap().ids().next()).collect::<Vec<_>>(),
@@ -454,12 +457,12 @@ fn a_source_is_checked_while_other_threads_read_it() {
 
         fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
             let (state, changed) = &*self.checks;
-            let wanted = if index == 19 { 2 } else { 3 };
+            let expected_checks = if index == 19 { 2 } else { 3 };
             if index == 19 || index as u64 == EPOCH {
                 let mut state = state.lock().unwrap();
                 state.1 += 1;
                 changed.notify_all();
-                drop(changed.wait_while(state, |(checks, _)| *checks < wanted).unwrap());
+                drop(changed.wait_while(state, |(checks, _)| *checks < expected_checks).unwrap());
             }
             scratch.clear();
             scratch.extend((index as u64).to_le_bytes());
@@ -499,13 +502,13 @@ fn an_abandoned_epoch_is_prepared_only_once() {
         drop(batches.epoch(0).next());
         assert_eq!(batches.replay(2).unwrap().take(2).count(), 2);
         assert_eq!(contents(&mut batches, 0).len(), 5);
-        source.until(|source| source.of(1) >= 16);
+        source.until(|source| source.started(1) >= 16);
         // An epoch that was read completely is prepared again.
-        let before = source.of(0);
+        let before = source.started(0);
         assert_eq!(contents(&mut batches, 0).len(), 5);
-        source.until(|source| source.of(0) == before + 20 + 16);
+        source.until(|source| source.started(0) == before + 20 + 16);
         drop(batches);
-        assert!(source.of(1) < 20, "epoch 1 was prepared once");
+        assert!(source.started(1) < 20, "epoch 1 was prepared once");
     });
 }
 
@@ -560,7 +563,7 @@ fn a_prefetching_source_learns_when_a_run_starts_and_ends() {
         // A repeated epoch is not prepared, because the source prefetches the epoch after it.
         let mut batches = open().host().unwrap();
         (0..3).for_each(|_| assert_eq!(contents(&mut batches, 0).len(), 5));
-        let all = "start 0.0 to Some((19, 4))";
-        assert_eq!(new_calls(), [all, "stop", all, all]);
+        let call = "start 0.0 to Some((19, 4))";
+        assert_eq!(new_calls(), [call, "stop", call, call]);
     });
 }

@@ -19,9 +19,9 @@ fn an_epoch_reports_its_remaining_batches() {
     assert_eq!(batches.num_batches(0), 8);
     let mut epoch = batches.epoch_from(0, 3);
     assert_eq!((epoch.len(), epoch.is_empty()), (5, false));
-    for left in (0..5).rev() {
+    for remaining in (0..5).rev() {
         drop(epoch.next().unwrap().unwrap());
-        assert_eq!(epoch.len(), left);
+        assert_eq!(epoch.len(), remaining);
     }
     assert!(epoch.next().is_none() && epoch.is_empty());
 }
@@ -56,10 +56,10 @@ fn a_timed_out_wait_loses_no_batch() {
     no_hang(|| {
         let mut epochs = loader(Numbers::new(50)).host().unwrap();
         epochs.begin(0);
-        let whole = rest(&mut epochs);
+        let unbroken = rest(&mut epochs);
         epochs.begin(0);
         let (mut came, mut given_up) = (Vec::new(), 0);
-        while came.len() < whole.len() {
+        while came.len() < unbroken.len() {
             match epochs.next(&mut || None) {
                 Some(batch) => came.push(Content::from(&batch.unwrap())),
                 None => given_up += 1,
@@ -69,7 +69,7 @@ fn a_timed_out_wait_loses_no_batch() {
                 came.extend(epochs.next(&mut || Some(WAIT)).map(|batch| Content::from(&batch.unwrap())));
             }
         }
-        assert_eq!(came, whole);
+        assert_eq!(came, unbroken);
         assert!(given_up > 0, "no wait timed out");
     });
 }
@@ -83,7 +83,7 @@ fn a_checkpoint_can_be_loaded_between_epochs() {
     run.begin(1);
     (0..3).for_each(|_| drop(run.next(&mut || Some(WAIT)).unwrap().unwrap()));
     let state = run.checkpoint();
-    let left = rest(&mut run);
+    let last_batches = rest(&mut run);
 
     let mut other = open();
     other.begin(7);
@@ -94,7 +94,7 @@ fn a_checkpoint_can_be_loaded_between_epochs() {
     other.begin(0);
     assert_eq!(rest(&mut other).len(), 0, "epochs before the saved one are empty");
     other.begin(1);
-    assert_eq!(rest(&mut other), left);
+    assert_eq!(rest(&mut other), last_batches);
     other.begin(1);
     assert_eq!(rest(&mut other).len(), 8, "a repeated epoch is complete");
 
@@ -128,14 +128,14 @@ fn an_exported_field_keeps_its_batch_and_has_its_bytes() {
             expected,
             "the exported image is unchanged after 28 more batches"
         );
-        let held: Vec<u8> = label.iter().flat_map(|label| label.to_ne_bytes()).collect();
-        assert_eq!(bytes(labels.tensor(), held.len()), held);
+        let label_bytes: Vec<u8> = label.iter().flat_map(|label| label.to_ne_bytes()).collect();
+        assert_eq!(bytes(labels.tensor(), label_bytes.len()), label_bytes);
         drop(images);
         // The labels still occupy the slot, so three of four slots are in use.
         epochs.begin(1);
-        let kept: Vec<_> = (0..3).map(|_| epochs.next(&mut || Some(WAIT)).unwrap().unwrap()).collect();
+        let batches: Vec<_> = (0..3).map(|_| epochs.next(&mut || Some(WAIT)).unwrap().unwrap()).collect();
         drop(labels);
         assert!(epochs.next(&mut || Some(WAIT)).unwrap().is_ok(), "the slot was returned");
-        drop(kept);
+        drop(batches);
     });
 }

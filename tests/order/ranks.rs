@@ -12,7 +12,7 @@ use warpfeed::{ErrorKind, LastBatch, Loader, Rank};
 /// Returns the batches of one epoch on one rank, each with its mask of valid samples.
 fn epoch(loader: Loader, epoch: u64) -> Vec<(Content, Vec<bool>)> {
     let mut batches = loader.host().unwrap();
-    let all: Vec<_> = batches
+    let contents: Vec<_> = batches
         .epoch(epoch)
         .enumerate()
         .map(|(number, b)| {
@@ -21,24 +21,24 @@ fn epoch(loader: Loader, epoch: u64) -> Vec<(Content, Vec<bool>)> {
             (Content::from(&b), b.valid().collect())
         })
         .collect();
-    assert_eq!(all.len() as u64, batches.num_batches(epoch));
-    all
+    assert_eq!(contents.len() as u64, batches.num_batches(epoch));
+    contents
 }
 
 /// Joins the parts of a global batch from several ranks, in rank order, and keeps only the valid
 /// samples.
 fn join<'a>(parts: impl Iterator<Item = &'a (Content, Vec<bool>)>) -> Content {
-    let mut all = Content { ids: vec![], keys: vec![], labels: vec![], images: vec![] };
+    let mut joined = Content { ids: vec![], keys: vec![], labels: vec![], images: vec![] };
     for (part, valid) in parts {
         let image = part.images.len() / part.ids.len();
         for place in (0..part.ids.len()).filter(|&place| valid[place]) {
-            all.ids.push(part.ids[place]);
-            all.keys.push(part.keys[place].clone());
-            all.labels.push(part.labels[place]);
-            all.images.extend(&part.images[place * image..][..image]);
+            joined.ids.push(part.ids[place]);
+            joined.keys.push(part.keys[place].clone());
+            joined.labels.push(part.labels[place]);
+            joined.images.extend(&part.images[place * image..][..image]);
         }
     }
-    all
+    joined
 }
 
 const WORLDS: [usize; 4] = [1, 2, 3, 8];
@@ -53,37 +53,39 @@ fn check(samples: usize, global: usize, last: LastBatch, seed: Option<u64>, work
         assert_eq!(options().host().map(|_| ()).unwrap_err().kind(), ErrorKind::Config);
         return;
     }
-    let whole = epoch(options(), 2);
-    let whole: Vec<_> = whole.iter().map(|batch| join(std::iter::once(batch))).collect();
-    let mut seen: Vec<_> = whole.iter().flat_map(|batch| &batch.ids).copied().collect();
+    let batches = epoch(options(), 2);
+    let contents: Vec<_> = batches.iter().map(|batch| join(std::iter::once(batch))).collect();
+    let mut seen: Vec<_> = contents.iter().flat_map(|batch| &batch.ids).copied().collect();
     seen.sort_unstable();
     match last {
         LastBatch::Drop => assert_eq!(seen.len(), samples / global * global),
         LastBatch::Keep | LastBatch::Pad => assert_eq!(seen, (0..samples as u64).collect::<Vec<_>>()),
     }
     seen.dedup();
-    assert_eq!(seen.len(), whole.iter().map(|batch| batch.ids.len()).sum::<usize>(), "no sample occurs twice");
+    assert_eq!(seen.len(), contents.iter().map(|batch| batch.ids.len()).sum::<usize>(), "no sample occurs twice");
 
     for world in WORLDS.into_iter().filter(|&world| world <= global) {
         let ranks: Vec<_> = (0..world).map(|rank| epoch(options().rank(rank, world), 2)).collect();
-        for (number, expected) in whole.iter().enumerate() {
+        for (number, expected) in contents.iter().enumerate() {
             let parts = || ranks.iter().map(|rank| &rank[number]);
             assert!(
                 join(parts()) == *expected,
                 "batch {number} of {world} ranks differs from the batch of a single rank"
             );
             let sizes: Vec<_> = parts().map(|part| part.0.ids.len()).collect();
-            let (least, most) = (*sizes.iter().min().unwrap(), *sizes.iter().max().unwrap());
+            let (smallest, largest) = (*sizes.iter().min().unwrap(), *sizes.iter().max().unwrap());
             let padding = parts().flat_map(|part| &part.1).filter(|valid| !**valid).count();
             match last {
-                LastBatch::Pad => assert_eq!((least, most), (global.div_ceil(world), global.div_ceil(world))),
-                LastBatch::Drop => assert!(padding == 0 && sizes.iter().sum::<usize>() == global && most - least <= 1),
+                LastBatch::Pad => assert_eq!((smallest, largest), (global.div_ceil(world), global.div_ceil(world))),
+                LastBatch::Drop => {
+                    assert!(padding == 0 && sizes.iter().sum::<usize>() == global && largest - smallest <= 1)
+                }
                 LastBatch::Keep => {
-                    assert!(padding == world.saturating_sub(expected.ids.len()) && most - least <= 1)
+                    assert!(padding == world.saturating_sub(expected.ids.len()) && largest - smallest <= 1)
                 }
             }
         }
-        assert!(ranks.iter().all(|rank| rank.len() == whole.len()), "every rank has {} batches", whole.len());
+        assert!(ranks.iter().all(|rank| rank.len() == contents.len()), "every rank has {} batches", contents.len());
     }
 }
 

@@ -32,7 +32,7 @@ fn a_resumed_loader_continues_where_it_was_after_a_replay() {
         let open = || loader(Numbers::new(70)).shuffle(2).workers(2).prefetch(2);
         let mut batches = open().host().unwrap();
         let first: Vec<Content> = batches.epoch(0).take(2).map(|b| Content::from(&b.unwrap())).collect();
-        let whole: Vec<Content> = batches.epoch(1).map(|b| Content::from(&b.unwrap())).collect();
+        let unbroken: Vec<Content> = batches.epoch(1).map(|b| Content::from(&b.unwrap())).collect();
         for _ in batches.epoch(1).take(4) {}
         let state = batches.checkpoint();
         drop(batches);
@@ -46,7 +46,7 @@ fn a_resumed_loader_continues_where_it_was_after_a_replay() {
         assert_eq!((resumed.checkpoint(), resumed.first_epoch()), (state, 1), "a replay is not part of the run");
         assert_eq!(resumed.epoch(0).count(), 0);
         let rest: Vec<Content> = resumed.epoch(1).map(|b| Content::from(&b.unwrap())).collect();
-        assert!(rest == whole[4..]);
+        assert!(rest == unbroken[4..]);
     });
 }
 
@@ -68,7 +68,7 @@ fn a_replay_repeats_a_short_epoch_and_checks_its_length() {
 struct Watches {
     numbers: Numbers,
     monitor: Arc<OnceLock<LoaderHandle>>,
-    seen: Arc<Mutex<Vec<(u64, u64)>>>,
+    positions: Arc<Mutex<Vec<(u64, u64)>>>,
 }
 
 impl Source for Watches {
@@ -81,8 +81,8 @@ impl Source for Watches {
             while monitor.stats().batches < 2 {
                 std::thread::yield_now();
             }
-            let at = monitor.checkpoint();
-            self.seen.lock().unwrap().push((at.epoch(), at.batch()));
+            let checkpoint = monitor.checkpoint();
+            self.positions.lock().unwrap().push((checkpoint.epoch(), checkpoint.batch()));
         }
         self.numbers.read(index, scratch)
     }
@@ -92,7 +92,7 @@ impl Source for Watches {
 fn a_monitor_does_not_advance_during_a_replay() {
     no_hang(|| {
         let (monitor, seen) = (Arc::new(OnceLock::new()), Arc::default());
-        let source = Watches { numbers: Numbers::new(21), monitor: monitor.clone(), seen: Arc::clone(&seen) };
+        let source = Watches { numbers: Numbers::new(21), monitor: monitor.clone(), positions: Arc::clone(&seen) };
         let loader = Loader::source(source).codec(Draw).augment(Augment::train(16)).batch_size(7);
         let mut batches = loader.workers(2).prefetch(2).host().unwrap();
         // The first checkpoint reads samples.
@@ -100,6 +100,6 @@ fn a_monitor_does_not_advance_during_a_replay() {
         monitor.set(batches.handle()).unwrap();
         assert_eq!(batches.replay(3).unwrap().take(3).map(|batch| batch.len()).sum::<usize>(), 21);
         let seen = seen.lock().unwrap();
-        assert!(seen.len() == 7 && seen.iter().all(|at| *at == (0, 0)), "{seen:?}");
+        assert!(seen.len() == 7 && seen.iter().all(|position| *position == (0, 0)), "{seen:?}");
     });
 }

@@ -36,16 +36,16 @@ fn rest(loader: Loader, all_epochs: bool) -> Vec<Step> {
 /// Stops a run after `steps` batches and returns its checkpoint as text.
 fn stop(loader: Loader, steps: usize) -> String {
     let mut batches = loader.host().unwrap();
-    let mut left = steps;
+    let mut remaining = steps;
     for number in 0..EPOCHS {
         let mut epoch = batches.epoch(number);
-        while left > 0 && epoch.next().map(Result::unwrap).is_some() {
-            left -= 1;
+        while remaining > 0 && epoch.next().map(Result::unwrap).is_some() {
+            remaining -= 1;
         }
         let inside = epoch.checkpoint();
         drop(epoch);
         assert_eq!(batches.checkpoint(), inside);
-        if left == 0 {
+        if remaining == 0 {
             break;
         }
     }
@@ -81,10 +81,10 @@ proptest! {
             let saved: Vec<_> = (0..before.1).map(|rank| stop(make(before.0, rank, before.1), seen)).collect();
             assert!(saved.iter().all(|state| *state == saved[0]));
             for rank in 0..after.1 {
-                let whole = rest(make(1, rank, after.1), false);
+                let unbroken = rest(make(1, rank, after.1), false);
                 let state: Checkpoint = serde_json::from_str(&saved[0]).unwrap();
                 let rest = rest(make(after.0, rank, after.1).resume(state), all_epochs);
-                assert!(rest == whole[seen..], "after batch {seen} of {steps}");
+                assert!(rest == unbroken[seen..], "after batch {seen} of {steps}");
             }
         });
     }
@@ -142,9 +142,9 @@ fn a_resumed_loader_works_in_a_for_loop() {
 
 #[test]
 fn a_failed_batch_is_retried_after_resuming() {
-    let set = |bad: usize| {
+    let set = |bad_index: usize| {
         let sample = |i: usize| {
-            let number = if i == bad { vec![] } else { (i as u64).to_le_bytes().to_vec() };
+            let number = if i == bad_index { vec![] } else { (i as u64).to_le_bytes().to_vec() };
             OwnedSample::new(format!("{i}")).field("img", number).label(0)
         };
         Loader::source(Memory::new((0..50).map(sample).collect()))

@@ -31,7 +31,8 @@ struct Case {
 impl Case {
     fn random(seed: u64) -> Self {
         let mut rng = Rng::new(seed, 2, 3);
-        let size = |rng: &mut Rng, most: u64| Size::new(1 + rng.below(most) as u32, 1 + rng.below(most) as u32);
+        let size =
+            |rng: &mut Rng, max_side: u64| Size::new(1 + rng.below(max_side) as u32, 1 + rng.below(max_side) as u32);
         let images: Vec<Size> = (0..1 + rng.below(40)).map(|_| size(&mut rng, 30)).collect();
         let mut sizes: Vec<Size> = Vec::new();
         for _ in 0..1 + rng.below(5) {
@@ -79,14 +80,14 @@ impl Case {
             let ratio = |size: &Size| (f64::from(size.width) / f64::from(size.height)).ln();
             let mut best = 0;
             for (index, size) in self.sizes.iter().enumerate().skip(1) {
-                let [own, other] = [size, &self.sizes[best]].map(|size| (ratio(size) - ratio(image)).abs());
+                let [distance, other] = [size, &self.sizes[best]].map(|size| (ratio(size) - ratio(image)).abs());
                 let [fits, other_fits] = [size, &self.sizes[best]].map(|size| size.area() <= image.area());
                 let is_better = match (fits, other_fits) {
                     (true, true) => size.area() > self.sizes[best].area(),
                     (false, false) => size.area() < self.sizes[best].area(),
                     _ => fits,
                 };
-                if own < other - 1e-9 || ((own - other).abs() <= 1e-9 && is_better) {
+                if distance < other - 1e-9 || ((distance - other).abs() <= 1e-9 && is_better) {
                     best = index;
                 }
             }
@@ -100,11 +101,12 @@ impl Case {
         let buckets = self.buckets();
         let mut counts = Vec::new();
         for (bucket, size) in self.sizes.iter().enumerate() {
-            let mut left = buckets.iter().filter(|of| **of == bucket).count();
-            let most = self.budget.map_or(u64::MAX, |budget| budget / size.area()).min(self.batch as u64) as usize;
-            while left >= most || (left > 0 && self.last == LastBatch::Keep) {
-                counts.push((bucket, left.min(most)));
-                left -= left.min(most);
+            let mut remaining = buckets.iter().filter(|number| **number == bucket).count();
+            let max_images =
+                self.budget.map_or(u64::MAX, |budget| budget / size.area()).min(self.batch as u64) as usize;
+            while remaining >= max_images || (remaining > 0 && self.last == LastBatch::Keep) {
+                counts.push((bucket, remaining.min(max_images)));
+                remaining -= remaining.min(max_images);
             }
         }
         counts.sort_unstable();
@@ -156,36 +158,36 @@ fn batches_of_size_buckets_equal_naive_ones() {
         }
         checked += 1;
         let epoch = seed % 3;
-        let whole = read(&case, case.loader().workers(1), epoch, 0);
+        let unbroken = read(&case, case.loader().workers(1), epoch, 0);
         let buckets = case.buckets();
-        let mut counts: Vec<_> = whole.iter().map(|batch| (buckets[batch[0].0 as usize], batch.len())).collect();
+        let mut counts: Vec<_> = unbroken.iter().map(|batch| (buckets[batch[0].0 as usize], batch.len())).collect();
         counts.sort_unstable();
         assert_eq!(counts, expected, "seed {seed}");
         mixed_sizes += usize::from(counts[0].0 != counts[counts.len() - 1].0);
-        let mut ids: Vec<u64> = whole.iter().flatten().map(|(id, _)| *id).collect();
-        for (id, pixels) in whole.iter().flatten().step_by(5) {
+        let mut ids: Vec<u64> = unbroken.iter().flatten().map(|(id, _)| *id).collect();
+        for (id, pixels) in unbroken.iter().flatten().step_by(5) {
             assert!(*pixels == case.alone(epoch, *id), "seed {seed}, sample {id}");
         }
         ids.sort_unstable();
         ids.dedup();
-        assert_eq!(ids.len(), whole.iter().map(Vec::len).sum::<usize>(), "seed {seed}: a sample occurs twice");
-        assert!(read(&case, case.loader().workers(3), epoch, 0) == whole, "seed {seed}: three workers");
+        assert_eq!(ids.len(), unbroken.iter().map(Vec::len).sum::<usize>(), "seed {seed}: a sample occurs twice");
+        assert!(read(&case, case.loader().workers(3), epoch, 0) == unbroken, "seed {seed}: three workers");
         for world in [2, 3] {
             let share = |rank| read(&case, case.loader().workers(1).rank(rank, world), epoch, 0);
             let shares: Vec<_> = (0..world).map(share).collect();
-            for (number, batch) in whole.iter().enumerate() {
+            for (number, batch) in unbroken.iter().enumerate() {
                 let joined: Batch = shares.iter().flat_map(|share| share[number].clone()).collect();
                 assert!(joined == *batch, "seed {seed}, {world} ranks, batch {number}");
             }
         }
         // Resume on a different number of ranks.
-        let stop = seed % (whole.len() as u64 + 1);
+        let stop = seed % (unbroken.len() as u64 + 1);
         let mut first = case.loader().workers(1).rank(0, 2).host().unwrap();
         first.epoch_from(epoch, 0).take(stop as usize).for_each(drop);
         let state = first.checkpoint();
-        if stop > 0 && stop < whole.len() as u64 {
+        if stop > 0 && stop < unbroken.len() as u64 {
             let rest = read(&case, case.loader().workers(1).resume(state.clone()), epoch, stop);
-            assert!(rest == whole[stop as usize..], "seed {seed}: resumed at {stop}");
+            assert!(rest == unbroken[stop as usize..], "seed {seed}: resumed at {stop}");
             let doubled: Vec<Size> = case.sizes.iter().map(|s| Size::new(s.width * 2, s.height * 2)).collect();
             let budget = case.budget.map_or(u64::MAX, |budget| budget * 4);
             let other = case.loader().size_buckets(case.images.clone(), doubled).budget(budget);
@@ -219,8 +221,8 @@ fn image_sizes_are_upright_and_zero_for_unreadable_headers() {
     // The unreadable image counts as a square, and fails when it is loaded.
     let sizes = [Size::new(4, 2), Size::new(3, 3), Size::new(2, 4)];
     let loader = loader.size_buckets(images, sizes);
-    let found: Vec<_> = loader.clone().host().unwrap().epoch(0).map(|batch| batch.map(|batch| batch.len())).collect();
-    let errors: Vec<String> = found.iter().filter_map(|batch| Some(batch.as_ref().err()?.to_string())).collect();
+    let lens: Vec<_> = loader.clone().host().unwrap().epoch(0).map(|batch| batch.map(|batch| batch.len())).collect();
+    let errors: Vec<String> = lens.iter().filter_map(|batch| Some(batch.as_ref().err()?.to_string())).collect();
     assert!(errors.len() == 1 && errors[0].contains("sample 1"), "{errors:?}");
     let skip = loader.on_error(OnError::Skip { max_skipped: 1 });
     let valid = |batch: HostBatch| batch.ids().zip(batch.valid()).filter(|(_, valid)| *valid).collect::<Vec<_>>();

@@ -62,7 +62,7 @@ fn named_image_fields_are_encoded_and_other_fields_are_not() {
         let report = pack.unwrap();
         assert_eq!((report.samples, report.encoded, report.kept, report.refused_count), (2, 10, 0, 0));
         let packed = open(&path).unwrap();
-        let mut all = Vec::new();
+        let mut psnrs = Vec::new();
         for i in 0..2 {
             let mut scratch = Vec::new();
             let sample = packed.read(i, &mut scratch).unwrap();
@@ -82,14 +82,14 @@ fn named_image_fields_are_encoded_and_other_fields_are_not() {
             ];
             for (image, seed) in images.iter().zip(seed + 1..) {
                 assert!(image.starts_with(b"\xff\xd8"));
-                all.push(psnr(picture(seed).as_raw(), &pixels(image)));
+                psnrs.push(psnr(picture(seed).as_raw(), &pixels(image)));
             }
         }
-        let found = report.psnr.unwrap();
-        let lowest = all.iter().copied().fold(f64::INFINITY, f64::min);
-        assert!((found.mean - all.iter().sum::<f64>() / 10.0).abs() < 0.006, "{} {all:?}", found.mean);
-        assert!((found.lowest - lowest).abs() < 0.006 && (5.0..60.0).contains(&lowest), "{} {all:?}", found.lowest);
-        assert_eq!(found.lowest_key, if all[..5].contains(&lowest) { "0" } else { "1" });
+        let psnr = report.psnr.unwrap();
+        let lowest = psnrs.iter().copied().fold(f64::INFINITY, f64::min);
+        assert!((psnr.mean - psnrs.iter().sum::<f64>() / 10.0).abs() < 0.006, "{} {psnrs:?}", psnr.mean);
+        assert!((psnr.lowest - lowest).abs() < 0.006 && (5.0..60.0).contains(&lowest), "{} {psnrs:?}", psnr.lowest);
+        assert_eq!(psnr.lowest_key, if psnrs[..5].contains(&lowest) { "0" } else { "1" });
     }
 }
 
@@ -109,9 +109,9 @@ fn fields_that_are_not_named_stay_unchanged() {
 fn a_damaged_image_field_is_named_with_its_field() {
     let root = tempfile::tempdir().unwrap();
     let damaged = png(3)[..200].to_vec();
-    let bad = Memory::new(vec![OwnedSample::new("a").field("png", png(1)).field("left", damaged.clone())]);
+    let damaged_source = Memory::new(vec![OwnedSample::new("a").field("png", png(1)).field("left", damaged.clone())]);
     let pack = |keep: bool, name: &str| {
-        let pack = Pack::new(&bad).images(["left"]).keep_bad(keep);
+        let pack = Pack::new(&damaged_source).images(["left"]).keep_bad(keep);
         pack.recode(Recode::Quality { quality: 90, max_side: None }).to(root.path().join(name))
     };
     let e = pack(false, "a.tar").unwrap_err().to_string();

@@ -13,7 +13,7 @@ use warpfeed::pack::{Merge, Pack};
 use warpfeed::sampler::Rng;
 use warpfeed::source::{Memory, Sample, Source, open};
 
-use crate::parts::{files, numbers, part, read_all};
+use crate::parts::{files, numbers, pack_part, read_all};
 use crate::process::child;
 
 const TARGET: &str = "WARPFEED_TEST_PACK_FOLDER";
@@ -47,7 +47,7 @@ fn pack_until_killed() {
     let _ = match &*work {
         "merge" => Merge::new(folder.join("x.tar")).run().map(drop),
         "all" => Pack::new(&source).workers(2).shard_samples(4).to(folder.join("x.tar")).map(drop),
-        number => part(&source, folder, (number.parse().unwrap(), PARTS)).map(drop),
+        number => pack_part(&source, folder, (number.parse().unwrap(), PARTS)).map(drop),
     };
 }
 
@@ -128,7 +128,7 @@ fn kill(kills: u64, seed: u64, plain: bool) {
         }
         if !plain && works[0] == "merge" && rng.below(2) == 0 {
             // A merge of complete parts only renames files.
-            (0..PARTS).for_each(|number| drop(part(&source, &folder, (number, PARTS)).unwrap()));
+            (0..PARTS).for_each(|number| drop(pack_part(&source, &folder, (number, PARTS)).unwrap()));
         }
         let workers: Vec<_> = works.iter().map(|work| Worker::start(&folder, work)).collect();
         let whole = if works[0] == "merge" { merging } else { packing };
@@ -156,7 +156,7 @@ fn kill(kills: u64, seed: u64, plain: bool) {
                 let done = Pack::new(&source).shard_samples(4).to(folder.join("x.tar"));
                 assert!(done.is_ok() || opened > 0, "{done:?}");
             } else {
-                (0..PARTS).for_each(|number| drop(part(&source, &folder, (number, PARTS)).unwrap()));
+                (0..PARTS).for_each(|number| drop(pack_part(&source, &folder, (number, PARTS)).unwrap()));
             }
             let merged = Merge::new(folder.join("x.tar")).run().unwrap();
             // Each suspended process may have left the file that it was writing.

@@ -22,7 +22,7 @@ type Hook = Arc<dyn Fn(&str, &str) -> Result<()> + Send + Sync>;
 /// Objects in memory. Every third request fails once with a transient error.
 #[derive(Clone, Default)]
 pub(crate) struct Objects {
-    all: Arc<Mutex<BTreeMap<String, Vec<u8>>>>,
+    contents: Arc<Mutex<BTreeMap<String, Vec<u8>>>>,
     requests: Arc<AtomicUsize>,
     /// Called before each request, and after each upload has been stored.
     hook: Option<Hook>,
@@ -53,8 +53,8 @@ impl Objects {
 
     /// Returns the objects, keyed by the name that each file would have in a folder.
     fn files(&self) -> BTreeMap<String, Vec<u8>> {
-        let all = self.all.lock().unwrap();
-        all.iter().map(|(url, bytes)| (url.strip_prefix(FOLDER).unwrap().to_owned(), bytes.clone())).collect()
+        let contents = self.contents.lock().unwrap();
+        contents.iter().map(|(url, bytes)| (url.strip_prefix(FOLDER).unwrap().to_owned(), bytes.clone())).collect()
     }
 
     fn names(&self) -> Vec<String> {
@@ -89,24 +89,24 @@ impl Objects {
 impl Store for Objects {
     fn list(&self, prefix: &str) -> Result<Vec<Object>> {
         self.request("list", prefix)?;
-        let all = self.all.lock().unwrap();
-        let found = all.iter().filter(|(url, _)| url.starts_with(prefix));
-        Ok(found.map(|(url, b)| Object { url: url.clone(), len: b.len() as u64, tag: None, server: None }).collect())
+        let contents = self.contents.lock().unwrap();
+        let matching = contents.iter().filter(|(url, _)| url.starts_with(prefix));
+        Ok(matching.map(|(url, b)| Object { url: url.clone(), len: b.len() as u64, tag: None, server: None }).collect())
     }
 
     fn object(&self, url: &str) -> Result<Object> {
         self.request("object", url)?;
-        let found = self.all.lock().unwrap().get(url).map(|bytes| bytes.len() as u64);
+        let stored = self.contents.lock().unwrap().get(url).map(|bytes| bytes.len() as u64);
         let absent = || Error::in_source("absent").at_path(url);
-        let len = found.ok_or_else(|| if self.unsure { absent() } else { absent().absent() })?;
+        let len = stored.ok_or_else(|| if self.unsure { absent() } else { absent().absent() })?;
         Ok(Object { url: url.to_owned(), len, tag: None, server: None })
     }
 
-    fn read(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
+    fn read(&self, object: &Object, offset: u64, out: &mut [u8]) -> Result<()> {
         self.request("read", &object.url)?;
-        let all = self.all.lock().unwrap();
-        let bytes = all.get(&object.url).ok_or_else(|| Error::in_source("gone"))?;
-        to.copy_from_slice(&bytes[at as usize..][..to.len()]);
+        let contents = self.contents.lock().unwrap();
+        let bytes = contents.get(&object.url).ok_or_else(|| Error::in_source("gone"))?;
+        out.copy_from_slice(&bytes[offset as usize..][..out.len()]);
         Ok(())
     }
 
@@ -117,7 +117,7 @@ impl Store for Objects {
 
     fn remove(&self, url: &str) -> Result<()> {
         self.request("remove", url)?;
-        self.all.lock().unwrap().remove(url);
+        self.contents.lock().unwrap().remove(url);
         Ok(())
     }
 }
@@ -138,15 +138,15 @@ impl Upload for Written {
         if self.store.refused.is_some_and(|end| self.url.ends_with(end)) {
             return Ok(false);
         }
-        let mut all = self.store.all.lock().unwrap();
-        if all.contains_key(&self.url) {
+        let mut contents = self.store.contents.lock().unwrap();
+        if contents.contains_key(&self.url) {
             assert!(new || !self.url.ends_with(".tar"), "{} is replaced", self.url);
             if new {
                 return Ok(false);
             }
         }
-        all.insert(self.url.clone(), self.bytes.clone());
-        drop(all);
+        contents.insert(self.url.clone(), self.bytes.clone());
+        drop(contents);
         self.store.call("stored", &self.url)?;
         Ok(true)
     }
@@ -280,23 +280,23 @@ fn objects_in_a_store_are_never_replaced() {
     let sound = local(&set)["x-000007.tar"].clone();
     let mut damaged = sound.clone();
     damaged[700] ^= 1;
-    store.all.lock().unwrap().insert(foreign.clone(), damaged.clone());
+    store.contents.lock().unwrap().insert(foreign.clone(), damaged.clone());
     let e = store.part(&set, (1, 2)).unwrap_err();
     assert!(e.cause().contains("different bytes: delete it") && e.path().unwrap().to_str() == Some(&foreign), "{e}");
-    store.all.lock().unwrap().remove(&foreign);
+    store.contents.lock().unwrap().remove(&foreign);
     store.part(&set, (1, 2)).unwrap();
     // Merging detects a shard that was damaged after it was written.
-    store.all.lock().unwrap().insert(foreign.clone(), damaged);
+    store.contents.lock().unwrap().insert(foreign.clone(), damaged);
     let e = store.merge().run().unwrap_err();
     assert!(e.cause().contains("missing or damaged: x-000007.tar (part 1/2)"), "{e}");
-    store.all.lock().unwrap().insert(foreign, sound);
+    store.contents.lock().unwrap().insert(foreign, sound);
     store.merge().run().unwrap();
     assert!(store.files() == local(&set));
     let e = store.part(&other, (1, 2)).unwrap_err();
     assert!(e.cause().contains("pack to a different URL; the plans differ in samples"), "{e}");
     assert!(!e.cause().contains("force"), "{e}");
     // Delete a shard of the dataset.
-    store.all.lock().unwrap().remove(&format!("{FOLDER}x-000007.tar"));
+    store.contents.lock().unwrap().remove(&format!("{FOLDER}x-000007.tar"));
     for e in [store.merge().run().unwrap_err(), store.part(&set, (1, 2)).unwrap_err()] {
         assert!(
             e.cause().ends_with("x-000007.tar; the dataset is already merged: delete its objects, and pack it again"),
@@ -305,7 +305,7 @@ fn objects_in_a_store_are_never_replaced() {
     }
     // Shards without a manifest do not form a dataset.
     let store = Objects::default();
-    store.all.lock().unwrap().insert(format!("{FOLDER}x-000001.tar"), vec![0; 1024]);
+    store.contents.lock().unwrap().insert(format!("{FOLDER}x-000001.tar"), vec![0; 1024]);
     let e = store.pack(&set).to(URL).unwrap_err();
     assert!(e.cause().contains("already exists") && !e.cause().contains("force"), "{e}");
     assert_eq!(store.names(), ["x-000001.tar"]);
@@ -322,8 +322,8 @@ fn targets_that_a_store_cannot_hold_are_refused() {
         fn object(&self, url: &str) -> Result<Object> {
             self.0.object(url)
         }
-        fn read(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
-            self.0.read(object, at, to)
+        fn read(&self, object: &Object, offset: u64, out: &mut [u8]) -> Result<()> {
+            self.0.read(object, offset, out)
         }
     }
     let (set, store) = (numbers(10), Objects::default());
@@ -367,13 +367,13 @@ fn an_upload_with_a_lost_reply_leaves_no_partial_dataset() {
 #[test]
 fn unmerged_shards_do_not_open_even_without_the_plan() {
     let set = numbers(10);
-    for kept in [".json", ".partial"] {
+    for kept_end in [".json", ".partial"] {
         let store = Objects::default();
         store.part(&set, (0, 2)).unwrap();
-        let all = || store.all.lock().unwrap();
-        all().retain(|url, _| url.ends_with(".tar") || url.ends_with(kept));
-        all().remove(&format!("{FOLDER}x.plan.partial"));
-        assert!(store.names().iter().any(|name| name.ends_with(kept)), "{:?}", store.names());
+        let contents = || store.contents.lock().unwrap();
+        contents().retain(|url, _| url.ends_with(".tar") || url.ends_with(kept_end));
+        contents().remove(&format!("{FOLDER}x.plan.partial"));
+        assert!(store.names().iter().any(|name| name.ends_with(kept_end)), "{:?}", store.names());
         let e = store.open().unwrap_err();
         assert!(e.cause().contains("the set x is incomplete"), "{e}");
     }
@@ -416,19 +416,19 @@ fn an_overtaken_merge_returns_the_merged_dataset() {
     let set = numbers(40);
     // Let the other merge overtake this one at its first request for a part, for a shard, and for
     // writing the manifest.
-    for (kind, of) in [("object", ".part-"), ("read", "x-000003.tar"), ("create", "x.manifest.json")] {
+    for (kind, fault) in [("object", ".part-"), ("read", "x-000003.tar"), ("create", "x.manifest.json")] {
         let store = Objects::default();
         (0..2).for_each(|number| drop(store.part(&set, (number, 2)).unwrap()));
         let (other, begun) = (store.clone(), AtomicUsize::new(0));
         let overtaken = store.hooked(move |now, url| {
-            if now == kind && url.contains(of) && begun.fetch_add(1, Ordering::Relaxed) == 0 {
+            if now == kind && url.contains(fault) && begun.fetch_add(1, Ordering::Relaxed) == 0 {
                 other.merge().run().unwrap();
                 assert!(!other.names().iter().any(|name| name.contains(".part-")));
             }
             Ok(())
         });
         let merged = overtaken.merge().run().unwrap();
-        assert_eq!((merged.report.samples, merged.orphans.len()), (40, 0), "{kind} {of}");
+        assert_eq!((merged.report.samples, merged.orphans.len()), (40, 0), "{kind} {fault}");
         assert!(store.files() == local(&set), "{:?}", store.names());
     }
 }

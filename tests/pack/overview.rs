@@ -7,10 +7,10 @@ use warpfeed::Error;
 use warpfeed::pack::{Merge, Overview, Pack};
 
 use crate::object_store::{Objects, URL};
-use crate::parts::{Hooked, numbers, part};
+use crate::parts::{Hooked, numbers, pack_part};
 
-fn facts(found: &Overview) -> (u64, u64, Option<u64>, &str, bool) {
-    (found.samples, found.total, found.parts, &found.missing, found.merged)
+fn facts(overview: &Overview) -> (u64, u64, Option<u64>, &str, bool) {
+    (overview.samples, overview.total, overview.parts, &overview.missing, overview.merged)
 }
 
 #[test]
@@ -30,14 +30,14 @@ fn the_progress_of_all_parts_is_known_before_they_are_merged() {
     packed.unwrap_err();
     assert_eq!(facts(&progress().unwrap()), (8, 50, Some(3), "0-2", false));
     // The last shard has two samples.
-    part(&set, root.path(), (2, 3)).unwrap();
+    pack_part(&set, root.path(), (2, 3)).unwrap();
     assert_eq!(facts(&progress().unwrap()), (8 + 18, 50, Some(3), "0-1", false));
     // If the plan is missing, the totals are taken from a part's manifest.
     std::fs::remove_file(root.path().join("x.plan.partial")).unwrap();
     assert_eq!(facts(&progress().unwrap()), (8 + 18, 50, Some(3), "0-1", false));
     // The dataset is packed again, in a single part. Of the two sets of parts, only this one is
     // complete, so it is merged.
-    part(&set, root.path(), (0, 1)).unwrap();
+    pack_part(&set, root.path(), (0, 1)).unwrap();
     assert_eq!(facts(&progress().unwrap()), (50, 50, Some(1), "", false));
     Merge::new(&target).run().unwrap();
     assert_eq!(facts(&progress().unwrap()), (50, 50, None, "", true));
@@ -56,9 +56,9 @@ fn the_progress_of_a_pack_without_parts_is_known() {
     });
     Pack::new(&fails).workers(1).shard_size(20_000).to(root.path().join("x.tar")).unwrap_err();
     let progress = || Merge::new(root.path().join("x.tar")).progress().unwrap();
-    let found = progress();
-    assert!((1..=40).contains(&found.samples) && found.total == 50 && !found.merged, "{found:?}");
-    assert_eq!((found.parts, &*found.missing), (Some(1), "0"));
+    let overview = progress();
+    assert!((1..=40).contains(&overview.samples) && overview.total == 50 && !overview.merged, "{overview:?}");
+    assert_eq!((overview.parts, &*overview.missing), (Some(1), "0"));
     Pack::new(&numbers(50)).shard_size(20_000).to(root.path().join("x.tar")).unwrap();
     assert_eq!(facts(&progress()), (50, 50, None, "", true));
 }

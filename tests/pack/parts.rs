@@ -33,9 +33,9 @@ fn names(folder: &Path) -> Vec<String> {
 }
 
 /// Returns the file in `folder` with a name that consists of `start`, the plan id, and `end`.
-fn named(folder: &Path, start: &str, end: &str) -> PathBuf {
-    let found = names(folder).into_iter().find(|name| name.starts_with(start) && name.ends_with(end));
-    folder.join(found.unwrap_or_else(|| panic!("no {start}*{end}")))
+fn find_file(folder: &Path, start: &str, end: &str) -> PathBuf {
+    let name = names(folder).into_iter().find(|name| name.starts_with(start) && name.ends_with(end));
+    folder.join(name.unwrap_or_else(|| panic!("no {start}*{end}")))
 }
 
 pub(crate) fn read_all(source: &dyn Source) -> Vec<OwnedSample> {
@@ -44,7 +44,7 @@ pub(crate) fn read_all(source: &dyn Source) -> Vec<OwnedSample> {
 }
 
 /// Packs part `part` of `parts` of `source` into `folder`, in shards of four samples.
-pub(crate) fn part(source: &dyn Source, folder: &Path, (part, parts): (u64, u64)) -> Result<Report> {
+pub(crate) fn pack_part(source: &dyn Source, folder: &Path, (part, parts): (u64, u64)) -> Result<Report> {
     Pack::new(source).workers(2).shard_samples(4).part(part, parts).to(folder.join("x.tar"))
 }
 
@@ -53,9 +53,9 @@ fn merge(folder: &Path) -> Merge {
 }
 
 /// Packs `source` in one part, and returns the folder.
-fn whole(source: &dyn Source) -> tempfile::TempDir {
+fn pack_whole(source: &dyn Source) -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
-    part(source, root.path(), (0, 1)).unwrap();
+    pack_part(source, root.path(), (0, 1)).unwrap();
     merge(root.path()).run().unwrap();
     root
 }
@@ -88,14 +88,14 @@ impl<F: Fn(usize) -> Result<()> + Send + Sync> Source for Hooked<F> {
 #[test]
 fn packed_bytes_do_not_depend_on_the_number_of_parts() {
     let set = numbers(50);
-    let expected = files(whole(&set).path());
+    let expected = files(pack_whole(&set).path());
     assert_eq!(expected.len(), 13 + 1, "{:?}", expected.keys());
     for parts in [2, 5, 16] {
         let root = tempfile::tempdir().unwrap();
         let mut samples = 0;
         // Pack the parts in reverse order.
         for number in (0..parts).rev() {
-            samples += part(&set, root.path(), (number, parts)).unwrap().samples;
+            samples += pack_part(&set, root.path(), (number, parts)).unwrap().samples;
             assert!(
                 names(root.path()).iter().all(|name| !name.ends_with(".tar")),
                 "no shard has its final name before the merge"
@@ -107,7 +107,7 @@ fn packed_bytes_do_not_depend_on_the_number_of_parts() {
         assert!(files(root.path()) == expected, "{parts} parts");
         // Merging again, or packing a part again, changes nothing.
         assert_eq!(merge(root.path()).run().unwrap(), merged);
-        assert!(part(&set, root.path(), (0, parts)).unwrap().samples <= 50);
+        assert!(pack_part(&set, root.path(), (0, parts)).unwrap().samples <= 50);
         assert!(files(root.path()) == expected, "{parts} parts, after a second merge");
     }
     let root = tempfile::tempdir().unwrap();
@@ -148,7 +148,7 @@ fn finished_parts_are_skipped_and_interrupted_ones_continue() {
         read.fetch_add(1, Ordering::Relaxed);
         if index == fail_at.load(Ordering::Relaxed) { Err(Error::in_source("the disk is gone")) } else { Ok(()) }
     });
-    let expected = files(whole(&set.0).path());
+    let expected = files(pack_whole(&set.0).path());
     let probes = 50; // up to 64 samples are read for the plan
     let pack = |root: &Path, plain: bool| {
         read.store(0, Ordering::Relaxed);
@@ -188,7 +188,7 @@ fn concurrent_attempts_at_a_part_leave_one_dataset() {
         std::thread::sleep(Duration::from_micros(300));
         Ok(())
     });
-    let expected = files(whole(&set.0).path());
+    let expected = files(pack_whole(&set.0).path());
     let root = tempfile::tempdir().unwrap();
     let start = Barrier::new(6);
     std::thread::scope(|scope| {
@@ -196,7 +196,7 @@ fn concurrent_attempts_at_a_part_leave_one_dataset() {
             let (set, start, folder) = (&set, &start, root.path());
             scope.spawn(move || {
                 start.wait();
-                let report = part(set, folder, (attempt % 2, 2)).unwrap();
+                let report = pack_part(set, folder, (attempt % 2, 2)).unwrap();
                 assert_eq!(report.samples, 20);
             });
         }
@@ -209,7 +209,7 @@ fn concurrent_attempts_at_a_part_leave_one_dataset() {
 #[test]
 fn a_late_attempt_does_not_change_the_merged_dataset() {
     let set = numbers(40);
-    let expected = files(whole(&set).path());
+    let expected = files(pack_whole(&set).path());
     for stop_at in [0, 5, 12, 19] {
         let root = tempfile::tempdir().unwrap();
         // Stop the slow attempt in the middle of a shard, after it has read its probe samples.
@@ -224,12 +224,12 @@ fn a_late_attempt_does_not_change_the_merged_dataset() {
             Ok(())
         });
         std::thread::scope(|scope| {
-            let late = scope.spawn(|| part(&waits, root.path(), (0, 2)));
+            let late = scope.spawn(|| pack_part(&waits, root.path(), (0, 2)));
             while reads.load(Ordering::Relaxed) <= 40 + stop_at {
                 std::thread::sleep(Duration::from_millis(1));
             }
-            part(&set, root.path(), (0, 2)).unwrap();
-            part(&set, root.path(), (1, 2)).unwrap();
+            pack_part(&set, root.path(), (0, 2)).unwrap();
+            pack_part(&set, root.path(), (1, 2)).unwrap();
             merge(root.path()).run().unwrap();
             *gate.0.lock().unwrap() = true;
             gate.1.notify_all();
@@ -254,9 +254,9 @@ fn a_source_that_changes_between_parts_fails_the_next_part() {
     ];
     for (changed, what) in changes {
         let root = tempfile::tempdir().unwrap();
-        part(&original, root.path(), (0, 2)).unwrap();
+        pack_part(&original, root.path(), (0, 2)).unwrap();
         let before = files(root.path());
-        let e = part(&changed, root.path(), (1, 2)).unwrap_err();
+        let e = pack_part(&changed, root.path(), (1, 2)).unwrap_err();
         assert!(e.kind() == ErrorKind::Config && e.cause().contains(&format!("plans differ in {what}")), "{e}");
         assert!(files(root.path()) == before, "nothing has changed");
         let e =
@@ -264,7 +264,7 @@ fn a_source_that_changes_between_parts_fails_the_next_part() {
         assert!(e.unwrap_err().cause().contains("plans differ in recode.how"));
         // Without a shared folder, only merging can compare the parts.
         let other = tempfile::tempdir().unwrap();
-        part(&changed, other.path(), (1, 2)).unwrap();
+        pack_part(&changed, other.path(), (1, 2)).unwrap();
         for (name, bytes) in files(other.path()).into_iter().filter(|(name, _)| !name.contains(".plan.")) {
             fs::write(root.path().join(name), bytes).unwrap();
         }
@@ -306,9 +306,9 @@ fn a_sample_that_moves_between_parts_is_detected_without_a_list() {
     after.remove(3198);
     after.insert(3201, 99_999);
     let root = tempfile::tempdir().unwrap();
-    part(&Unlisted(before.clone()), root.path(), (0, 2)).unwrap();
+    pack_part(&Unlisted(before.clone()), root.path(), (0, 2)).unwrap();
     assert_eq!(before.iter().zip(&after).filter(|(a, b)| a != b).count(), 4);
-    match part(&Unlisted(after), root.path(), (1, 2)) {
+    match pack_part(&Unlisted(after), root.path(), (1, 2)) {
         Err(e) => assert!(e.cause().contains("source.probes"), "{e}"),
         Ok(_) => {
             let e = merge(root.path()).run().unwrap_err();
@@ -325,7 +325,7 @@ fn a_merge_names_what_is_missing_or_damaged_and_changes_nothing() {
     let e = merge(root.path()).run().unwrap_err();
     assert!(e.kind() == ErrorKind::Config && e.cause().contains("there are no parts with this name"), "{e}");
     for number in [0, 2] {
-        part(&set, root.path(), (number, 4)).unwrap();
+        pack_part(&set, root.path(), (number, 4)).unwrap();
     }
     let refused = |words: &[&str]| {
         let before = files(root.path());
@@ -336,31 +336,31 @@ fn a_merge_names_what_is_missing_or_damaged_and_changes_nothing() {
         assert!(e.cause().contains("is incomplete") || e.cause().contains("were not merged"), "{e}");
     };
     refused(&["parts 1,3 of 4 are missing"]);
-    part(&set, root.path(), (1, 4)).unwrap();
-    part(&set, root.path(), (3, 4)).unwrap();
+    pack_part(&set, root.path(), (1, 4)).unwrap();
+    pack_part(&set, root.path(), (3, 4)).unwrap();
 
-    let shard = named(root.path(), "x-000005.tar.", ".partial");
+    let shard = find_file(root.path(), "x-000005.tar.", ".partial");
     let name = shard.file_name().unwrap().to_str().unwrap().to_owned();
-    let bad = format!("1 of 10 shards are missing or damaged: {name} (part 2/4)");
+    let message = format!("1 of 10 shards are missing or damaged: {name} (part 2/4)");
     let sound = fs::read(&shard).unwrap();
     let mut damaged = sound.clone();
     damaged[700] ^= 1;
     fs::write(&shard, &damaged).unwrap();
-    refused(&[&bad, "delete them"]);
+    refused(&[&message, "delete them"]);
     fs::remove_file(&shard).unwrap();
-    refused(&[&bad]);
+    refused(&[&message]);
     // Follow the advice in the message.
-    part(&set, root.path(), (2, 4)).unwrap();
+    pack_part(&set, root.path(), (2, 4)).unwrap();
     assert!(fs::read(&shard).unwrap() == sound);
 
-    let manifest = named(root.path(), "x.part-00002-of-00004.", ".json");
+    let manifest = find_file(root.path(), "x.part-00002-of-00004.", ".json");
     let text = fs::read_to_string(&manifest).unwrap();
     fs::write(&manifest, text.replace("\"first\": 20", "\"first\": 21")).unwrap();
     refused(&["x-000005.tar begins with sample 21 instead of 20", "x.part-00002-of-00004."]);
     fs::write(&manifest, &text[..text.len() / 2]).unwrap();
     refused(&["x.part-00002-of-00004.", "damaged"]);
     fs::remove_file(&manifest).unwrap();
-    part(&set, root.path(), (2, 4)).unwrap();
+    pack_part(&set, root.path(), (2, 4)).unwrap();
     merge(root.path()).run().unwrap();
     assert_eq!(read_all(&*open(root.path()).unwrap()), read_all(&set));
 }
@@ -368,7 +368,7 @@ fn a_merge_names_what_is_missing_or_damaged_and_changes_nothing() {
 #[test]
 fn a_damaged_dataset_is_repacked_only_on_request() {
     let set = numbers(40);
-    let (root, sound) = (whole(&set), files(whole(&set).path()));
+    let (root, sound) = (pack_whole(&set), files(pack_whole(&set).path()));
     let shard = root.path().join("x-000003.tar");
     let mut bytes = sound["x-000003.tar"].clone();
     bytes[700] ^= 1;
@@ -382,10 +382,10 @@ fn a_damaged_dataset_is_repacked_only_on_request() {
         assert!(e.cause().ends_with(expected), "{e}");
         // A part checks only its own shards, and only their sizes.
         if damage.is_none_or(|bytes| bytes.len() == 512) {
-            let e = part(&set, root.path(), (0, 2)).unwrap_err();
+            let e = pack_part(&set, root.path(), (0, 2)).unwrap_err();
             assert!(e.cause().starts_with("1 of 5 ") && e.cause().ends_with(expected), "{e}");
         }
-        part(&set, root.path(), (1, 2)).unwrap();
+        pack_part(&set, root.path(), (1, 2)).unwrap();
         forced(&set, root.path(), (0, 1)).unwrap();
         merge(root.path()).force(true).run().unwrap();
         assert_eq!(read_all(&*open(root.path()).unwrap()), read_all(&set));
@@ -396,50 +396,50 @@ fn a_damaged_dataset_is_repacked_only_on_request() {
 #[test]
 fn a_dataset_opens_completely_or_not_at_all() {
     let set = numbers(40);
-    let root = whole(&set);
-    let at = |name: &str| root.path().join(name);
+    let root = pack_whole(&set);
+    let path_of = |name: &str| root.path().join(name);
     let refused = |words: &str| {
-        for path in [root.path().to_owned(), at("x.manifest.json")] {
+        for path in [root.path().to_owned(), path_of("x.manifest.json")] {
             let e = open(&path).err().unwrap();
             assert!(e.to_string().contains(words), "{e}");
         }
     };
-    for path in [root.path().to_owned(), at("x.manifest.json"), at("x-{000000..000009}.tar")] {
+    for path in [root.path().to_owned(), path_of("x.manifest.json"), path_of("x-{000000..000009}.tar")] {
         assert_eq!(read_all(&*open(path).unwrap()), read_all(&set));
     }
     // A shard left by an attempt with a different plan is not part of the dataset.
-    fs::copy(at("x-000003.tar"), at("x-000010.tar")).unwrap();
+    fs::copy(path_of("x-000003.tar"), path_of("x-000010.tar")).unwrap();
     assert_eq!(open(root.path()).unwrap().len(), 40);
     let merged = merge(root.path()).run().unwrap();
-    assert_eq!(merged.orphans, [at("x-000010.tar")]);
-    fs::remove_file(at("x-000010.tar")).unwrap();
+    assert_eq!(merged.orphans, [path_of("x-000010.tar")]);
+    fs::remove_file(path_of("x-000010.tar")).unwrap();
 
-    let sound = fs::read(at("x-000003.tar")).unwrap();
-    fs::write(at("x-000003.tar"), &sound[..sound.len() - 512]).unwrap();
+    let sound = fs::read(path_of("x-000003.tar")).unwrap();
+    fs::write(path_of("x-000003.tar"), &sound[..sound.len() - 512]).unwrap();
     refused("x-000003.tar has");
-    fs::remove_file(at("x-000003.tar")).unwrap();
+    fs::remove_file(path_of("x-000003.tar")).unwrap();
     refused("1 of the 10 shards in x.manifest.json have changed since packing: x-000003.tar is missing");
     // A different shard of the same size is rejected.
     let mut other = sound.clone();
     other.truncate(1024);
     other.resize(sound.len(), 0);
-    fs::write(at("x-000003.tar"), other).unwrap();
+    fs::write(path_of("x-000003.tar"), other).unwrap();
     refused("samples, but its manifest claims 4");
-    fs::write(at("x-000003.tar"), sound).unwrap();
+    fs::write(path_of("x-000003.tar"), sound).unwrap();
 
-    fs::copy(at("x-000003.tar"), at("more.tar")).unwrap();
+    fs::copy(path_of("x-000003.tar"), path_of("more.tar")).unwrap();
     let e = open(root.path()).err().unwrap();
     assert!(e.cause().contains("1 tar files that x.manifest.json does not list, such as more.tar"), "{e}");
-    assert_eq!(open(at("x.manifest.json")).unwrap().len(), 40);
-    fs::remove_file(at("more.tar")).unwrap();
-    Pack::new(&numbers(3)).shard_samples(2).to(at("y.tar")).unwrap();
+    assert_eq!(open(path_of("x.manifest.json")).unwrap().len(), 40);
+    fs::remove_file(path_of("more.tar")).unwrap();
+    Pack::new(&numbers(3)).shard_samples(2).to(path_of("y.tar")).unwrap();
     let e = open(root.path()).err().unwrap();
     assert!(
         e.cause()
             .contains("the folder contains 2 sets of shards: open one of their manifests, such as x.manifest.json"),
         "{e}"
     );
-    assert_eq!(open(at("y.manifest.json")).unwrap().len(), 3);
+    assert_eq!(open(path_of("y.manifest.json")).unwrap().len(), 3);
     for (text, words) in [
         ("{\"warpfeed_set\": 2, \"shards\": []}", "version 2"),
         ("{\"warpfeed_set\": 1, \"shards\": []}", "no shards"),
@@ -449,8 +449,8 @@ fn a_dataset_opens_completely_or_not_at_all() {
         ),
         ("{\"warpfeed_set\": 1, ", "damaged manifest"),
     ] {
-        fs::write(at("z.manifest.json"), text).unwrap();
-        let e = open(at("z.manifest.json")).err().unwrap();
+        fs::write(path_of("z.manifest.json"), text).unwrap();
+        let e = open(path_of("z.manifest.json")).err().unwrap();
         assert!(e.cause().contains(words) && e.to_string().contains("z.manifest.json"), "{e}");
     }
 }
@@ -458,8 +458,8 @@ fn a_dataset_opens_completely_or_not_at_all() {
 #[test]
 fn the_old_dataset_stays_until_the_new_one_is_merged() {
     let (old, new) = (numbers(40), numbers(30));
-    let root = whole(&old);
-    let e = part(&new, root.path(), (0, 2)).unwrap_err();
+    let root = pack_whole(&old);
+    let e = pack_part(&new, root.path(), (0, 2)).unwrap_err();
     assert!(
         e.cause().contains("already exists") && e.cause().contains("source.samples") || e.cause().contains("samples"),
         "{e}"
@@ -474,7 +474,7 @@ fn the_old_dataset_stays_until_the_new_one_is_merged() {
     assert!(merge(root.path()).run().unwrap_err().cause().contains("exists"));
     assert_eq!(open(root.path()).unwrap().len(), 40);
     merge(root.path()).force(true).run().unwrap();
-    assert!(files(root.path()).keys().eq(files(whole(&new).path()).keys()), "{:?}", names(root.path()));
+    assert!(files(root.path()).keys().eq(files(pack_whole(&new).path()).keys()), "{:?}", names(root.path()));
     assert_eq!(read_all(&*open(root.path()).unwrap()), read_all(&new));
     // With force, the part is packed again although the plan is the same.
     let before = fs::metadata(root.path().join("x-000000.tar")).unwrap().modified().unwrap();
@@ -487,15 +487,15 @@ fn the_old_dataset_stays_until_the_new_one_is_merged() {
 
 #[test]
 fn merging_counts_the_bad_images_of_all_parts() {
-    let bad = |i: usize| OwnedSample::new(format!("{i:03}")).field("jpg", format!("no image {i}"));
-    let set = Memory::new((0..40).map(|i| if i % 9 == 4 { bad(i) } else { sample(i) }).collect());
+    let bad_sample = |i: usize| OwnedSample::new(format!("{i:03}")).field("jpg", format!("no image {i}"));
+    let set = Memory::new((0..40).map(|i| if i % 9 == 4 { bad_sample(i) } else { sample(i) }).collect());
     let root = tempfile::tempdir().unwrap();
-    let e = part(&set, root.path(), (1, 2)).unwrap_err();
+    let e = pack_part(&set, root.path(), (1, 2)).unwrap_err();
     assert!(e.cause().starts_with("2 of 20 images cannot be decoded") && e.cause().contains("sample 22 (022)"), "{e}");
     let pack = |number| Pack::new(&set).shard_samples(4).part(number, 2).keep_bad(true).to(root.path().join("x.tar"));
     assert_eq!((pack(0).unwrap().refused_count, pack(1).unwrap().refused_count), (2, 2));
     // Without `keep_bad`, shards with these images are packed again.
-    assert!(part(&set, root.path(), (1, 2)).is_err());
+    assert!(pack_part(&set, root.path(), (1, 2)).is_err());
     let report = merge(root.path()).run().unwrap().report;
     assert_eq!((report.samples, report.refused_count, report.undecodable_count, report.kept), (40, 4, 4, 36));
     let refused: Vec<u64> = report.refused.iter().map(|refused| refused.index).collect();
@@ -544,7 +544,7 @@ fn invalid_parts_are_refused() {
     assert!(names(root.path()).is_empty());
 }
 
-/// Like [`part`], with force.
+/// Like [`pack_part`], with force.
 fn forced(source: &dyn Source, folder: &Path, (part, parts): (u64, u64)) -> Result<Report> {
     Pack::new(source).workers(1).shard_samples(4).part(part, parts).force(true).to(folder.join("x.tar"))
 }
@@ -552,10 +552,10 @@ fn forced(source: &dyn Source, folder: &Path, (part, parts): (u64, u64)) -> Resu
 #[test]
 fn concurrent_parts_discard_an_old_pack_and_not_each_other() {
     let (old, new) = (numbers(24), numbers(48));
-    let expected = files(whole(&new).path());
+    let expected = files(pack_whole(&new).path());
     for _ in 0..8 {
         let root = tempfile::tempdir().unwrap();
-        (0..2).for_each(|number| drop(part(&old, root.path(), (number, 3)).unwrap()));
+        (0..2).for_each(|number| drop(pack_part(&old, root.path(), (number, 3)).unwrap()));
         let start = Barrier::new(6);
         std::thread::scope(|scope| {
             for number in 0..6 {
@@ -574,10 +574,10 @@ fn concurrent_parts_discard_an_old_pack_and_not_each_other() {
 #[test]
 fn concurrent_merges_leave_one_dataset() {
     let set = numbers(48);
-    let expected = files(whole(&set).path());
+    let expected = files(pack_whole(&set).path());
     for _ in 0..10 {
         let root = tempfile::tempdir().unwrap();
-        (0..3).for_each(|number| drop(part(&set, root.path(), (number, 3)).unwrap()));
+        (0..3).for_each(|number| drop(pack_part(&set, root.path(), (number, 3)).unwrap()));
         let start = Barrier::new(4);
         std::thread::scope(|scope| {
             for _ in 0..4 {
@@ -600,9 +600,9 @@ fn a_merge_never_uses_a_shard_of_the_old_dataset() {
         Memory::new((0..40).map(sample).collect())
     };
     let (old, new) = (sized(1), sized(2));
-    let root = whole(&old);
+    let root = pack_whole(&old);
     (0..2).for_each(|number| drop(forced(&new, root.path(), (number, 2)).unwrap()));
-    let lost = named(root.path(), "x-000003.tar.", ".partial");
+    let lost = find_file(root.path(), "x-000003.tar.", ".partial");
     fs::remove_file(&lost).unwrap();
     let e = merge(root.path()).force(true).quick(true).run().unwrap_err();
     assert!(e.cause().contains("1 of 10 shards are missing or damaged: x-000003.tar."), "{e}");
@@ -616,23 +616,23 @@ fn a_merge_never_uses_a_shard_of_the_old_dataset() {
         let shard = root.path().join(format!("x-{number:06}.tar"));
         fs::remove_file(&shard).unwrap();
         if number % 2 == 0 {
-            fs::rename(named(root.path(), &format!("x-{number:06}.tar."), ".partial"), shard).unwrap();
+            fs::rename(find_file(root.path(), &format!("x-{number:06}.tar."), ".partial"), shard).unwrap();
         }
     }
     // A restarted part finds its shards, even with force.
     let before = files(root.path());
-    assert_eq!(part(&new, root.path(), (0, 2)).unwrap().samples, 20);
+    assert_eq!(pack_part(&new, root.path(), (0, 2)).unwrap().samples, 20);
     assert_eq!(forced(&new, root.path(), (1, 2)).unwrap().samples, 20);
     assert!(files(root.path()) == before);
     merge(root.path()).run().unwrap();
     assert_eq!(read_all(&*open(root.path()).unwrap()), read_all(&new));
-    assert!(files(root.path()).keys().eq(files(whole(&new).path()).keys()));
+    assert!(files(root.path()).keys().eq(files(pack_whole(&new).path()).keys()));
 }
 
 #[test]
 fn repacking_continues_after_an_interrupted_merge() {
     let set = numbers(40);
-    let root = whole(&set);
+    let root = pack_whole(&set);
     (0..2).for_each(|number| drop(forced(&set, root.path(), (number, 2)).unwrap()));
     // Reconstruct a merge that was interrupted before it renamed a shard.
     fs::remove_file(root.path().join("x.manifest.json")).unwrap();
@@ -652,17 +652,17 @@ fn a_shard_damaged_during_an_interruption_is_repacked() {
         move |_| if reads.fetch_add(1, Ordering::Relaxed) == 50 + 33 { Err(Error::in_source("gone")) } else { Ok(()) }
     });
     Pack::new(&fails).workers(1).shard_samples(4).to(root.path().join("x.tar")).unwrap_err();
-    let shard = named(root.path(), "x-000002.tar.", ".partial");
+    let shard = find_file(root.path(), "x-000002.tar.", ".partial");
     let mut bytes = fs::read(&shard).unwrap();
     bytes[700] ^= 1;
     fs::write(&shard, bytes).unwrap();
     Pack::new(&Hooked(set, |_| Ok(()))).shard_samples(4).to(root.path().join("x.tar")).unwrap();
-    assert!(files(root.path()) == files(whole(&numbers(50)).path()));
+    assert!(files(root.path()) == files(pack_whole(&numbers(50)).path()));
 }
 
 #[test]
 fn large_files_named_like_a_manifest_are_not_read_completely() {
-    let root = whole(&numbers(40));
+    let root = pack_whole(&numbers(40));
     fs::File::create(root.path().join("other.manifest.json")).unwrap().set_len(1 << 40).unwrap();
     assert_eq!(open(root.path()).unwrap().len(), 40);
 }
@@ -670,7 +670,7 @@ fn large_files_named_like_a_manifest_are_not_read_completely() {
 #[test]
 fn a_merge_that_is_stopped_changes_nothing() {
     let root = tempfile::tempdir().unwrap();
-    part(&numbers(40), root.path(), (0, 1)).unwrap();
+    pack_part(&numbers(40), root.path(), (0, 1)).unwrap();
     let before = files(root.path());
     let e = warpfeed::source::CancelToken::new(|| true).during(|| merge(root.path()).run()).unwrap_err();
     assert!(e.cause().contains("stopped"), "{e}");

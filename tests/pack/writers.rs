@@ -41,9 +41,9 @@ fn png(seed: u32, width: u32, height: u32) -> Vec<u8> {
 
 /// Creates class folders that contain JPEGs, some of them progressive, a PNG, and a text file with
 /// the `.jpg` extension.
-fn folder(at: &Path) -> Arc<dyn Source> {
+fn folder(folder: &Path) -> Arc<dyn Source> {
     for i in 0..24 {
-        let class = at.join(["ant", "bee", "cat"][i % 3]);
+        let class = folder.join(["ant", "bee", "cat"][i % 3]);
         fs::create_dir_all(&class).unwrap();
         let (name, bytes) = match i {
             7 => (format!("{i:02}.png"), png(7, 60, 44)),
@@ -51,8 +51,8 @@ fn folder(at: &Path) -> Arc<dyn Source> {
         };
         fs::write(class.join(name), bytes).unwrap();
     }
-    fs::write(at.join("bee/zz.jpg"), "no image").unwrap();
-    open(at).unwrap()
+    fs::write(folder.join("bee/zz.jpg"), "no image").unwrap();
+    open(folder).unwrap()
 }
 
 fn read_all(source: &dyn Source) -> Vec<OwnedSample> {
@@ -73,19 +73,19 @@ fn decoded(bytes: &[u8]) -> Result<(Size, Vec<u8>)> {
 type Decoded = (String, Option<i64>, Option<(Size, Vec<u8>)>);
 
 fn pixels(source: &dyn Source) -> Vec<Decoded> {
-    let of = |sample: &OwnedSample| {
+    let pixels_of = |sample: &OwnedSample| {
         let sample = sample.as_sample().unwrap();
         let image = decoded(sample.image().unwrap().1).ok();
         (sample.key().to_owned(), sample.label().unwrap(), image)
     };
-    read_all(source).iter().map(of).collect()
+    read_all(source).iter().map(pixels_of).collect()
 }
 
 fn images(source: &dyn Source) -> Vec<(String, Vec<u8>)> {
-    let of = |s: &OwnedSample| {
+    let image_of = |s: &OwnedSample| {
         s.as_sample().unwrap().image().map(|(name, bytes)| (name.to_owned(), bytes.to_vec())).unwrap()
     };
-    read_all(source).iter().map(of).collect()
+    read_all(source).iter().map(image_of).collect()
 }
 
 fn names(folder: &Path) -> Vec<String> {
@@ -134,8 +134,8 @@ fn the_files_do_not_depend_on_the_number_of_workers() {
         assert_eq!(report.written.bytes, bytes.len() as u64);
         bytes
     };
-    let one = pack(1);
-    assert!(one == pack(3) && one == pack(16));
+    let single_worker = pack(1);
+    assert!(single_worker == pack(3) && single_worker == pack(16));
 }
 
 #[test]
@@ -149,10 +149,10 @@ fn keep_bytes_stores_files_unchanged() {
 
 #[test]
 fn a_broken_jpeg_is_stored_unchanged_and_listed() {
-    let whole = jpeg(1, 64, 64, false);
-    let cut = whole[..whole.len() / 2].to_vec();
+    let original = jpeg(1, 64, 64, false);
+    let cut = original[..original.len() / 2].to_vec();
     let set = Memory::new(vec![
-        OwnedSample::new("good").field("jpg", whole),
+        OwnedSample::new("good").field("jpg", original),
         OwnedSample::new("cut").field("jpg", cut.clone()).field("json", "{}").label(3),
         OwnedSample::new("good").field("txt", "no image at all"),
     ]);
@@ -173,11 +173,11 @@ fn a_broken_jpeg_is_stored_unchanged_and_listed() {
 
 /// Returns two valid images, with a text file and a truncated JPEG between them.
 fn four_samples_two_bad() -> Memory {
-    let whole = jpeg(1, 64, 64, false);
+    let original = jpeg(1, 64, 64, false);
     Memory::new(vec![
-        OwnedSample::new("good").field("jpg", whole.clone()),
+        OwnedSample::new("good").field("jpg", original.clone()),
         OwnedSample::new("text").field("jpg", "I am no image"),
-        OwnedSample::new("cut").field("jpg", whole[..whole.len() / 2].to_vec()),
+        OwnedSample::new("cut").field("jpg", original[..original.len() / 2].to_vec()),
         OwnedSample::new("png").field("png", png(3, 20, 20)),
     ])
 }
@@ -305,9 +305,9 @@ fn raw_arrays_hold_the_decoded_pixels() {
         assert!(images(&*packed).iter().all(|(name, _)| name == "rgb.npy"));
         pixels(&*packed).into_iter().map(|s| s.2.unwrap()).collect::<Vec<_>>()
     };
-    let whole = pixels(&set);
+    let original_pixels = pixels(&set);
     let same_size = pack(RawSize::Shorter(64));
-    assert!(same_size[1] == *whole[1].2.as_ref().unwrap(), "an image of that size is not resized");
+    assert!(same_size[1] == *original_pixels[1].2.as_ref().unwrap(), "an image of that size is not resized");
     assert_eq!(same_size[0].0, Size::new(96, 64));
     let exact = pack(RawSize::Exact(Size::new(48, 40)));
     assert!(exact.iter().all(|(size, pixels)| *size == Size::new(48, 40) && pixels.len() == 48 * 40 * 3));
@@ -354,7 +354,7 @@ fn invalid_options_are_refused_before_anything_is_written() {
 
 /// A source of 100 samples. One of them cannot be read.
 struct Fails {
-    at: usize,
+    position: usize,
     panics: bool,
 }
 
@@ -364,7 +364,7 @@ impl Source for Fails {
     }
 
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
-        if index == self.at {
+        if index == self.position {
             assert!(!self.panics, "sample {index} is cursed");
             return Err(Error::in_source("the disk is gone"));
         }
@@ -378,7 +378,8 @@ fn an_unreadable_sample_ends_packing_and_leaves_nothing_behind() {
     let root = tempfile::tempdir().unwrap();
     for (name, panics) in [("x.lmdb", false), ("x.tar", false), ("x.lmdb", true), ("x.tar", true)] {
         let mut last = Progress::default();
-        let e = Pack::new(&Fails { at: 60, panics }).progress(|p| last = *p).to(root.path().join(name)).unwrap_err();
+        let e =
+            Pack::new(&Fails { position: 60, panics }).progress(|p| last = *p).to(root.path().join(name)).unwrap_err();
         let (kind, cause) =
             if panics { (ErrorKind::Panic, "sample 60 is cursed") } else { (ErrorKind::Source, "the disk is gone") };
         assert_eq!((e.sample(), e.kind(), e.cause()), (Some(60), kind, cause));
@@ -440,8 +441,8 @@ fn packing_that_is_killed_leaves_no_file_with_the_target_name() {
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(written() > 0, "the child wrote nothing");
-        let left = names(&folder);
-        assert!(left.iter().all(|name| name.ends_with(".partial")), "{left:?}");
+        let names = names(&folder);
+        assert!(names.iter().all(|name| name.ends_with(".partial")), "{names:?}");
 
         // Incomplete files do not affect the next run.
         let set = Memory::new(vec![OwnedSample::new("a").field("jpg", jpeg(0, 50, 50, false))]);
@@ -482,13 +483,13 @@ fn a_bad_image_leaves_a_custom_writer_unfinished() {
             unreachable!("two images are bad")
         }
     }
-    let put = AtomicUsize::new(0);
-    let e = Pack::new(&four_samples_two_bad()).to_writer(Box::new(Counts(&put))).unwrap_err();
+    let writes = AtomicUsize::new(0);
+    let e = Pack::new(&four_samples_two_bad()).to_writer(Box::new(Counts(&writes))).unwrap_err();
     assert!(
         e.cause().starts_with("2 of 4 images cannot be decoded, so the pack was not finished: sample 1 (text): "),
         "{e}"
     );
-    assert_eq!(put.load(Ordering::Relaxed), 1);
+    assert_eq!(writes.load(Ordering::Relaxed), 1);
 }
 
 /// A codec of gray images: one byte each for width and height, then one byte per pixel.
@@ -526,11 +527,11 @@ fn tiny(pixels: u8) -> Vec<u8> {
 fn images_of_a_user_defined_codec_are_checked_and_recoded() {
     let root = tempfile::tempdir().unwrap();
     let sample = |key: &str, bytes: Vec<u8>| OwnedSample::new(key).field("tiny", bytes).label(0);
-    let whole = Memory::new(vec![sample("a", tiny(20)), sample("b", tiny(20))]);
-    let to = root.path().join("whole.lmdb");
-    let report = Pack::new(&whole).codec(Tiny).to(&to).unwrap();
+    let originals = Memory::new(vec![sample("a", tiny(20)), sample("b", tiny(20))]);
+    let path = root.path().join("whole.lmdb");
+    let report = Pack::new(&originals).codec(Tiny).to(&path).unwrap();
     assert_eq!((report.samples, report.kept, report.refused_count), (2, 2, 0));
-    let read = read_all(&*open(&to).unwrap());
+    let read = read_all(&*open(&path).unwrap());
     assert_eq!(read[0].as_sample().unwrap().field("tiny").as_deref(), Some(&tiny(20)[..]));
 
     let cut = Memory::new(vec![sample("a", tiny(20)), sample("b", tiny(9))]);
@@ -538,18 +539,18 @@ fn images_of_a_user_defined_codec_are_checked_and_recoded() {
     assert!(error.contains("1 of 2 images cannot be decoded") && error.contains("tiny has 9 of 20 pixels"), "{error}");
     assert!(error.contains("sample 1 (b)"), "{error}");
 
-    let to = root.path().join("raw.lmdb");
+    let path = root.path().join("raw.lmdb");
     let exact = Recode::Raw(RawSize::Exact(Size::new(4, 5)));
-    assert_eq!(Pack::new(&whole).codec(Tiny).recode(exact).to(&to).unwrap().raw, 2);
-    let read = read_all(&*open(&to).unwrap());
+    assert_eq!(Pack::new(&originals).codec(Tiny).recode(exact).to(&path).unwrap().raw, 2);
+    let read = read_all(&*open(&path).unwrap());
     let (size, pixels) = decoded(read[1].as_sample().unwrap().image().unwrap().1).unwrap();
     assert!((size.width, size.height) == (4, 5) && pixels == [20; 60]);
 }
 
-/// A source in which sample 1 fails `left` times with a transient error.
+/// A source in which sample 1 fails `failures_left` times with a transient error.
 struct Shaky {
     inner: Memory,
-    left: AtomicUsize,
+    failures_left: AtomicUsize,
 }
 
 impl Source for Shaky {
@@ -559,7 +560,7 @@ impl Source for Shaky {
 
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         let fails = |n: usize| n.checked_sub(1);
-        if index == 1 && self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fails).is_ok() {
+        if index == 1 && self.failures_left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fails).is_ok() {
             scratch.resize(1000, 0xee);
             return Err(Error::in_source("the network drive is away").transient());
         }
@@ -572,15 +573,15 @@ fn a_transient_read_error_does_not_end_packing() {
     let root = tempfile::tempdir().unwrap();
     let shaky = |failures: usize| {
         let sample = |n: u32| OwnedSample::new(format!("{n}")).field("jpg", jpeg(n, 40, 30, false)).label(0);
-        Shaky { inner: Memory::new((0..4).map(sample).collect()), left: AtomicUsize::new(failures) }
+        Shaky { inner: Memory::new((0..4).map(sample).collect()), failures_left: AtomicUsize::new(failures) }
     };
-    let to = |name: &str| root.path().join(name);
-    assert_eq!(Pack::new(&shaky(3)).to(to("three.lmdb")).unwrap().samples, 4);
-    let error = Pack::new(&shaky(4)).to(to("four.lmdb")).unwrap_err();
+    let path_of = |name: &str| root.path().join(name);
+    assert_eq!(Pack::new(&shaky(3)).to(path_of("three.lmdb")).unwrap().samples, 4);
+    let error = Pack::new(&shaky(4)).to(path_of("four.lmdb")).unwrap_err();
     assert!(error.to_string().starts_with("sample 1: ") && error.is_transient(), "{error}");
-    assert_eq!(Pack::new(&shaky(1)).retries(1).to(to("one.lmdb")).unwrap().samples, 4);
-    assert!(Pack::new(&shaky(1)).retries(0).to(to("none.lmdb")).is_err());
-    let error = Pack::new(&shaky(0)).retries(1001).to(to("many.lmdb")).unwrap_err();
+    assert_eq!(Pack::new(&shaky(1)).retries(1).to(path_of("one.lmdb")).unwrap().samples, 4);
+    assert!(Pack::new(&shaky(1)).retries(0).to(path_of("none.lmdb")).is_err());
+    let error = Pack::new(&shaky(0)).retries(1001).to(path_of("many.lmdb")).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config);
 }
 

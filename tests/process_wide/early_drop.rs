@@ -15,20 +15,20 @@ fn dropping_at_any_point_joins_threads_and_returns_slots() {
             let loader = loader(source.clone()).shuffle(3);
             if n.is_multiple_of(2) { loader.workers(4).prefetch(3) } else { loader }
         };
-        let whole: Vec<_> = make(0).into_iter().map(|b| Content::from(&b.unwrap())).collect();
+        let unbroken: Vec<_> = make(0).into_iter().map(|b| Content::from(&b.unwrap())).collect();
         wait_for_threads(0);
 
         let mut rng = Rng::new(11, 0, 0);
         for n in 0..60 {
             let mut batches = make(n).host().unwrap();
             wait_for_threads(batches.workers() + 1); // workers and coordinator
-            let mut kept = None;
+            let mut held_batch = None;
             for _ in 0..rng.below(4) {
-                let stop = rng.below(whole.len() as u64 + 1) as usize;
+                let stop = rng.below(unbroken.len() as u64 + 1) as usize;
                 for (i, batch) in batches.epoch(0).take(stop).enumerate() {
                     let batch = batch.unwrap();
-                    assert!(Content::from(&batch) == whole[i], "batch {i} is the same after an epoch was abandoned");
-                    kept = Some((i, batch));
+                    assert!(Content::from(&batch) == unbroken[i], "batch {i} is the same after an epoch was abandoned");
+                    held_batch = Some((i, batch));
                 }
             }
             if rng.chance(0.5) {
@@ -36,8 +36,8 @@ fn dropping_at_any_point_joins_threads_and_returns_slots() {
             }
             drop(batches);
             wait_for_threads(0);
-            if let Some((i, batch)) = kept {
-                assert!(Content::from(&batch) == whole[i], "batch {i} is unchanged after its loader was dropped");
+            if let Some((i, batch)) = held_batch {
+                assert!(Content::from(&batch) == unbroken[i], "batch {i} is unchanged after its loader was dropped");
             }
         }
     });

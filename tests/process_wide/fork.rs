@@ -13,8 +13,8 @@ fn using_a_loader_in_a_forked_child_fails() {
     no_hang(|| {
         let mut batches = loader(Numbers::new(40)).workers(2).host().unwrap();
         let mut epoch = batches.epoch(0);
-        let kept = epoch.next().unwrap().unwrap();
-        let ids: Vec<u64> = kept.ids().collect();
+        let batch = epoch.next().unwrap().unwrap();
+        let ids: Vec<u64> = batch.ids().collect();
         // SAFETY: the child does not take any lock that a thread of the parent may hold, and it
         // exits without returning.
         let child = unsafe { libc::fork() };
@@ -23,7 +23,7 @@ fn using_a_loader_in_a_forked_child_fails() {
             let mut well = epoch.next().is_some_and(|batch| batch.is_err_and(says)) && epoch.next().is_none();
             drop(epoch);
             well &= batches.epoch(1).next().is_some_and(|batch| batch.is_err());
-            drop(kept);
+            drop(batch);
             drop(batches);
             // SAFETY: the call ends the process and cannot violate memory safety.
             unsafe { libc::_exit(if well { 0 } else { 1 }) }
@@ -33,8 +33,8 @@ fn using_a_loader_in_a_forked_child_fails() {
         // write.
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
         assert_eq!(status, 0, "the child's exit status");
-        assert!(kept.ids().eq(ids), "the parent's batch is intact");
-        drop(kept);
+        assert!(batch.ids().eq(ids), "the parent's batch is intact");
+        drop(batch);
         assert!(epoch.all(|batch| batch.is_ok()), "the parent's loader continues");
     });
 }

@@ -59,14 +59,14 @@ fn a_monitor_works_on_other_threads_and_outlives_the_loader() {
 fn counts_state_whether_they_describe_the_source_or_an_epoch() {
     let _serial = serial();
     let open = |loader: Loader| loader.host().unwrap();
-    let all = || loader(Numbers::new(50)).batch_size(8);
+    let every_sample = || loader(Numbers::new(50)).batch_size(8);
     let counts = |loader| {
         let batches = open(loader);
         (batches.source_len(), batches.epoch_len(0), batches.num_batches(0))
     };
-    assert_eq!(counts(all()), (50, 50, 7));
-    assert_eq!(counts(all().subset(0..20)), (50, 20, 3));
-    assert_eq!(counts(all().subset(0..20).last_batch(LastBatch::Drop)), (50, 16, 2));
-    assert_eq!(counts(all().subset(0..20).last_batch(LastBatch::Pad)), (50, 20, 3));
-    assert_eq!(counts(all().repeat(3)), (50, 150, 19));
+    assert_eq!(counts(every_sample()), (50, 50, 7));
+    assert_eq!(counts(every_sample().subset(0..20)), (50, 20, 3));
+    assert_eq!(counts(every_sample().subset(0..20).last_batch(LastBatch::Drop)), (50, 16, 2));
+    assert_eq!(counts(every_sample().subset(0..20).last_batch(LastBatch::Pad)), (50, 20, 3));
+    assert_eq!(counts(every_sample().repeat(3)), (50, 150, 19));
 }

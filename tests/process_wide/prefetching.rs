@@ -40,13 +40,13 @@ struct State {
     /// Samples that were requested but not read yet. For each batch that reads the sample: the time
     /// at which its bytes arrive.
     fetched: HashMap<u64, VecDeque<(BatchIndex, Instant)>>,
-    held: usize,
+    open_count: usize,
     /// Completion times of the requests in flight.
     in_flight: VecDeque<Instant>,
     requests: usize,
     /// Number of samples that readers are waiting for.
     waiting: usize,
-    most: usize,
+    max_open: usize,
     most_in_flight: usize,
     direct: usize,
     canceled: usize,
@@ -58,38 +58,38 @@ impl State {
     /// Requests samples while the byte budget allows.
     fn fill(&mut self, latency: Duration) {
         let now = Instant::now();
-        while (self.held + self.waiting + 1) * SAMPLE <= self.bound {
+        while (self.open_count + self.waiting + 1) * SAMPLE <= self.bound {
             let Some(sample) = self.samples.pop() else {
                 let Some((place, mut samples)) = self.ahead.as_mut().and_then(|ahead| ahead.next()) else { break };
                 samples.reverse();
                 (self.place, self.samples) = (place, samples);
                 continue;
             };
-            (self.requests, self.held) = (self.requests + 1, self.held + 1);
+            (self.requests, self.open_count) = (self.requests + 1, self.open_count + 1);
             self.in_flight.push_back(now + latency);
             self.fetched.entry(sample).or_default().push_back((self.place, now + latency));
         }
         while self.in_flight.front().is_some_and(|answered| *answered <= now) {
             self.in_flight.pop_front();
         }
-        self.most = self.most.max(self.held + self.waiting);
+        self.max_open = self.max_open.max(self.open_count + self.waiting);
         self.most_in_flight = self.most_in_flight.max(self.in_flight.len());
     }
 
     fn take(&mut self, sample: u64) -> Option<Instant> {
         let (_, arrives) = self.fetched.get_mut(&sample)?.pop_front()?;
-        self.held -= 1;
+        self.open_count -= 1;
         Some(arrives)
     }
 
     /// Drops the samples of all batches for which `keep` is false, and returns the number of
     /// dropped samples.
     fn drop_all_but(&mut self, keep: impl Fn(BatchIndex) -> bool) -> usize {
-        let before = self.held;
-        self.fetched.values_mut().for_each(|all| all.retain(|(place, _)| keep(*place)));
-        self.fetched.retain(|_, all| !all.is_empty());
-        self.held = self.fetched.values().map(VecDeque::len).sum();
-        before - self.held
+        let before = self.open_count;
+        self.fetched.values_mut().for_each(|times| times.retain(|(place, _)| keep(*place)));
+        self.fetched.retain(|_, times| !times.is_empty());
+        self.open_count = self.fetched.values().map(VecDeque::len).sum();
+        before - self.open_count
     }
 }
 
@@ -111,14 +111,14 @@ impl Source for Store {
 
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         let mut state = self.state();
-        let found = state.take(index as u64);
-        state.waiting += usize::from(found.is_some());
-        state.direct += usize::from(found.is_none());
-        let arrives = found.unwrap_or_else(|| Instant::now() + self.latency);
+        let arrived = state.take(index as u64);
+        state.waiting += usize::from(arrived.is_some());
+        state.direct += usize::from(arrived.is_none());
+        let arrives = arrived.unwrap_or_else(|| Instant::now() + self.latency);
         drop(state);
         sleep(arrives.saturating_duration_since(Instant::now()));
         let mut state = self.state();
-        state.waiting -= usize::from(found.is_some());
+        state.waiting -= usize::from(arrived.is_some());
         state.fill(self.latency);
         let tries = state.tries.entry(index).or_default();
         *tries += 1;
@@ -194,17 +194,17 @@ fn bytes_limit_the_reads_in_flight_and_batches_are_equal() {
                 batches.epoch(0).map(|batch| batch.unwrap().ids().collect()).collect()
             };
             let begun = Instant::now();
-            let found = ids(&mut batches);
+            let actual = ids(&mut batches);
             let rate = samples as f64 / begun.elapsed().as_secs_f64();
             let state = store.state();
             println!(
                 "{in_flight} reads of 50 ms at a time: {rate:.0} samples/s, at most {} in flight",
                 state.most_in_flight
             );
-            assert_eq!((state.most, state.direct, state.left_over), (in_flight, 0, 0));
+            assert_eq!((state.max_open, state.direct, state.left_over), (in_flight, 0, 0));
             assert!(state.most_in_flight > in_flight * 9 / 10);
             drop(state);
-            assert_eq!(found, ids(&mut labels(Arc::new(Numbers::new(samples))).host().unwrap()));
+            assert_eq!(actual, ids(&mut labels(Arc::new(Numbers::new(samples))).host().unwrap()));
         }
     });
 }
@@ -242,9 +242,9 @@ fn jumping_to_an_epoch_cancels_reads_and_prefetches_from_there() {
         let store = Store::new(320, 20, 100);
         let mut batches = loader(store.clone()).host().unwrap();
         let mut plain = loader(Numbers::new(320)).host().unwrap();
-        for (epoch, taken) in [(0, 3), (0, 1), (5, 7)] {
-            let some: Vec<_> = batches.epoch(epoch).take(taken).map(|batch| Content::from(&batch.unwrap())).collect();
-            assert!(some[..] == contents(&mut plain, epoch)[..taken]);
+        for (epoch, count) in [(0, 3), (0, 1), (5, 7)] {
+            let some: Vec<_> = batches.epoch(epoch).take(count).map(|batch| Content::from(&batch.unwrap())).collect();
+            assert!(some[..] == contents(&mut plain, epoch)[..count]);
             let state = store.state();
             assert!(state.fetched.is_empty() && state.canceled > 0);
         }
@@ -304,9 +304,9 @@ fn ranks_and_joined_datasets_prefetch_only_their_samples() {
             for epoch in 0..2 {
                 assert!(contents(&mut batches, epoch) == contents(&mut plain, epoch), "{rank}");
             }
-            for (store, most) in stores.iter().zip([70, 80]) {
+            for (store, max_open_samples) in stores.iter().zip([70, 80]) {
                 let mut state = store.state();
-                assert!(state.most <= most && state.requests > 0);
+                assert!(state.max_open <= max_open_samples && state.requests > 0);
                 assert_eq!((state.direct, state.left_over), (0, 0));
                 *state = State::default();
             }
@@ -324,8 +324,8 @@ fn a_memory_limit_bounds_the_prefetched_bytes() {
         let plan = batches.memory_plan();
         assert!(plan.source_bytes > SAMPLE && plan.host_bytes + plan.scratch_bytes <= limit, "{plan:?}");
         batches.epoch(0).for_each(|batch| drop(batch.unwrap()));
-        let most = store.state().most;
-        assert!(most > 10 && most * SAMPLE <= plan.source_bytes, "{most} samples, {plan:?}");
+        let max_open = store.state().max_open;
+        assert!(max_open > 10 && max_open * SAMPLE <= plan.source_bytes, "{max_open} samples, {plan:?}");
     });
 }
 
@@ -337,10 +337,14 @@ fn a_greedy_source_leaves_memory_to_automatic_prefetch() {
             let loader = loader(Store { bytes: wish, ..Store::new(2_000, 1, 0) }).prefetch(0).memory_limit(1 << 30);
             loader.host().unwrap().memory_plan()
         };
-        let (none, all) = (plan(0), plan(usize::MAX));
-        assert!(none.slots > 10 && all.slots == none.slots, "{none} | {all}");
-        assert_eq!((none.source_bytes, all.source_bytes), (0, 1 << 28), "a source gets at most a quarter of the limit");
-        assert_eq!(all.shared_scratch_bytes, none.shared_scratch_bytes, "{all}");
+        let (none, unlimited) = (plan(0), plan(usize::MAX));
+        assert!(none.slots > 10 && unlimited.slots == none.slots, "{none} | {unlimited}");
+        assert_eq!(
+            (none.source_bytes, unlimited.source_bytes),
+            (0, 1 << 28),
+            "a source gets at most a quarter of the limit"
+        );
+        assert_eq!(unlimited.shared_scratch_bytes, none.shared_scratch_bytes, "{unlimited}");
     });
 }
 

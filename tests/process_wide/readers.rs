@@ -39,15 +39,15 @@ fn waits(ms: u64) -> impl Fn(usize) -> Result<()> + Send + Sync {
 
 /// Like [`waits`], but also records the maximum number of concurrent reads.
 fn in_flight(ms: u64) -> (Arc<AtomicUsize>, impl Fn(usize) -> Result<()> + Send + Sync) {
-    let (now, most) = (AtomicUsize::new(0), Arc::new(AtomicUsize::new(0)));
-    let noted = most.clone();
+    let (now, max_reads) = (AtomicUsize::new(0), Arc::new(AtomicUsize::new(0)));
+    let noted = max_reads.clone();
     let before = move |_| {
         noted.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
         sleep(Duration::from_millis(ms));
         now.fetch_sub(1, Ordering::SeqCst);
         Ok(())
     };
-    (most, before)
+    (max_reads, before)
 }
 
 fn loader(source: impl Source + 'static) -> Loader {
@@ -63,7 +63,7 @@ fn a_blocking_source_has_more_reads_in_flight_than_workers() {
     let _serial = serial();
     no_hang(|| {
         let (samples, cores) = (800, available_parallelism().unwrap().get());
-        let (most, before) = in_flight(4);
+        let (max_reads, before) = in_flight(4);
         let mut batches = loader(Slow(Numbers::new(samples), before)).host().unwrap();
         assert_eq!(batches.workers(), cores);
         let augment = Augment::train(16);
@@ -75,17 +75,17 @@ fn a_blocking_source_has_more_reads_in_flight_than_workers() {
             assert_eq!(Content::from(batch), epoch[batch.number() as usize]);
         };
         // Without readers, each worker would have one read in flight.
-        let found = run_until(
+        let reached = run_until(
             &mut batches,
             |_| Duration::ZERO,
             same,
             |stats| {
                 let ahead = stats.ahead.as_ref().map_or(0, |ahead| ahead.count);
-                most.load(Ordering::SeqCst) > cores.min(16) + 8 && stats.samples > 400 && 2 * ahead > stats.samples
+                max_reads.load(Ordering::SeqCst) > cores.min(16) + 8 && stats.samples > 400 && 2 * ahead > stats.samples
             },
         );
         let stats = batches.stats();
-        assert!(found, "{} reads in flight\n{stats}", most.load(Ordering::SeqCst));
+        assert!(reached, "{} reads in flight\n{stats}", max_reads.load(Ordering::SeqCst));
         assert!(stats.to_string().contains("by reader threads"), "{stats}");
         drop(batches);
         wait_for_threads(0);
@@ -155,7 +155,7 @@ struct Large {
     len: usize,
     bytes: usize,
     ahead: Arc<AtomicUsize>,
-    most: Arc<AtomicUsize>,
+    max_reads: Arc<AtomicUsize>,
 }
 
 impl Source for Large {
@@ -166,7 +166,7 @@ impl Source for Large {
     fn read<'a>(&'a self, _: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         sleep(Duration::from_millis(1));
         let ahead = self.ahead.fetch_add(1, Ordering::SeqCst) + 1;
-        self.most.fetch_max(ahead, Ordering::SeqCst);
+        self.max_reads.fetch_max(ahead, Ordering::SeqCst);
         // Zeroed memory costs no CPU time, so the read does nothing but wait.
         *scratch = vec![0; self.bytes];
         Sample::new("large").with_field("img", scratch)
@@ -198,7 +198,7 @@ fn bytes_that_are_read_but_not_decoded_are_bounded() {
     let _serial = serial();
     const MIB: usize = 1 << 20;
     no_hang(|| {
-        let source = |len, bytes| Large { len, bytes, ahead: Arc::default(), most: Arc::default() };
+        let source = |len, bytes| Large { len, bytes, ahead: Arc::default(), max_reads: Arc::default() };
         let open = |source: Large, limit| {
             let decode = Counts(source.ahead.clone());
             Loader::source(source)
@@ -210,22 +210,22 @@ fn bytes_that_are_read_but_not_decoded_are_bounded() {
         };
         for (len, bytes, limit) in [(600, MIB, 160 * MIB), (300, 4 * MIB, 160 * MIB), (100, 16 * MIB, 64 * MIB)] {
             let large = source(len, bytes);
-            let most = large.most.clone();
+            let max_read = large.max_reads.clone();
             let mut batches = open(large, limit).host().unwrap();
             let plan = batches.memory_plan();
             assert!(plan.scratch_bytes >= plan.ahead_bytes && plan.to_string().contains("to read ahead"), "{plan}");
             batches.epoch(0).for_each(|batch| drop(batch.unwrap()));
             // If a part exceeds the bound, only one of its samples is read ahead.
-            let least = if bytes < 16 * MIB { 20 } else { 4 };
-            assert!(read_ahead(&batches) > least, "{}", batches.stats());
+            let min_ahead = if bytes < 16 * MIB { 20 } else { 4 };
+            assert!(read_ahead(&batches) > min_ahead, "{}", batches.stats());
             // Allow for the samples that fit within the bound, one sample per reader, and eight per
             // worker.
             let bound = plan.ahead_bytes / bytes + 32 + 2 * 8;
-            let most = most.load(Ordering::SeqCst);
-            println!("at most {most} samples of {bytes} bytes were read ahead: {plan}");
+            let max_read = max_read.load(Ordering::SeqCst);
+            println!("at most {max_read} samples of {bytes} bytes were read ahead: {plan}");
             assert!(
-                most <= bound,
-                "{most} samples of {bytes} bytes were read ahead, but only {bound} are allowed: {plan}"
+                max_read <= bound,
+                "{max_read} samples of {bytes} bytes were read ahead, but only {bound} are allowed: {plan}"
             );
         }
     });
@@ -268,8 +268,8 @@ fn canceling_and_dropping_end_readers_in_the_middle_of_a_read() {
         for round in 0..20 {
             let mut batches = loader(Slow(Numbers::new(800), waits(3))).workers(2).host().unwrap();
             for number in 0..3 {
-                let taken = batches.epoch(number).take(1 + (round + number as usize) % 12);
-                taken.for_each(|batch| drop(batch.unwrap()));
+                let partly = batches.epoch(number).take(1 + (round + number as usize) % 12);
+                partly.for_each(|batch| drop(batch.unwrap()));
             }
             // Run a complete epoch after several canceled ones.
             if round % 5 == 0 {
@@ -312,12 +312,12 @@ fn a_trace_has_a_row_for_each_reader() {
 fn more_readers_are_started_while_latency_is_the_limit() {
     let _serial = serial();
     no_hang(|| {
-        let (most, before) = in_flight(50);
+        let (max_reads, before) = in_flight(50);
         let source = Slow(Numbers::new(100_000), before);
         let mut batches =
             Loader::source(source).drop_field("image").batch_size(512).prefetch(4).workers(2).host().unwrap();
         // Initially there are 32 readers.
-        let found = run_until(&mut batches, |_| Duration::ZERO, |_| (), |_| most.load(Ordering::SeqCst) > 75);
-        assert!(found, "{} reads in flight\n{}", most.load(Ordering::SeqCst), batches.stats());
+        let reached = run_until(&mut batches, |_| Duration::ZERO, |_| (), |_| max_reads.load(Ordering::SeqCst) > 75);
+        assert!(reached, "{} reads in flight\n{}", max_reads.load(Ordering::SeqCst), batches.stats());
     });
 }

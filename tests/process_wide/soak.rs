@@ -33,7 +33,7 @@ impl HeldResources {
         }
     }
 
-    fn most(self, other: Self) -> Self {
+    fn maxima(self, other: Self) -> Self {
         HeldResources {
             anonymous: self.anonymous.max(other.anonymous),
             files: self.files.max(other.files),
@@ -85,9 +85,9 @@ fn watch(length: Duration, mut round: impl FnMut(u64)) -> (HeldResources, HeldRe
         let third = 3.0 * start.elapsed().as_secs_f64() / length.as_secs_f64();
         // Even on a slow machine, the middle and the last third contain at least one round each.
         if third > 2.0 && middle.threads > 0 {
-            last = last.most(HeldResources::now());
+            last = last.maxima(HeldResources::now());
         } else if third > 1.0 {
-            middle = middle.most(HeldResources::now());
+            middle = middle.maxima(HeldResources::now());
         }
         if third >= 3.0 && last.threads > 0 {
             println!("{} rounds in {:.0} s: {middle:?}, then {last:?}", number + 1, start.elapsed().as_secs_f64());
@@ -100,11 +100,11 @@ fn watch(length: Duration, mut round: impl FnMut(u64)) -> (HeldResources, HeldRe
 
 /// Creates the images as a folder, a tar and an LMDB.
 fn sets(root: &Path) -> [PathBuf; 3] {
-    let all = ["set", "x.tar", "x.lmdb"].map(|name| root.join(name));
-    images(&all[0]);
-    let folder = Folder::open(&all[0]).unwrap();
-    all[1..].iter().for_each(|path| drop(Pack::new(&folder).to(path).unwrap()));
-    all
+    let paths = ["set", "x.tar", "x.lmdb"].map(|name| root.join(name));
+    images(&paths[0]);
+    let folder = Folder::open(&paths[0]).unwrap();
+    paths[1..].iter().for_each(|path| drop(Pack::new(&folder).to(path).unwrap()));
+    paths
 }
 
 const WORKERS: usize = 2;
@@ -117,13 +117,13 @@ fn open_loader(path: &Path) -> Batches<HostBatch> {
 /// Runs epochs of three loaders for three quarters of `length`, then opens and closes loaders.
 fn soak(length: Duration) {
     let root = tempfile::tempdir().unwrap();
-    let mut all = sets(root.path()).map(|path| open_loader(&path));
+    let mut loaders = sets(root.path()).map(|path| open_loader(&path));
     let (middle, last) = watch(length.mul_f64(0.75), |round| {
-        for batches in &mut all {
+        for batches in &mut loaders {
             // Every third epoch is abandoned early, and its last batch outlives it.
             let take = if round % 3 == 0 { 3 } else { usize::MAX };
-            let kept = batches.epoch(round).take(take).map(|batch| batch.unwrap()).last();
-            assert!(kept.is_some_and(|batch| batch.len() <= 10));
+            let last = batches.epoch(round).take(take).map(|batch| batch.unwrap()).last();
+            assert!(last.is_some_and(|batch| batch.len() <= 10));
         }
     });
     // The buffers of a worker grow until each has held the largest image. On a busy machine, this
@@ -134,9 +134,9 @@ fn soak(length: Duration) {
         "memory grew: {middle:?}, then {last:?}, KiB"
     );
     // Workers may still have files open from an abandoned epoch.
-    let open = WORKERS * all.len();
+    let open = WORKERS * loaders.len();
     assert!(last.files <= middle.files + open && last.threads <= middle.threads, "{middle:?}, then {last:?}");
-    drop(all);
+    drop(loaders);
     wait_for_threads(0);
 
     // After thousands of loaders have been opened, glibc's per-thread arenas would hide leaks. The
@@ -170,23 +170,24 @@ fn open_and_close_loaders() {
     let mut stays = open_loader(&paths[2]);
     // Lowest number of allocated bytes in each block of 100 rounds. A leak increases it, but memory
     // that is freed late does not.
-    let mut least = vec![usize::MAX];
+    let mut fewest = vec![usize::MAX];
     let (middle, last) = watch(Duration::from_secs_f64(seconds), |round| {
         let mut batches = open_loader(&paths[round as usize % 3]);
-        let kept: Vec<_> = batches.epoch(round).take(1 + round as usize % 4).map(|batch| batch.unwrap()).collect();
+        let held_batches: Vec<_> =
+            batches.epoch(round).take(1 + round as usize % 4).map(|batch| batch.unwrap()).collect();
         drop(batches);
-        assert!(kept.iter().all(|batch| batch.len() == 10));
+        assert!(held_batches.iter().all(|batch| batch.len() == 10));
         wait_for_threads(3);
-        let now = least.last_mut().unwrap();
+        let now = fewest.last_mut().unwrap();
         *now = allocated().min(*now);
         if round % 100 == 99 {
-            least.push(usize::MAX);
+            fewest.push(usize::MAX);
         }
     });
-    least.pop();
-    let third = least.len() / 3;
-    let of = |range: &[usize]| range.iter().copied().min();
-    let (before, after) = (of(&least[third..2 * third]), of(&least[2 * third..]));
+    fewest.pop();
+    let third = fewest.len() / 3;
+    let smallest = |range: &[usize]| range.iter().copied().min();
+    let (before, after) = (smallest(&fewest[third..2 * third]), smallest(&fewest[2 * third..]));
     println!("{before:?} bytes allocated, then {after:?}");
     if let (Some(before), Some(after)) = (before, after) {
         // Thread stacks and buffer growth make the minima of blocks of 100 rounds vary by about 40

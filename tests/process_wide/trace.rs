@@ -161,13 +161,13 @@ fn the_file_is_complete_while_a_monitor_outlives_the_loader() {
     let monitor = loader.handle();
     loader.epoch(0).take(30).for_each(|batch| drop(batch.unwrap()));
     drop(loader);
-    let whole = fs::read(&path).unwrap();
+    let complete = fs::read(&path).unwrap();
     assert_eq!(batches_of(&rows(&events(&path))["consumer"]), (3..30).collect());
     // The trace has ended, so this span must not be recorded, nor the file written again.
     drop(span("after the loader"));
     assert_eq!(monitor.stats().batches, 30);
     drop(monitor);
-    assert!(fs::read(&path).unwrap() == whole);
+    assert!(fs::read(&path).unwrap() == complete);
 }
 
 #[test]

@@ -55,8 +55,8 @@ fn a_bursty_consumer_gets_batches_ahead_within_the_memory_limit() {
             buffers.insert(batch.images().bytes().as_ptr() as usize);
         };
         let step = |n: u64| Duration::from_millis(if n % 12 == 11 { 40 } else { 0 });
-        let found = run_until(&mut batches, step, see, |stats| stats.prefetch > 2);
-        assert!(found, "{}", batches.stats());
+        let reached = run_until(&mut batches, step, see, |stats| stats.prefetch > 2);
+        assert!(reached, "{}", batches.stats());
         let used = Duration::from_secs(1);
         let start = Instant::now();
         assert!(run_until(&mut batches, step, |_| (), |_| start.elapsed() > used));
@@ -112,7 +112,7 @@ fn a_loader_that_cannot_start_more_threads_continues() {
     const INSIDE: &str = "WARPFEED_TEST_FEW_THREADS";
     if std::env::var_os(INSIDE).is_some() {
         let mut batches = loader(400, Duration::from_millis(1)).host().unwrap();
-        let least = available_parallelism().unwrap().get();
+        let min_workers = available_parallelism().unwrap().get();
         let start = Instant::now();
         let over = Duration::from_millis(300);
         assert!(run_until(
@@ -120,11 +120,11 @@ fn a_loader_that_cannot_start_more_threads_continues() {
             |_| Duration::ZERO,
             |_| (),
             |stats| {
-                assert_eq!(stats.workers, least, "{stats}");
+                assert_eq!(stats.workers, min_workers, "{stats}");
                 start.elapsed() > over
             }
         ));
-        println!("opened with {least}");
+        println!("opened with {min_workers}");
         return;
     }
     if available_parallelism().unwrap().get() > 8 {

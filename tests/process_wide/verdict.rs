@@ -48,11 +48,11 @@ impl Source for Bytes {
 /// A codec of gray 16x16 images. Decoding the sample `key7` takes `straggler`; every other image
 /// takes `each`.
 struct Gray {
-    each: Duration,
+    delay: Duration,
     straggler: Duration,
 }
 
-const FAST: Gray = Gray { each: Duration::ZERO, straggler: Duration::ZERO };
+const FAST: Gray = Gray { delay: Duration::ZERO, straggler: Duration::ZERO };
 
 impl Codec for Gray {
     fn format(&self) -> Format {
@@ -64,7 +64,7 @@ impl Codec for Gray {
     }
 
     fn decode(&self, image: &mut EncodedImage<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
-        sleep_for(if image.bytes() == b"key7" { self.straggler } else { self.each });
+        sleep_for(if image.bytes() == b"key7" { self.straggler } else { self.delay });
         out.reset(region.size());
         out.set_origin(region.x, region.y);
         Ok(())
@@ -82,7 +82,7 @@ fn ms(ms: u64) -> Duration {
 }
 
 fn slow(ms: u64) -> Gray {
-    Gray { each: Duration::from_millis(ms), straggler: Duration::from_millis(ms) }
+    Gray { delay: Duration::from_millis(ms), straggler: Duration::from_millis(ms) }
 }
 
 fn loader(source: Bytes, codec: Gray) -> Loader {
@@ -116,7 +116,7 @@ fn cores() -> usize {
 /// A busy machine may stop all threads for longer than the loader sleeps. In that case, something
 /// else really is the bottleneck, so the test makes several attempts. If a rule is wrong, every
 /// attempt fails. `src/trace/verdict.rs` tests each rule on fixed statistics.
-fn named(limit: Bottleneck, words: &[&str], run: impl Fn() -> (Stats, Verdict)) -> Stats {
+fn expect_verdict(limit: Bottleneck, words: &[&str], run: impl Fn() -> (Stats, Verdict)) -> Stats {
     for _ in 0..TRIES {
         let (stats, verdict) = run();
         assert_eq!(verdict.to_string(), verdict.text);
@@ -135,7 +135,7 @@ fn named(limit: Bottleneck, words: &[&str], run: impl Fn() -> (Stats, Verdict)) 
 fn a_slow_disk_is_read_bound() {
     let _serial = serial();
     let words = ["read-bound\n- ", " of 2 workers are busy", "the step waited", "MB/s are read", "pack"];
-    named(Bottleneck::Read, &words, || run(loader(Bytes { read: ms(4), ..samples(160) }, FAST), 1, |_| ms(0)));
+    expect_verdict(Bottleneck::Read, &words, || run(loader(Bytes { read: ms(4), ..samples(160) }, FAST), 1, |_| ms(0)));
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn a_slow_decoder_is_decode_bound() {
     let _serial = serial();
     let workers = cores();
     let of_workers = format!("of {workers} workers are busy");
-    named(Bottleneck::Decode, &["decode-bound\n- ", &of_workers, "p99", "times as fast"], || {
+    expect_verdict(Bottleneck::Decode, &["decode-bound\n- ", &of_workers, "p99", "times as fast"], || {
         run(loader(samples(80 * workers), slow(3)).workers(workers), 1, |_| ms(0))
     });
 }
@@ -156,7 +156,7 @@ fn a_slow_transform_is_transform_bound() {
         Ok(())
     };
     let workers = cores();
-    named(Bottleneck::Transform, &["transform-bound\n- ", "workers are busy"], || {
+    expect_verdict(Bottleneck::Transform, &["transform-bound\n- ", "workers are busy"], || {
         run(loader(samples(80 * workers), FAST).workers(workers).transform(slow), 1, |_| ms(0))
     });
 }
@@ -168,7 +168,7 @@ fn a_lack_of_workers_is_named() {
         return crate::require::missing("two-cores", "with one core, more workers do not help");
     }
     let advice = format!("workers({})", cores());
-    named(Bottleneck::Workers, &["limited by the number of workers\n- ", "of 1 workers", &advice], || {
+    expect_verdict(Bottleneck::Workers, &["limited by the number of workers\n- ", "of 1 workers", &advice], || {
         run(loader(samples(100), slow(3)).workers(1), 1, |_| ms(0))
     });
 }
@@ -195,7 +195,7 @@ fn a_slow_custom_field_is_the_named_bottleneck() {
     let workers = cores();
     for images in [true, false] {
         let words = ["limited by the field \"sound\"\n- ", "with sound", "in half the time would make"];
-        let stats = named(Bottleneck::Field, &words, || {
+        let stats = expect_verdict(Bottleneck::Field, &words, || {
             let loader = loader(samples(80 * workers), FAST).workers(workers).field("sound", Slow);
             run(if images { loader } else { loader.drop_field("image") }, 1, |_| ms(0))
         });
@@ -213,7 +213,7 @@ fn a_slow_custom_field_is_the_named_bottleneck() {
 fn batches_of_many_bytes_are_memory_bound() {
     let _serial = serial();
     let big = 1 << 20;
-    named(Bottleneck::Memory, &["memory-bound\n- ", "with write", "GB/s"], || {
+    expect_verdict(Bottleneck::Memory, &["memory-bound\n- ", "with write", "GB/s"], || {
         let source = Bytes { big: vec![1; big], ..samples(400) };
         run(
             loader(source, FAST)
@@ -229,7 +229,7 @@ fn batches_of_many_bytes_are_memory_bound() {
 #[test]
 fn a_slow_consumer_is_step_bound() {
     let _serial = serial();
-    let stats = named(
+    let stats = expect_verdict(
         Bottleneck::Step,
         &["step-bound: the loader is not the bottleneck\n- ", "a step takes ", "samples/s"],
         || run(loader(samples(160), FAST), 1, |_| ms(10)),
@@ -273,19 +273,19 @@ fn uneven_steps_with_few_slots_are_named() {
         let (opened, slots) = (batches.stats(), batches.stats().slots);
         let (mut epoch, mut filling, mut cycles) = (batches.epoch(0), ms(20), Vec::new());
         for _ in 0..6 {
-            let (begun, mut waited, mut taken) = (Instant::now(), ms(0), 0);
+            let (begun, mut waited, mut taken_count) = (Instant::now(), ms(0), 0);
             while waited < filling {
-                let asked = Instant::now();
-                taken = epoch.next().unwrap().unwrap().number() as usize + 1;
-                waited += asked.elapsed();
+                let requested = Instant::now();
+                taken_count = epoch.next().unwrap().unwrap().number() as usize + 1;
+                waited += requested.elapsed();
             }
             let long = Instant::now();
-            while decoded.load(Relaxed) < 8 * (taken + slots) {
+            while decoded.load(Relaxed) < 8 * (taken_count + slots) {
                 sleep(ms(1));
             }
             filling = long.elapsed();
             sleep(begun.elapsed());
-            assert_eq!(decoded.load(Relaxed), 8 * (taken + slots), "the slots are full");
+            assert_eq!(decoded.load(Relaxed), 8 * (taken_count + slots), "the slots are full");
             cycles.push((waited, filling, begun.elapsed()));
         }
         drop(epoch);
@@ -308,10 +308,10 @@ fn uneven_steps_with_few_slots_are_named() {
 #[test]
 fn one_slow_sample_is_named() {
     let _serial = serial();
-    let stats = named(
+    let stats = expect_verdict(
         Bottleneck::Straggler,
         &["limited by 1 slow sample\n- ", "sample 7 (key7) takes ", "ms, most of it in decode"],
-        || run(loader(samples(160), Gray { each: ms(0), straggler: ms(400) }), 1, |_| ms(1)),
+        || run(loader(samples(160), Gray { delay: ms(0), straggler: ms(400) }), 1, |_| ms(1)),
     );
     let slowest = &stats.slowest[0];
     assert_eq!((slowest.sample, &*slowest.key, &*slowest.stage, slowest.times), (7, "key7", "decode", 1));
@@ -322,7 +322,7 @@ fn one_slow_sample_is_named() {
 fn starts_of_short_epochs_are_named() {
     let _serial = serial();
     // Each epoch consists of one batch, which takes 12 ms; a step takes 30 ms.
-    named(
+    expect_verdict(
         Bottleneck::EpochStart,
         &["limited by the starts of epochs\n- ", "the first batches of 10 epochs", "`.repeat(n)`"],
         || run(loader(samples(8), slow(3)), 10, |_| ms(30)),

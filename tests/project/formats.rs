@@ -85,7 +85,7 @@ fn features(manifest: &str) -> BTreeSet<&str> {
 }
 
 /// Returns the first cells of the feature table in a page or in a crate's documentation.
-fn listed(page: &str) -> BTreeSet<&str> {
+fn listed_formats(page: &str) -> BTreeSet<&str> {
     let lines = page.lines().map(|line| line.strip_prefix("//! ").unwrap_or(line));
     let table = lines.skip_while(|line| !line.starts_with("| feature | default |")).skip(2);
     let rows = table.map_while(|line| line.strip_prefix("| `"));
@@ -97,9 +97,9 @@ fn the_lists_of_features_are_complete() {
     let manifest = read("Cargo.toml");
     for file in ["src/lib.rs", "docs/getting-started.md"] {
         let page = read(file);
-        assert_eq!(listed(&page), features(&manifest), "{file}");
+        assert_eq!(listed_formats(&page), features(&manifest), "{file}");
         let misspelled = page.replacen("| `lmdb`", "| `lmbd`", 1);
-        assert_ne!(listed(&misspelled), features(&manifest), "{file}");
+        assert_ne!(listed_formats(&misspelled), features(&manifest), "{file}");
     }
 }
 
@@ -151,8 +151,8 @@ fn the_pages_use_only_commands_that_exist() {
     let pages = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs")).unwrap();
     let pages =
         pages.map(|entry| entry.unwrap().path()).filter(|path| path.extension().is_some_and(|name| name == "md"));
-    let all: BTreeSet<String> = pages.flat_map(|path| called(&fs::read_to_string(path).unwrap())).collect();
-    assert!(all.len() > 4, "{all:?}");
-    assert!(all.is_subset(&commands), "{all:?}, but the program has {commands:?}");
+    let used: BTreeSet<String> = pages.flat_map(|path| called(&fs::read_to_string(path).unwrap())).collect();
+    assert!(used.len() > 4, "{used:?}");
+    assert!(used.is_subset(&commands), "{used:?}, but the program has {commands:?}");
     assert!(!called("\n```sh\nwarpfeed repack a b\n```").is_subset(&commands));
 }

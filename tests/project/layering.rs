@@ -70,7 +70,7 @@ type Name = Vec<String>;
 struct Module {
     /// Path under `src`.
     file: PathBuf,
-    seen: Seen,
+    references: Seen,
 }
 
 /// The crate without its tests, by module name. The crate root has the empty name.
@@ -94,24 +94,24 @@ impl Crate {
             add(&mut modules, &mut tests, name, &file, &code.items);
         }
         modules.retain(|name, _| !tests.iter().any(|test| name.starts_with(test)));
-        let mut all = Crate { modules, uses: BTreeMap::new() };
-        let known = |(name, module): (&Name, &Module)| {
-            let known = |(alias, path): &(String, Name)| Some((alias.clone(), all.absolute(name, path)?.0));
-            (name.clone(), module.seen.uses.iter().filter_map(known).collect())
+        let mut tree = Crate { modules, uses: BTreeMap::new() };
+        let module_uses = |(name, module): (&Name, &Module)| {
+            let import = |(alias, path): &(String, Name)| Some((alias.clone(), tree.absolute(name, path)?.0));
+            (name.clone(), module.references.uses.iter().filter_map(import).collect())
         };
-        all.uses = all.modules.iter().map(known).collect();
-        all
+        tree.uses = tree.modules.iter().map(module_uses).collect();
+        tree
     }
 
-    /// Resolves `path` in module `at` to an absolute name. Also returns whether the path reached
-    /// the root through `super`. Returns `None` if the path leads out of the crate.
-    fn absolute(&self, at: &Name, path: &[String]) -> Option<(Name, bool)> {
+    /// Resolves `path` in module `module` to an absolute name. Also returns whether the path
+    /// reached the root through `super`. Returns `None` if the path leads out of the crate.
+    fn absolute(&self, module: &Name, path: &[String]) -> Option<(Name, bool)> {
         let supers = path.iter().take_while(|part| *part == "super").count();
         let base = match &*path[0] {
             "crate" => return Some((path[1..].to_vec(), false)),
-            "self" => return Some(([at, &path[1..]].concat(), false)),
-            "super" => &at[..at.len().saturating_sub(supers)],
-            first if self.modules.contains_key(&below(at, first)) => &at[..],
+            "self" => return Some(([module, &path[1..]].concat(), false)),
+            "super" => &module[..module.len().saturating_sub(supers)],
+            first if self.modules.contains_key(&below(module, first)) => &module[..],
             _ => return None,
         };
         Some(([base, &path[supers..]].concat(), supers > 0 && base.is_empty()))
@@ -136,16 +136,19 @@ impl Crate {
     /// the root through `super`.
     fn imports(&self) -> Vec<(Name, Name, bool)> {
         let mut imports = self.references();
-        imports.retain(|(at, name, _)| !SETTERS.contains(&(&at.join("::"), &name.join("::"))));
+        imports.retain(|(module, name, _)| !SETTERS.contains(&(&module.join("::"), &name.join("::"))));
         imports
     }
 
     fn references(&self) -> Vec<(Name, Name, bool)> {
         let mut imports = Vec::new();
-        for (at, Module { seen, .. }) in self.modules.iter().filter(|(at, _)| !at.is_empty()) {
+        for (module, Module { references: seen, .. }) in self.modules.iter().filter(|(module, _)| !module.is_empty()) {
             let paths = seen.paths.iter().chain(seen.uses.iter().filter(|u| !seen.shown.contains(&u.0)).map(|u| &u.1));
-            imports
-                .extend(paths.filter_map(|path| self.absolute(at, path)).map(|(name, left)| (at.clone(), name, left)));
+            imports.extend(
+                paths
+                    .filter_map(|path| self.absolute(module, path))
+                    .map(|(name, leaves)| (module.clone(), name, leaves)),
+            );
         }
         imports
     }
@@ -264,7 +267,7 @@ fn add(modules: &mut BTreeMap<Name, Module>, tests: &mut Vec<Name>, name: Name, 
             }
         }
     }
-    modules.insert(name, Module { file: file.to_owned(), seen });
+    modules.insert(name, Module { file: file.to_owned(), references: seen });
 }
 
 fn is_test(attributes: &[Attribute]) -> bool {
@@ -285,81 +288,81 @@ fn rust_files(folder: &Path) -> Vec<PathBuf> {
 /// Returns the imports that go against the data flow, through the crate root, or out of a folder
 /// with `super`.
 fn against_the_flow(all: &Crate, rules: &Rules) -> BTreeSet<String> {
-    let mut wrong = BTreeSet::new();
-    for (at, name, left) in all.imports() {
-        let module_name = at[0].as_str();
+    let mut violations = BTreeSet::new();
+    for (module, name, leaves) in all.imports() {
+        let module_name = module[0].as_str();
         let path = name.join("::");
-        if left {
-            wrong.insert(format!("{}: `super` leaves the folder for {path}", all.file(&at)));
+        if leaves {
+            violations.insert(format!("{}: `super` leaves the folder for {path}", all.file(&module)));
         }
         let named = name.first().map_or("", |first| first);
         if !all.modules.contains_key(&name[..1.min(name.len())]) || name.is_empty() {
-            wrong.insert(format!("{}: crate::{path} is imported through the crate root", all.file(&at)));
+            violations.insert(format!("{}: crate::{path} is imported through the crate root", all.file(&module)));
         }
         let home = all.home(&name);
         for import in [Some(named), home.first().map(|first| &**first)].into_iter().flatten() {
             let outside = rules.outside.iter().find(|(module, _)| *module == module_name).map(|(_, imports)| *imports);
             let allowed = match rules.flow.iter().position(|flow| *flow == module_name) {
                 Some(place) => &rules.flow[..=place],
-                None => outside.unwrap_or_else(|| panic!("{}: {module_name} is not in the flow", all.file(&at))),
+                None => outside.unwrap_or_else(|| panic!("{}: {module_name} is not in the flow", all.file(&module))),
             };
-            let known = all.modules.contains_key(&[import.to_owned()][..]);
-            if known && !allowed.contains(&import) {
-                wrong.insert(format!("{}: {module_name} imports {import}", all.file(&at)));
+            let is_module = all.modules.contains_key(&[import.to_owned()][..]);
+            if is_module && !allowed.contains(&import) {
+                violations.insert(format!("{}: {module_name} imports {import}", all.file(&module)));
             }
         }
     }
-    wrong
+    violations
 }
 
 /// Returns all violations of the rules on groups. These are imports against the order of the
 /// groups, imports through the table of contents of their module, files that belong to no group,
 /// and folders with too many files.
 fn against_the_groups(all: &Crate, rules: &Rules) -> BTreeSet<String> {
-    let mut wrong = BTreeSet::new();
+    let mut violations = BTreeSet::new();
     let groups = |name: &Name| rules.groups.iter().find(|group| name.first().is_some_and(|first| first == group.0));
     let place =
         |flow: &[&str], name: &Name| flow.iter().position(|group| name.get(1).is_some_and(|part| part == group));
-    for at in all.modules.keys() {
-        if let Some((module, flow)) = groups(at).filter(|(_, flow)| at.len() > 1 && place(flow, at).is_none()) {
-            wrong.insert(format!("{}: not in a group of {module}: {}", all.file(at), flow.join(", ")));
+    for name in all.modules.keys() {
+        if let Some((module, flow)) = groups(name).filter(|(_, flow)| name.len() > 1 && place(flow, name).is_none()) {
+            violations.insert(format!("{}: not in a group of {module}: {}", all.file(name), flow.join(", ")));
         }
     }
     let mut sizes: BTreeMap<&[String], usize> = BTreeMap::new();
-    for at in all.modules.keys().filter(|at| at.len() > 1 && (rules.small || groups(at).is_some())) {
-        *sizes.entry(&at[..at.len() - 1]).or_default() += 1;
+    for module in all.modules.keys().filter(|module| module.len() > 1 && (rules.small || groups(module).is_some())) {
+        *sizes.entry(&module[..module.len() - 1]).or_default() += 1;
     }
     for (folder, size) in sizes.into_iter().filter(|(_, size)| *size > MAX_FILES) {
-        wrong.insert(format!("{}: {size} files and folders, more than {MAX_FILES}", folder.join("/")));
+        violations.insert(format!("{}: {size} files and folders, more than {MAX_FILES}", folder.join("/")));
     }
-    for (at, name, _) in all.imports() {
-        let Some((module, flow)) = groups(&at) else { continue };
-        let (Some(here), true) = (place(flow, &at), name[0] == *module) else { continue };
+    for (importer, name, _) in all.imports() {
+        let Some((module, flow)) = groups(&importer) else { continue };
+        let (Some(own_place), true) = (place(flow, &importer), name[0] == *module) else { continue };
         match place(flow, &name) {
             None => {
-                wrong.insert(format!("{}: {} is imported through {module}", all.file(&at), name.join("::")));
+                violations.insert(format!("{}: {} is imported through {module}", all.file(&importer), name.join("::")));
             }
-            Some(there) if there > here => {
-                wrong.insert(format!("{}: {} imports {}", all.file(&at), flow[here], flow[there]));
+            Some(there) if there > own_place => {
+                violations.insert(format!("{}: {} imports {}", all.file(&importer), flow[own_place], flow[there]));
             }
             Some(_) => {}
         }
     }
-    wrong
+    violations
 }
 
 /// Returns files in the same folder that depend on each other circularly. A subfolder counts as one
 /// file. Files in the root of `warpfeed` are ordered by the flow instead.
 fn circles(all: &Crate, in_root: bool) -> BTreeSet<String> {
     let mut folders: BTreeMap<Name, BTreeMap<String, BTreeSet<String>>> = BTreeMap::new();
-    for (at, name, _) in all.imports() {
+    for (module, name, _) in all.imports() {
         let home = all.home(&name);
-        let shared = at.iter().zip(&home).take_while(|(a, b)| a == b).count();
-        if at == home || (shared == 0 && !in_root) {
+        let shared = module.iter().zip(&home).take_while(|(a, b)| a == b).count();
+        if module == home || (shared == 0 && !in_root) {
             continue;
         }
         let file = |module: &Name| module.get(shared).cloned().unwrap_or_else(|| "mod".to_owned());
-        folders.entry(at[..shared].to_vec()).or_default().entry(file(&at)).or_default().insert(file(&home));
+        folders.entry(module[..shared].to_vec()).or_default().entry(file(&module)).or_default().insert(file(&home));
     }
     let mut circles = BTreeSet::new();
     for (folder, needs) in folders {
@@ -384,12 +387,12 @@ fn circles(all: &Crate, in_root: bool) -> BTreeSet<String> {
 /// Returns the `mod.rs` files that contain more than a table of contents.
 fn full_tables(all: &Crate) -> BTreeSet<String> {
     let tables = all.modules.iter().filter(|(_, module)| module.file.ends_with("mod.rs"));
-    let full = tables.filter(|(_, module)| module.seen.bodies > 0);
+    let full = tables.filter(|(_, module)| module.references.bodies > 0);
     full.map(|(_, module)| format!("{}: functions in a table of contents", module.file.display())).collect()
 }
 
 /// Returns all violations of the rules.
-fn found(all: &Crate, rules: &Rules) -> BTreeSet<String> {
+fn find_violations(all: &Crate, rules: &Rules) -> BTreeSet<String> {
     [against_the_flow(all, rules), against_the_groups(all, rules), circles(all, false), full_tables(all)]
         .into_iter()
         .flatten()
@@ -402,17 +405,17 @@ fn modules_and_folders_import_only_from_upstream() {
         let all = Crate::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join(folder));
         let imports = all.imports().len();
         assert!(imports > 500, "only {imports} imports found: is this looking at the right files?");
-        let found: Vec<_> = found(&all, rules).into_iter().collect();
-        assert!(found.is_empty(), "{folder} violates the rules:\n    {}", found.join("\n    "));
+        let violations: Vec<_> = find_violations(&all, rules).into_iter().collect();
+        assert!(violations.is_empty(), "{folder} violates the rules:\n    {}", violations.join("\n    "));
     }
 }
 
 #[test]
 fn setters_name_the_type_that_they_extend() {
     let all = Crate::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"));
-    for (at, name) in SETTERS {
-        let is_used = |(from, to, _): &(Name, Name, bool)| from.join("::") == at && to.join("::") == name;
-        assert!(all.references().iter().any(is_used), "{at} no longer names {name}: remove it from SETTERS");
+    for (importer, name) in SETTERS {
+        let is_used = |(from, to, _): &(Name, Name, bool)| from.join("::") == importer && to.join("::") == name;
+        assert!(all.references().iter().any(is_used), "{importer} no longer names {name}: remove it from SETTERS");
     }
 }
 
@@ -420,8 +423,8 @@ fn setters_name_the_type_that_they_extend() {
 fn files_of_the_jpeg_crate_depend_in_one_direction() {
     let all = Crate::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("jpeg/src"));
     assert!(all.imports().len() > 100, "is this looking at the right files?");
-    let found: Vec<_> = circles(&all, true).into_iter().chain(full_tables(&all)).collect();
-    assert!(found.is_empty(), "the JPEG crate violates the rules:\n    {}", found.join("\n    "));
+    let violations: Vec<_> = circles(&all, true).into_iter().chain(full_tables(&all)).collect();
+    assert!(violations.is_empty(), "the JPEG crate violates the rules:\n    {}", violations.join("\n    "));
 }
 
 #[test]
@@ -485,12 +488,12 @@ fn each_kind_of_violation_is_detected() {
         "transform/ops: mod, op, tone depend on each other",
         "transform: augment, ops depend on each other",
     ];
-    assert_eq!(found(&Crate::read(src.path()), &WARPFEED), expected.map(str::to_owned).into());
+    assert_eq!(find_violations(&Crate::read(src.path()), &WARPFEED), expected.map(str::to_owned).into());
     let small: BTreeSet<String> = (0..=MAX_FILES).map(|n| format!("source/f{n}.rs")).collect();
     small.iter().for_each(|file| write(file, ""));
     let full = "source: 27 files and folders, more than 25".to_owned();
-    assert!(!found(&Crate::read(src.path()), &WARPFEED).contains(&full));
-    assert!(found(&Crate::read(src.path()), &Rules { small: true, ..WARPFEED }).contains(&full));
+    assert!(!find_violations(&Crate::read(src.path()), &WARPFEED).contains(&full));
+    assert!(find_violations(&Crate::read(src.path()), &Rules { small: true, ..WARPFEED }).contains(&full));
 }
 
 /// The folder of a vendor's driver. Few files outside of it may refer to its items. Support for a
@@ -539,7 +542,7 @@ fn names_the_driver(path: &Name) -> bool {
 /// its folder, sorted.
 fn namers(root: &Path, sources: &[&str]) -> Vec<String> {
     let files = sources.iter().flat_map(|source| rust_files(&root.join(source)));
-    let mut found: Vec<String> = files
+    let mut names: Vec<String> = files
         .filter(|file| {
             let code = syn::parse_file(&fs::read_to_string(file).unwrap()).unwrap();
             !file.starts_with(root.join(DRIVER)) && paths(&code.items).iter().any(names_the_driver)
@@ -547,19 +550,19 @@ fn namers(root: &Path, sources: &[&str]) -> Vec<String> {
         .map(|file| file.strip_prefix(root).unwrap().display().to_string())
         .filter(|file| !file.contains("/tests/") && !file.ends_with("/tests.rs"))
         .collect();
-    found.sort();
-    found
+    names.sort();
+    names
 }
 
 /// Returns the types that are defined elsewhere and have public methods in the driver's files,
 /// sorted.
 fn gaining(files: &[PathBuf]) -> Vec<String> {
-    let (mut own, mut gaining) = (BTreeSet::new(), BTreeSet::new());
+    let (mut defined, mut gaining) = (BTreeSet::new(), BTreeSet::new());
     for file in files {
         for item in syn::parse_file(&fs::read_to_string(file).unwrap()).unwrap().items {
             match item {
-                Item::Struct(item) => drop(own.insert(item.ident.to_string())),
-                Item::Enum(item) => drop(own.insert(item.ident.to_string())),
+                Item::Struct(item) => drop(defined.insert(item.ident.to_string())),
+                Item::Enum(item) => drop(defined.insert(item.ident.to_string())),
                 Item::Impl(block) if block.trait_.is_none() => {
                     let syn::Type::Path(path) = &*block.self_ty else {
                         panic!("{}: the type of an impl is not a path", file.display())
@@ -570,7 +573,7 @@ fn gaining(files: &[PathBuf]) -> Vec<String> {
             }
         }
     }
-    gaining.difference(&own).cloned().collect()
+    gaining.difference(&defined).cloned().collect()
 }
 
 #[test]

@@ -13,8 +13,8 @@ fn every_package_contains_both_licenses() {
         for package in
             ["cli", "jpeg", "python", "sources", "stores", "video", "adaptors/burn", "adaptors/candle", "adaptors/tch"]
         {
-            let found = fs::read_to_string(root.join(package).join(name));
-            assert!(found.is_ok_and(|found| found == license), "{package}: {name} differs from the repository's");
+            let content = fs::read_to_string(root.join(package).join(name));
+            assert!(content.is_ok_and(|content| content == license), "{package}: {name} differs from the repository's");
         }
     }
     let project = fs::read_to_string(root.join("python/pyproject.toml")).unwrap();

@@ -63,7 +63,7 @@ fn tests_of(file: &str, text: &str) -> Vec<String> {
     if file.ends_with(".py") {
         return text.lines().filter_map(|line| name(line, "def ")).filter(|name| name.starts_with("test_")).collect();
     }
-    let (mut found, mut is_test, mut is_ignored) = (Vec::new(), false, false);
+    let (mut tests, mut is_test, mut is_ignored) = (Vec::new(), false, false);
     for line in text.lines().map(str::trim) {
         match line {
             "#[test]" => is_test = true,
@@ -71,13 +71,13 @@ fn tests_of(file: &str, text: &str) -> Vec<String> {
             _ if line.starts_with("#[") || line.starts_with("//") => {}
             _ => {
                 if is_test && !is_ignored {
-                    found.extend(name(line, "fn "));
+                    tests.extend(name(line, "fn "));
                 }
                 (is_test, is_ignored) = (false, false);
             }
         }
     }
-    found
+    tests
 }
 
 /// Returns all inconsistencies between the README, docs/guarantees.md and tests/PROMISES.md.
@@ -94,7 +94,7 @@ fn faults(readme: &str, page: &str, index: &str, file: &mut dyn FnMut(&str) -> O
     for (name, _) in promises.iter().filter(|(name, _)| !guarantees.contains(&name.as_str())) {
         faults.push(format!("`{name}` is in tests/PROMISES.md, but docs/guarantees.md has no such section"));
     }
-    let mut known: BTreeMap<String, Option<Vec<String>>> = BTreeMap::new();
+    let mut tests_by_path: BTreeMap<String, Option<Vec<String>>> = BTreeMap::new();
     for (promise, claims) in &promises {
         if claims.is_empty() {
             faults.push(format!("`{promise}` has no claim with a test"));
@@ -105,10 +105,10 @@ fn faults(readme: &str, page: &str, index: &str, file: &mut dyn FnMut(&str) -> O
             }
             for test in tests {
                 let (path, name) = test.rsplit_once("::").expect("tests contain `::`");
-                let found = known.entry(path.to_owned()).or_insert_with(|| Some(tests_of(path, &file(path)?)));
-                match found {
+                let tests = tests_by_path.entry(path.to_owned()).or_insert_with(|| Some(tests_of(path, &file(path)?)));
+                match tests {
                     None => faults.push(format!("tests/PROMISES.md:{line}: {path} does not exist")),
-                    Some(found) if !found.iter().any(|test| test == name) => {
+                    Some(tests) if !tests.iter().any(|test| test == name) => {
                         faults.push(format!("tests/PROMISES.md:{line}: {path} has no test {name} that is run"));
                     }
                     Some(_) => {}
@@ -141,13 +141,13 @@ fn each_kind_of_fault_is_detected() {
     let sound = "# Title\n\n## One\n\n- It is so:\n  `tests/a.rs::is_run`, `tests/a.py::test_is_run`\n\n## Two\n\n- `tests/a.rs::is_run`\n";
     assert_eq!(faults(page, sound), "");
     let renamed = page.replace("## Two", "## Four");
-    let found = faults(&renamed, sound);
+    let report = faults(&renamed, sound);
     for fault in [
         "`Two` is promised in README.md, but docs/guarantees.md has no such section",
         "`Four` is in docs/guarantees.md, but tests/PROMISES.md has no such section",
         "`Two` is in tests/PROMISES.md, but docs/guarantees.md has no such section",
     ] {
-        assert!(found.contains(fault), "{found}");
+        assert!(report.contains(fault), "{report}");
     }
     let mut seen = |from: &str, to: &str, fault: &str| {
         let index = sound.replacen(from, to, 1);
@@ -168,7 +168,7 @@ fn each_kind_of_fault_is_detected() {
 #[test]
 fn tests_that_observe_the_process_run_one_at_a_time() {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
-    let mut found = 0;
+    let mut count = 0;
     for group in ["process_wide", "memory", "gpu_process_wide"] {
         for file in fs::read_dir(tests.join(group)).unwrap().map(|entry| entry.unwrap().path()) {
             let text = fs::read_to_string(&file).unwrap();
@@ -177,9 +177,9 @@ fn tests_that_observe_the_process_run_one_at_a_time() {
                 let place =
                     format!("{}: {}", file.display(), test.lines().find(|line| line.starts_with("fn ")).unwrap());
                 assert_eq!(body.lines().next().unwrap().trim(), "let _serial = serial();", "{place}");
-                found += 1;
+                count += 1;
             }
         }
     }
-    assert!(found > 40, "{found} tests");
+    assert!(count > 40, "{count} tests");
 }

@@ -31,16 +31,16 @@ fn root() -> PathBuf {
 
 /// Returns the files under `folder` whose names end with `extension`.
 fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
-    let mut found = Vec::new();
+    let mut paths = Vec::new();
     for entry in fs::read_dir(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display())) {
         let path = entry.unwrap().path();
         if path.is_dir() {
-            found.extend(files(&path, extension));
-        } else if path.extension().is_some_and(|found| found == extension) {
-            found.push(path);
+            paths.extend(files(&path, extension));
+        } else if path.extension().is_some_and(|actual| actual == extension) {
+            paths.push(path);
         }
     }
-    found
+    paths
 }
 
 /// Returns the last path segment of the function that an expression calls.
@@ -91,7 +91,7 @@ impl<'a> Visit<'a> for Helpers {
 struct Returns<'a> {
     helpers: &'a BTreeSet<String>,
     test: Option<String>,
-    wrong: Vec<String>,
+    violations: Vec<String>,
 }
 
 impl<'a> Visit<'a> for Returns<'_> {
@@ -107,7 +107,7 @@ impl<'a> Visit<'a> for Returns<'_> {
     fn visit_expr_return(&mut self, expr: &'a ExprReturn) {
         let missing = expr.expr.as_deref().and_then(called).is_some_and(|name| name == "missing");
         if let (Some(test), false) = (&self.test, missing) {
-            self.wrong.push(test.clone());
+            self.violations.push(test.clone());
         }
     }
 
@@ -123,7 +123,7 @@ impl<'a> Visit<'a> for Returns<'_> {
     fn visit_expr_if(&mut self, expr: &'a ExprIf) {
         let read = match &*expr.cond {
             Expr::MethodCall(call) if call.method == "is_some" => called(&call.receiver),
-            Expr::Let(given) => called(&given.expr),
+            Expr::Let(condition) => called(&condition.expr),
             _ => None,
         };
         if read.is_none_or(|name| name != "var_os") {
@@ -144,18 +144,18 @@ fn silent(files: &[(String, String)]) -> Vec<String> {
     for _ in 0..2 {
         parsed.iter().for_each(|(_, file)| helpers.visit_file(file));
     }
-    let mut found = Vec::new();
+    let mut reports = Vec::new();
     for (path, file) in &parsed {
-        let mut returns = Returns { helpers: &helpers.names, test: None, wrong: Vec::new() };
+        let mut returns = Returns { helpers: &helpers.names, test: None, violations: Vec::new() };
         returns.visit_file(file);
-        found.extend(returns.wrong.iter().map(|test| format!("{path}: {test}")));
+        reports.extend(returns.violations.iter().map(|test| format!("{path}: {test}")));
     }
-    found
+    reports
 }
 
 #[test]
 fn no_rust_test_returns_early_without_a_report() {
-    let mut all = Vec::new();
+    let mut named_files = Vec::new();
     for path in FOLDERS.iter().flat_map(|folder| files(&root().join(folder), "rs")) {
         let name = path.strip_prefix(root()).unwrap().to_str().unwrap().to_owned();
         let text = fs::read_to_string(&path).unwrap();
@@ -164,9 +164,9 @@ fn no_rust_test_returns_early_without_a_report() {
                 text.lines().find(|line| line.contains("println!(\"skipped") || line.contains("println!(\"not tested"));
             assert_eq!(printed, None, "{name}: call `missing` instead of printing");
         }
-        all.push((name, text));
+        named_files.push((name, text));
     }
-    let silent = silent(&all);
+    let silent = silent(&named_files);
     assert!(
         silent.is_empty(),
         "these tests return early; return `missing(word, why)` instead (see {HOME}):\n{}",
@@ -180,9 +180,9 @@ fn python_tests_are_skipped_only_by_the_helpers() {
         let text = fs::read_to_string(&path).unwrap();
         for (number, line) in text.lines().enumerate() {
             let other = ["importorskip", "pytest.skip(", "skipif", "mark.skip", "xfail", "SkipTest"];
-            let found = other.iter().find(|word| line.contains(**word));
+            let skip_word = other.iter().find(|word| line.contains(**word));
             let home = path.ends_with("conftest.py") && line.contains("pytest.skip(f\"needs {word}");
-            assert!(found.is_none() || home, "{}:{}: use `need`, `needs` or `missing`", path.display(), number + 1);
+            assert!(skip_word.is_none() || home, "{}:{}: use `need`, `needs` or `missing`", path.display(), number + 1);
         }
     }
 }
@@ -203,15 +203,15 @@ fn warpfeed_require_names_known_words() {
 
 #[test]
 fn the_check_finds_every_early_return() {
-    let found = |test: &str| {
+    let count_of = |test: &str| {
         let helper = "fn stream() -> Option<u8> { crate::require::missing(\"cuda\", \"\"); None }";
         silent(&[("a.rs".into(), helper.into()), ("b.rs".into(), format!("#[test]\nfn tests() {{ {test} }}"))]).len()
     };
-    assert_eq!(found("if no_gpu() { return; } work()"), 1);
-    assert_eq!(found("let Some(x) = other() else { return }; work(x)"), 1);
-    assert_eq!(found("match gpu() { Err(e) => return eprintln!(\"{e}\"), Ok(x) => work(x) }"), 1);
-    assert_eq!(found("if no_gpu() { return missing(\"cuda\", \"\") } work()"), 0);
-    assert_eq!(found("let Some(x) = stream() else { return }; work(x)"), 0);
-    assert_eq!(found("work(|x| { if x { return } })"), 0);
-    assert_eq!(found("if std::env::var_os(INSIDE).is_some() { return } work()"), 0);
+    assert_eq!(count_of("if no_gpu() { return; } work()"), 1);
+    assert_eq!(count_of("let Some(x) = other() else { return }; work(x)"), 1);
+    assert_eq!(count_of("match gpu() { Err(e) => return eprintln!(\"{e}\"), Ok(x) => work(x) }"), 1);
+    assert_eq!(count_of("if no_gpu() { return missing(\"cuda\", \"\") } work()"), 0);
+    assert_eq!(count_of("let Some(x) = stream() else { return }; work(x)"), 0);
+    assert_eq!(count_of("work(|x| { if x { return } })"), 0);
+    assert_eq!(count_of("if std::env::var_os(INSIDE).is_some() { return } work()"), 0);
 }

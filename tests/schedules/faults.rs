@@ -105,9 +105,9 @@ impl Schedule {
         let rate = [u64::MAX, 40, 10, 5, 2][below(5) as usize];
         let place = |n: u64| [Stage::Read, Stage::Size, Stage::Decode, Stage::Transform][n as usize];
         let fates = (0..len).map(|_| match (below(rate), below(3), place(below(4))) {
-            (0, 0, at) => Fate::Panics(at),
-            (0, _, at) => Fate::Fails(at),
-            (1, _, at) => Fate::Slow(at),
+            (0, 0, stage) => Fate::Panics(stage),
+            (0, _, stage) => Fate::Fails(stage),
+            (1, _, stage) => Fate::Slow(stage),
             _ => Fate::Sound,
         });
         let fates: Arc<[Fate]> = fates.collect();
@@ -121,26 +121,26 @@ impl Schedule {
         let hasty = below(4) == 0;
         let count = if hasty { 3 + below(5) } else { 1 + below(3) };
         // The consumer holds one batch out of this number.
-        let kept = [1, 3, 3, 9][below(4) as usize];
+        let keep_one_in = [1, 3, 3, 9][below(4) as usize];
         let epochs = (0..count).map(|_| {
             let first = match below(6) {
                 0 => Begin::Batch(below(batches + 1)),
                 1 => Begin::Resumed,
                 _ => Begin::Batch(0),
             };
-            let asked = match below(2) {
+            let request_count = match below(2) {
                 _ if hasty => below(3).min(batches),
                 0 => batches + 2,
                 _ => below(batches + 1),
             };
-            let uses = (0..asked).map(|_| {
+            let uses = (0..request_count).map(|_| {
                 let pause = match below(4) {
                     0 => below(100),
                     1 => 12_000 + below(14_000),
                     2 => below(60_000),
                     _ => 0,
                 };
-                Use { pause, keeps: below(kept) == 0 }
+                Use { pause, keeps: below(keep_one_in) == 0 }
             });
             (first, uses.collect())
         });
@@ -199,9 +199,9 @@ impl Schedule {
             return Ok(());
         }
         match self.fates[sample as usize] {
-            Fate::Slow(at) if at == place => std::thread::sleep(Duration::from_micros(200)),
-            Fate::Fails(at) if at == place => return Err(Error::in_source(format!("fails at {place:?}"))),
-            Fate::Panics(at) if at == place => panic!("panics at {place:?}"),
+            Fate::Slow(stage) if stage == place => std::thread::sleep(Duration::from_micros(200)),
+            Fate::Fails(stage) if stage == place => return Err(Error::in_source(format!("fails at {place:?}"))),
+            Fate::Panics(stage) if stage == place => panic!("panics at {place:?}"),
             _ => {}
         }
         Ok(())
@@ -211,9 +211,10 @@ impl Schedule {
     fn samples(&self, epoch: u64) -> Vec<Vec<u64>> {
         let len = self.fates.len() as u64;
         let order = Shuffled::new(len, self.seed);
-        let all: Vec<u64> = (0..len).map(|at| if self.shuffle { order.index(epoch, at) } else { at }).collect();
-        let whole = |b: &&[u64]| self.last == LastBatch::Keep || b.len() == self.batch;
-        all.chunks(self.batch).filter(whole).map(<[u64]>::to_vec).collect()
+        let samples: Vec<u64> =
+            (0..len).map(|position| if self.shuffle { order.index(epoch, position) } else { position }).collect();
+        let is_delivered = |b: &&[u64]| self.last == LastBatch::Keep || b.len() == self.batch;
+        samples.chunks(self.batch).filter(is_delivered).map(<[u64]>::to_vec).collect()
     }
 
     fn is_bad(&self, sample: u64) -> bool {
@@ -311,7 +312,7 @@ pub(crate) struct Account {
     pub(crate) skipped: u64,
     /// Samples of batches that were not requested or that come after an error.
     pub(crate) undelivered: u64,
-    pub(crate) all: u64,
+    pub(crate) total: u64,
     /// Number of epochs that ended with an error.
     pub(crate) stopped: u64,
 }
@@ -340,10 +341,10 @@ pub(crate) fn run(schedule: &Schedule) -> Account {
     let mut account = Account::default();
     // (epoch, batch, sample) of each sample's first failure, up to one more than allowed.
     let mut faults: Vec<(u64, u64, u64)> = Vec::new();
-    let mut kept: VecDeque<(HostBatch, Vec<u64>)> = VecDeque::new();
+    let mut held_batches: VecDeque<(HostBatch, Vec<u64>)> = VecDeque::new();
     // Epoch of each round, and the first batch that was not delivered.
-    let (mut epoch, mut at) = (0, (0, 0));
-    let whole = schedule.samples(0).len() as u64;
+    let (mut epoch, mut step) = (0, (0, 0));
+    let batch_count = schedule.samples(0).len() as u64;
     for (round, (begin, uses)) in schedule.epochs.iter().enumerate() {
         epoch = if round == 0 { 0 } else { epoch + 1 };
         let first = match begin {
@@ -356,62 +357,66 @@ pub(crate) fn run(schedule: &Schedule) -> Account {
                 batches = schedule.loader().resume(saved).host().unwrap();
                 schedule.calm.store(false, Ordering::Relaxed);
                 // Held batches of the previous loader do not occupy slots of the new one.
-                kept.clear();
+                held_batches.clear();
                 faults.clear();
-                epoch = at.0;
-                at.1
+                epoch = step.0;
+                step.1
             }
         };
         let mut expected = schedule.samples(epoch).into_iter().zip(0u64..).skip(first as usize);
-        account.all += expected.clone().map(|(samples, _)| samples.len() as u64).sum::<u64>();
+        account.total += expected.clone().map(|(samples, _)| samples.len() as u64).sum::<u64>();
         let mut arriving = match begin {
             Begin::Batch(_) => batches.epoch_from(epoch, first),
             Begin::Resumed => batches.epoch(epoch),
         };
-        at = (epoch, first);
+        step = (epoch, first);
         for &Use { pause, keeps } in uses {
             if schedule.pauses && pause > 0 {
                 std::thread::sleep(Duration::from_micros(pause));
             }
-            let (found, Some((samples, number))) = (arriving.next(), expected.next()) else {
+            let (arrived, Some((samples, number))) = (arriving.next(), expected.next()) else {
                 assert!(arriving.next().is_none(), "the epoch has a batch too many");
                 break;
             };
-            let found = found.expect("a batch is missing");
-            let bad: Vec<u64> = samples.iter().copied().filter(|&s| schedule.is_bad(s)).collect();
+            let arrived = arrived.expect("a batch is missing");
+            let bad_samples: Vec<u64> = samples.iter().copied().filter(|&s| schedule.is_bad(s)).collect();
             let (stops, skips) = match schedule.policy {
-                OnError::Stop => (!bad.is_empty(), false),
+                OnError::Stop => (!bad_samples.is_empty(), false),
                 OnError::Skip { max_skipped } => {
-                    for &sample in &bad {
+                    for &sample in &bad_samples {
                         if faults.iter().all(|fault| fault.2 != sample) && faults.len() as u64 <= max_skipped {
                             faults.push((epoch, number, sample));
                         }
                     }
-                    (!bad.is_empty() && (faults.len() as u64 > max_skipped || bad.len() == samples.len()), true)
+                    (
+                        !bad_samples.is_empty()
+                            && (faults.len() as u64 > max_skipped || bad_samples.len() == samples.len()),
+                        true,
+                    )
                 }
             };
             if stops {
-                let error = found.expect_err("this batch cannot be delivered");
+                let error = arrived.expect_err("this batch cannot be delivered");
                 match schedule.policy {
-                    OnError::Stop => assert_eq!(error.sample(), Some(bad[0]), "{error}"),
+                    OnError::Stop => assert_eq!(error.sample(), Some(bad_samples[0]), "{error}"),
                     OnError::Skip { .. } => assert_eq!(error.kind(), ErrorKind::TooManySkipped, "{error}"),
                 }
                 account.undelivered += samples.len() as u64;
                 account.stopped += 1;
                 break;
             }
-            let batch = found.unwrap_or_else(|e| panic!("batch {number} of epoch {epoch}: {e}"));
+            let batch = arrived.unwrap_or_else(|e| panic!("batch {number} of epoch {epoch}: {e}"));
             assert_eq!((batch.epoch(), batch.number()), (epoch, number));
             check(schedule, &batch, &samples);
-            account.delivered += (samples.len() - bad.len()) as u64;
-            account.skipped += if skips { bad.len() as u64 } else { 0 };
-            at = if number + 1 == whole { (epoch + 1, 0) } else { (epoch, number + 1) };
+            account.delivered += (samples.len() - bad_samples.len()) as u64;
+            account.skipped += if skips { bad_samples.len() as u64 } else { 0 };
+            step = if number + 1 == batch_count { (epoch + 1, 0) } else { (epoch, number + 1) };
             if keeps {
-                kept.push_back((batch, samples));
+                held_batches.push_back((batch, samples));
             }
             // If all slots were held, requesting a batch would fail.
-            if kept.len() == slots {
-                kept.pop_front();
+            if held_batches.len() == slots {
+                held_batches.pop_front();
             }
         }
         drop(arriving);
@@ -419,12 +424,12 @@ pub(crate) fn run(schedule: &Schedule) -> Account {
             // Wait until samples are in flight.
             drop(batches);
             account.undelivered += expected.map(|(samples, _)| samples.len() as u64).sum::<u64>();
-            kept.iter().for_each(|(batch, samples)| check(schedule, batch, samples));
+            held_batches.iter().for_each(|(batch, samples)| check(schedule, batch, samples));
             return account;
         }
         account.undelivered += expected.map(|(samples, _)| samples.len() as u64).sum::<u64>();
         // Batches that the consumer holds do not change.
-        kept.iter().for_each(|(batch, samples)| check(schedule, batch, samples));
+        held_batches.iter().for_each(|(batch, samples)| check(schedule, batch, samples));
     }
     let listed: Vec<_> = batches
         .sample_errors()
@@ -434,21 +439,21 @@ pub(crate) fn run(schedule: &Schedule) -> Account {
     assert_eq!(listed, faults);
 
     // No slot is lost: the consumer can hold all of them.
-    kept.retain(|_| schedule.loader_goes_first);
+    held_batches.retain(|_| schedule.loader_goes_first);
     schedule.calm.store(true, Ordering::Relaxed);
-    let free = slots - kept.len();
-    let mut held: Vec<HostBatch> = Vec::new();
+    let free = slots - held_batches.len();
+    let mut in_use: Vec<HostBatch> = Vec::new();
     for epoch in 19.. {
-        held.extend(batches.epoch(epoch).take(free - held.len()).map(|batch| batch.unwrap()));
-        if held.len() == free {
+        in_use.extend(batches.epoch(epoch).take(free - in_use.len()).map(|batch| batch.unwrap()));
+        if in_use.len() == free {
             break;
         }
     }
-    drop(held);
+    drop(in_use);
     assert_eq!(*schedule.misled.lock().unwrap(), [""; 0]);
     if schedule.loader_goes_first {
         drop(batches);
-        kept.iter().for_each(|(batch, samples)| check(schedule, batch, samples));
+        held_batches.iter().for_each(|(batch, samples)| check(schedule, batch, samples));
     }
     account
 }
@@ -474,13 +479,13 @@ fn run_all(seeds: std::ops::Range<u64>) {
         let schedule = Schedule::draw(seed);
         let account = std::panic::catch_unwind(|| run(&schedule));
         let Ok(account) = account else { panic!("schedule {seed} failed: {schedule:?}") };
-        let Account { delivered, skipped, undelivered, all, stopped } = account;
-        assert_eq!(delivered + skipped + undelivered, all, "schedule {seed}: {account:?}");
+        let Account { delivered, skipped, undelivered, total, stopped } = account;
+        assert_eq!(delivered + skipped + undelivered, total, "schedule {seed}: {account:?}");
         wait_for_threads(0);
         sum.delivered += delivered;
         sum.skipped += skipped;
         sum.undelivered += undelivered;
-        sum.all += all;
+        sum.total += total;
         sum.stopped += stopped;
     }
     println!("{} schedules: {sum:?}", seeds.end - seeds.start);

@@ -18,8 +18,8 @@ fn the_order_of_threads_changes_nothing() {
         let explored = scheduler::explore(seeds, |seed| {
             let mut schedule = Schedule::draw(seed / ORDERS);
             schedule.pauses = true;
-            let Account { delivered, skipped, undelivered, all, stopped } = run(&schedule);
-            assert_eq!(delivered + skipped + undelivered, all);
+            let Account { delivered, skipped, undelivered, total, stopped } = run(&schedule);
+            assert_eq!(delivered + skipped + undelivered, total);
             assert_eq!(scheduler::running(), 0, "threads outlive the loader");
             [delivered, skipped, undelivered, stopped, schedule.ahead.load(Relaxed)]
         });

@@ -28,7 +28,7 @@ impl Codec for Byte {
 
     fn open<'a>(&self, bytes: &'a [u8]) -> Result<EncodedImage<'a>> {
         match bytes[0] {
-            bad if is_bad(bad) && bad % 2 == 0 => Err(Error::decode("a bad byte")),
+            byte if is_bad(byte) && byte % 2 == 0 => Err(Error::decode("a bad byte")),
             _ => Ok(EncodedImage::new(bytes, Size::new(SIDE, SIDE))),
         }
     }
@@ -111,7 +111,7 @@ impl Drawn {
     }
 
     fn client(&self, requests: &[(Vec<u8>, Does)], decoder: &Decoder<HostBatch>, counts: &[AtomicU64; 3]) {
-        let mut kept = None;
+        let mut held_batch = None;
         for (bytes, does) in requests {
             let pending = match decoder.submit(bytes.iter().map(|byte| vec![*byte])) {
                 Ok(pending) => pending,
@@ -129,7 +129,7 @@ impl Drawn {
             match pending.wait() {
                 Ok(batch) => {
                     check(&batch, bytes);
-                    kept = Some((batch, bytes)).filter(|_| matches!(does, Does::Keeps));
+                    held_batch = Some((batch, bytes)).filter(|_| matches!(does, Does::Keeps));
                     counts[0].fetch_add(1, Relaxed);
                 }
                 Err(e) => {
@@ -137,7 +137,7 @@ impl Drawn {
                     counts[2].fetch_add(1, Relaxed);
                 }
             }
-            if let Some((batch, bytes)) = &kept {
+            if let Some((batch, bytes)) = &held_batch {
                 check(batch, bytes);
             }
         }
@@ -151,7 +151,7 @@ fn check(batch: &HostBatch, bytes: &[u8]) {
     for (place, &byte) in bytes.iter().enumerate() {
         assert_eq!(batch.error(place).is_some(), is_bad(byte), "{byte}: {:?}", batch.error(place));
         let pixel = if is_bad(byte) { 0 } else { byte };
-        assert!(images[place * image..][..image].iter().all(|&found| found == pixel), "{byte}");
+        assert!(images[place * image..][..image].iter().all(|&actual| actual == pixel), "{byte}");
     }
 }
 

@@ -62,10 +62,10 @@ fn coco_returns_the_content_of_its_json() {
         (source.kind(), source.len(), source.classes()),
         ("coco", 3, &["person", "train", "brush"].map(str::to_owned)[..])
     );
-    let all = samples(&*source);
-    let keys: Vec<_> = all.iter().map(|sample| sample.as_sample().unwrap().key().to_owned()).collect();
+    let found_samples = samples(&*source);
+    let keys: Vec<_> = found_samples.iter().map(|sample| sample.as_sample().unwrap().key().to_owned()).collect();
     assert_eq!(keys, ["deep/a.c", "b", "empty"], "images are sorted by id");
-    for sample in &all {
+    for sample in &found_samples {
         assert_eq!(
             names(sample),
             [
@@ -83,7 +83,7 @@ fn coco_returns_the_content_of_its_json() {
         assert_eq!(sample.as_sample().unwrap().label().unwrap(), None);
         assert!(sample.as_sample().unwrap().image().unwrap().1.starts_with(b"\x89PNG"));
     }
-    let (crowd, pair, empty) = (&all[0], &all[1], &all[2]);
+    let (crowd, pair, empty) = (&found_samples[0], &found_samples[1], &found_samples[2]);
     assert_eq!(array(pair, "boxes.npy"), ("<f4 [2, 4]".to_owned(), vec![1.5, 2.0, 4.5, 6.0, 0.0, 0.0, 1.0, 1.0]));
     assert_eq!(array(pair, "boxes.class.npy"), ("<i8 [2]".to_owned(), vec![2.0, 1.0]));
     assert_eq!(array(pair, "boxes.crowd.npy"), ("|u1 [2]".to_owned(), vec![0.0, 0.0]));
@@ -97,7 +97,7 @@ fn coco_returns_the_content_of_its_json() {
     let masks: serde_json::Value = serde_json::from_str(&text(crowd, "boxes.masks.json")).unwrap();
     assert_eq!(masks, json!([{"counts": [50, 150], "size": [10, 20]}]));
     assert_eq!(array(crowd, "boxes.crowd.npy").1, [1.0]);
-    assert_eq!(["image_id.txt"; 3].map(|field| text(&all[1], field))[0], "9");
+    assert_eq!(["image_id.txt"; 3].map(|field| text(&found_samples[1], field))[0], "9");
     for (field, shape) in
         [("boxes.npy", "<f4 [0, 4]"), ("boxes.class.npy", "<i8 [0]"), ("boxes.points.npy", "<f4 [0, 2, 3]")]
     {
@@ -177,13 +177,13 @@ fn an_image_folder_without_images_fails_on_opening() {
 fn annotations_of_unlisted_images_are_ignored_with_a_warning() {
     let mut json = coco();
     let of_77 = |id: i64| json!({"id": id, "image_id": 77, "category_id": 1, "bbox": [0, 0, 1, 1], "keypoints": [0, 0, 0, 0, 0, 0, 0, 0, 0]});
-    let mut whole = coco();
+    let mut unlisted = coco();
     // Only annotations of listed images determine the number of keypoints.
-    for json in [&mut json, &mut whole] {
+    for json in [&mut json, &mut unlisted] {
         json["categories"][1].as_object_mut().unwrap().remove("keypoints");
     }
     json["annotations"].as_array_mut().unwrap().splice(0..0, [of_77(7), of_77(8)]);
-    let (expected, root, warnings) = (coco_dataset(&whole), coco_dataset(&json), Warnings::default());
+    let (expected, root, warnings) = (coco_dataset(&unlisted), coco_dataset(&json), Warnings::default());
     let open = |root: &tempfile::TempDir| Coco::open(root.path().join("annotations/instances_val.json")).unwrap();
     let source = tracing::subscriber::with_default(warnings.clone(), || open(&root));
     assert_eq!(samples(&source), samples(&open(&expected)));
@@ -320,18 +320,18 @@ fn yolo_returns_the_content_of_its_label_files() {
     ]);
     let train = open(root.path().join("data.yaml")).unwrap();
     assert_eq!((train.kind(), train.len(), train.classes()), ("yolo", 4, &["cat", "dog"].map(str::to_owned)[..]));
-    let all = samples(&*train);
-    let keys: Vec<_> = all.iter().map(|sample| sample.as_sample().unwrap().key().to_owned()).collect();
+    let found_samples = samples(&*train);
+    let keys: Vec<_> = found_samples.iter().map(|sample| sample.as_sample().unwrap().key().to_owned()).collect();
     assert_eq!(keys, ["train/a", "train/b", "train/empty", "train/sub/none"]);
-    assert_eq!(names(&all[0]), ["boxes.units.txt", "boxes.npy", "boxes.class.npy", "png"]);
-    assert_eq!(text(&all[0], "boxes.units.txt"), "relative");
+    assert_eq!(names(&found_samples[0]), ["boxes.units.txt", "boxes.npy", "boxes.class.npy", "png"]);
+    assert_eq!(text(&found_samples[0], "boxes.units.txt"), "relative");
     let edges = [0.25, 0.3, 0.75, 0.7, 0.2, 0.2, 0.3, 0.3].map(|edge: f64| f64::from(edge as f32));
-    assert_eq!(array(&all[0], "boxes.npy"), ("<f4 [2, 4]".to_owned(), edges.to_vec()));
-    assert_eq!(array(&all[0], "boxes.class.npy"), ("<i8 [2]".to_owned(), vec![1.0, 0.0]));
-    assert_eq!(text(&all[1], "boxes.masks.json"), "[[[0.1,0.1,0.5,0.1,0.5,0.5]],null]");
+    assert_eq!(array(&found_samples[0], "boxes.npy"), ("<f4 [2, 4]".to_owned(), edges.to_vec()));
+    assert_eq!(array(&found_samples[0], "boxes.class.npy"), ("<i8 [2]".to_owned(), vec![1.0, 0.0]));
+    assert_eq!(text(&found_samples[1], "boxes.masks.json"), "[[[0.1,0.1,0.5,0.1,0.5,0.5]],null]");
     let around = [0.1, 0.1, 0.5, 0.5].map(|edge: f64| f64::from(edge as f32));
-    assert_eq!(array(&all[1], "boxes.npy").1[..4], around);
-    for none in &all[2..] {
+    assert_eq!(array(&found_samples[1], "boxes.npy").1[..4], around);
+    for none in &found_samples[2..] {
         assert_eq!(array(none, "boxes.npy"), ("<f4 [0, 4]".to_owned(), vec![]));
     }
     // A list of images defines one split, and folders define the others.
@@ -429,8 +429,8 @@ fn voc() -> tempfile::TempDir {
 #[test]
 fn voc_returns_the_content_of_its_files() {
     let root = voc();
-    let at = |name: &str| root.path().join("VOC").join(name);
-    let train = open(at("ImageSets/Main/train.txt")).unwrap();
+    let path_of = |name: &str| root.path().join("VOC").join(name);
+    let train = open(path_of("ImageSets/Main/train.txt")).unwrap();
     assert_eq!((train.kind(), train.len(), train.classes().len()), ("voc", 2, 20));
     let (b, a) = (sample(&*train, 0), sample(&*train, 1));
     assert_eq!(names(&b), ["boxes.npy", "boxes.class.npy", "boxes.difficult.npy", "boxes.image_size.txt", "png"]);
@@ -447,51 +447,51 @@ fn voc_returns_the_content_of_its_files() {
     );
     assert_eq!(array(&a, "boxes.difficult.npy"), ("|u1 [2]".to_owned(), vec![0.0, 1.0]));
     assert_eq!((train.classes()[11].as_str(), train.classes()[7].as_str()), ("dog", "cat"));
-    assert_eq!(samples(&*open(at("ImageSets/Main/cat_train.txt")).unwrap()), [b, a.clone()]);
-    let all = Voc::open(at("")).unwrap();
-    assert_eq!((all.len(), sample(&all, 0)), (3, a.clone()));
-    let from_zero = sample(&Voc::from_zero(at("ImageSets/Main/train.txt")).unwrap(), 1);
+    assert_eq!(samples(&*open(path_of("ImageSets/Main/cat_train.txt")).unwrap()), [b, a.clone()]);
+    let dataset = Voc::open(path_of("")).unwrap();
+    assert_eq!((dataset.len(), sample(&dataset, 0)), (3, a.clone()));
+    let from_zero = sample(&Voc::from_zero(path_of("ImageSets/Main/train.txt")).unwrap(), 1);
     assert_eq!(array(&from_zero, "boxes.npy").1, [1.0, 1.0, 20.0, 10.0, 3.0, 4.0, 3.0, 4.0]);
     // If other classes occur, the classes are the names in the files.
-    fs::write(at("Annotations/b.xml"), voc_xml(&object("boat", 0, [1, 1, 2, 2]))).unwrap();
-    fs::write(at("Annotations/unlisted.xml"), voc_xml(&object("zebra", 0, [1, 1, 2, 2]))).unwrap();
-    assert_eq!(Voc::open(at("ImageSets/Main/train.txt")).unwrap().classes(), ["boat", "cat", "dog", "zebra"]);
+    fs::write(path_of("Annotations/b.xml"), voc_xml(&object("boat", 0, [1, 1, 2, 2]))).unwrap();
+    fs::write(path_of("Annotations/unlisted.xml"), voc_xml(&object("zebra", 0, [1, 1, 2, 2]))).unwrap();
+    assert_eq!(Voc::open(path_of("ImageSets/Main/train.txt")).unwrap().classes(), ["boat", "cat", "dog", "zebra"]);
     // If two images differ only in their extension, the annotations are ambiguous.
-    fs::copy(at("JPEGImages/a.png"), at("JPEGImages/a.bmp")).unwrap();
-    let e = refused(Voc::open(at("")));
+    fs::copy(path_of("JPEGImages/a.png"), path_of("JPEGImages/a.bmp")).unwrap();
+    let e = refused(Voc::open(path_of("")));
     assert!(e.cause().contains("\"a.bmp\" and \"a.png\" differ only in their extension"), "{e}");
-    fs::remove_file(at("JPEGImages/a.bmp")).unwrap();
+    fs::remove_file(path_of("JPEGImages/a.bmp")).unwrap();
     // A dataset may contain only masks.
-    fs::remove_dir_all(at("Annotations")).unwrap();
-    let masks = Voc::open(at("")).unwrap();
+    fs::remove_dir_all(path_of("Annotations")).unwrap();
+    let masks = Voc::open(path_of("")).unwrap();
     assert_eq!(names(&sample(&masks, 0)), ["mask.first_class.txt", "mask.png", "png"]);
 }
 
 #[test]
 fn invalid_voc_files_fail_with_file_and_line() {
     let root = voc();
-    let at = |name: &str| root.path().join("VOC").join(name);
-    let all = open(at("")).unwrap();
-    let e = refused(all.read(2, &mut Vec::new()));
+    let path_of = |name: &str| root.path().join("VOC").join(name);
+    let dataset = open(path_of("")).unwrap();
+    let e = refused(dataset.read(2, &mut Vec::new()));
     assert_eq!(
         (e.cause(), e.path()),
-        ("line 2: the cat: x ranges from 14 to 40, but the image is 20 wide", Some(&*at("Annotations/c.xml")))
+        ("line 2: the cat: x ranges from 14 to 40, but the image is 20 wide", Some(&*path_of("Annotations/c.xml")))
     );
-    assert!([0, 1].iter().all(|&index| all.read(index, &mut Vec::new()).is_ok()));
-    let masks = open(at("ImageSets/Segmentation/train.txt")).unwrap();
+    assert!([0, 1].iter().all(|&index| dataset.read(index, &mut Vec::new()).is_ok()));
+    let masks = open(path_of("ImageSets/Segmentation/train.txt")).unwrap();
     assert!(masks.read(0, &mut Vec::new()).is_ok());
     let e = refused(masks.read(1, &mut Vec::new()));
-    assert_eq!((e.cause(), e.path()), ("the mask is missing", Some(&*at("SegmentationClass/b.png"))));
-    fs::write(at("ImageSets/Main/train.txt"), "a\nx\nb\n").unwrap();
-    fs::remove_file(at("Annotations/b.xml")).unwrap();
-    let train = open(at("ImageSets/Main/train.txt")).unwrap();
+    assert_eq!((e.cause(), e.path()), ("the mask is missing", Some(&*path_of("SegmentationClass/b.png"))));
+    fs::write(path_of("ImageSets/Main/train.txt"), "a\nx\nb\n").unwrap();
+    fs::remove_file(path_of("Annotations/b.xml")).unwrap();
+    let train = open(path_of("ImageSets/Main/train.txt")).unwrap();
     let e = refused(train.read(1, &mut Vec::new()));
     assert_eq!(
         (e.cause(), e.path()),
-        ("there is no image \"x\" in JPEGImages", Some(&*at("ImageSets/Main/train.txt")))
+        ("there is no image \"x\" in JPEGImages", Some(&*path_of("ImageSets/Main/train.txt")))
     );
     let e = refused(train.read(2, &mut Vec::new()));
-    assert_eq!((e.cause(), e.path()), ("the annotation file is missing", Some(&*at("Annotations/b.xml"))));
+    assert_eq!((e.cause(), e.path()), ("the annotation file is missing", Some(&*path_of("Annotations/b.xml"))));
     let e = refused(Voc::open(root.path()));
     assert!(e.cause().starts_with("not a Pascal VOC dataset: "), "{e}");
 }

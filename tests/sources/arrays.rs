@@ -12,14 +12,14 @@ use crate::formats::{fixture, loads_alike};
 const COUNT: usize = 12;
 const PIXELS: usize = 24 * 32 * 3;
 
-fn at(name: &str) -> PathBuf {
+fn path_of(name: &str) -> PathBuf {
     fixture("arrays").join(name)
 }
 
 /// Returns the images in the fixtures without using the crate. The header of `images.npy` has 128
 /// bytes.
 fn expected() -> Vec<OwnedSample> {
-    let file = fs::read(at("npy/images.npy")).unwrap();
+    let file = fs::read(path_of("npy/images.npy")).unwrap();
     let pixels = &file[128..];
     assert_eq!(pixels.len(), COUNT * PIXELS);
     let sample =
@@ -27,7 +27,7 @@ fn expected() -> Vec<OwnedSample> {
     pixels.chunks(PIXELS).enumerate().map(sample).collect()
 }
 
-fn all(source: &dyn Source) -> Vec<OwnedSample> {
+fn all_samples(source: &dyn Source) -> Vec<OwnedSample> {
     let (mut scratch, mut other) = (Vec::new(), Vec::new());
     (0..source.len())
         .map(|i| {
@@ -45,7 +45,7 @@ fn originals(source: &dyn Source) -> Vec<OwnedSample> {
         let plain = OwnedSample::new(sample.key()).field("rgb.npy", &sample.field("rgb.npy").unwrap()[128..]);
         sample.label().unwrap().map_or(plain.clone(), |label| plain.label(label))
     };
-    all(source).into_iter().map(only).collect()
+    all_samples(source).into_iter().map(only).collect()
 }
 
 fn cause(path: &Path) -> String {
@@ -63,12 +63,12 @@ fn every_format_has_the_same_images_and_labels() {
         ("dict.pth", "torch"),
     ] {
         for mapped in [true, false] {
-            let source = Options::new().mmap(mapped).open(at(name)).unwrap();
+            let source = Options::new().mmap(mapped).open(path_of(name)).unwrap();
             assert_eq!(source.kind(), kind, "{name}");
             assert!(originals(&*source) == expected(), "{name}, mapped: {mapped}");
         }
     }
-    assert_eq!(Arrays::open(at("a.safetensors")).unwrap().len(), COUNT);
+    assert_eq!(Arrays::open(path_of("a.safetensors")).unwrap().len(), COUNT);
 }
 
 #[test]
@@ -82,20 +82,20 @@ fn array_batches_equal_in_memory_batches() {
     let samples: Vec<_> = expected().into_iter().map(with_header).collect();
     let memory = || Loader::source(Memory::new(samples.clone()));
     for name in ["npy", "stored.npz", "splits.npz/train", "a.safetensors", "tuple.pt", "dict.pth"] {
-        loads_alike(name, &|| Loader::new(at(name)), &memory);
+        loads_alike(name, &|| Loader::new(path_of(name)), &memory);
     }
-    loads_alike("npy, not mapped", &|| Loader::new(at("npy")).mmap(false), &memory);
+    loads_alike("npy, not mapped", &|| Loader::new(path_of("npy")).mmap(false), &memory);
 }
 
 #[test]
 fn other_arrays_become_numeric_fields() {
-    let source = open(at("a.safetensors")).unwrap();
+    let source = open(path_of("a.safetensors")).unwrap();
     let mut scratch = Vec::new();
     let sample = source.read(5, &mut scratch).unwrap();
     let Some(Value::Numbers(half)) = sample.value("embedding.npy") else { panic!("{:?}", sample.fields()) };
     assert_eq!(half.iter::<f32>().unwrap().collect::<Vec<_>>(), [2.5, 2.75], "float16 becomes float32");
 
-    let source = open(at("dict.pth")).unwrap();
+    let source = open(path_of("dict.pth")).unwrap();
     let sample = source.read(4, &mut scratch).unwrap();
     let Some(Value::Numbers(mask)) = sample.value("mask.npy") else { panic!("{:?}", sample.fields()) };
     let first: Vec<u8> = expected()[1].as_sample().unwrap().field("rgb.npy").unwrap().to_vec();
@@ -106,18 +106,18 @@ fn other_arrays_become_numeric_fields() {
 #[test]
 fn arrays_pack_into_tar_shards() {
     for name in ["stored.npz", "a.safetensors", "dict.pth"] {
-        crate::lmdb_layouts::assert_packs(&*open(at(name)).unwrap());
+        crate::lmdb_layouts::assert_packs(&*open(path_of(name)).unwrap());
     }
 }
 
 #[test]
 fn a_split_is_selected_in_the_path() {
-    let shown = cause(&at("splits.npz"));
+    let shown = cause(&path_of("splits.npz"));
     assert!(shown.contains("found the splits train, validation: append `/` and one of them to the path"), "{shown}");
-    assert_eq!(open(at("splits.npz/val")).unwrap().len(), 2);
-    let shown = cause(&at("splits.npz/test"));
+    assert_eq!(open(path_of("splits.npz/val")).unwrap().len(), 2);
+    let shown = cause(&path_of("splits.npz/test"));
     assert!(shown.contains("no split \"test\": expected one of train, validation"), "{shown}");
-    assert!(cause(&at("stored.npz/test")).contains("some array names do not include one"));
+    assert!(cause(&path_of("stored.npz/test")).contains("some array names do not include one"));
 }
 
 #[test]
@@ -129,14 +129,14 @@ fn unusable_arrays_are_refused_with_advice() {
         ("negated.pt", "a tensor has metadata, which may mark it as a negated view: store its clone"),
         ("module.pt", "is refused"),
     ] {
-        let shown = cause(&at(name));
+        let shown = cause(&path_of(name));
         assert!(shown.contains(expected) && shown.contains(name), "{shown}");
     }
     let root = tempfile::tempdir().unwrap();
     for (name, from) in [("images.npy", "npy/images.npy"), ("labels.npy", "fortran.npy")] {
-        fs::copy(at(from), root.path().join(name)).unwrap();
+        fs::copy(path_of(from), root.path().join(name)).unwrap();
     }
-    let mut labels = fs::read(at("npy/labels.npy")).unwrap();
+    let mut labels = fs::read(path_of("npy/labels.npy")).unwrap();
     let place = labels.windows(5).position(|window| window == b"(12,)").unwrap();
     labels[place + 2] = b'1';
     fs::write(root.path().join("labels.npy"), &labels).unwrap();
@@ -154,16 +154,16 @@ fn unusable_arrays_are_refused_with_advice() {
 fn damaged_and_changed_files_fail() {
     let root = tempfile::tempdir().unwrap();
     for name in ["stored.npz", "splits.npz", "a.safetensors", "tuple.pt", "npy/images.npy"] {
-        let whole = fs::read(at(name)).unwrap();
+        let file = fs::read(path_of(name)).unwrap();
         let path = root.path().join(Path::new(name).file_name().unwrap());
         for part in 0..40 {
-            fs::write(&path, &whole[..whole.len() * part / 40]).unwrap();
+            fs::write(&path, &file[..file.len() * part / 40]).unwrap();
             let shown = cause(&path);
             assert!(shown.contains(&*path.to_string_lossy()), "{shown}");
         }
     }
     // The checksum detects a changed byte in a compressed array.
-    let mut bytes = fs::read(at("splits.npz")).unwrap();
+    let mut bytes = fs::read(path_of("splits.npz")).unwrap();
     bytes[20_000] ^= 0x10;
     let path = root.path().join("splits.npz");
     fs::write(&path, bytes).unwrap();
@@ -171,7 +171,7 @@ fn damaged_and_changed_files_fail() {
     assert!(shown.contains("is damaged") || shown.contains("cannot be decompressed"), "{shown}");
 
     let path = root.path().join("a.safetensors");
-    fs::copy(at("a.safetensors"), &path).unwrap();
+    fs::copy(path_of("a.safetensors"), &path).unwrap();
     let source = open(&path).unwrap();
     source.read(0, &mut Vec::new()).unwrap();
     fs::OpenOptions::new().append(true).open(&path).unwrap().set_len(20_000).unwrap();
@@ -208,9 +208,9 @@ fn float_images_with_byte_masks_need_a_choice() {
     fs::write(root.path().join("masks.npy"), npy("|u1", "(2, 8, 9)", &[1; 144])).unwrap();
     let e = open(root.path()).err().unwrap();
     assert_eq!((e.kind(), e.path()), (warpfeed::ErrorKind::Config, Some(root.path())));
-    let said = "the images may be in \"images\" (arrays of f32, shape [3, 8, 9]) or in \"masks\" (arrays of u8, shape \
-                [8, 9]); image arrays have the type u8: select the column with TableOptions::image";
-    assert_eq!(e.cause(), said);
+    let message = "the images may be in \"images\" (arrays of f32, shape [3, 8, 9]) or in \"masks\" (arrays of u8, \
+         shape [8, 9]); image arrays have the type u8: select the column with TableOptions::image";
+    assert_eq!(e.cause(), message);
     let chosen = Options::new().table(TableOptions::new().image("masks")).open(root.path()).unwrap();
     assert_eq!(chosen.read(0, &mut Vec::new()).unwrap().image().unwrap().1[128..], [1; 3 * 72]);
 }
@@ -256,7 +256,7 @@ fn text_time_and_empty_arrays_are_refused_with_advice() {
 fn opening_detects_a_changed_byte_in_an_archive() {
     let root = tempfile::tempdir().unwrap();
     for name in ["stored.npz", "tuple.pt", "dict.pth"] {
-        let mut bytes = fs::read(at(name)).unwrap();
+        let mut bytes = fs::read(path_of(name)).unwrap();
         let middle = bytes.len() / 2;
         bytes[middle] ^= 1;
         for mapped in [true, false] {

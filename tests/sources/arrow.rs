@@ -110,10 +110,10 @@ fn unsupported_columns_are_ignored_or_refused_by_name() {
     let mut scratch = Vec::new();
     let words = open(fixture("arrow_types/dictionary.arrow")).unwrap();
     assert_eq!(words.read(2, &mut scratch).unwrap().names(), ["number.npy"]);
-    let wanted = Options::new().table(TableOptions::new().columns(["word"]));
+    let selected = Options::new().table(TableOptions::new().columns(["word"]));
     let cause =
         |path: &str, options: &Options| options.open(fixture("arrow_types").join(path)).err().unwrap().to_string();
-    let e = cause("dictionary.arrow", &wanted);
+    let e = cause("dictionary.arrow", &selected);
     assert!(e.contains("column \"word\" holds dictionary-encoded values, which are not supported"), "{e}");
     let e = cause("compressed.arrow", &Options::new());
     assert!(e.contains("compressed batches") && e.contains("compressed.arrow"), "{e}");
@@ -151,22 +151,22 @@ fn a_split_is_chosen_by_its_path() {
 #[test]
 fn an_image_without_bytes_is_read_from_its_path() {
     let root = tempfile::tempdir().unwrap();
-    let at = |name: &str| root.path().join(name);
-    fs::create_dir(at("pictures")).unwrap();
-    fs::write(at("pictures/a.jpg"), b"\xff\xd8\xff below").unwrap();
-    fs::write(at("outside.jpg"), b"\xff\xd8\xff outside").unwrap();
-    fs::create_dir(at("set")).unwrap();
-    let copy = |file: &str| fs::copy(fixture("arrow_paths").join(file), at("set").join(file)).unwrap();
+    let path_of = |name: &str| root.path().join(name);
+    fs::create_dir(path_of("pictures")).unwrap();
+    fs::write(path_of("pictures/a.jpg"), b"\xff\xd8\xff below").unwrap();
+    fs::write(path_of("outside.jpg"), b"\xff\xd8\xff outside").unwrap();
+    fs::create_dir(path_of("set")).unwrap();
+    let copy = |file: &str| fs::copy(fixture("arrow_paths").join(file), path_of("set").join(file)).unwrap();
     copy("paths.arrow");
-    fs::rename(at("pictures"), at("set/pictures")).unwrap();
-    let source = open(at("set/paths.arrow")).unwrap();
+    fs::rename(path_of("pictures"), path_of("set/pictures")).unwrap();
+    let source = open(path_of("set/paths.arrow")).unwrap();
     let mut scratch = Vec::new();
     assert_eq!(source.read(0, &mut scratch).unwrap().image().unwrap().1, b"\xff\xd8\xff below");
     let e = source.read(1, &mut scratch).unwrap_err().to_string();
     assert!(e.contains("\"../outside.jpg\" is not a relative path below") && e.contains("TableOptions::image"), "{e}");
     let e = source.read(2, &mut scratch).unwrap_err();
     assert!(e.path().unwrap().ends_with("pictures/missing.jpg"), "{e}");
-    let anywhere = Options::new().table(TableOptions::new().image("image")).open(at("set/paths.arrow")).unwrap();
+    let anywhere = Options::new().table(TableOptions::new().image("image")).open(path_of("set/paths.arrow")).unwrap();
     assert_eq!(anywhere.read(1, &mut scratch).unwrap().image().unwrap().1, b"\xff\xd8\xff outside");
 }
 
@@ -199,10 +199,10 @@ fn a_changed_byte_never_panics() {
     let path = root.path().join("changed.arrow");
     let mut opened = 0;
     // The fuzzer covers all positions.
-    for at in (0..bytes.len()).step_by(5) {
+    for offset in (0..bytes.len()).step_by(5) {
         for value in [0, 0x7f, 0xff] {
             let mut changed = bytes.clone();
-            changed[at] = value;
+            changed[offset] = value;
             fs::write(&path, changed).unwrap();
             opened += usize::from(readable(&path).is_some());
         }

@@ -42,7 +42,7 @@ fn damaged_beton_files_fail_with_the_file() {
     let folder = copy("beton_values");
     let path = folder.path().join("values.beton");
     let bytes = fs::read(&path).unwrap();
-    let at = |place: usize, number: u64, size: usize| {
+    let changed = |place: usize, number: u64, size: usize| {
         let mut bytes = bytes.clone();
         bytes[place..place + size].copy_from_slice(&number.to_le_bytes()[..size]);
         bytes
@@ -51,16 +51,16 @@ fn damaged_beton_files_fail_with_the_file() {
     for (damaged, cause) in [
         (Vec::new(), "not a .beton file"),
         (bytes[..bytes.len() - 1].to_vec(), "the file is damaged or truncated"),
-        (at(0, 1, 2), "FFCV version 1"),
-        (at(2, 7, 2), "field 6"),
-        (at(8, u64::MAX, 8), "do not fit before byte"),
-        (at(16, 0, 8), "the writer did not finish the file"),
-        (at(16, 1 << 40, 8), "the allocation table at byte 1099511627776 is outside"),
-        (at(24, 255, 1), "field \"score\" has a custom type"),
+        (changed(0, 1, 2), "FFCV version 1"),
+        (changed(2, 7, 2), "field 6"),
+        (changed(8, u64::MAX, 8), "do not fit before byte"),
+        (changed(16, 0, 8), "the writer did not finish the file"),
+        (changed(16, 1 << 40, 8), "the allocation table at byte 1099511627776 is outside"),
+        (changed(24, 255, 1), "field \"score\" has a custom type"),
         // The pointer to the image, which follows its mode, width and height.
-        (at(record + 8 + 5, 1, 8), "sample 0: field \"image\" points to byte 1, which is not an allocation"),
+        (changed(record + 8 + 5, 1, 8), "sample 0: field \"image\" points to byte 1, which is not an allocation"),
         // The size of the value in the `raw` field.
-        (at(record + 8 + 13 + 8, 1 << 30, 8), "sample 0: field \"raw\": 1073741824 bytes at byte"),
+        (changed(record + 8 + 13 + 8, 1 << 30, 8), "sample 0: field \"raw\": 1073741824 bytes at byte"),
     ] {
         fs::write(&path, damaged).unwrap();
         for mapped in [true, false] {
@@ -69,8 +69,8 @@ fn damaged_beton_files_fail_with_the_file() {
         }
     }
     for (damaged, cause) in [
-        (at(record + 8, 7, 1), "column \"image\": image mode 7"),
-        (at(record + 9, 6, 2), "an image of 6x2 pixels has 30 bytes"),
+        (changed(record + 8, 7, 1), "column \"image\": image mode 7"),
+        (changed(record + 9, 6, 2), "an image of 6x2 pixels has 30 bytes"),
     ] {
         fs::write(&path, damaged).unwrap();
         let source = open(&path).unwrap();

@@ -35,13 +35,13 @@ fn open(path: &Path) -> Batches<HostBatch> {
 
 /// Returns the gray value that all pixels of an epoch have.
 fn gray(batches: &mut Batches<HostBatch>, epoch: u64) -> u8 {
-    let mut found = Vec::new();
+    let mut pixels = Vec::new();
     for batch in batches.epoch(epoch) {
-        found.extend_from_slice(batch.unwrap().images().as_u8().unwrap());
+        pixels.extend_from_slice(batch.unwrap().images().as_u8().unwrap());
     }
-    assert_eq!(found.len(), 4 * 8 * 8 * 3);
-    assert!(found.iter().all(|&byte| byte == found[0]));
-    found[0]
+    assert_eq!(pixels.len(), 4 * 8 * 8 * 3);
+    assert!(pixels.iter().all(|&byte| byte == pixels[0]));
+    pixels[0]
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn a_modified_shard_fails_the_next_epoch() {
 }
 
 #[test]
-fn errors_of_modified_shards_state_the_growth_or_the_time() {
+fn error_says_whether_length_or_mtime_changed() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("x.tar");
     tar(&path, 10);

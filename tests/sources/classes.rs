@@ -27,9 +27,9 @@ fn small(loader: Loader) -> Loader {
 /// Returns the key and the label of every sample in epoch 0.
 fn labels(loader: Loader) -> Vec<(String, i64)> {
     let batches: Vec<HostBatch> = small(loader).prefetch(32).into_iter().collect::<Result<_>>().unwrap();
-    let of =
+    let labels_of =
         |batch: &HostBatch| batch.keys().map(str::to_owned).zip(batch.labels().unwrap().to_vec()).collect::<Vec<_>>();
-    batches.iter().flat_map(of).collect()
+    batches.iter().flat_map(labels_of).collect()
 }
 
 /// Returns whether each label is the index of the sample's class folder in the list.
@@ -134,9 +134,9 @@ fn without_class_names_labels_are_indices_into_the_list() {
             .field("x", warpfeed::field::Ragged::bytes(1))
     };
     assert_eq!(labels(set(&[3, 0]).classes(LIST)), [("3".to_owned(), 3), ("0".to_owned(), 0)]);
-    for bad in [4, -1] {
-        let e = set(&[1, bad]).classes(LIST).into_iter().find_map(Result::err).unwrap();
-        assert_eq!(e.cause(), format!("label {bad} is outside the list of 4 classes, which are numbered from 0"));
+    for label in [4, -1] {
+        let e = set(&[1, label]).classes(LIST).into_iter().find_map(Result::err).unwrap();
+        assert_eq!(e.cause(), format!("label {label} is outside the list of 4 classes, which are numbered from 0"));
     }
 }
 

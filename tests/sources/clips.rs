@@ -37,9 +37,9 @@ const VIDEOS: [(&str, &str); 8] = [
 fn folder(videos: &[(&str, &str)]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     for (name, from) in videos {
-        let to = folder.path().join(name);
-        fs::create_dir_all(to.parent().unwrap()).unwrap();
-        fs::copy(video(from), to).unwrap();
+        let dest = folder.path().join(name);
+        fs::create_dir_all(dest.parent().unwrap()).unwrap();
+        fs::copy(video(from), dest).unwrap();
     }
     folder
 }
@@ -80,16 +80,16 @@ fn naive(
     (frames, per_video, jitter): (usize, usize, usize),
     position: impl Fn(usize, usize) -> Option<usize>,
 ) -> Vec<Expected> {
-    let fits = |start: &usize| (0..frames).all(|at| position(*start, at).is_some());
+    let fits = |start: &usize| (0..frames).all(|place| position(*start, place).is_some());
     let last = (0..len).filter(fits).max().unwrap_or(0);
     let base = |clip: usize| match per_video {
         1 => last / 2,
         _ => (clip as f64 * last as f64 / (per_video - 1) as f64 + 1e-9).round() as usize,
     };
     let choice = |start: usize| {
-        let found: Vec<_> = (0..frames).map(|at| position(start, at)).collect();
-        let pads = found.iter().map(|frame| u8::from(frame.is_none())).collect();
-        (found.into_iter().map(|frame| frame.unwrap_or(len - 1)).collect(), pads)
+        let positions: Vec<_> = (0..frames).map(|place| position(start, place)).collect();
+        let pads = positions.iter().map(|frame| u8::from(frame.is_none())).collect();
+        (positions.into_iter().map(|frame| frame.unwrap_or(len - 1)).collect(), pads)
     };
     let starts = |base: usize| (0..=last).filter(move |start| start.abs_diff(base) <= jitter);
     (0..per_video).map(base).map(|base| (base, starts(base).map(choice).collect())).collect()
@@ -102,7 +102,7 @@ fn check(set: &Clips, root: &Path, per_video: usize, expected: impl Fn(&Track) -
     let mut videos = BTreeMap::new();
     for index in 0..set.len() {
         let path = set.path(index).unwrap();
-        let (track, whole) = videos.entry(path.clone()).or_insert_with(|| all_frames(&path));
+        let (track, all_of_video) = videos.entry(path.clone()).or_insert_with(|| all_frames(&path));
         let (base, choices) = &expected(track)[index % per_video];
         let what = format!("{what}: sample {index}, {}", path.display());
         let sample = set.read(index, &mut scratch).unwrap();
@@ -118,12 +118,18 @@ fn check(set: &Clips, root: &Path, per_video: usize, expected: impl Fn(&Track) -
             let chosen = clip.choose(number);
             assert!(pad.iter::<u8>().unwrap().eq(pads.iter().copied()), "{what} {pads:?}");
             assert_eq!(chosen.len(), frames.len(), "{what}");
-            for (at, &frame) in frames.iter().enumerate() {
-                assert_eq!(chosen.index(at), Some(frame as u64), "{what}: choice {number}, position {at}");
-                assert!(pixels(chosen.get(at).unwrap()) == whole[frame], "{what}: choice {number}, frame {frame}");
+            for (position, &frame) in frames.iter().enumerate() {
+                assert_eq!(chosen.index(position), Some(frame as u64), "{what}: choice {number}, position {position}");
+                assert!(
+                    pixels(chosen.get(position).unwrap()) == all_of_video[frame],
+                    "{what}: choice {number}, frame {frame}"
+                );
             }
             if frames[0] == *base {
-                assert!((0..frames.len()).all(|at| clip.index(at) == chosen.index(at)), "{what}: the default");
+                assert!(
+                    (0..frames.len()).all(|position| clip.index(position) == chosen.index(position)),
+                    "{what}: the default"
+                );
             }
         }
         assert_eq!(set.key(index, &mut scratch).unwrap(), key);
@@ -141,7 +147,9 @@ fn clips_with_a_stride_have_the_frames_of_a_naive_list() {
         assert_eq!(set.classes(), ["archery", "bowling"]);
         let expected = |track: &Track| {
             let len = track.len();
-            naive(len, (frames, per_video, jitter), |start, at| Some(start + at * stride).filter(|&frame| frame < len))
+            naive(len, (frames, per_video, jitter), |start, position| {
+                Some(start + position * stride).filter(|&frame| frame < len)
+            })
         };
         check(&set, folder.path(), per_video, expected, &format!("{options:?}"));
     }
@@ -157,11 +165,11 @@ fn clips_with_a_frame_rate_have_the_nearest_frames() {
         let set = Clips::open(folder.path(), &options).unwrap();
         let expected = |track: &Track| {
             let times: Vec<f64> = (0..track.len()).map(|frame| track.time(frame).seconds()).collect();
-            let position = |start: usize, at: usize| {
-                let wanted = times[start] + at as f64 / fps;
-                let distance = |frame: &usize| (times[*frame] - wanted).abs();
+            let position = |start: usize, index: usize| {
+                let target = times[start] + index as f64 / fps;
+                let distance = |frame: &usize| (times[*frame] - target).abs();
                 let nearest = (0..times.len()).min_by(|a, b| distance(a).total_cmp(&distance(b)));
-                nearest.filter(|_| wanted <= times[times.len() - 1] + 1e-6)
+                nearest.filter(|_| target <= times[times.len() - 1] + 1e-6)
             };
             naive(times.len(), (frames, per_video, jitter), position)
         };
@@ -219,17 +227,17 @@ fn a_loader_writes_clips_in_both_layouts() {
 fn clips_depend_only_on_the_seed_the_epoch_and_the_sample() {
     let folder = folder(&VIDEOS);
     let open = || loader(jittered(folder.path()));
-    let one = epoch(open().workers(1), 0);
-    assert_eq!(one.len(), 16);
+    let sequential = epoch(open().workers(1), 0);
+    assert_eq!(sequential.len(), 16);
     for workers in [3, 8] {
-        assert!(one == epoch(open().workers(workers), 0), "{workers} workers");
+        assert!(sequential == epoch(open().workers(workers), 0), "{workers} workers");
     }
-    assert!(one != epoch(open(), 1) && one != epoch(open().seed(2), 0));
+    assert!(sequential != epoch(open(), 1) && sequential != epoch(open().seed(2), 0));
     let sorted = |mut rows: Vec<(u64, String, Vec<Vec<u8>>)>| {
         rows.sort();
         rows
     };
-    let expected = sorted(one.clone());
+    let expected = sorted(sequential.clone());
     assert!(expected == sorted(epoch(open().batch_size(5).prefetch(1), 0)));
     let ranks = (0..3).flat_map(|rank| epoch(open().batch_size(2).rank(rank, 3), 0)).collect();
     assert!(expected == sorted(ranks));
@@ -239,9 +247,9 @@ fn clips_depend_only_on_the_seed_the_epoch_and_the_sample() {
     assert!(subset == of_all);
     // Resume after two batches.
     let mut first = open().host().unwrap();
-    let taken: Vec<_> = first.epoch(0).take(2).flat_map(rows).collect();
+    let rows_taken: Vec<_> = first.epoch(0).take(2).flat_map(rows).collect();
     let rest = epoch(open().workers(3).resume(first.checkpoint()), 0);
-    assert!([taken, rest].concat() == one);
+    assert!([rows_taken, rest].concat() == sequential);
 }
 
 #[test]
@@ -250,7 +258,7 @@ fn a_loader_draws_all_starts_and_views_show_the_same_frames() {
     let set = Arc::new(jittered(folder.path()));
     let mut starts = BTreeSet::new();
     let mut scratch = Vec::new();
-    let mut whole = BTreeMap::new();
+    let mut frames_by_video = BTreeMap::new();
     let mut batches = Loader::source(set.clone())
         .field("video", Image::of("video").frames(3))
         .field("view", Image::of("video").frames(3))
@@ -265,9 +273,12 @@ fn a_loader_draws_all_starts_and_views_show_the_same_frames() {
             assert!(batch.field("video").unwrap().bytes() == batch.field("view").unwrap().bytes());
             let clips = batch.field("video").unwrap().bytes().chunks(3 * 96 * 64 * 3);
             for (id, clip) in batch.ids().zip(clips) {
-                let frames = whole.entry(id / 2).or_insert_with(|| all_frames(&set.path(id as usize).unwrap()).1);
-                let at = |start: usize| [0, 2, 4].iter().flat_map(|at| frames[start + at].clone()).collect::<Vec<_>>();
-                let start = (0..frames.len() - 4).find(|&start| at(start) == clip);
+                let frames =
+                    frames_by_video.entry(id / 2).or_insert_with(|| all_frames(&set.path(id as usize).unwrap()).1);
+                let offset = |start: usize| {
+                    [0, 2, 4].iter().flat_map(|clip_from| frames[start + clip_from].clone()).collect::<Vec<_>>()
+                };
+                let start = (0..frames.len() - 4).find(|&start| offset(start) == clip);
                 starts.insert((id, start.expect("a clip with stride 2")));
             }
         }
@@ -277,8 +288,8 @@ fn a_loader_draws_all_starts_and_views_show_the_same_frames() {
         let Some(Value::Bytes(bytes)) = sample.value("video") else { panic!("no frames") };
         Frames::read(bytes).unwrap().choices()
     };
-    let all: usize = (0..set.len()).map(choices).sum();
-    assert_eq!(starts.len(), all);
+    let total: usize = (0..set.len()).map(choices).sum();
+    assert_eq!(starts.len(), total);
 }
 
 #[test]
@@ -298,7 +309,7 @@ fn a_folder_of_videos_is_opened_by_its_path() {
 }
 
 #[test]
-fn clips_of_a_mixture_are_those_of_their_dataset() {
+fn mixture_yields_the_same_clips_as_each_dataset() {
     let (one, other) = (folder(&VIDEOS[..2]), folder(&VIDEOS[2..]));
     let open =
         |folder: &tempfile::TempDir| Clips::open(folder.path(), &ClipsOptions::new(3).stride(2).per_video(2)).unwrap();
@@ -356,25 +367,25 @@ fn damaged_videos_cause_errors_that_name_the_file_and_the_frame() {
     let folder = folder(&VIDEOS[..2]);
     let set = || Clips::open(folder.path(), &ClipsOptions::new(3).stride(2).jitter(2)).unwrap();
     let path = folder.path().join("archery/b.mov");
-    let whole = fs::read(&path).unwrap();
+    let file = fs::read(&path).unwrap();
     let read = || set().read(1, &mut Vec::new()).map(drop).unwrap_err().to_string();
-    for (bytes, wanted) in
-        [(&whole[..0], "b.mov"), (&whole[..40], "b.mov"), (&b"<html>not found</html>"[..], "unsupported video file")]
+    for (bytes, message) in
+        [(&file[..0], "b.mov"), (&file[..40], "b.mov"), (&b"<html>not found</html>"[..], "unsupported video file")]
     {
         fs::write(&path, bytes).unwrap();
         let e = read();
-        assert!(e.contains(wanted) && e.contains("b.mov"), "{e}");
+        assert!(e.contains(message) && e.contains("b.mov"), "{e}");
         assert!(set().read(0, &mut Vec::new()).is_ok(), "the other videos are not affected");
         assert!(set().key(1, &mut Vec::new()).is_err());
     }
-    let track = warpfeed_video::open(&whole).unwrap();
+    let track = warpfeed_video::open(&file).unwrap();
     let packet = track.packets()[track.packet_of(6)];
-    let mut damaged = whole.clone();
+    let mut damaged = file.clone();
     damaged[packet.offset as usize..][..8].fill(0xff);
     fs::write(&path, damaged).unwrap();
     let e = loader(set()).host().unwrap().epoch(0).next().unwrap().unwrap_err().to_string();
     assert!(e.contains("b.mov") && e.contains("of field \"video\", frame ") && e.contains("of the video"), "{e}");
-    let truncated = &whole[..packet.offset as usize + 3];
+    let truncated = &file[..packet.offset as usize + 3];
     if warpfeed_video::open(&truncated.to_vec()).is_ok() {
         fs::write(&path, truncated).unwrap();
         let e = read();
@@ -385,7 +396,7 @@ fn damaged_videos_cause_errors_that_name_the_file_and_the_frame() {
 #[test]
 fn invalid_options_fail() {
     let folder = folder(&VIDEOS[..1]);
-    for (options, wanted) in [
+    for (options, message) in [
         (ClipsOptions::new(0), "frames=0: expected 1 to 65536"),
         (ClipsOptions::new(2).stride(0), "stride=0"),
         (ClipsOptions::new(2).per_video(0), "per_video=0"),
@@ -395,7 +406,7 @@ fn invalid_options_fail() {
         (ClipsOptions::new(2).fps(3.0).stride(2), "set only one of stride and fps"),
     ] {
         let e = Clips::open(folder.path(), &options).unwrap_err().to_string();
-        assert!(e.contains(wanted), "{e}");
+        assert!(e.contains(message), "{e}");
     }
     let e = loader(Clips::open(folder.path(), &ClipsOptions::new(2)).unwrap()).host().unwrap().epoch(0).next();
     let e = e.unwrap().unwrap_err().to_string();
@@ -405,10 +416,10 @@ fn invalid_options_fail() {
 #[test]
 fn packed_clips_have_the_same_frames_and_jitter_is_rejected() {
     let folder = folder(&VIDEOS[..2]);
-    let to = tempfile::tempdir().unwrap();
+    let dest = tempfile::tempdir().unwrap();
     let set = Clips::open(folder.path(), &ClipsOptions::new(3).stride(2)).unwrap();
-    Pack::new(&set).to(to.path().join("clips.tar")).unwrap();
-    let packed = open(to.path().join("clips.tar")).unwrap();
+    Pack::new(&set).to(dest.path().join("clips.tar")).unwrap();
+    let packed = open(dest.path().join("clips.tar")).unwrap();
     assert_eq!(packed.len(), 2);
     let clips = |set: &dyn Source| {
         let mut scratch = Vec::new();
@@ -417,6 +428,6 @@ fn packed_clips_have_the_same_frames_and_jitter_is_rejected() {
         Frames::read(bytes).unwrap().iter().map(pixels).collect::<Vec<_>>()
     };
     assert!(clips(&*packed).iter().zip(clips(&set)).all(|(a, b)| a.len() == b.len()));
-    let e = Pack::new(&jittered(folder.path())).to(to.path().join("other.tar")).unwrap_err().to_string();
+    let e = Pack::new(&jittered(folder.path())).to(dest.path().join("other.tar")).unwrap_err().to_string();
     assert!(e.contains("clips with jitter cannot be packed"), "{e}");
 }

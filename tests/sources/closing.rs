@@ -81,7 +81,7 @@ impl Outage {
         }
     }
 
-    fn found(&self, url: &str) -> Result<Object> {
+    fn find_object(&self, url: &str) -> Result<Object> {
         let bytes = self.files.get(url).ok_or_else(|| Error::in_source("no such object").at_path(url))?;
         Ok(Object { url: url.to_owned(), len: bytes.len() as u64, tag: Some("1".into()), server: None })
     }
@@ -102,16 +102,17 @@ impl Outage {
 
 impl Store for Outage {
     fn list(&self, prefix: &str) -> Result<Vec<Object>> {
-        let all = || self.files.keys().filter(|url| url.starts_with(prefix)).map(|url| self.found(url)).collect();
-        self.call(all)?
+        let objects =
+            || self.files.keys().filter(|url| url.starts_with(prefix)).map(|url| self.find_object(url)).collect();
+        self.call(objects)?
     }
 
     fn object(&self, url: &str) -> Result<Object> {
-        self.call(|| self.found(url))?
+        self.call(|| self.find_object(url))?
     }
 
-    fn read(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
-        self.call(|| to.copy_from_slice(&self.files[&object.url][at as usize..][..to.len()]))
+    fn read(&self, object: &Object, offset: u64, out: &mut [u8]) -> Result<()> {
+        self.call(|| out.copy_from_slice(&self.files[&object.url][offset as usize..][..out.len()]))
     }
 
     fn fetch(&self, object: &Object, range: Range<u64>, reply: ReadCompletion) {
@@ -217,8 +218,8 @@ fn opening_can_be_aborted_at_every_request() {
                 // Make the store fail from its first, second, … request on.
                 for sound in 0..5 {
                     let store = Outage::of(60, false);
-                    let asked = Arc::new(AtomicU8::new(0));
-                    let is_asked = asked.clone();
+                    let abort = Arc::new(AtomicU8::new(0));
+                    let is_asked = abort.clone();
                     let stop = CancelToken::new(move || is_asked.load(Ordering::SeqCst) > 0);
                     let options =
                         Options::new().store("mem", Arc::new(FailsAfter { store: store.clone(), sound, mode }));
@@ -226,7 +227,7 @@ fn opening_can_be_aborted_at_every_request() {
                         let opening = scope.spawn(|| stop.during(|| options.open(url).map(|_| ())));
                         thread::sleep(Duration::from_millis(100));
                         let begun = Instant::now();
-                        asked.store(1, Ordering::SeqCst);
+                        abort.store(1, Ordering::SeqCst);
                         let opened = opening.join().unwrap();
                         assert_eq!(opened.is_ok(), store.begun.load(Ordering::SeqCst) <= sound, "{sound}: {opened:?}");
                         begun
@@ -265,7 +266,7 @@ impl Store for FailsAfter {
         self.next().object(url)
     }
 
-    fn read(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
-        self.next().read(object, at, to)
+    fn read(&self, object: &Object, offset: u64, out: &mut [u8]) -> Result<()> {
+        self.next().read(object, offset, out)
     }
 }

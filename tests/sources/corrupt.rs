@@ -13,7 +13,7 @@ fn fixture(name: &str) -> Vec<u8> {
     fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)).unwrap()
 }
 
-fn put(folder: &tempfile::TempDir, name: &str, bytes: &[u8]) -> PathBuf {
+fn write_file(folder: &tempfile::TempDir, name: &str, bytes: &[u8]) -> PathBuf {
     let path = folder.path().join(name);
     fs::write(&path, bytes).unwrap();
     path
@@ -37,7 +37,7 @@ fn tar(members: &[Vec<u8>]) -> Vec<u8> {
 /// Returns the samples of a tar, or the error. Checks that mapped and unmapped reads agree.
 fn open_tar(bytes: &[u8]) -> Result<Vec<OwnedSample>> {
     let root = tempfile::tempdir().unwrap();
-    let path = put(&root, "x.tar", bytes);
+    let path = write_file(&root, "x.tar", bytes);
     let mapped = Tar::open(&path).and_then(|source| read_all(&source));
     let unmapped = Tar::open_unmapped(&path).and_then(|source| read_all(&source));
     match (&mapped, &unmapped) {
@@ -50,12 +50,12 @@ fn open_tar(bytes: &[u8]) -> Result<Vec<OwnedSample>> {
 
 #[test]
 fn a_tar_truncated_anywhere_fails() {
-    let whole = fixture("pax.tar");
-    let expected = open_tar(&whole).unwrap();
-    let end = whole.iter().rposition(|&byte| byte != 0).unwrap().next_multiple_of(BLOCK);
-    let lengths = (0..whole.len()).filter(|len| len % 101 == 0 || len % BLOCK < 2 || len % BLOCK == BLOCK - 1);
+    let archive = fixture("pax.tar");
+    let expected = open_tar(&archive).unwrap();
+    let end = archive.iter().rposition(|&byte| byte != 0).unwrap().next_multiple_of(BLOCK);
+    let lengths = (0..archive.len()).filter(|len| len % 101 == 0 || len % BLOCK < 2 || len % BLOCK == BLOCK - 1);
     for len in lengths {
-        match open_tar(&whole[..len]) {
+        match open_tar(&archive[..len]) {
             Ok(samples) => assert!(samples == expected && len >= end + BLOCK, "cut at {len}"),
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::Source, "cut at {len}: {error}");
@@ -135,13 +135,17 @@ fn invalid_tar_members_are_refused() {
 fn one_bad_tar_sample_leaves_the_others_valid() {
     let root = tempfile::tempdir().unwrap();
     let many = |n: usize| (0..n).map(|i| file(&format!("b.{i}"), b"x")).collect::<Vec<_>>();
-    for (bad, words) in [
+    for (bad_entry, words) in [
         (vec![file("b.jpg", b"1"), file("b.jpeg", b"2")], "field \"jpg\" occurs twice"),
         (vec![file("b.cls", b"1"), file("b.cls", b"2")], "field \"cls\" occurs twice"),
         (many(17), "more than 16 fields"),
         (many(1000), "more than 16 fields"),
     ] {
-        let path = put(&root, "x.tar", &tar(&[vec![file("a.jpg", b"1")], bad, vec![file("c.jpg", b"3")]].concat()));
+        let path = write_file(
+            &root,
+            "x.tar",
+            &tar(&[vec![file("a.jpg", b"1")], bad_entry, vec![file("c.jpg", b"3")]].concat()),
+        );
         for source in [Tar::open(&path).unwrap(), Tar::open_unmapped(&path).unwrap()] {
             let mut scratch = Vec::new();
             assert_eq!(source.len(), 3);
@@ -152,7 +156,7 @@ fn one_bad_tar_sample_leaves_the_others_valid() {
         }
     }
     // A sample may have at most 16 fields and a label.
-    let path = put(&root, "x.tar", &tar(&[many(16), vec![file("b.cls", b"4")]].concat()));
+    let path = write_file(&root, "x.tar", &tar(&[many(16), vec![file("b.cls", b"4")]].concat()));
     for source in [Tar::open(&path).unwrap(), Tar::open_unmapped(&path).unwrap()] {
         let mut scratch = Vec::new();
         let sample = source.read(0, &mut scratch).unwrap();
@@ -163,15 +167,15 @@ fn one_bad_tar_sample_leaves_the_others_valid() {
 #[test]
 fn shards_that_disagree_or_are_missing_are_named() {
     let root = tempfile::tempdir().unwrap();
-    put(&root, "t-0.tar", &tar(&[file("__classes__", b"[\"x\"]"), file("a.jpg", b"1")]));
-    put(&root, "t-1.tar", &tar(&[file("b.jpg", b"1")]));
-    put(&root, "t-2.tar", &tar(&[]));
+    write_file(&root, "t-0.tar", &tar(&[file("__classes__", b"[\"x\"]"), file("a.jpg", b"1")]));
+    write_file(&root, "t-1.tar", &tar(&[file("b.jpg", b"1")]));
+    write_file(&root, "t-2.tar", &tar(&[]));
     assert_eq!(read_all(&*open(root.path()).unwrap()).unwrap().len(), 2, "an empty shard among others is accepted");
-    let other = put(&root, "t-3.tar", &tar(&[file("__classes__", b"[\"y\"]"), file("c.jpg", b"1")]));
+    let other = write_file(&root, "t-3.tar", &tar(&[file("__classes__", b"[\"y\"]"), file("c.jpg", b"1")]));
     let error = open(root.path()).err().unwrap();
     assert!(error.path() == Some(&other) && error.cause().contains("t-0.tar"), "{error}");
     assert_eq!(open(root.path().join("t-{2..5}.tar")).err().unwrap().path(), Some(&*root.path().join("t-4.tar")));
-    let gzip = put(&root, "x.tar.gz", b"\x1f\x8b\x08");
+    let gzip = write_file(&root, "x.tar.gz", b"\x1f\x8b\x08");
     assert!(open(gzip).err().unwrap().cause().contains("gzip"));
 }
 
@@ -183,7 +187,7 @@ fn a_tar_that_shrinks_while_open_fails() {
     let root = tempfile::tempdir().unwrap();
     for size in [3_000, 300_000] {
         let members: Vec<_> = (0..8).map(|i| file(&format!("{i}.jpg"), &vec![i; size])).collect();
-        let path = put(&root, "x.tar", &tar(&members));
+        let path = write_file(&root, "x.tar", &tar(&members));
         let source = Tar::open(&path).unwrap();
         assert!(read_all(&source).is_ok());
         File::options().write(true).open(&path).unwrap().set_len(4096).unwrap();
@@ -200,7 +204,7 @@ fn a_tar_that_shrinks_while_open_fails() {
 fn reading_a_tar_that_shrank_while_open_fails() {
     let root = tempfile::tempdir().unwrap();
     let members: Vec<_> = (0..8).map(|i| file(&format!("{i}.jpg"), &vec![i; 3000])).collect();
-    let path = put(&root, "x.tar", &tar(&members));
+    let path = write_file(&root, "x.tar", &tar(&members));
     let source = Tar::open_unmapped(&path).unwrap();
     assert!(read_all(&source).unwrap() == read_all(&Tar::open(&path).unwrap()).unwrap());
     let shard = File::options().write(true).open(&path).unwrap();
@@ -221,7 +225,7 @@ fn reading_a_tar_that_shrank_while_open_fails() {
 #[test]
 fn an_lmdb_without_mmap_is_refused_with_an_alternative() {
     let root = tempfile::tempdir().unwrap();
-    let path = put(&root, "x.mdb", &fixture("bare.mdb"));
+    let path = write_file(&root, "x.mdb", &fixture("bare.mdb"));
     let e = Options::new().mmap(false).open(&path).err().unwrap();
     assert!(e.kind() == ErrorKind::Config && e.path() == Some(&path) && e.cause().contains("tar shards"), "{e}");
     let e = warpfeed::Loader::new(&path).mmap(false).host().unwrap_err();
@@ -232,7 +236,7 @@ fn an_lmdb_without_mmap_is_refused_with_an_alternative() {
 fn a_stale_or_damaged_index_is_rebuilt() {
     let root = tempfile::tempdir().unwrap();
     let large = vec![7; 17 << 20];
-    let path = put(&root, "x.tar", &tar(&[file("a.jpg", &large), file("b.jpg", b"1")]));
+    let path = write_file(&root, "x.tar", &tar(&[file("a.jpg", &large), file("b.jpg", b"1")]));
     let index = root.path().join("x.tar.index");
     let keys = || read_all(&Tar::open(&path).unwrap()).unwrap().iter().map(|s| format!("{s:.9?}").len()).count();
     let first = |source: &Tar| source.read(0, &mut Vec::new()).unwrap().key().to_owned();
@@ -245,7 +249,7 @@ fn a_stale_or_damaged_index_is_rebuilt() {
     assert_eq!(keys(), 2);
     assert_eq!(fs::read(&index).unwrap(), written, "a damaged index is rewritten");
 
-    put(&root, "x.tar", &tar(&[file("c.jpg", &large), file("d.jpg", b"1")]));
+    write_file(&root, "x.tar", &tar(&[file("c.jpg", &large), file("d.jpg", b"1")]));
     assert_eq!(first(&Tar::open(&path).unwrap()), "c", "a changed tar is read again");
     assert_ne!(fs::read(&index).unwrap(), written);
 
@@ -269,9 +273,9 @@ proptest! {
     ) {
         let mut bytes = fixture(format);
         for (at, byte) in changes {
-            let at = at.index(bytes.len());
-            bytes[at] = byte;
-            let block = at / BLOCK * BLOCK;
+            let index = at.index(bytes.len());
+            bytes[index] = byte;
+            let block = index / BLOCK * BLOCK;
             if seal_again && bytes[block + 257..].starts_with(b"ustar") {
                 seal(&mut bytes[block..block + BLOCK]);
             }
@@ -286,8 +290,8 @@ proptest! {
     ) {
         let mut value = b"\x85\xa7__key__\xa4c0/1\xa3jpg\xc4\x05bytes\xa3cls\x07\xa3box\x92\x01\x81\xa1a\xc0\xa4text\xd9\x02hi".to_vec();
         for (at, byte) in changes {
-            let at = at.index(value.len());
-            value[at] = byte;
+            let index = at.index(value.len());
+            value[index] = byte;
         }
         let cut = &value[..len.index(value.len() + 1)];
         if let Ok(sample) = MsgPack.sample("k", cut) {
@@ -302,16 +306,16 @@ proptest! {
 
 fn open_lmdb(bytes: &[u8]) -> Result<Lmdb> {
     let root = tempfile::tempdir().unwrap();
-    Lmdb::open(put(&root, "x.mdb", bytes))
+    Lmdb::open(write_file(&root, "x.mdb", bytes))
 }
 
 #[test]
 fn an_lmdb_file_truncated_anywhere_fails() {
-    let whole = fixture("bare.mdb");
-    assert_eq!(open_lmdb(&whole).unwrap().len(), 11);
-    let lengths = (0..whole.len()).filter(|len| len % 997 == 0 || len % 4096 < 2 || len % 4096 == 4095 || *len < 200);
+    let file = fixture("bare.mdb");
+    assert_eq!(open_lmdb(&file).unwrap().len(), 11);
+    let lengths = (0..file.len()).filter(|len| len % 997 == 0 || len % 4096 < 2 || len % 4096 == 4095 || *len < 200);
     for len in lengths {
-        let error = open_lmdb(&whole[..len]).unwrap_err();
+        let error = open_lmdb(&file[..len]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Source, "cut at {len}: {error}");
         assert!(error.cause().contains(&len.to_string()), "cut at {len}: {error}");
     }
@@ -319,10 +323,10 @@ fn an_lmdb_file_truncated_anywhere_fails() {
 
 #[test]
 fn damaged_lmdb_meta_pages_are_an_error_with_their_position() {
-    let whole = fixture("bare.mdb");
-    let changed = |at: usize, bytes: &[u8]| {
-        let mut changed = whole.clone();
-        changed[at..at + bytes.len()].copy_from_slice(bytes);
+    let file = fixture("bare.mdb");
+    let changed = |offset: usize, bytes: &[u8]| {
+        let mut changed = file.clone();
+        changed[offset..offset + bytes.len()].copy_from_slice(bytes);
         open_lmdb(&changed).unwrap_err().cause().to_owned()
     };
     assert!(changed(16, b"abcd").contains("the magic number is missing at byte 16"));
@@ -336,44 +340,44 @@ fn damaged_lmdb_meta_pages_are_an_error_with_their_position() {
     let root = tempfile::tempdir().unwrap();
     assert_eq!(Lmdb::open(root.path()).unwrap_err().path(), Some(&*root.path().join("data.mdb")));
     assert_eq!(Lmdb::open(root.path().join("absent")).unwrap_err().kind(), ErrorKind::Io);
-    assert!(open(put(&root, "x.lmdb", b"hello")).err().unwrap().cause().contains("file has 5 bytes"));
+    assert!(open(write_file(&root, "x.lmdb", b"hello")).err().unwrap().cause().contains("file has 5 bytes"));
 }
 
 /// Assembles a database with a single leaf page, for any page size.
 fn handmade(page_size: usize, records: &[(&[u8], &[u8])]) -> Vec<u8> {
     let mut file = vec![0; 3 * page_size];
-    let mut put = |at: usize, bytes: &[u8]| file[at..at + bytes.len()].copy_from_slice(bytes);
+    let mut write = |offset: usize, bytes: &[u8]| file[offset..offset + bytes.len()].copy_from_slice(bytes);
     for number in 0..2 {
-        let at = number * page_size;
-        put(at, &(number as u64).to_ne_bytes());
-        put(at + 10, &8_u16.to_ne_bytes()); // P_META
-        put(at + 16, &0xBEEF_C0DE_u32.to_ne_bytes());
-        put(at + 20, &1_u32.to_ne_bytes());
-        put(at + 32, &(1_u64 << 20).to_ne_bytes()); // map size
-        put(at + 40, &(page_size as u32).to_ne_bytes());
-        put(at + 80, &u64::MAX.to_ne_bytes()); // no free list
-        put(at + 94, &1_u16.to_ne_bytes()); // depth of the main tree
-        put(at + 104, &1_u64.to_ne_bytes()); // its leaf pages
-        put(at + 120, &(records.len() as u64).to_ne_bytes());
-        put(at + 128, &2_u64.to_ne_bytes()); // its root
-        put(at + 136, &2_u64.to_ne_bytes()); // last page
-        put(at + 144, &(number as u64 + 1).to_ne_bytes()); // transaction
+        let offset = number * page_size;
+        write(offset, &(number as u64).to_ne_bytes());
+        write(offset + 10, &8_u16.to_ne_bytes()); // P_META
+        write(offset + 16, &0xBEEF_C0DE_u32.to_ne_bytes());
+        write(offset + 20, &1_u32.to_ne_bytes());
+        write(offset + 32, &(1_u64 << 20).to_ne_bytes()); // map size
+        write(offset + 40, &(page_size as u32).to_ne_bytes());
+        write(offset + 80, &u64::MAX.to_ne_bytes()); // no free list
+        write(offset + 94, &1_u16.to_ne_bytes()); // depth of the main tree
+        write(offset + 104, &1_u64.to_ne_bytes()); // its leaf pages
+        write(offset + 120, &(records.len() as u64).to_ne_bytes());
+        write(offset + 128, &2_u64.to_ne_bytes()); // its root
+        write(offset + 136, &2_u64.to_ne_bytes()); // last page
+        write(offset + 144, &(number as u64 + 1).to_ne_bytes()); // transaction
     }
     let mut upper = page_size;
     for (i, (key, value)) in records.iter().enumerate() {
         upper -= (8 + key.len() + value.len()).next_multiple_of(2);
         let node = 2 * page_size + upper;
-        put(node, &(value.len() as u16).to_ne_bytes());
-        put(node + 6, &(key.len() as u16).to_ne_bytes());
-        put(node + 8, key);
-        put(node + 8 + key.len(), value);
-        put(2 * page_size + 16 + 2 * i, &(upper as u16).to_ne_bytes());
+        write(node, &(value.len() as u16).to_ne_bytes());
+        write(node + 6, &(key.len() as u16).to_ne_bytes());
+        write(node + 8, key);
+        write(node + 8 + key.len(), value);
+        write(2 * page_size + 16 + 2 * i, &(upper as u16).to_ne_bytes());
     }
     let page = 2 * page_size;
-    put(page, &2_u64.to_ne_bytes());
-    put(page + 10, &2_u16.to_ne_bytes()); // P_LEAF
-    put(page + 12, &(16 + 2 * records.len() as u16).to_ne_bytes());
-    put(page + 14, &(upper as u16).to_ne_bytes());
+    write(page, &2_u64.to_ne_bytes());
+    write(page + 10, &2_u16.to_ne_bytes()); // P_LEAF
+    write(page + 12, &(16 + 2 * records.len() as u16).to_ne_bytes());
+    write(page + 14, &(upper as u16).to_ne_bytes());
     file
 }
 

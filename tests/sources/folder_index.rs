@@ -39,7 +39,7 @@ fn index(root: &Path) -> PathBuf {
 type Row = (String, Option<i64>, Vec<u8>);
 
 /// Returns all samples and the classes.
-fn all(source: &dyn Source) -> (Vec<Row>, Vec<String>) {
+fn rows_and_classes(source: &dyn Source) -> (Vec<Row>, Vec<String>) {
     let mut scratch = Vec::new();
     let row = |i| {
         let sample = source.read(i, &mut scratch).unwrap();
@@ -52,9 +52,9 @@ fn all(source: &dyn Source) -> (Vec<Row>, Vec<String>) {
 /// of samples.
 fn same(root: &Path) -> usize {
     let set = root.join("set");
-    let listed = all(&*open(&set).unwrap());
+    let listed = rows_and_classes(&*open(&set).unwrap());
     for _ in 0..2 {
-        assert_eq!(all(&*Options::new().index(true).open(&set).unwrap()), listed);
+        assert_eq!(rows_and_classes(&*Options::new().index(true).open(&set).unwrap()), listed);
     }
     listed.0.len()
 }
@@ -113,8 +113,8 @@ fn a_damaged_or_unwritable_index_is_ignored() {
     fs::create_dir(index(root.path())).unwrap();
     fs::write(index(root.path()).join("full"), "").unwrap();
     assert_eq!(same(root.path()), 2);
-    let left: Vec<_> = fs::read_dir(root.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    assert_eq!(left.len(), 2, "an incomplete file remains: {left:?}");
+    let names: Vec<_> = fs::read_dir(root.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names.len(), 2, "an incomplete file remains: {names:?}");
 }
 
 #[test]

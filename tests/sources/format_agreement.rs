@@ -171,31 +171,31 @@ fn nothing_is_overwritten_unless_forced() {
     let create_tar: Create = &|o| Ok(Box::new(TarWriter::create(&tar, o)?));
     let create_shards: Create = &|o| Ok(Box::new(TarWriter::create(&shards, o)?));
 
-    let mut left = Vec::new();
-    for (create, options, made) in [
+    let mut expected_names = Vec::new();
+    for (create, options, created) in [
         (create_lmdb, &plain, vec!["a.lmdb"]),
         (create_tar, &plain, vec!["b.tar"]),
         (create_shards, &sharded, vec!["c-000000.tar", "c-000001.tar", "c-000002.tar", "c-000003.tar"]),
     ] {
         let mut dropped = create(options).unwrap();
         dropped.put(&OwnedSample::new("k").field("jpg", [1; 20_000]).as_sample().unwrap()).unwrap();
-        assert!(names().len() > left.len(), "the temporary file is next to the target");
+        assert!(names().len() > expected_names.len(), "the temporary file is next to the target");
         drop(dropped);
-        assert_eq!(names(), left, "a writer that is dropped without `finish` leaves no file");
+        assert_eq!(names(), expected_names, "a writer that is dropped without `finish` leaves no file");
         assert_eq!(create(options).unwrap().finish().unwrap_err().kind(), ErrorKind::Source, "no samples");
-        assert_eq!(names(), left, "a failed `finish` leaves no file");
+        assert_eq!(names(), expected_names, "a failed `finish` leaves no file");
 
         write(create(options).unwrap(), &set(8)).unwrap();
-        left.extend(made.iter().map(|name| (*name).to_owned()));
-        assert_eq!(names(), left);
+        expected_names.extend(created.iter().map(|name| (*name).to_owned()));
+        assert_eq!(names(), expected_names);
         let error = create(options).err().unwrap();
         assert!(error.kind() == ErrorKind::Config && error.cause().contains("already exists"), "{error}");
-        let open_before = open(root.path().join(made[0])).unwrap();
+        let open_before = open(root.path().join(created[0])).unwrap();
         let before = read_all(&*open_before);
         write(create(&WriteOptions { force: true, ..options.clone() }).unwrap(), &set(3)).unwrap();
         assert_eq!(read_all(&*open_before), before, "an open loader still reads the old dataset");
-        left.truncate(left.len() - made.len().saturating_sub(2));
-        assert_eq!(names(), left, "the shards of the longer dataset are removed");
+        expected_names.truncate(expected_names.len() - created.len().saturating_sub(2));
+        assert_eq!(names(), expected_names, "the shards of the longer dataset are removed");
     }
     assert_eq!(read_all(&*open(&lmdb).unwrap()), read_all(&set(3)));
     assert_eq!(read_all(&*open(&tar).unwrap()), read_all(&set(3)));
@@ -245,14 +245,14 @@ fn samples_that_a_format_cannot_store_are_refused() {
 #[test]
 fn open_detects_the_format_by_content() {
     let root = tempfile::tempdir().unwrap();
-    let at = |name: &str| root.path().join(name);
+    let path_of = |name: &str| root.path().join(name);
     let memory = Memory::new(vec![OwnedSample::new("a/1").field("png", *b"x").label(0)]);
-    write(Box::new(LmdbWriter::create(at("folder"), &WriteOptions::default()).unwrap()), &memory).unwrap();
-    write(Box::new(TarWriter::create(at("shards/a.tar"), &WriteOptions::default()).unwrap()), &memory).unwrap();
-    fs::copy(at("folder/data.mdb"), at("a file")).unwrap();
-    fs::copy(at("shards/a.tar"), at("another file")).unwrap();
-    fs::create_dir_all(at("images/a")).unwrap();
-    fs::write(at("images/a/1.png"), "x").unwrap();
+    write(Box::new(LmdbWriter::create(path_of("folder"), &WriteOptions::default()).unwrap()), &memory).unwrap();
+    write(Box::new(TarWriter::create(path_of("shards/a.tar"), &WriteOptions::default()).unwrap()), &memory).unwrap();
+    fs::copy(path_of("folder/data.mdb"), path_of("a file")).unwrap();
+    fs::copy(path_of("shards/a.tar"), path_of("another file")).unwrap();
+    fs::create_dir_all(path_of("images/a")).unwrap();
+    fs::write(path_of("images/a/1.png"), "x").unwrap();
     for (path, kind) in [
         ("folder", "lmdb"),
         ("a file", "lmdb"),
@@ -261,35 +261,35 @@ fn open_detects_the_format_by_content() {
         ("images", "folder"),
         ("shards/{a,a}.tar", "tar"),
     ] {
-        let source = open(at(path)).unwrap();
+        let source = open(path_of(path)).unwrap();
         assert_eq!(source.kind(), kind, "{path}");
         assert_eq!(read_all(&*source)[0], read_all(&memory)[0], "{path}");
     }
-    let cause = |path: &str| open(at(path)).err().unwrap().cause().to_owned();
-    fs::copy(at("shards/a.tar"), at("images/b.tar")).unwrap();
+    let cause = |path: &str| open(path_of(path)).err().unwrap().cause().to_owned();
+    fs::copy(path_of("shards/a.tar"), path_of("images/b.tar")).unwrap();
     assert!(cause("images").contains("1 .tar files and 1 images"), "{}", cause("images"));
-    assert_eq!((Folder::open(at("images")).unwrap().len(), Tar::open(at("images")).unwrap().len()), (1, 1));
-    fs::write(at("text"), "hello").unwrap();
+    assert_eq!((Folder::open(path_of("images")).unwrap().len(), Tar::open(path_of("images")).unwrap().len()), (1, 1));
+    fs::write(path_of("text"), "hello").unwrap();
     assert!(cause("text").contains("not a dataset in a known format: lmdb ("), "{}", cause("text"));
     assert!(cause("text").contains("the file begins with the text \"hello\""), "{}", cause("text"));
-    fs::write(at("binary"), [0, 1, 0xfe]).unwrap();
+    fs::write(path_of("binary"), [0, 1, 0xfe]).unwrap();
     assert!(cause("binary").contains("the file begins with [00, 01, fe]"), "{}", cause("binary"));
-    fs::write(at("one.jpg"), b"\xff\xd8\xff\xe0and more").unwrap();
+    fs::write(path_of("one.jpg"), b"\xff\xd8\xff\xe0and more").unwrap();
     assert!(cause("one.jpg").contains("a single image (jpg); open its folder instead"), "{}", cause("one.jpg"));
-    fs::write(at("empty"), b"").unwrap();
+    fs::write(path_of("empty"), b"").unwrap();
     assert!(cause("empty").contains("the file is empty"), "{}", cause("empty"));
-    fs::create_dir(at("others")).unwrap();
+    fs::create_dir(path_of("others")).unwrap();
     for name in ["a.jxl", "b.HEIC", "c.jxl", "README"] {
-        fs::write(at("others").join(name), b"x").unwrap();
+        fs::write(path_of("others").join(name), b"x").unwrap();
     }
     assert!(cause("others").contains("found 4 other files (.heic, .jxl), 0 subfolders"), "{}", cause("others"));
-    fs::create_dir(at("nothing")).unwrap();
+    fs::create_dir(path_of("nothing")).unwrap();
     assert!(
         cause("nothing").contains("the folder is empty") && cause("nothing").contains("no data.mdb"),
         "{}",
         cause("nothing")
     );
-    assert_eq!(open(at("absent")).err().unwrap().kind(), ErrorKind::Io);
+    assert_eq!(open(path_of("absent")).err().unwrap().kind(), ErrorKind::Io);
     let relative = open("absent/set").err().unwrap();
     assert_eq!(
         relative.path(),
@@ -304,7 +304,7 @@ fn open_detects_the_format_by_content() {
     assert_eq!((slash.kind(), slash.cause()), (ErrorKind::Config, expected));
     let empty = open("").err().unwrap();
     assert!(empty.kind() == ErrorKind::Config && empty.cause() == "the path of the dataset is empty", "{empty}");
-    assert_eq!(open(at("absent-{0..3}.tar")).err().unwrap().path(), Some(&*at("absent-0.tar")));
+    assert_eq!(open(path_of("absent-{0..3}.tar")).err().unwrap().path(), Some(&*path_of("absent-0.tar")));
 }
 
 /// A loader accepts the source that `open` returns, and keeps the dataset's metadata.

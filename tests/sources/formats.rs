@@ -66,11 +66,12 @@ pub(crate) fn reference() -> &'static Path {
 /// Returns the batches, without their keys because these depend on the format.
 fn batches(loader: Loader, epochs: impl IntoIterator<Item = u64>) -> Vec<Content> {
     let mut batches = loader.host().unwrap();
-    let mut all = Vec::new();
+    let mut contents = Vec::new();
     for epoch in epochs {
-        all.extend(batches.epoch(epoch).map(|batch| Content { keys: Vec::new(), ..Content::from(&batch.unwrap()) }));
+        contents
+            .extend(batches.epoch(epoch).map(|batch| Content { keys: Vec::new(), ..Content::from(&batch.unwrap()) }));
     }
-    all
+    contents
 }
 
 /// A way to load a dataset: its name, and a function that returns the batches.
@@ -116,15 +117,15 @@ pub(crate) fn loads_as_reference(name: &str, make: &dyn Fn() -> Loader) {
 pub(crate) fn loads_alike(name: &str, make: &dyn Fn() -> Loader, reference: &dyn Fn() -> Loader) {
     no_hang(|| {
         let with = |loader: Loader, workers| loader.augment(Augment::train(48)).batch_size(5).workers(workers);
-        let own = |workers| with(make(), workers);
+        let loader_of_format = |workers| with(make(), workers);
         let other = |workers| with(reference(), workers);
         for workers in [1, 3] {
             for (way, load) in WAYS {
-                let (found, expected) = (load(own(workers)), load(other(1)));
-                assert!(!expected.is_empty() && found == expected, "{name}: {way}, {workers} workers");
+                let (actual, expected) = (load(loader_of_format(workers)), load(other(1)));
+                assert!(!expected.is_empty() && actual == expected, "{name}: {way}, {workers} workers");
             }
-            let (found, expected) = (resumed(&|| own(workers)), resumed(&|| other(1)));
-            assert!(!expected.is_empty() && found == expected, "{name}: resumed, {workers} workers");
+            let (actual, expected) = (resumed(&|| loader_of_format(workers)), resumed(&|| other(1)));
+            assert!(!expected.is_empty() && actual == expected, "{name}: resumed, {workers} workers");
         }
     });
 }
@@ -139,18 +140,18 @@ fn the_reference_has_the_samples_of_the_fixtures() {
     let samples = samples();
     assert_eq!(samples.len(), 12);
     agrees(reference(), |loader| loader);
-    let all = samples.clone();
-    loads_as_reference("memory", &|| Loader::source(Memory::new(all.clone())));
+    let fixture_samples = samples.clone();
+    loads_as_reference("memory", &|| Loader::source(Memory::new(fixture_samples.clone())));
 }
 
 #[test]
 fn a_dataset_with_other_samples_does_not_agree() {
-    let all = samples();
-    let mut swapped = all.clone();
+    let fixture_samples = samples();
+    let mut swapped = fixture_samples.clone();
     swapped.swap(1, 2); // two images of one class
-    let mut labeled = all.clone();
+    let mut labeled = fixture_samples.clone();
     labeled[11] = std::mem::replace(&mut labeled[11], OwnedSample::new("")).label(0);
-    for (what, other) in [("swapped", swapped), ("labeled", labeled), ("shorter", all[..11].to_vec())] {
+    for (what, other) in [("swapped", swapped), ("labeled", labeled), ("shorter", fixture_samples[..11].to_vec())] {
         let check = || loads_as_reference(what, &|| Loader::source(Memory::new(other.clone())));
         assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(check)).is_err(), "{what}");
     }

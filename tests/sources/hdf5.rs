@@ -8,7 +8,7 @@ use warpfeed::source::{Options, Source, TableOptions, Value, open};
 
 use crate::formats::{agrees, fixture, loads_alike, owned};
 
-fn at(name: &str) -> PathBuf {
+fn path_of(name: &str) -> PathBuf {
     fixture("hdf5").join(name)
 }
 
@@ -16,26 +16,26 @@ fn at(name: &str) -> PathBuf {
 type Fields = (Option<i64>, Vec<(String, Vec<u8>)>);
 
 fn samples(source: &dyn Source) -> Vec<Fields> {
-    let all = owned(source);
-    let all = all.iter().map(|sample| {
+    let samples_of_file = owned(source);
+    let rows = samples_of_file.iter().map(|sample| {
         let sample = sample.as_sample().unwrap();
         let fields = sample.fields().iter().map(|(name, value)| ((*name).to_owned(), value.encoded(name).into_owned()));
         (sample.label().unwrap(), fields.collect())
     });
-    all.collect()
+    rows.collect()
 }
 
 #[test]
 fn encoded_images_in_hdf5_give_the_batches_of_the_folder() {
-    agrees(at("encoded-v114.h5"), |loader| loader);
-    agrees(at("encoded-earliest.h5"), |loader| loader.mmap(false));
-    let samples_of = |name: &str| samples(&*open(at(name)).unwrap());
+    agrees(path_of("encoded-v114.h5"), |loader| loader);
+    agrees(path_of("encoded-earliest.h5"), |loader| loader.mmap(false));
+    let samples_of = |name: &str| samples(&*open(path_of(name)).unwrap());
     assert!(samples_of("encoded-earliest.h5") == samples_of("encoded-v114.h5"));
     let folder = open(crate::formats::reference()).unwrap();
     let jpeg = |(label, mut fields): Fields| (label, fields.remove(0).1);
     let with_texts: Vec<_> = samples_of("texts.h5").into_iter().map(jpeg).collect();
     assert!(with_texts == samples(&*folder).into_iter().map(jpeg).collect::<Vec<_>>());
-    let source = open(at("texts.h5")).unwrap();
+    let source = open(path_of("texts.h5")).unwrap();
     assert_eq!((source.kind(), source.len(), source.classes().len()), ("hdf5", 12, 4));
     assert!(source.classes().contains(&"plain-disc".to_owned()), "{:?}", source.classes());
     let mut scratch = Vec::new();
@@ -50,29 +50,29 @@ fn encoded_images_in_hdf5_give_the_batches_of_the_folder() {
 fn arrays_of_every_layout_and_version_have_the_same_images() {
     let columns = |name: &str, mapped: bool| {
         let table = TableOptions::new().columns(["score"]);
-        Options::new().mmap(mapped).table(table).open(at(name)).unwrap()
+        Options::new().mmap(mapped).table(table).open(path_of(name)).unwrap()
     };
     let npy = samples(&*open(fixture("arrays/npy")).unwrap());
-    let mut found = Vec::new();
+    let mut actual = Vec::new();
     for version in ["earliest", "v114"] {
         for layout in ["contiguous", "gzip", "lzf", "rows", "growing"] {
             for mapped in [true, false] {
                 let name = format!("{layout}-{version}.h5");
-                let own = samples(&*columns(&name, mapped));
-                assert_eq!(own.len(), 12, "{name}");
-                for (row, ((label, fields), (expected, image))) in own.iter().zip(&npy).enumerate() {
+                let samples_of_columns = samples(&*columns(&name, mapped));
+                assert_eq!(samples_of_columns.len(), 12, "{name}");
+                for (row, ((label, fields), (expected, image))) in samples_of_columns.iter().zip(&npy).enumerate() {
                     assert!(label == expected && fields[0] == image[0] && label.is_some(), "{name}: row {row}");
                     let score: Vec<f32> = (0..6).map(|place| (6 * row + place) as f32 / 4.0).collect();
                     let bytes: Vec<u8> = score.iter().flat_map(|score| score.to_le_bytes()).collect();
                     assert!(fields[1].0 == "score.npy" && fields[1].1.ends_with(&bytes), "{name}: row {row}");
                 }
-                found.push(own);
+                actual.push(samples_of_columns);
             }
         }
     }
-    assert!(found.iter().all(|other| *other == found[0]));
+    assert!(actual.iter().all(|other| *other == actual[0]));
     for name in ["gzip-earliest.h5", "lzf-v114.h5", "rows-v114.h5"] {
-        loads_alike(name, &|| Loader::new(at(name)), &|| Loader::new(fixture("arrays/npy")));
+        loads_alike(name, &|| Loader::new(path_of(name)), &|| Loader::new(fixture("arrays/npy")));
     }
 }
 
@@ -80,7 +80,7 @@ fn arrays_of_every_layout_and_version_have_the_same_images() {
 fn incompressible_lzf_chunks_are_read() {
     for name in ["lzf-earliest.h5", "lzf-v114.h5"] {
         let table = TableOptions::new().columns(["noise", "noise_as_it_is"]);
-        let rows = samples(&*Options::new().table(table).open(at(name)).unwrap());
+        let rows = samples(&*Options::new().table(table).open(path_of(name)).unwrap());
         assert_eq!(rows.len(), 12);
         for (_, fields) in &rows {
             let [stored, plain] = ["noise.npy", "noise_as_it_is.npy"]
@@ -92,9 +92,9 @@ fn incompressible_lzf_chunks_are_read() {
 
 #[test]
 fn groups_may_be_splits() {
-    assert_eq!(open(at("split.h5/val")).unwrap().len(), 2);
-    assert_eq!(open(at("split.h5/train")).unwrap().len(), 12);
-    let e = open(at("split.h5")).err().unwrap();
+    assert_eq!(open(path_of("split.h5/val")).unwrap().len(), 2);
+    assert_eq!(open(path_of("split.h5/train")).unwrap().len(), 12);
+    let e = open(path_of("split.h5")).err().unwrap();
     assert!(e.cause().contains("found the splits train, validation"), "{e}");
 }
 
@@ -108,12 +108,12 @@ fn unsupported_arrays_are_named_unless_others_are_chosen() {
         ("floats", "array \"floats\""),
     ] {
         let table = TableOptions::new().columns([column]);
-        let e = Options::new().table(table).open(at("refused.h5")).err().unwrap();
-        assert!(e.cause().contains(cause) && e.path() == Some(&*at("refused.h5")), "{column}: {e}");
+        let e = Options::new().table(table).open(path_of("refused.h5")).err().unwrap();
+        assert!(e.cause().contains(cause) && e.path() == Some(&*path_of("refused.h5")), "{column}: {e}");
     }
     let none = TableOptions::new().columns(Vec::<String>::new());
-    assert_eq!(Options::new().table(none).open(at("refused.h5")).unwrap().len(), 12);
-    let e = open(at("latest.h5")).err().unwrap();
+    assert_eq!(Options::new().table(none).open(path_of("refused.h5")).unwrap().len(), 12);
+    let e = open(path_of("latest.h5")).err().unwrap();
     assert!(e.cause().contains("data layout version: 5") && e.cause().contains("libver=(\"v108\", \"v114\")"), "{e}");
 }
 
@@ -121,39 +121,39 @@ fn unsupported_arrays_are_named_unless_others_are_chosen() {
 fn damaged_and_changed_hdf5_files_fail() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("x.h5");
-    let whole = fs::read(at("growing-v114.h5")).unwrap();
+    let file = fs::read(path_of("growing-v114.h5")).unwrap();
     let options = |mapped| Options::new().mmap(mapped).table(TableOptions::new().columns(["images"]));
     for mapped in [true, false] {
-        for len in [0, 7, 48, 500, whole.len() / 2, whole.len() - 1] {
-            fs::write(&path, &whole[..len]).unwrap();
+        for len in [0, 7, 48, 500, file.len() / 2, file.len() - 1] {
+            fs::write(&path, &file[..len]).unwrap();
             let e = options(mapped).format("hdf5").open(&path).err().unwrap();
             assert_eq!(e.path(), Some(&*path), "{len} bytes: {e}");
         }
         // The checksum that follows each compressed chunk detects damage.
-        fs::write(&path, &whole).unwrap();
+        fs::write(&path, &file).unwrap();
         let source = options(mapped).open(&path).unwrap();
         let good = samples(&*source).len();
-        let mut damaged = whole.clone();
+        let mut damaged = file.clone();
         let middle = damaged.len() / 2;
         damaged[middle] ^= 1;
         fs::write(&path, &damaged).unwrap();
         source.check().unwrap();
         assert!(source.read(0, &mut Vec::new()).unwrap_err().cause().contains("written to while open"));
         let source = options(mapped).open(&path).unwrap();
-        let bad: Vec<_> = (0..good).filter_map(|row| source.read(row, &mut Vec::new()).err()).collect();
-        assert_eq!(bad.len(), 1, "{bad:?}");
-        assert!(bad[0].cause().contains("the chunk at byte") && bad[0].path() == Some(&*path), "{}", bad[0]);
+        let errors: Vec<_> = (0..good).filter_map(|row| source.read(row, &mut Vec::new()).err()).collect();
+        assert_eq!(errors.len(), 1, "{errors:?}");
+        assert!(errors[0].cause().contains("the chunk at byte") && errors[0].path() == Some(&*path), "{}", errors[0]);
     }
 }
 
 #[test]
 fn decoded_chunks_are_part_of_the_memory_plan() {
     let bytes = |name: &str, limit: Option<usize>| {
-        let loader = Loader::new(at(name)).batch_size(4);
+        let loader = Loader::new(path_of(name)).batch_size(4);
         let loader = limit.into_iter().fold(loader, Loader::memory_limit);
         loader.host().unwrap().memory_plan().source_bytes
     };
     assert_eq!(bytes("contiguous-v114.h5", None), 0);
-    let all = bytes("gzip-v114.h5", None);
-    assert!(all > 0 && all <= 2 * (32 << 20), "{all}");
+    let total = bytes("gzip-v114.h5", None);
+    assert!(total > 0 && total <= 2 * (32 << 20), "{total}");
 }

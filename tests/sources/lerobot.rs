@@ -71,7 +71,7 @@ fn described(name: &str, value: Value<'_>, expected: &Json) -> Json {
             let mut flat: Vec<Json> = Vec::new();
             flat.extend(numbers.iter::<f32>().into_iter().flatten().map(|number| f64::from(number).into()));
             flat.extend(numbers.iter::<i64>().into_iter().flatten().map(Json::from));
-            let is_flag = |json: &Json| json.as_array().map_or(json, |all| &all[0]).is_boolean();
+            let is_flag = |json: &Json| json.as_array().map_or(json, |items| &items[0]).is_boolean();
             let flags = numbers.iter::<u8>().into_iter().flatten();
             flat.extend(flags.map(|flag| if is_flag(expected) { Json::from(flag == 1) } else { Json::from(flag) }));
             nested(&mut flat.into_iter(), &shape)
@@ -162,33 +162,33 @@ fn version_2_0_is_read_with_statistics_of_the_whole_dataset() {
 #[test]
 fn statistics_are_those_of_the_library() {
     let numbers = |json: &Json| -> Vec<f64> {
-        fn flat(json: &Json, to: &mut Vec<f64>) {
+        fn flat(json: &Json, out: &mut Vec<f64>) {
             match json.as_array() {
-                Some(items) => items.iter().for_each(|item| flat(item, to)),
-                None => to.push(json.as_f64().unwrap_or_else(|| f64::from(u8::from(json.as_bool().unwrap())))),
+                Some(items) => items.iter().for_each(|item| flat(item, out)),
+                None => out.push(json.as_f64().unwrap_or_else(|| f64::from(u8::from(json.as_bool().unwrap())))),
             }
         }
-        let mut all = Vec::new();
-        flat(json, &mut all);
-        all
+        let mut numbers = Vec::new();
+        flat(json, &mut numbers);
+        numbers
     };
     for version in VERSIONS {
         for answer in answers(version) {
-            let own = options(&answer);
-            let stats = opened(version, &own).stats().unwrap();
+            let chosen = options(&answer);
+            let stats = opened(version, &chosen).stats().unwrap();
             let expected = answer["stats"].as_object().unwrap();
             assert!(stats.keys().eq(expected.keys()), "{version}");
-            for (name, found) in &stats {
-                let both = [("min", &found.min), ("max", &found.max), ("mean", &found.mean), ("std", &found.std)];
-                for (key, found) in both {
+            for (name, actual) in &stats {
+                let both = [("min", &actual.min), ("max", &actual.max), ("mean", &actual.mean), ("std", &actual.std)];
+                for (key, actual) in both {
                     let expected = numbers(&expected[name][key]);
                     let near = |(a, b): (&f64, &f64)| (a - b).abs() <= 1e-9 * b.abs().max(1.0);
-                    assert!(found.len() == expected.len() && found.iter().zip(&expected).all(near), "{name}: {key}");
+                    assert!(actual.len() == expected.len() && actual.iter().zip(&expected).all(near), "{name}: {key}");
                 }
-                assert_eq!(found.count.unwrap() as f64, numbers(&expected[name]["count"])[0], "{name}");
+                assert_eq!(actual.count.unwrap() as f64, numbers(&expected[name]["count"])[0], "{name}");
             }
             let path = fixture("lerobot").join(version);
-            assert_eq!(LeRobot::stats_at(path, &own, &Options::new()).unwrap(), stats);
+            assert_eq!(LeRobot::stats_at(path, &chosen, &Options::new()).unwrap(), stats);
         }
     }
 }
@@ -196,8 +196,8 @@ fn statistics_are_those_of_the_library() {
 #[test]
 fn episodes_and_splits_choose_the_samples() {
     for version in VERSIONS {
-        let all = answers(version);
-        let items = all[0]["items"].as_array().unwrap();
+        let cases = answers(version);
+        let items = cases[0]["items"].as_array().unwrap();
         for (episodes, expected) in [(vec![2, 0], vec![(0, 5), (8, 15)]), (vec![1], vec![(5, 8)])] {
             let set = opened(version, &LeRobotOptions::new().episodes(episodes.clone()));
             let expected: Vec<Json> = expected.iter().flat_map(|&(start, end)| items[start..end].to_vec()).collect();
@@ -237,14 +237,14 @@ fn deltas_must_be_multiples_of_the_duration_of_a_frame() {
     };
     let new = LeRobotOptions::new;
     let e = cause(new().delta_timestamps("action", [0.0, 0.16]));
-    let wanted = "delta_timestamps: feature \"action\": 0.16 s is not a multiple of 1/10 s, the duration of a frame at \
-                  fps=10, within tolerance_s=0.0001; the nearest is 0.2 s";
-    assert!(e.contains(wanted), "{e}");
+    let message = "delta_timestamps: feature \"action\": 0.16 s is not a multiple of 1/10 s, the duration of a frame \
+         at fps=10, within tolerance_s=0.0001; the nearest is 0.2 s";
+    assert!(e.contains(message), "{e}");
     for (offset, tolerance, valid) in [(0.00009, 1e-4, true), (0.00011, 1e-4, false), (0.04, 0.05, true)] {
         let options = new().delta_timestamps("action", [0.1 + offset]).tolerance_s(tolerance);
         assert_eq!(LeRobot::with(fixture("lerobot/v30"), &options, &Options::new()).is_ok(), valid, "{offset}");
     }
-    for (options, wanted) in [
+    for (options, message) in [
         (new().delta_timestamps("action", [f64::NAN]), "NaN s is not a multiple"),
         (new().delta_indices("action", []), "feature \"action\" has 0 deltas: expected from 1 to 4096"),
         (new().delta_indices("action", [i64::MIN]), "expected at most 2147483647"),
@@ -258,7 +258,7 @@ fn deltas_must_be_multiples_of_the_duration_of_a_frame() {
         (new().features([""; 0]), "features: expected at least one of"),
     ] {
         let e = cause(options);
-        assert!(e.contains(wanted), "{e}");
+        assert!(e.contains(message), "{e}");
     }
 }
 
@@ -297,14 +297,14 @@ fn videos_without_files_are_left_out_unless_they_are_asked_for() {
         let top = "observation.images.top";
         for options in [LeRobotOptions::new().features([top]), LeRobotOptions::new().delta_indices(top, [0])] {
             let e = LeRobot::with(copy.path(), &options, &Options::new()).unwrap_err().to_string();
-            let wanted = match (cfg!(feature = "video"), version) {
+            let message = match (cfg!(feature = "video"), version) {
                 (true, "v21") => "video_path is missing",
                 (true, _) => "no column \"videos/observation.images.top/chunk_index\"",
                 (false, _) => {
                     "feature \"observation.images.top\" is a video, and this build of warpfeed lacks the Cargo feature"
                 }
             };
-            assert!(e.contains(wanted), "{e}");
+            assert!(e.contains(message), "{e}");
         }
         let e = Loader::source(set).drop_field("label").field("top", Image::of(top)).host().err().unwrap().to_string();
         assert!(e.contains("no field \"observation.images.top\""), "{e}");
@@ -316,8 +316,8 @@ pub(crate) fn writable(version: &str) -> tempfile::TempDir {
     fn copy(from: &Path, to: &Path) {
         fs::create_dir_all(to).unwrap();
         for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
-            let to = to.join(entry.file_name());
-            if entry.path().is_dir() { copy(&entry.path(), &to) } else { _ = fs::copy(entry.path(), to).unwrap() }
+            let dest = to.join(entry.file_name());
+            if entry.path().is_dir() { copy(&entry.path(), &dest) } else { _ = fs::copy(entry.path(), dest).unwrap() }
         }
     }
     let root = tempfile::tempdir().unwrap();
@@ -336,7 +336,7 @@ fn edit(root: &Path, file: &str, from: &str, to: &str) {
 #[test]
 fn a_damaged_or_missing_file_is_named() {
     let (info, lines) = ("meta/info.json", "meta/episodes.jsonl");
-    for (version, file, from, to, wanted) in [
+    for (version, file, from, to, message) in [
         ("v21", info, "{", "", "damaged:"),
         ("v21", info, "\"v2.1\"", "\"v1.6\"", "codebase_version=\"v1.6\": expected \"v2.0\", \"v2.1\" or \"v3.0\""),
         ("v30", info, "\"fps\": 10", "\"fps\": 0", "fps=0: expected a positive number"),
@@ -354,7 +354,7 @@ fn a_damaged_or_missing_file_is_named() {
         edit(copy.path(), file, from, to);
         let e = open(copy.path()).err().unwrap();
         let text = e.to_string();
-        assert!(text.contains(wanted) && e.path().is_some(), "{file}: {text}");
+        assert!(text.contains(message) && e.path().is_some(), "{file}: {text}");
     }
     let data = ["data/chunk-000/episode_000001.parquet", "data/chunk-000/file-001.parquet"];
     let tables = ["meta/episodes/chunk-000/file-000.parquet", "meta/tasks.parquet"];
@@ -387,8 +387,9 @@ fn rows_that_contradict_the_metadata_fail() {
     edit(copy.path(), "meta/episodes.jsonl", "\"length\": 9", "\"length\": 7");
     let set = LeRobot::open(copy.path()).unwrap();
     let e = set.read(0, &mut Vec::new()).unwrap_err().to_string();
-    let wanted = "column \"episode_index\" holds 2 in the row of episode_000000/frame_000000, but the metadata lists 0";
-    assert!(e.contains(wanted) && e.contains("episode_000000.parquet"), "{e}");
+    let message =
+        "column \"episode_index\" holds 2 in the row of episode_000000/frame_000000, but the metadata lists 0";
+    assert!(e.contains(message) && e.contains("episode_000000.parquet"), "{e}");
     assert!(set.read(7, &mut Vec::new()).is_ok());
     // A doubled frame rate contradicts the timestamps.
     let copy = writable("v30");
@@ -454,16 +455,16 @@ fn a_loader_reads_the_same_batches_from_files_and_from_a_store() {
         let stored = Options::new().store("mem", Arc::new(store.clone()));
         check_samples(&*stored.open("mem://set").unwrap(), &answers(version)[0]);
         let options = || LeRobotOptions::new().delta_indices("action", -1..2);
-        let here = |with: fn(Loader) -> Loader| epoch(with(loader(opened(version, &options()))));
+        let local = |with: fn(Loader) -> Loader| epoch(with(loader(opened(version, &options()))));
         let there =
             |with: fn(Loader) -> Loader| epoch(with(loader(LeRobot::with("mem://set", &options(), &stored).unwrap())));
         let ways: [fn(Loader) -> Loader; 3] =
             [|loader| loader, |loader| loader.shuffle(7), |loader| loader.shuffle(7).rank(1, 2).workers(3)];
         for with in ways {
-            let batches = here(with);
+            let batches = local(with);
             assert!(!batches.is_empty() && batches == there(with), "{version}");
         }
-        let first = &here(|loader| loader)[0];
+        let first = &local(|loader| loader)[0];
         let item = &answers(version)[0]["items"];
         let states: Vec<Json> = first.0.iter().map(|&number| f64::from(number).into()).collect();
         let expected = (0..4).flat_map(|index| item[index]["observation.state"].as_array().unwrap().clone());

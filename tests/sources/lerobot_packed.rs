@@ -36,10 +36,10 @@ fn packed_frames_are_those_of_the_librarys_dataset_class() {
         let path = root.path().join("packed");
         packed(version, &path);
         for answer in answers(version) {
-            let own = options(&answer);
-            let set = with(&path, &own).unwrap();
+            let chosen = options(&answer);
+            let set = with(&path, &chosen).unwrap();
             check_samples(&set, &answer);
-            let original = with(&fixture("lerobot").join(version), &own).unwrap();
+            let original = with(&fixture("lerobot").join(version), &chosen).unwrap();
             assert_eq!(set.stats().unwrap(), original.stats().unwrap());
             assert_eq!(set.fingerprint(), original.fingerprint());
             assert!(set.episodes().eq(original.episodes()));
@@ -142,8 +142,8 @@ fn cameras_become_jpegs_of_the_given_quality() {
 fn parts_of_frames_are_merged_to_the_same_files() {
     let root = tempfile::tempdir().unwrap();
     let set = LeRobot::open(fixture("lerobot/v30")).unwrap();
-    let whole = root.path().join("whole");
-    Pack::new(&set).frames(true).shard_samples(4).to(&whole).unwrap();
+    let packed = root.path().join("whole");
+    Pack::new(&set).frames(true).shard_samples(4).to(&packed).unwrap();
     let parts = root.path().join("parts");
     let pack = |part| Pack::new(&set).frames(true).shard_samples(4).part(part, 2).to(&parts).unwrap();
     pack(1);
@@ -154,17 +154,17 @@ fn parts_of_frames_are_merged_to_the_same_files() {
     pack(1);
     Merge::new(parts.join("frames.tar")).run().unwrap();
     let files = |path: &Path| -> Vec<(String, Vec<u8>)> {
-        let mut found = Vec::new();
+        let mut contents = Vec::new();
         for entry in fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()) {
             if entry.extension().is_some_and(|end| end == "tar" || end == "json") {
-                found.push((entry.file_name().unwrap().to_string_lossy().into_owned(), fs::read(entry).unwrap()));
+                contents.push((entry.file_name().unwrap().to_string_lossy().into_owned(), fs::read(entry).unwrap()));
             }
         }
-        found.sort();
-        found
+        contents.sort();
+        contents
     };
-    assert_eq!(files(&whole), files(&parts));
-    assert_eq!(files(&whole).len(), 5);
+    assert_eq!(files(&packed), files(&parts));
+    assert_eq!(files(&packed).len(), 5);
     assert_eq!(open(&parts).unwrap().len(), 15);
 }
 
@@ -205,12 +205,12 @@ fn videos_are_packed_as_jpegs() {
 }
 
 /// Copies the files under `folder` to the store.
-fn upload(folder: &Path, url: &str, to: &Objects) {
+fn upload(folder: &Path, url: &str, objects: &Objects) {
     for entry in fs::read_dir(folder).unwrap().map(std::result::Result::unwrap) {
         let url = format!("{url}/{}", entry.file_name().to_str().unwrap());
         match entry.path().is_dir() {
-            true => upload(&entry.path(), &url, to),
-            false => to.put(&url, fs::read(entry.path()).unwrap()),
+            true => upload(&entry.path(), &url, objects),
+            false => objects.put(&url, fs::read(entry.path()).unwrap()),
         }
     }
 }
@@ -231,14 +231,14 @@ fn a_packed_dataset_in_a_store_has_the_same_batches() {
             .shuffle(3)
             .workers(2);
         let mut batches = loader.host().unwrap();
-        let mut all = Vec::new();
+        let mut contents = Vec::new();
         for epoch in 0..2 {
             for batch in batches.epoch(epoch) {
                 let batch = batch.unwrap();
-                all.push([batch.field("top").unwrap().bytes(), batch.field("action").unwrap().bytes()].concat());
+                contents.push([batch.field("top").unwrap().bytes(), batch.field("action").unwrap().bytes()].concat());
             }
         }
-        all
+        contents
     };
     let local = batches(with(root.path(), &options).unwrap());
     let original = batches(with(&fixture("lerobot/v30"), &options).unwrap());
@@ -251,8 +251,8 @@ fn a_packed_dataset_in_a_store_has_the_same_batches() {
 #[test]
 fn options_that_a_packed_dataset_cannot_have_are_refused() {
     let root = tempfile::tempdir().unwrap();
-    let cause = |set: &LeRobot, change: &dyn Fn(Pack<'_>) -> Pack<'_>, to: &Path| {
-        change(Pack::new(set).frames(true)).to(to).unwrap_err().to_string()
+    let cause = |set: &LeRobot, change: &dyn Fn(Pack<'_>) -> Pack<'_>, dest: &Path| {
+        change(Pack::new(set).frames(true)).to(dest).unwrap_err().to_string()
     };
     let set = LeRobot::open(fixture("lerobot/v30")).unwrap();
     let same: fn(Pack<'_>) -> Pack<'_> = |pack| pack;

@@ -35,10 +35,10 @@ fn filmed_21() -> tempfile::TempDir {
     let folder = writable("v21");
     let videos = fixture("lerobot").join("v21_video/videos/chunk-000");
     for camera in [FRONT, WRIST] {
-        let to = folder.path().join("videos/chunk-000").join(camera);
-        fs::create_dir_all(&to).unwrap();
+        let dest = folder.path().join("videos/chunk-000").join(camera);
+        fs::create_dir_all(&dest).unwrap();
         for file in fs::read_dir(videos.join(camera)).unwrap().map(Result::unwrap) {
-            fs::copy(file.path(), to.join(file.file_name())).unwrap();
+            fs::copy(file.path(), dest.join(file.file_name())).unwrap();
         }
     }
     let path = folder.path().join("meta/info.json");
@@ -71,16 +71,16 @@ fn frames(set: &dyn Source, index: usize, camera: &str) -> Vec<Vec<u8>> {
 
 /// Checks every sixteenth pixel of every sixteenth row of a frame.
 fn check(frame: &[u8], expected: &Json, what: &str) {
-    let found = pixels(frame);
-    let width = found.size().width as usize;
+    let actual = pixels(frame);
+    let width = actual.size().width as usize;
     let rows = expected.as_array().unwrap();
-    assert_eq!(rows.len(), (found.size().height as usize).div_ceil(STEP), "{what}");
+    assert_eq!(rows.len(), (actual.size().height as usize).div_ceil(STEP), "{what}");
     for (y, row) in rows.iter().enumerate() {
         for (x, pixel) in row.as_array().unwrap().iter().enumerate() {
-            let at = (y * STEP * width + x * STEP) * 3;
+            let offset = (y * STEP * width + x * STEP) * 3;
             for (channel, value) in pixel.as_array().unwrap().iter().enumerate() {
-                let (found, expected) = (found.data()[at + channel], value.as_u64().unwrap() as u8);
-                assert!(found.abs_diff(expected) <= LEVELS, "{what} {x} {y} {channel}: {found}, not {expected}");
+                let (actual, expected) = (actual.data()[offset + channel], value.as_u64().unwrap() as u8);
+                assert!(actual.abs_diff(expected) <= LEVELS, "{what} {x} {y} {channel}: {actual}, not {expected}");
             }
         }
     }
@@ -102,11 +102,11 @@ fn frames_of_videos_are_those_of_the_librarys_dataset_class() {
     let options = LeRobotOptions::new().delta_timestamps(FRONT, deltas.iter().map(|delta| delta.as_f64().unwrap()));
     let set = LeRobot::with(fixture("lerobot").join("v30_video"), &options, &Options::new()).unwrap();
     for (index, item) in answers[1]["items"].as_array().unwrap().iter().enumerate() {
-        let found = frames(&set, index, FRONT);
+        let actual = frames(&set, index, FRONT);
         let expected = item[FRONT].as_array().unwrap();
-        assert_eq!(found.len(), expected.len());
-        for (at, (frame, expected)) in found.iter().zip(expected).enumerate() {
-            check(frame, expected, &format!("{index} frame {at}"));
+        assert_eq!(actual.len(), expected.len());
+        for (position, (frame, expected)) in actual.iter().zip(expected).enumerate() {
+            check(frame, expected, &format!("{index} frame {position}"));
         }
         let mut scratch = Vec::new();
         let sample = set.read(index, &mut scratch).unwrap();
@@ -143,11 +143,11 @@ fn batches(loader: Loader, threads: usize, epoch: u64, skip: usize) -> Vec<Vec<u
         .workers(threads)
         .host()
         .unwrap();
-    let all = |batch: warpfeed::Result<warpfeed::HostBatch>| {
+    let content_of = |batch: warpfeed::Result<warpfeed::HostBatch>| {
         let batch = batch.unwrap();
         [FRONT, "wrist", "action"].iter().flat_map(|name| batch.field(name).unwrap().bytes().to_vec()).collect()
     };
-    batches.epoch(epoch).map(all).skip(skip).collect()
+    batches.epoch(epoch).map(content_of).skip(skip).collect()
 }
 
 #[test]
@@ -157,12 +157,12 @@ fn batches_of_videos_are_equal_for_any_threads_and_history() {
         let set = LeRobot::with(fixture("lerobot").join("v30_video"), &options(), &Options::new()).unwrap();
         Loader::source(set)
     };
-    let one = batches(open(), 1, 0, 0);
-    assert_eq!(one.len(), 5);
-    assert!(one.iter().all(|batch| batch.len() == 3 * (4 * 48 * 48 * 3 + 32 * 32 * 3 + 16)));
-    assert_eq!(one, batches(open(), 3, 0, 0));
-    assert_eq!(one[2..], batches(open(), 2, 0, 2));
-    assert_ne!(one, batches(open(), 2, 1, 0));
+    let single_worker = batches(open(), 1, 0, 0);
+    assert_eq!(single_worker.len(), 5);
+    assert!(single_worker.iter().all(|batch| batch.len() == 3 * (4 * 48 * 48 * 3 + 32 * 32 * 3 + 16)));
+    assert_eq!(single_worker, batches(open(), 3, 0, 0));
+    assert_eq!(single_worker[2..], batches(open(), 2, 0, 2));
+    assert_ne!(single_worker, batches(open(), 2, 1, 0));
 }
 
 #[test]
@@ -175,19 +175,19 @@ fn batches_of_gpu_decoded_videos_are_equal_for_any_threads() {
         let folder = filmed_21();
         let video = Path::new(env!("CARGO_MANIFEST_DIR")).join("video/tests/fixtures").join(name).with_extension("mp4");
         for episode in 0..3 {
-            let to = format!("videos/chunk-000/{FRONT}/episode_{episode:06}.mp4");
-            fs::copy(&video, folder.path().join(to)).unwrap();
+            let dest = format!("videos/chunk-000/{FRONT}/episode_{episode:06}.mp4");
+            fs::copy(&video, folder.path().join(dest)).unwrap();
         }
         let options = LeRobotOptions::new().delta_indices(FRONT, -2..2);
         let open = || LeRobot::with(folder.path(), &options, &Options::new()).unwrap();
-        let one = batches(Loader::source(open()), 1, 0, 0);
-        assert_eq!(one.len(), 5);
-        assert_eq!(one, batches(Loader::source(open()), 8, 0, 0), "{name}");
-        assert_eq!(one[2..], batches(Loader::source(open()), 3, 0, 2), "{name}");
+        let single_worker = batches(Loader::source(open()), 1, 0, 0);
+        assert_eq!(single_worker.len(), 5);
+        assert_eq!(single_worker, batches(Loader::source(open()), 8, 0, 0), "{name}");
+        assert_eq!(single_worker[2..], batches(Loader::source(open()), 3, 0, 2), "{name}");
         // The same frames, decoded in a different order.
-        let all: Vec<_> = (0..15).flat_map(|index| frames(&open(), index, FRONT)).collect();
-        let forward: Vec<_> = all.iter().map(|frame| pixels(frame).data().to_vec()).collect();
-        let mut backward: Vec<_> = all.iter().rev().map(|frame| pixels(frame).data().to_vec()).collect();
+        let expected: Vec<_> = (0..15).flat_map(|index| frames(&open(), index, FRONT)).collect();
+        let forward: Vec<_> = expected.iter().map(|frame| pixels(frame).data().to_vec()).collect();
+        let mut backward: Vec<_> = expected.iter().rev().map(|frame| pixels(frame).data().to_vec()).collect();
         backward.reverse();
         assert!(forward == backward && forward[3] != forward[7], "{name}");
     }
@@ -220,17 +220,17 @@ fn videos_with_damage_fail_with_the_file_and_the_frame() {
     let folder = writable("v30_video");
     // Use the file of the first two episodes, which starts with its tables.
     let path = folder.path().join("videos").join(WRIST).join("chunk-000/file-000.mp4");
-    let whole = fs::read(&path).unwrap();
-    let track = warpfeed_video::open(&whole).unwrap();
+    let file = fs::read(&path).unwrap();
+    let track = warpfeed_video::open(&file).unwrap();
     let last = *track.packets().last().unwrap();
-    fs::write(&path, &whole[..whole.len() - 20]).unwrap();
+    fs::write(&path, &file[..file.len() - 20]).unwrap();
     let set = LeRobot::open(folder.path()).unwrap();
     let mut scratch = Vec::new();
     assert!(set.read(6, &mut scratch).is_ok());
     let e = set.read(7, &mut scratch).unwrap_err().to_string();
     assert!(e.contains("file-000.mp4") && e.contains("frame 7 ends at byte") && e.contains("truncated"), "{e}");
 
-    let mut damaged = whole;
+    let mut damaged = file;
     damaged[last.offset as usize..][..8].fill(0xff);
     fs::write(&path, damaged).unwrap();
     let set = LeRobot::open(folder.path()).unwrap();
@@ -244,8 +244,8 @@ fn videos_with_damage_fail_with_the_file_and_the_frame() {
     // Only the first file is opened before it is needed.
     let folder = filmed_21();
     let path = folder.path().join("videos/chunk-000").join(WRIST).join("episode_000001.mp4");
-    let whole = fs::read(&path).unwrap();
-    fs::write(&path, &whole[..40]).unwrap();
+    let file = fs::read(&path).unwrap();
+    fs::write(&path, &file[..40]).unwrap();
     let set = LeRobot::open(folder.path()).unwrap();
     assert!(set.read(0, &mut scratch).is_ok());
     let e = set.read(5, &mut scratch).unwrap_err().to_string();
@@ -268,7 +268,7 @@ fn unreadable_videos_are_left_out_unless_requested() {
         (Some(mpeg4), "encoded with \"mp4v\""),
         (None, "episode_000000.mp4"),
     ];
-    for (bytes, wanted) in cases {
+    for (bytes, message) in cases {
         match bytes {
             Some(bytes) => fs::write(&first, &bytes).unwrap(),
             None => drop(fs::remove_file(&first)),
@@ -277,6 +277,6 @@ fn unreadable_videos_are_left_out_unless_requested() {
         let fields = set.fields().unwrap();
         assert!(fields.contains(&WRIST.to_owned()) && !fields.contains(&FRONT.to_owned()), "{fields:?}");
         let e = LeRobot::with(folder.path(), &named, &Options::new()).unwrap_err().to_string();
-        assert!(e.contains(wanted), "{e}");
+        assert!(e.contains(message), "{e}");
     }
 }

@@ -180,9 +180,9 @@ fn damaged_litdata_chunks_fail_with_the_file() {
     let folder = copy("litdata");
     let path = folder.path().join("chunk-0-1.bin");
     let bytes = fs::read(&path).unwrap();
-    let number = |at: usize, number: u32| {
+    let number = |offset: usize, number: u32| {
         let mut bytes = bytes.clone();
-        bytes[at..at + 4].copy_from_slice(&number.to_le_bytes());
+        bytes[offset..offset + 4].copy_from_slice(&number.to_le_bytes());
         bytes
     };
     for (damaged, cause) in [

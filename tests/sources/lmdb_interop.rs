@@ -158,12 +158,12 @@ fn keys_that_are_almost_padded_decimals_are_all_listed() {
     for keys in sets {
         let source = keyed(root.path(), keys);
         assert_eq!(source.len(), keys.len());
-        let mut found: Vec<String> = (0..source.len())
+        let mut actual: Vec<String> = (0..source.len())
             .map(|i| source.read(i, &mut Vec::new()).unwrap_or_else(|e| panic!("{keys:?}: {e}")).key().to_owned())
             .collect();
-        found.sort();
+        actual.sort();
         let mut expected = keys.to_vec();
         expected.sort_unstable();
-        assert_eq!(found, expected);
+        assert_eq!(actual, expected);
     }
 }

@@ -11,9 +11,9 @@ use crate::formats::{agrees, fixture, reference};
 
 /// Copies a fixture, because opening a database creates a lock file next to it.
 fn copy(name: &str, folder: &Path) -> PathBuf {
-    let to = folder.join(name);
-    fs::copy(fixture("lmdb").join(name), &to).unwrap();
-    to
+    let dest = folder.join(name);
+    fs::copy(fixture("lmdb").join(name), &dest).unwrap();
+    dest
 }
 
 /// Writes `records` to the database `name` in the file at `path`.
@@ -31,10 +31,10 @@ fn write(path: &Path, name: Option<&str>, records: &[(&[u8], Vec<u8>)]) {
 }
 
 fn images() -> Vec<OwnedSample> {
-    all(&*open(reference()).unwrap())
+    all_samples(&*open(reference()).unwrap())
 }
 
-fn all(source: &dyn Source) -> Vec<OwnedSample> {
+fn all_samples(source: &dyn Source) -> Vec<OwnedSample> {
     let mut scratch = Vec::new();
     (0..source.len()).map(|i| OwnedSample::try_from(&source.read(i, &mut scratch).unwrap()).unwrap()).collect()
 }
@@ -49,7 +49,7 @@ pub(crate) fn assert_packs(source: &dyn Source) {
     (0..source.len()).for_each(|i| writer.put(&source.read(i, &mut scratch).unwrap()).unwrap());
     writer.finish().unwrap();
     let packed = open(&path).unwrap();
-    assert!(all(&*packed) == all(source) && packed.classes() == source.classes());
+    assert!(all_samples(&*packed) == all_samples(source) && packed.classes() == source.classes());
 }
 
 fn jpeg(index: usize) -> Vec<u8> {
@@ -130,13 +130,13 @@ fn text_labels_of_pairs_are_a_field_and_integers_are_classes() {
         .collect();
     assert_eq!(texts, ["2019", "Straße"]);
 
-    let wrong = root.path().join("wrong.mdb");
+    let wrong_path = root.path().join("wrong.mdb");
     write(
-        &wrong,
+        &wrong_path,
         None,
         &[(b"num-samples", b"3".to_vec()), (b"image-000000001", jpeg(0)), (b"label-000000001", vec![])],
     );
-    assert!(cause(&wrong).contains("num-samples is 3"), "{}", cause(&wrong));
+    assert!(cause(&wrong_path).contains("num-samples is 3"), "{}", cause(&wrong_path));
 }
 
 trait Renamed {
@@ -163,10 +163,10 @@ fn a_path_names_a_database_and_an_error_lists_the_names() {
     assert_eq!((open(part("train")).unwrap().len(), open(part("val")).unwrap().len()), (12, 1));
     assert_eq!(Lmdb::open_named(&path, "val").unwrap().len(), 1);
     let keyed: Vec<_> = images().iter().enumerate().map(|(i, s)| s.clone_with(&format!("{i:05}"))).collect();
-    let found = all(&*open(part("train")).unwrap());
-    assert_eq!(found.len(), keyed.len());
-    for (found, expected) in found.iter().zip(&keyed) {
-        assert_eq!(found.as_sample().unwrap().fields(), expected.as_sample().unwrap().fields());
+    let actual = all_samples(&*open(part("train")).unwrap());
+    assert_eq!(actual.len(), keyed.len());
+    for (actual, expected) in actual.iter().zip(&keyed) {
+        assert_eq!(actual.as_sample().unwrap().fields(), expected.as_sample().unwrap().fields());
     }
     assert!(
         cause(&part("test")).contains("no database \"test\": the file contains \"train\", \"val\""),
@@ -178,11 +178,11 @@ fn a_path_names_a_database_and_an_error_lists_the_names() {
     let inside = cause(&table.join("train"));
     assert!(inside.contains("table datasets have no parts: remove \"train\""), "{inside}");
 
-    let one = root.path().join("one.mdb");
-    write(&one, Some("only"), &[(b"a", jpeg(3))]);
-    assert_eq!(open(&one).unwrap().len(), 1, "the only database needs no name");
-    write(&one, None, &[(b"b", jpeg(3))]);
-    assert_eq!(open(&one).unwrap().len(), 1, "a database is not a sample of the main one");
+    let path = root.path().join("one.mdb");
+    write(&path, Some("only"), &[(b"a", jpeg(3))]);
+    assert_eq!(open(&path).unwrap().len(), 1, "the only database needs no name");
+    write(&path, None, &[(b"b", jpeg(3))]);
+    assert_eq!(open(&path).unwrap().len(), 1, "a database is not a sample of the main one");
 }
 
 #[test]

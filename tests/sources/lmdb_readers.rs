@@ -67,13 +67,13 @@ fn reads(path: &Path) -> bool {
 fn opening_needs_one_free_reader_slot() {
     let root = tempfile::tempdir().unwrap();
     let path = database(&root);
-    let all = holder(&path, SLOTS);
+    let all_readers = holder(&path, SLOTS);
     let error = Lmdb::open(&path).unwrap_err();
     assert!(error.path() == Some(&path) && error.cause().contains("occupy all reader slots"), "{error}");
-    kill(all);
-    let most = holder(&path, SLOTS - 1);
+    kill(all_readers);
+    let readers = holder(&path, SLOTS - 1);
     assert!(reads(&path), "one free slot is enough");
-    kill(most);
+    kill(readers);
 }
 
 #[test]

@@ -29,7 +29,7 @@ fn image(len: usize) -> Vec<u8> {
     bytes
 }
 
-fn put(env: &Environment, keys: std::ops::Range<usize>, len: usize) {
+fn put_samples(env: &Environment, keys: std::ops::Range<usize>, len: usize) {
     let database = env.open_db(None).unwrap();
     let mut txn = env.begin_rw_txn().unwrap();
     for key in keys {
@@ -41,7 +41,7 @@ fn put(env: &Environment, keys: std::ops::Range<usize>, len: usize) {
 /// Creates a database of eight 3 kB images with a small map, and closes it.
 fn database(root: &tempfile::TempDir) -> PathBuf {
     let path = root.path().join("x.mdb");
-    put(&environment(&path, SMALL_MAP), 0..8, 3000);
+    put_samples(&environment(&path, SMALL_MAP), 0..8, 3000);
     path
 }
 
@@ -56,7 +56,7 @@ fn write_on_command() {
     println!("\nready");
     for line in std::io::stdin().lines() {
         let numbers: Vec<usize> = line.unwrap().split(' ').map(|word| word.parse().unwrap()).collect();
-        put(&env, numbers[0]..numbers[1], numbers[2]);
+        put_samples(&env, numbers[0]..numbers[1], numbers[2]);
         println!("done");
     }
 }
@@ -77,8 +77,8 @@ impl Writer {
     }
 
     fn wait_for(&mut self, word: &str) {
-        let found = self.out.by_ref().lines().any(|line| line.unwrap().ends_with(word));
-        assert!(found, "the other process failed before it said {word:?}");
+        let reached = self.out.by_ref().lines().any(|line| line.unwrap().ends_with(word));
+        assert!(reached, "the other process failed before it said {word:?}");
     }
 
     fn put(&mut self, keys: std::ops::Range<usize>, len: usize) {

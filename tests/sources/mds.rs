@@ -26,10 +26,10 @@ fn mds_shards_give_the_batches_of_the_folder() {
 fn a_damaged_mds_shard_differs_from_its_hash_and_is_named() {
     let folder = copy("mds");
     let verify = |samples: std::ops::Range<usize>| {
-        let mut found = Vec::new();
+        let mut errors = Vec::new();
         let source = open(folder.path()).unwrap();
-        source.verify(samples, &mut |e| found.push(e));
-        found
+        source.verify(samples, &mut |e| errors.push(e));
+        errors
     };
     assert!(verify(0..12).is_empty());
     let shard = folder.path().join("shard.00001.mds");
@@ -37,18 +37,18 @@ fn a_damaged_mds_shard_differs_from_its_hash_and_is_named() {
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
     fs::write(&shard, bytes).unwrap();
-    let found = verify(0..12);
-    assert!(found.len() == 1 && found[0].path() == Some(&*shard), "{found:?}");
-    assert!(found[0].cause().starts_with("damaged: its xxh64 is "), "{}", found[0]);
+    let errors = verify(0..12);
+    assert!(errors.len() == 1 && errors[0].path() == Some(&*shard), "{errors:?}");
+    assert!(errors[0].cause().starts_with("damaged: its xxh64 is "), "{}", errors[0]);
     // Each shard is verified exactly once: with the part that contains its first sample.
     let parts: Vec<usize> = (0..12).map(|sample| verify(sample..sample + 1).len()).collect();
     assert_eq!(parts.iter().sum::<usize>(), 1);
     let first = parts.iter().position(|&count| count == 1).unwrap();
     let joined = Concat::new(vec![open(fixture("mds")).unwrap(), open(folder.path()).unwrap()]).unwrap();
-    let mut found = Vec::new();
-    joined.verify(12 + first..13 + first, &mut |e| found.push(e));
-    joined.verify(first..first + 1, &mut |e| found.push(e));
-    assert!(found.len() == 1 && found[0].path() == Some(&*shard), "{found:?}");
+    let mut errors = Vec::new();
+    joined.verify(12 + first..13 + first, &mut |e| errors.push(e));
+    joined.verify(first..first + 1, &mut |e| errors.push(e));
+    assert!(errors.len() == 1 && errors[0].path() == Some(&*shard), "{errors:?}");
 }
 
 #[test]
@@ -63,9 +63,9 @@ fn unsupported_hashes_cause_only_a_warning() {
         }
         fs::write(&index, changed.to_string()).unwrap();
         let (source, warnings) = (open(folder.path()).unwrap(), Warnings::default());
-        let mut found = Vec::new();
-        tracing::subscriber::with_default(warnings.clone(), || source.verify(0..12, &mut |e| found.push(e)));
-        assert!(found.is_empty(), "{found:?}");
+        let mut errors = Vec::new();
+        tracing::subscriber::with_default(warnings.clone(), || source.verify(0..12, &mut |e| errors.push(e)));
+        assert!(errors.is_empty(), "{errors:?}");
         let warnings = warnings.0.lock().unwrap().concat();
         let logged = warnings.contains("only the unsupported hash blake2b");
         assert_eq!(logged, hashes["blake2b"].is_string(), "{warnings}");
@@ -91,8 +91,8 @@ fn compressed_mds_shards_are_decompressed_once_next_to_them() {
     assert_eq!(modified(&raw(folder.path())), times, "a second opening decompresses nothing");
     for compression in ["gz", "snappy"] {
         let folder = copy(&format!("mds_encodings/{compression}"));
-        let found = owned(&*open(folder.path()).unwrap());
-        assert!(found == owned(&*open(fixture("mds_encodings/values")).unwrap()), "{compression}");
+        let actual = owned(&*open(folder.path()).unwrap());
+        assert!(actual == owned(&*open(fixture("mds_encodings/values")).unwrap()), "{compression}");
     }
     let e = cause(open(copy("mds_encodings/br").path()));
     assert!(e.contains("compression \"br\" is not supported: expected zstd, gz or snappy; decompress"), "{e}");
@@ -115,9 +115,9 @@ fn a_damaged_compressed_mds_shard_fails_and_leaves_no_file() {
             fs::write(&packed, damaged).unwrap();
             let e = cause(open(folder.path()));
             assert!(e.contains("shard.00000.mds.") && e.contains("decompress"), "{name} {what}: {e}");
-            let left = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
-            let left: Vec<_> = left.filter(|path| path.to_str().unwrap().contains("00000.mds")).collect();
-            assert_eq!(left, [&*packed], "{name} {what}");
+            let paths = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
+            let paths: Vec<_> = paths.filter(|path| path.to_str().unwrap().contains("00000.mds")).collect();
+            assert_eq!(paths, [&*packed], "{name} {what}");
         }
         assert!(files > 1);
     }
@@ -229,9 +229,9 @@ fn first_shard() -> (tempfile::TempDir, PathBuf, Vec<u8>) {
 #[test]
 fn damaged_mds_shards_fail_with_their_location() {
     let (folder, path, bytes) = first_shard();
-    let number = |at: usize, number: u32| {
+    let number = |offset: usize, number: u32| {
         let mut bytes = bytes.clone();
-        bytes[at..at + 4].copy_from_slice(&number.to_le_bytes());
+        bytes[offset..offset + 4].copy_from_slice(&number.to_le_bytes());
         bytes
     };
     for (damaged, expected) in [

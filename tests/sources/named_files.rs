@@ -51,55 +51,55 @@ fn a_pipe_in_a_dataset_is_rejected() {
             ("voc/Annotations/a.xml", "<annotation/>"),
             ("voc/SegmentationClass/a.png", ""),
         ]);
-        let at = |name: &str| root.path().join(name);
-        let table = open(at("table.csv")).unwrap();
-        pipe(&at("b.png"));
+        let path_of = |name: &str| root.path().join(name);
+        let table = open(path_of("table.csv")).unwrap();
+        pipe(&path_of("b.png"));
         is_refused(first(&*table));
-        pipe(&at("pipe.png"));
-        is_refused(first(&*open(at("lines.jsonl")).unwrap()));
-        is_refused(first(&Coco::with_images(at("coco.json"), root.path()).unwrap()));
-        is_refused(first(&Yolo::open(at("data.yaml")).unwrap()));
+        pipe(&path_of("pipe.png"));
+        is_refused(first(&*open(path_of("lines.jsonl")).unwrap()));
+        is_refused(first(&Coco::with_images(path_of("coco.json"), root.path()).unwrap()));
+        is_refused(first(&Yolo::open(path_of("data.yaml")).unwrap()));
         let folder = Folder::open(root.path().join("voc/JPEGImages")).unwrap();
-        let voc = Voc::open(at("voc")).unwrap();
-        pipe(&at("voc/SegmentationClass/a.png"));
+        let voc = Voc::open(path_of("voc")).unwrap();
+        pipe(&path_of("voc/SegmentationClass/a.png"));
         is_refused(first(&voc));
-        pipe(&at("voc/JPEGImages/a.png"));
+        pipe(&path_of("voc/JPEGImages/a.png"));
         is_refused(first(&folder));
-        fs::remove_file(at("pipe.txt")).unwrap();
-        pipe(&at("pipe.txt"));
-        fs::rename(at("b.png"), at("pipe2.png")).unwrap();
-        image::RgbImage::new(20, 10).save(at("b.png")).unwrap();
-        fs::write(at("list.txt"), "b.png\n").unwrap();
-        pipe(&at("b.txt"));
-        is_refused(first(&Yolo::open(at("data.yaml")).unwrap()));
+        fs::remove_file(path_of("pipe.txt")).unwrap();
+        pipe(&path_of("pipe.txt"));
+        fs::rename(path_of("b.png"), path_of("pipe2.png")).unwrap();
+        image::RgbImage::new(20, 10).save(path_of("b.png")).unwrap();
+        fs::write(path_of("list.txt"), "b.png\n").unwrap();
+        pipe(&path_of("b.txt"));
+        is_refused(first(&Yolo::open(path_of("data.yaml")).unwrap()));
         // These files are read while the dataset is opened.
-        is_refused(refused(Classes::read(at("pipe.txt"))));
-        pipe(&at("voc/Annotations/a.xml"));
-        image::RgbImage::new(20, 10).save(at("voc/JPEGImages/b.png")).unwrap();
-        fs::remove_file(at("voc/JPEGImages/a.png")).unwrap();
-        image::RgbImage::new(20, 10).save(at("voc/JPEGImages/a.png")).unwrap();
-        is_refused(first(&Voc::open(at("voc")).unwrap()));
-        pipe(&at("list.txt"));
-        is_refused(refused(Yolo::open(at("data.yaml"))));
+        is_refused(refused(Classes::read(path_of("pipe.txt"))));
+        pipe(&path_of("voc/Annotations/a.xml"));
+        image::RgbImage::new(20, 10).save(path_of("voc/JPEGImages/b.png")).unwrap();
+        fs::remove_file(path_of("voc/JPEGImages/a.png")).unwrap();
+        image::RgbImage::new(20, 10).save(path_of("voc/JPEGImages/a.png")).unwrap();
+        is_refused(first(&Voc::open(path_of("voc")).unwrap()));
+        pipe(&path_of("list.txt"));
+        is_refused(refused(Yolo::open(path_of("data.yaml"))));
         for name in ["t.csv", "t.json", "t.yaml"] {
-            pipe(&at(name));
-            is_refused(refused(open(at(name))));
+            pipe(&path_of(name));
+            is_refused(refused(open(path_of(name))));
         }
-        fs::create_dir_all(at("shards")).unwrap();
-        tar(&at("shards/a.tar"), 1);
+        fs::create_dir_all(path_of("shards")).unwrap();
+        tar(&path_of("shards/a.tar"), 1);
         for other in [pipe, device] {
-            other(&at("shards/b.tar"));
-            is_refused(refused(Tar::open(at("shards"))));
-            is_refused(refused(Tar::open_unmapped(at("shards/b.tar"))));
-            fs::create_dir_all(at("lmdb")).unwrap();
-            other(&at("lmdb/data.mdb"));
-            is_refused(refused(Lmdb::open(at("lmdb"))));
-            is_refused(refused(open(at("lmdb"))));
+            other(&path_of("shards/b.tar"));
+            is_refused(refused(Tar::open(path_of("shards"))));
+            is_refused(refused(Tar::open_unmapped(path_of("shards/b.tar"))));
+            fs::create_dir_all(path_of("lmdb")).unwrap();
+            other(&path_of("lmdb/data.mdb"));
+            is_refused(refused(Lmdb::open(path_of("lmdb"))));
+            is_refused(refused(open(path_of("lmdb"))));
             // An index contains only redundant data, so an unreadable index is ignored.
-            other(&at("shards/a.tar.index"));
-            assert_eq!(Tar::open(at("shards/a.tar")).unwrap().len(), 4);
-            other(&at("voc/JPEGImages.warpfeed-index"));
-            assert_eq!(Options::new().index(true).open(at("voc/JPEGImages")).unwrap().len(), 2);
+            other(&path_of("shards/a.tar.index"));
+            assert_eq!(Tar::open(path_of("shards/a.tar")).unwrap().len(), 4);
+            other(&path_of("voc/JPEGImages.warpfeed-index"));
+            assert_eq!(Options::new().index(true).open(path_of("voc/JPEGImages")).unwrap().len(), 2);
         }
     });
 }
@@ -212,11 +212,11 @@ fn rows_with_quotes_are_parsed_as_in_python() {
         let root = set(&[("t.csv", &format!("y,x\n{cells}"))]);
         let table = open(root.path().join("t.csv")).unwrap();
         let mut scratch = Vec::new();
-        let found = (0..table.len()).map(|row| {
+        let actual = (0..table.len()).map(|row| {
             let sample = table.read(row, &mut scratch).unwrap();
             String::from_utf8(sample.field("x.txt").unwrap().to_vec()).unwrap()
         });
-        assert_eq!(found.collect::<Vec<_>>(), expected, "{cells:?}");
+        assert_eq!(actual.collect::<Vec<_>>(), expected, "{cells:?}");
     }
 }
 

@@ -26,7 +26,7 @@ struct Throttled {
     files: Arc<HashMap<String, Vec<u8>>>,
     send: mpsc::Sender<(Instant, ReadCompletion, Result<Vec<u8>>)>,
     refuses: bool,
-    seen: Arc<Mutex<HashSet<(String, u64)>>>,
+    requested: Arc<Mutex<HashSet<(String, u64)>>>,
     requests: Arc<AtomicU64>,
     refused: Arc<AtomicU64>,
     bytes: Arc<AtomicU64>,
@@ -55,7 +55,7 @@ impl Throttled {
             files: Arc::new(files),
             send,
             refuses,
-            seen: Arc::default(),
+            requested: Arc::default(),
             requests: Arc::default(),
             refused: Arc::default(),
             bytes: Arc::default(),
@@ -74,16 +74,16 @@ impl Store for Throttled {
         Ok(Object { url: url.to_owned(), len: bytes.len() as u64, tag: Some("1".into()), server: None })
     }
 
-    fn read(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
+    fn read(&self, object: &Object, offset: u64, out: &mut [u8]) -> Result<()> {
         self.requests.fetch_add(1, Ordering::SeqCst);
-        self.bytes.fetch_add(to.len() as u64, Ordering::SeqCst);
-        to.copy_from_slice(&self.files[&object.url][at as usize..][..to.len()]);
+        self.bytes.fetch_add(out.len() as u64, Ordering::SeqCst);
+        out.copy_from_slice(&self.files[&object.url][offset as usize..][..out.len()]);
         Ok(())
     }
 
     fn fetch(&self, object: &Object, range: Range<u64>, reply: ReadCompletion) {
         self.requests.fetch_add(1, Ordering::SeqCst);
-        let first = self.seen.lock().unwrap().insert((object.url.clone(), range.start));
+        let first = self.requested.lock().unwrap().insert((object.url.clone(), range.start));
         let answer = if self.refuses && first && (range.start >> 9).is_multiple_of(3) {
             self.refused.fetch_add(1, Ordering::SeqCst);
             Err(Error::in_source("status 503").throttled())
@@ -109,9 +109,9 @@ fn a_throttled_store_is_network_bound_with_counted_requests() {
             assert_eq!(batches.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>(), 120);
             let stats = batches.stats();
             let network = stats.network.clone().unwrap();
-            let of = |count: &AtomicU64| count.load(Ordering::SeqCst);
-            assert_eq!((network.requests, network.bytes), (of(&store.requests), of(&store.bytes)));
-            assert_eq!((network.refusals, network.retries), (of(&store.refused), of(&store.refused)));
+            let loaded = |count: &AtomicU64| count.load(Ordering::SeqCst);
+            assert_eq!((network.requests, network.bytes), (loaded(&store.requests), loaded(&store.bytes)));
+            assert_eq!((network.refusals, network.retries), (loaded(&store.refused), loaded(&store.refused)));
             assert_eq!(network.refusals > 0, refuses);
             // The total includes the bytes of the index and of the gaps between samples.
             assert!(network.used_bytes > 120 * 1024 && network.used_bytes <= network.bytes, "{network:?}");
@@ -132,7 +132,7 @@ fn a_throttled_store_is_network_bound_with_counted_requests() {
             let mut batches = loader(source).epochs(1).host().unwrap();
             batches.epoch(0).for_each(|batch| drop(batch.unwrap()));
             let later = batches.stats().since(&before).network.unwrap();
-            assert_eq!(network.requests + later.requests, of(&store.requests));
+            assert_eq!(network.requests + later.requests, loaded(&store.requests));
             assert_eq!(later.refusals, 0);
         }
     });
@@ -145,9 +145,9 @@ fn combined_sources_report_the_sum_of_their_requests() {
     let (one, other) = (open(), open());
     let local: Arc<dyn Source> = Arc::new(Numbers::new(5));
     assert_eq!(local.network(), None);
-    let all = Concat::keep_labels(vec![one.clone(), local, other.clone()]).unwrap();
-    (0..all.len()).for_each(|index| assert!(all.read(index, &mut Vec::new()).is_ok()));
-    let (network, parts) = (all.network().unwrap(), [one.network().unwrap(), other.network().unwrap()]);
+    let joined = Concat::keep_labels(vec![one.clone(), local, other.clone()]).unwrap();
+    (0..joined.len()).for_each(|index| assert!(joined.read(index, &mut Vec::new()).is_ok()));
+    let (network, parts) = (joined.network().unwrap(), [one.network().unwrap(), other.network().unwrap()]);
     assert_eq!(network, parts[0].plus(&parts[1]));
     assert!(parts[0].used_bytes > 0 && network.requests == store.requests.load(Ordering::SeqCst));
 }
@@ -172,27 +172,27 @@ fn a_trace_counts_what_the_network_did_between_two_batches() {
             tracks.entry(event["name"].as_str().unwrap()).or_default().push(event);
         }
         let sum = |track: &str, value: &str, rate: bool| -> f64 {
-            let of = |event: &Value, what: &str| event[what].as_f64().unwrap();
+            let number = |event: &Value, what: &str| event[what].as_f64().unwrap();
             let events = &tracks[track];
             let last = &events.last().unwrap()["args"][value];
             assert_eq!(last.as_f64(), Some(0.0), "the last event of {track} is at the end of the window");
             let each = events.windows(2).map(|two| {
-                let seconds = (of(two[1], "ts") - of(two[0], "ts")) / 1e6;
+                let seconds = (number(two[1], "ts") - number(two[0], "ts")) / 1e6;
                 assert!(seconds >= 0.0, "{:?}", two[1]);
-                of(&two[0]["args"], value) * if rate { seconds } else { 1.0 }
+                number(&two[0]["args"], value) * if rate { seconds } else { 1.0 }
             });
             each.sum()
         };
         let network = stats.network.clone().unwrap();
-        let near = |found: f64, expected: f64, what: &str| {
-            assert!((found - expected).abs() <= 1e-6 * expected.max(1.0), "{what}: {found} instead of {expected}");
+        let near = |actual: f64, expected: f64, what: &str| {
+            assert!((actual - expected).abs() <= 1e-6 * expected.max(1.0), "{what}: {actual} instead of {expected}");
         };
         near(1e6 * sum("network, MB/s", "arrived", true), (network.bytes - opened.bytes) as f64, "bytes");
         near(1e6 * sum("network, MB/s", "used", true), network.used_bytes as f64, "bytes of samples");
         // The trace begins with the first requested batch. By then the source has sent some
         // requests, but has no response yet.
-        let (sent, all) = (sum("requests/s", "sent", true), (network.requests - opened.requests) as f64);
-        assert!(sent > 0.5 * all && sent <= all + 1e-6, "{sent} of {all} requests");
+        let (sent, total) = (sum("requests/s", "sent", true), (network.requests - opened.requests) as f64);
+        assert!(sent > 0.5 * total && sent <= total + 1e-6, "{sent} of {total} requests");
         near(sum("retried requests", "refused", false), network.refusals as f64, "refusals");
         near(sum("retried requests", "retried", false), network.retries as f64, "retries");
         assert!(network.refusals > 0 && stats.batches > 20 && tracks["requests/s"].len() > 20);
@@ -214,7 +214,7 @@ struct Refusing {
 impl Refusing {
     fn new(files: Arc<HashMap<String, Vec<u8>>>, tries: usize, warnings: Warnings) -> Self {
         let (send, requests) = mpsc::channel::<(Object, Range<u64>, ReadCompletion)>();
-        let own = files.clone();
+        let contents = files.clone();
         thread::spawn(move || {
             tracing::subscriber::with_default(warnings, || {
                 let (mut tried, mut is_up) = (HashMap::<(String, u64), usize>::new(), false);
@@ -223,7 +223,7 @@ impl Refusing {
                     *count += 1;
                     is_up |= *count > tries;
                     reply.done(match is_up {
-                        true => Ok(own[&object.url][range.start as usize..range.end as usize].to_vec()),
+                        true => Ok(contents[&object.url][range.start as usize..range.end as usize].to_vec()),
                         false => Err(Error::in_source("connection refused").transient()),
                     });
                 }
@@ -243,8 +243,8 @@ impl Store for Refusing {
         Ok(Object { url: url.to_owned(), len: bytes.len() as u64, tag: Some("1".into()), server: None })
     }
 
-    fn read(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
-        to.copy_from_slice(&self.files[&object.url][at as usize..][..to.len()]);
+    fn read(&self, object: &Object, offset: u64, out: &mut [u8]) -> Result<()> {
+        out.copy_from_slice(&self.files[&object.url][offset as usize..][..out.len()]);
         Ok(())
     }
 

@@ -25,21 +25,21 @@ fn random(seed: u64) -> impl FnMut(u64) -> u64 {
 }
 
 /// Packs the documents of a file, one document and one row at a time.
-fn packed(file: &[u32], length: usize, window: usize, most: usize) -> Vec<Row> {
+fn packed(file: &[u32], length: usize, window: usize, max_documents: usize) -> Vec<Row> {
     let documents: Vec<&[u32]> = file.split_inclusive(|token| *token == END).collect();
-    let mut all = Vec::new();
+    let mut packed_rows = Vec::new();
     for window in documents.chunks(window) {
         let mut rows: Vec<Row> = Vec::new();
         for piece in window.iter().flat_map(|document| document.chunks(length)) {
             let used = |row: &Row| row.iter().map(Vec::len).sum::<usize>();
-            match rows.iter_mut().find(|row| row.len() < most && used(row) + piece.len() <= length) {
+            match rows.iter_mut().find(|row| row.len() < max_documents && used(row) + piece.len() <= length) {
                 Some(row) => row.push(piece.to_vec()),
                 None => rows.push(vec![piece.to_vec()]),
             }
         }
-        all.append(&mut rows);
+        packed_rows.append(&mut rows);
     }
-    all
+    packed_rows
 }
 
 /// Writes random documents to files in `folder`. Returns the tokens of each file, in the order of
@@ -67,7 +67,7 @@ fn corpus(folder: &std::path::Path, kind: TokenType, seed: u64) -> Vec<Vec<u32>>
 }
 
 /// Computes the four arrays of a row naively.
-fn arrays(row: &Row, length: usize, most: usize) -> [Vec<i64>; 4] {
+fn arrays(row: &Row, length: usize, max_documents: usize) -> [Vec<i64>; 4] {
     let (mut tokens, mut documents, mut positions, mut ends) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for (number, document) in row.iter().enumerate() {
         for (position, token) in document.iter().enumerate() {
@@ -82,7 +82,7 @@ fn arrays(row: &Row, length: usize, most: usize) -> [Vec<i64>; 4] {
         documents.push(-1);
         positions.push(position as i64);
     }
-    ends.resize(most + 1, length as i64);
+    ends.resize(max_documents + 1, length as i64);
     [tokens, documents, positions, ends]
 }
 
@@ -104,21 +104,23 @@ fn rows_equal_naive_first_fit() -> Result<()> {
         let files = corpus(folder.path(), kind, seed);
         let (length, window) = (1 + dice(50) as usize, 1 + dice(30) as usize);
         let limit = if dice(2) == 0 { 1 + dice(4) as usize } else { usize::MAX };
-        let packing = Packing::new(length, END).window(window).padding(PADDING).most(limit);
+        let packing = Packing::new(length, END).window(window).padding(PADDING).max_documents(limit);
         let source = PackedTokens::with(folder.path(), kind, packing, dice(2) == 0)?;
         let expected: Vec<Vec<Row>> = files.iter().map(|file| packed(file, length, window, limit)).collect();
-        let all: Vec<(String, &Row)> = expected
+        let keyed_rows: Vec<(String, &Row)> = expected
             .iter()
             .enumerate()
-            .flat_map(|(file, rows)| rows.iter().enumerate().map(move |(row, of)| (format!("{file}.bin/{row}"), of)))
+            .flat_map(|(file, rows)| {
+                rows.iter().enumerate().map(move |(row, documents)| (format!("{file}.bin/{row}"), documents))
+            })
             .collect();
-        assert_eq!(source.len(), all.len(), "seed {seed}");
-        let most = all.iter().map(|(_, row)| row.len()).max().unwrap();
-        assert_eq!(source.most_documents(), most);
+        assert_eq!(source.len(), keyed_rows.len(), "seed {seed}");
+        let max_documents = keyed_rows.iter().map(|(_, row)| row.len()).max().unwrap();
+        assert_eq!(source.max_documents(), max_documents);
         let used: usize = files.iter().map(Vec::len).sum();
-        assert!((source.padding() - (1.0 - used as f64 / (all.len() * length) as f64)).abs() < 1e-12);
+        assert!((source.padding() - (1.0 - used as f64 / (keyed_rows.len() * length) as f64)).abs() < 1e-12);
         let mut scratch = Vec::new();
-        for (index, (key, row)) in all.iter().enumerate() {
+        for (index, (key, row)) in keyed_rows.iter().enumerate() {
             let sample = source.read(index, &mut scratch)?;
             assert_eq!(source.key(index, &mut Vec::new())?, sample.key());
             assert_eq!(sample.key().rsplit_once('-').unwrap().0, key);
@@ -127,20 +129,20 @@ fn rows_equal_naive_first_fit() -> Result<()> {
             assert_eq!(lengths, row.iter().map(Vec::len).collect::<Vec<_>>(), "seed {seed}, row {index}");
         }
         let dtype = [Dtype::U16, Dtype::I32, Dtype::I64][dice(3) as usize];
-        let tokens = field::Packed::new(dtype, length, most).vocabulary(1000);
+        let tokens = field::Packed::new(dtype, length, max_documents).vocabulary(1000);
         let loader = Loader::source(source).drop_field("image").drop_field("label").shuffle(seed).epochs(0);
         let mut batches = loader.batch_size(1 + dice(6) as usize).workers(2).field("tokens", tokens).host()?;
         for batch in batches.epoch(dice(3)) {
             let batch = batch?;
-            let found =
+            let actual =
                 ["tokens", "tokens.document", "tokens.position", "tokens.ends"].map(|name| numbers(&batch, name));
             let mut cumulative = vec![0];
             for (place, id) in batch.ids().enumerate() {
-                let expected = arrays(all[id as usize].1, length, most);
-                for (found, expected) in found.iter().zip(&expected) {
-                    assert_eq!(found[place * expected.len()..][..expected.len()], expected[..], "seed {seed}");
+                let expected = arrays(keyed_rows[id as usize].1, length, max_documents);
+                for (actual, expected) in actual.iter().zip(&expected) {
+                    assert_eq!(actual[place * expected.len()..][..expected.len()], expected[..], "seed {seed}");
                 }
-                cumulative.extend(all[id as usize].1.iter().scan(place * length, |end, document| {
+                cumulative.extend(keyed_rows[id as usize].1.iter().scan(place * length, |end, document| {
                     *end += document.len();
                     Some(*end as i32)
                 }));
@@ -157,7 +159,7 @@ fn rows_equal_naive_first_fit() -> Result<()> {
 }
 
 #[test]
-fn ranks_and_a_resume_see_the_rows_of_one_run() -> Result<()> {
+fn ranks_and_resume_match_the_rows_of_a_single_run() -> Result<()> {
     let folder = tempfile::tempdir().unwrap();
     let mut dice = random(5);
     let tokens = (0..400).map(|_| if dice(4) == 0 { END } else { 100 + dice(900) as u32 });
@@ -166,24 +168,24 @@ fn ranks_and_a_resume_see_the_rows_of_one_run() -> Result<()> {
     let open = |rank: usize, ranks: usize, window: usize| -> Result<Loader> {
         let packing = Packing::new(8, END).window(window);
         let source = PackedTokens::open(folder.path(), TokenType::U16, packing)?;
-        let most = source.most_documents();
+        let max_documents = source.max_documents();
         let loader = Loader::source(source).drop_field("image").drop_field("label").shuffle(2).rank(rank, ranks);
         let loader = loader.last_batch(LastBatch::Drop).global_batch_size(4);
-        Ok(loader.field("tokens", field::Packed::new(Dtype::I64, 8, most)))
+        Ok(loader.field("tokens", field::Packed::new(Dtype::I64, 8, max_documents)))
     };
     let rows = |loader: Loader| -> Result<Vec<Vec<i64>>> {
         loader.into_iter().map(|batch| Ok(numbers(&batch?, "tokens"))).collect()
     };
-    let one = rows(open(0, 1, 16)?)?;
-    assert!(one.len() > 4);
+    let rows_of_one_run = rows(open(0, 1, 16)?)?;
+    assert!(rows_of_one_run.len() > 4);
     let shares = [rows(open(0, 2, 16)?)?, rows(open(1, 2, 16)?)?];
-    for (number, batch) in one.iter().enumerate() {
+    for (number, batch) in rows_of_one_run.iter().enumerate() {
         assert_eq!([&shares[0][number][..], &shares[1][number]].concat(), *batch, "batch {number}");
     }
     let mut batches = open(0, 1, 16)?.host()?;
     batches.epoch(0).take(2).for_each(drop);
     let state = batches.checkpoint();
-    assert_eq!(rows(open(0, 1, 16)?.resume(state.clone()))?, one[2..]);
+    assert_eq!(rows(open(0, 1, 16)?.resume(state.clone()))?, rows_of_one_run[2..]);
     let e = open(0, 1, 3)?.resume(state.clone()).host().unwrap_err();
     assert!(e.cause().contains("the number of source samples differs"), "{e}");
     // Find a different window that results in the same number of rows.
@@ -208,8 +210,8 @@ fn bad_packings_name_the_value_and_the_file() {
     let path = folder.path().join("x.bin");
     fs::write(&path, [5_u16, END as u16, 6, 7].map(u16::to_le_bytes).concat()).unwrap();
     for (packing, text) in [
-        (Packing::new(0, END), "rows of 0 tokens"),
-        (Packing::new(8, END).window(0), "windows of 0 documents"),
+        (Packing::new(0, END), "length=0"),
+        (Packing::new(8, END).window(0), "window=0"),
         (Packing::new(8, 70_000), "the end of a document is token 70000, but the tokens are u16"),
         (Packing::new(8, END).padding(1 << 16), "the padding is token 65536"),
     ] {

@@ -24,9 +24,9 @@ fn a_parquet_split_gives_the_same_batches_as_the_folder() {
 
 #[test]
 fn pages_of_every_version_hold_the_same_samples() {
-    let whole = open(fixture("parquet/hub/data/train-00000-of-00002.parquet")).unwrap();
-    let expected = samples(&*whole);
-    assert_eq!((expected.len(), whole.kind(), whole.classes().len()), (6, "parquet", 4));
+    let original = open(fixture("parquet/hub/data/train-00000-of-00002.parquet")).unwrap();
+    let expected = samples(&*original);
+    assert_eq!((expected.len(), original.kind(), original.classes().len()), (6, "parquet", 4));
     for name in ["pages", "indexed", "v2"] {
         assert_eq!(samples(&*open(fixture("parquet").join(format!("{name}.parquet"))).unwrap()), expected, "{name}");
     }
@@ -45,13 +45,13 @@ fn every_compression_and_type_has_the_values_of_the_arrow_file() {
         let parquet = columns(&names).open(&path).unwrap();
         assert_eq!((parquet.len(), parquet.classes()), (4, arrow.classes()));
         for row in 0..3 {
-            let (found, expected) = (parquet.read(row, &mut scratch).unwrap(), arrow.read(row, &mut other).unwrap());
+            let (actual, expected) = (parquet.read(row, &mut scratch).unwrap(), arrow.read(row, &mut other).unwrap());
             let encoded = |sample: &warpfeed::source::Sample<'_>| -> Vec<(String, Vec<u8>)> {
                 let fields = sample.fields().iter();
                 fields.map(|(name, value)| ((*name).to_owned(), value.encoded(name).into_owned())).collect()
             };
-            assert_eq!(encoded(&found), encoded(&expected), "{compression}: row {row}");
-            assert_eq!(found.label().unwrap(), expected.label().unwrap());
+            assert_eq!(encoded(&actual), encoded(&expected), "{compression}: row {row}");
+            assert_eq!(actual.label().unwrap(), expected.label().unwrap());
         }
         // A list that contains a null makes its sample fail.
         let e = parquet.read(3, &mut scratch).unwrap_err().to_string();
@@ -121,10 +121,10 @@ fn damaged_files_are_rejected() {
         assert_eq!(e.path(), Some(&*path), "{e}");
     }
     let mut valid = 0;
-    for at in 0..bytes.len() {
+    for offset in 0..bytes.len() {
         for value in [0, 0x7f, 0xff] {
             let mut changed = bytes.clone();
-            changed[at] = value;
+            changed[offset] = value;
             fs::write(&path, changed).unwrap();
             valid += reads(&path);
         }
@@ -149,9 +149,9 @@ fn shards_with_different_class_names_name_both_files() {
         let path = root.path().join(second);
         let mut bytes = fs::read(&path).unwrap();
         let places: Vec<_> = bytes.windows(11).enumerate().filter(|(_, name)| name == b"banded-ring").collect();
-        let places: Vec<usize> = places.into_iter().map(|(at, _)| at).collect();
+        let places: Vec<usize> = places.into_iter().map(|(offset, _)| offset).collect();
         assert!(!places.is_empty());
-        places.into_iter().for_each(|at| bytes[at..at + 11].copy_from_slice(b"banded-rang"));
+        places.into_iter().for_each(|offset| bytes[offset..offset + 11].copy_from_slice(b"banded-rang"));
         fs::write(&path, bytes).unwrap();
         let e = open(&set).err().unwrap_or_else(|| panic!("{folder} opens"));
         let expected = "column \"label\": class 0 is \"banded-rang\" here, but \"banded-ring\" in ";
@@ -230,8 +230,8 @@ fn a_missing_path_does_not_open_files_of_another_dataset() {
     std::fs::write(other.join("train-00000-of-00001.parquet"), &bytes).unwrap();
     store.put("mem://bucket/other/train-00000-of-00001.parquet", bytes);
     let options = Options::new().store("mem", std::sync::Arc::new(store));
-    let here = root.path().to_str().unwrap();
-    for place in [here, "mem://bucket"] {
+    let folder = root.path().to_str().unwrap();
+    for place in [folder, "mem://bucket"] {
         for name in ["train", "none"] {
             let e = options.open(format!("{place}/{name}")).err().unwrap();
             assert!(
@@ -266,8 +266,8 @@ fn unmarked_compressed_pages_of_old_pyarrow_are_read() {
     // Use the writer name of PyArrow before version 3, truncated to the length of the name in the
     // file.
     let writer = b"parquet-cpp-arrow version 26.0.1";
-    let at = bytes.windows(writer.len()).position(|part| part == writer).unwrap();
-    bytes[at..at + writer.len()].copy_from_slice(b"parquet-cpp version 1.5.1-SNAPSH");
+    let offset = bytes.windows(writer.len()).position(|part| part == writer).unwrap();
+    bytes[offset..offset + writer.len()].copy_from_slice(b"parquet-cpp version 1.5.1-SNAPSH");
     let (old, new) = (opened(&bytes), open(fixture("parquet/v2.parquet")).unwrap());
     for row in 0..5 {
         let old = OwnedSample::try_from(&old.read(row, &mut scratch).unwrap()).unwrap();

@@ -26,7 +26,7 @@ fn long_lists_must_fit_into_the_memory_plan() {
     for batch in batches.epoch(0) {
         let batch = batch.unwrap();
         let ones = batch.field("ones").unwrap();
-        assert!(ones.elements::<i32>().unwrap().iter().all(|&one| one == 1));
+        assert!(ones.elements::<i32>().unwrap().iter().all(|&value| value == 1));
         rows += batch.len();
     }
     assert_eq!(rows, ROWS);

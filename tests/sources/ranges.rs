@@ -28,9 +28,9 @@ impl Store for Counted {
         self.objects.object(url)
     }
 
-    fn read(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
-        self.bytes.fetch_add(to.len() as u64, Ordering::Relaxed);
-        self.objects.read(object, at, to)
+    fn read(&self, object: &Object, offset: u64, out: &mut [u8]) -> Result<()> {
+        self.bytes.fetch_add(out.len() as u64, Ordering::Relaxed);
+        self.objects.read(object, offset, out)
     }
 }
 
@@ -72,14 +72,14 @@ const SETS: [(&str, &str, &str); 5] = [
 fn batches_of_records_in_a_store_equal_local_ones() {
     for (name, below, kind) in SETS {
         let (store, url) = (Counted::of(&fixture(name)), format!("mem://set{below}"));
-        let (here, there) = (open(fixture(&format!("{name}{below}"))).unwrap(), store.open(&url).unwrap());
-        assert_eq!((here.kind(), there.kind()), (kind, kind));
-        assert!(owned(&*here) == owned(&*there), "{url}");
-        assert_eq!((here.classes(), here.fields()), (there.classes(), there.fields()));
+        let (local, there) = (open(fixture(&format!("{name}{below}"))).unwrap(), store.open(&url).unwrap());
+        assert_eq!((local.kind(), there.kind()), (kind, kind));
+        assert!(owned(&*local) == owned(&*there), "{url}");
+        assert_eq!((local.classes(), local.fields()), (there.classes(), there.fields()));
         let labels = |source: &dyn Source| -> Vec<_> {
             (0..source.len()).map(|index| source.label(index, &mut Vec::new()).unwrap()).collect()
         };
-        assert_eq!(labels(&*here), labels(&*there));
+        assert_eq!(labels(&*local), labels(&*there));
         assert!(there.path(0).unwrap().to_str().unwrap().starts_with("mem://set/"));
         loads_as_reference(&format!("{name} in a store"), &|| Loader::new(&*url).store("mem", store.clone()));
     }
@@ -151,10 +151,10 @@ fn arrays_in_a_store_equal_local_ones() {
         ("arrays", "/dict.pth", "torch"),
     ] {
         let (store, url, path) = (Counted::of(&fixture(folder)), format!("mem://set{name}"), format!("{folder}{name}"));
-        let (here, there) = (open(fixture(&path)).unwrap(), store.open(&url).unwrap_or_else(|e| panic!("{url}: {e}")));
-        assert_eq!((here.kind(), there.kind()), (kind, kind), "{url}");
-        assert!(owned(&*here) == owned(&*there), "{url}");
-        assert_eq!((here.classes(), here.fields()), (there.classes(), there.fields()));
+        let (local, there) = (open(fixture(&path)).unwrap(), store.open(&url).unwrap_or_else(|e| panic!("{url}: {e}")));
+        assert_eq!((local.kind(), there.kind()), (kind, kind), "{url}");
+        assert!(owned(&*local) == owned(&*there), "{url}");
+        assert_eq!((local.classes(), local.fields()), (there.classes(), there.fields()));
         // A file with only an array of images contains no labels.
         if name != "/images.npy" {
             let other = fixture(&path);
@@ -180,12 +180,12 @@ fn a_few_array_samples_download_few_bytes() {
     let store = Counted::of(folder.path());
     for name in ["x.npy", "y.npz"] {
         store.bytes.store(0, Ordering::Relaxed);
-        let (here, there) =
+        let (local, there) =
             (open(folder.path().join(name)).unwrap(), store.open(&format!("mem://set/{name}")).unwrap());
         let read = |source: &dyn Source, index: usize| {
             warpfeed::source::OwnedSample::try_from(&source.read(index, &mut Vec::new()).unwrap()).unwrap()
         };
-        assert!([0, 40, 63].iter().all(|&index| read(&*here, index) == read(&*there, index)));
+        assert!([0, 40, 63].iter().all(|&index| read(&*local, index) == read(&*there, index)));
         let bytes = store.bytes.load(Ordering::Relaxed);
         assert!(bytes < 64 * ROW as u64 / 8, "{name}: {bytes} bytes");
     }
@@ -210,21 +210,21 @@ fn stored_zip(name: &str, content: &[u8]) -> Vec<u8> {
 #[test]
 fn remote_tfrecord_files_need_an_index_or_a_cache() {
     let folder = tempfile::tempdir().unwrap();
-    let whole = fs::read(fixture("tfrecord/train-00000-of-00002")).unwrap();
-    let times = (17 << 20) / whole.len() + 1;
+    let file = fs::read(fixture("tfrecord/train-00000-of-00002")).unwrap();
+    let times = (17 << 20) / file.len() + 1;
     for name in ["train-00000-of-00002.tfrecord", "train-00001-of-00002.tfrecord"] {
-        fs::write(folder.path().join(name), whole.repeat(times)).unwrap();
+        fs::write(folder.path().join(name), file.repeat(times)).unwrap();
     }
     // Opening the local files writes their indexes.
-    let here = open(folder.path()).unwrap();
+    let local_source = open(folder.path()).unwrap();
     let store = Counted::of(folder.path());
     let there = store.open("mem://set").unwrap();
-    assert_eq!((here.kind(), there.kind(), here.len()), ("tfrecord", "tfrecord", there.len()));
-    assert_eq!((here.classes(), here.fields()), (there.classes(), there.fields()));
+    assert_eq!((local_source.kind(), there.kind(), local_source.len()), ("tfrecord", "tfrecord", there.len()));
+    assert_eq!((local_source.classes(), local_source.fields()), (there.classes(), there.fields()));
     let read = |source: &dyn Source, index: usize| {
         warpfeed::source::OwnedSample::try_from(&source.read(index, &mut Vec::new()).unwrap()).unwrap()
     };
-    assert!([0, 7, here.len() - 1].iter().all(|&index| read(&*here, index) == read(&*there, index)));
+    assert!([0, 7, local_source.len() - 1].iter().all(|&index| read(&*local_source, index) == read(&*there, index)));
     let bytes = store.bytes.load(Ordering::Relaxed);
     assert!(bytes < store.size() / 5, "{bytes} of {}", store.size());
     let epoch = |loader: Loader| {
@@ -234,7 +234,7 @@ fn remote_tfrecord_files_need_an_index_or_a_cache() {
     let local = epoch(Loader::new(folder.path()));
     assert!(!local.is_empty() && epoch(Loader::new("mem://set").store("mem", store.clone())) == local);
     let part = Options::new().store("mem", Arc::new(store.clone())).format("tfrecord").open("mem://set/train");
-    assert_eq!(part.unwrap().len(), here.len());
+    assert_eq!(part.unwrap().len(), local_source.len());
 
     let e = Counted::of(&fixture("tfrecord")).open("mem://set").err().unwrap();
     assert!(e.cause().contains("the loader has no cache to download them to"), "{e}");

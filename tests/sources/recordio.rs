@@ -21,8 +21,8 @@ fn a_missing_recordio_index_is_created_once() {
     fs::remove_file(folder.path().join("train.idx")).unwrap();
     let path = folder.path().join("train.rec");
     agrees(&path, |loader| loader);
-    let kept = folder.path().join("train.rec.warpfeed-index");
-    let modified = || fs::metadata(&kept).unwrap().modified().unwrap();
+    let index = folder.path().join("train.rec.warpfeed-index");
+    let modified = || fs::metadata(&index).unwrap().modified().unwrap();
     let first = modified();
     open(&path).unwrap();
     assert_eq!(modified(), first, "a second opening writes no index");

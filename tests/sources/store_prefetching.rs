@@ -43,8 +43,8 @@ impl Store for Files {
         Ok(Object { url: url.to_owned(), len: bytes.len() as u64, tag: Some("1".into()), server: None })
     }
 
-    fn read(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
-        to.copy_from_slice(&self.bytes(object, at..at + to.len() as u64));
+    fn read(&self, object: &Object, offset: u64, out: &mut [u8]) -> Result<()> {
+        out.copy_from_slice(&self.bytes(object, offset..offset + out.len() as u64));
         Ok(())
     }
 }
@@ -128,9 +128,9 @@ impl Store for Faulty {
         self.files.object(url)
     }
 
-    fn read(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
-        match self.outcome(object, &(at..at + to.len() as u64)).1 {
-            Ok(bytes) if bytes.len() == to.len() => to.copy_from_slice(&bytes),
+    fn read(&self, object: &Object, offset: u64, out: &mut [u8]) -> Result<()> {
+        match self.outcome(object, &(offset..offset + out.len() as u64)).1 {
+            Ok(bytes) if bytes.len() == out.len() => out.copy_from_slice(&bytes),
             Ok(_) => return Err(Error::in_source("cut").transient()),
             Err(e) => return Err(e),
         }
@@ -160,8 +160,8 @@ impl Store for Faulty {
 fn drive(source: &Arc<dyn Source>, expected: &[OwnedSample], seed: u64, bytes: usize) -> Result<()> {
     let (len, batch) = (source.len() as u64, 5);
     let order = move |BatchIndex { epoch, batch: number }: BatchIndex| {
-        let at = |position: u64| (position * 7 + epoch * 3 + seed) % len;
-        Some((number * batch..(number * batch + batch).min(len)).map(at).collect())
+        let sample_at = |position: u64| (position * 7 + epoch * 3 + seed) % len;
+        Some((number * batch..(number * batch + batch).min(len)).map(sample_at).collect())
     };
     let follow = source.follow(Lookahead::new(bytes, move |_| len.div_ceil(batch), order));
     let mut dice = random(seed + 1);
@@ -181,8 +181,8 @@ fn drive(source: &Arc<dyn Source>, expected: &[OwnedSample], seed: u64, bytes: u
                     .map(|&sample| scope.spawn(move || (sample, owned(&**source, sample as usize))))
                     .collect();
                 reads.into_iter().try_for_each(|read| {
-                    let (sample, found) = read.join().unwrap();
-                    assert_eq!(found?, expected[sample as usize], "seed {seed}, sample {sample}");
+                    let (sample, actual) = read.join().unwrap();
+                    assert_eq!(actual?, expected[sample as usize], "seed {seed}, sample {sample}");
                     Ok::<_, Error>(())
                 })
             })?;
@@ -249,13 +249,13 @@ fn open_before_fault(store: &Faulty) -> Arc<dyn Source> {
         fn object(&self, url: &str) -> Result<Object> {
             self.0.object(url)
         }
-        fn read(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
+        fn read(&self, object: &Object, offset: u64, out: &mut [u8]) -> Result<()> {
             let store = if self.1.load(Ordering::Relaxed) {
                 self.0.clone()
             } else {
                 Faulty { permanent_from: None, ..self.0.clone() }
             };
-            store.read(object, at, to)
+            store.read(object, offset, out)
         }
         fn fetch(&self, object: &Object, range: Range<u64>, reply: ReadCompletion) {
             self.0.fetch(object, range, reply);
@@ -314,12 +314,12 @@ impl Trips {
         let counted = trips.clone();
         thread::spawn(move || {
             while let Ok(first) = waiting.recv() {
-                let mut all = vec![first];
+                let mut answers = vec![first];
                 while let Ok(next) = waiting.recv_timeout(QUIET) {
-                    all.push(next);
+                    answers.push(next);
                 }
                 counted.fetch_add(1, Ordering::SeqCst);
-                all.into_iter().for_each(|answer| answer());
+                answers.into_iter().for_each(|answer| answer());
             }
         });
         Trips { files, send, trips, bytes: Arc::default(), direct: Arc::default(), requests: Arc::default() }
@@ -343,10 +343,10 @@ impl Store for Trips {
         self.files.object(url)
     }
 
-    fn read(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
+    fn read(&self, object: &Object, offset: u64, out: &mut [u8]) -> Result<()> {
         self.wait();
-        self.direct.fetch_add(to.len() as u64, Ordering::SeqCst);
-        self.files.read(object, at, to)
+        self.direct.fetch_add(out.len() as u64, Ordering::SeqCst);
+        self.files.read(object, offset, out)
     }
 
     fn fetch(&self, object: &Object, range: Range<u64>, reply: ReadCompletion) {
@@ -398,12 +398,12 @@ fn a_cold_epoch_fetches_few_extra_bytes_and_few_requests() {
     no_hang(|| {
         let (len, size) = (120, 110_000);
         let root = shards(len, size);
-        for (shuffled, most) in [(true, len), (false, len / 5)] {
+        for (shuffled, max_requests) in [(true, len), (false, len / 5)] {
             let store = Trips::new(Files::of(&root));
             let source = Options::new().store("mem", Arc::new(store.clone())).open("mem://set").unwrap();
             let order = move |place: BatchIndex| {
-                let at = |position| if shuffled { position * 77 % len as u64 } else { position };
-                Some((place.batch * 20..place.batch * 20 + 20).map(at).collect::<Vec<u64>>())
+                let sample_at = |position| if shuffled { position * 77 % len as u64 } else { position };
+                Some((place.batch * 20..place.batch * 20 + 20).map(sample_at).collect::<Vec<u64>>())
             };
             let batches = move |epoch| if epoch == 0 { len as u64 / 20 } else { 0 };
             let follow = source.follow(Lookahead::new(8 << 20, batches, order)).unwrap();
@@ -418,7 +418,7 @@ fn a_cold_epoch_fetches_few_extra_bytes_and_few_requests() {
             let (bytes, requests) = (store.bytes.load(Ordering::SeqCst), store.requests.load(Ordering::SeqCst));
             let used = (len * size) as f64;
             assert!(bytes as f64 <= 1.02 * used, "{bytes} bytes fetched for {used}, shuffled {shuffled}");
-            assert!(requests <= most, "{requests} requests for {len} samples, shuffled {shuffled}");
+            assert!(requests <= max_requests, "{requests} requests for {len} samples, shuffled {shuffled}");
         }
     });
 }
@@ -439,7 +439,7 @@ fn a_windowed_shuffle_block_is_one_request_if_it_fits() {
             let batch = move |place: BatchIndex| {
                 Some(
                     (place.batch * 32..place.batch * 32 + 32)
-                        .map(|at| order.index(place.epoch, at))
+                        .map(|position| order.index(place.epoch, position))
                         .collect::<Vec<u64>>(),
                 )
             };
@@ -509,19 +509,19 @@ fn a_shard_index_is_used_unless_it_does_not_match() {
     assert!(e.cause().contains("the index does not match the tar"), "{e}");
     // Tars with the same files in a different order, or with one file of a different size, type or
     // name. Only the samples that differ must fail.
-    let at = |name: &str| {
-        let found = bytes.chunks(512).position(|block| block.starts_with(name.as_bytes()) && block[name.len()] == 0);
-        512 * found.expect("the shard contains this header")
+    let index_of = |name: &str| {
+        let header = bytes.chunks(512).position(|block| block.starts_with(name.as_bytes()) && block[name.len()] == 0);
+        512 * header.expect("the shard contains this header")
     };
     let key = |index| local.read(index, &mut Vec::new()).unwrap().key().to_owned();
     let (a, b) = (key(0), key(1));
-    let header = |block: &mut [u8], at: usize, value: &[u8]| {
-        block[at..at + value.len()].copy_from_slice(value);
+    let header = |block: &mut [u8], offset: usize, value: &[u8]| {
+        block[offset..offset + value.len()].copy_from_slice(value);
         block[148..156].fill(b' ');
         let sum: u32 = block[..512].iter().map(|&byte| u32::from(byte)).sum();
         block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
     };
-    let (first, second) = (at(&format!("{a}.cls")), at(&format!("{b}.cls")));
+    let (first, second) = (index_of(&format!("{a}.cls")), index_of(&format!("{b}.cls")));
     let mut swapped = bytes.clone();
     header(&mut swapped[first..], 0, format!("{b}.cls\0").as_bytes());
     header(&mut swapped[second..], 0, format!("{a}.cls\0").as_bytes());
@@ -529,12 +529,15 @@ fn a_shard_index_is_used_unless_it_does_not_match() {
     header(&mut size[first..], 124, b"00000000777\0");
     header(&mut kind[first..], 156, b"5");
     header(&mut name[first..], 0, format!("{a}.txt\0").as_bytes());
-    for (tar, wrong) in [(swapped, 2), (size, 1), (kind, 1), (name, 1)] {
+    for (tar, wrong_count) in [(swapped, 2), (size, 1), (kind, 1), (name, 1)] {
         let (_, source) = with(tar);
         for index in 0..4 {
             let (read, label) = (owned(&*source, index), source.label(index, &mut Vec::new()));
-            assert_eq!((read.is_err(), label.is_err()), (index < wrong, index < wrong), "sample {index}");
-            assert_eq!(label.err().map(|e| e.cause().contains("does not match")), (index < wrong).then_some(true));
+            assert_eq!((read.is_err(), label.is_err()), (index < wrong_count, index < wrong_count), "sample {index}");
+            assert_eq!(
+                label.err().map(|e| e.cause().contains("does not match")),
+                (index < wrong_count).then_some(true)
+            );
         }
     }
 }

@@ -38,7 +38,7 @@ impl Store for Objects {
         Ok(Object { url: url.to_owned(), len: bytes.len() as u64, tag: Some(version.to_string()), server: None })
     }
 
-    fn read(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
+    fn read(&self, object: &Object, offset: u64, out: &mut [u8]) -> Result<()> {
         let objects = self.0.lock().unwrap();
         let (version, bytes) = &objects[&object.url];
         if object.tag != Some(version.to_string()) {
@@ -46,7 +46,7 @@ impl Store for Objects {
                 Error::in_source("the object changed: its tag is no longer the expected one").at_path(&object.url)
             );
         }
-        to.copy_from_slice(&bytes[at as usize..][..to.len()]);
+        out.copy_from_slice(&bytes[offset as usize..][..out.len()]);
         Ok(())
     }
 }
@@ -183,9 +183,9 @@ struct Busy {
 
 impl Store for Busy {
     fn list(&self, prefix: &str) -> Result<Vec<Object>> {
-        let mut all = self.objects.list(prefix)?;
-        all.reverse();
-        Ok(all)
+        let mut objects = self.objects.list(prefix)?;
+        objects.reverse();
+        Ok(objects)
     }
 
     fn object(&self, url: &str) -> Result<Object> {
@@ -195,8 +195,8 @@ impl Store for Busy {
         self.objects.object(url)
     }
 
-    fn read(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
-        self.objects.read(object, at, to)
+    fn read(&self, object: &Object, offset: u64, out: &mut [u8]) -> Result<()> {
+        self.objects.read(object, offset, out)
     }
 }
 
@@ -264,8 +264,8 @@ fn parquet_files_in_a_store_equal_local_ones() {
     let remote = options.open("mem://org/name/train").unwrap();
     assert_eq!((remote.kind(), remote.classes().len(), samples(&*remote)), ("parquet", 4, expected.clone()));
     for name in ["indexed", "pages"] {
-        let one = options.open(format!("mem://one/{name}.parquet")).unwrap();
-        assert_eq!(samples(&*one), expected[..6], "{name}");
+        let file = options.open(format!("mem://one/{name}.parquet")).unwrap();
+        assert_eq!(samples(&*file), expected[..6], "{name}");
     }
     // Spark writes folders with names that end in `.parquet`.
     store.put("mem://spark/x.parquet/_SUCCESS", Vec::new());
@@ -294,9 +294,9 @@ fn parquet_files_in_a_store_equal_local_ones() {
     });
     // The bytes of a different version are never mixed with the bytes of the opened one.
     let url = "mem://one/indexed.parquet";
-    let one = options.open(url).unwrap();
+    let file = options.open(url).unwrap();
     store.put(url, vec![0; 100_000]);
-    let e = one.read(5, &mut Vec::new()).err().unwrap();
+    let e = file.read(5, &mut Vec::new()).err().unwrap();
     assert!(e.path().unwrap().to_str() == Some(url) && e.cause().contains("its tag is no longer"), "{e}");
 }
 
@@ -355,23 +355,23 @@ fn a_folder_is_the_same_dataset_on_this_machine_and_in_a_store() {
     let same = |local: &std::path::Path, expected: &str| {
         let store = Objects::default();
         put_all(&store, local, "mem://set");
-        let here = open(local);
+        let local = open(local);
         let there = Options::new().store("mem", Arc::new(store)).open("mem://set");
-        match (here, there) {
-            (Ok(here), Ok(there)) => {
-                assert_eq!((here.kind(), there.kind()), (expected, expected));
-                assert_eq!(samples(&*here), samples(&*there));
-                assert_eq!(here.classes(), there.classes());
+        match (local, there) {
+            (Ok(local), Ok(there)) => {
+                assert_eq!((local.kind(), there.kind()), (expected, expected));
+                assert_eq!(samples(&*local), samples(&*there));
+                assert_eq!(local.classes(), there.classes());
             }
-            (Err(here), Err(there)) => assert_eq!(expected, "error", "{here}; {there}"),
+            (Err(local), Err(there)) => assert_eq!(expected, "error", "{local}; {there}"),
             // A format that needs local files must be recognized, then rejected because there is no
             // cache.
-            (Ok(here), Err(there)) => {
-                assert_eq!(here.kind(), expected);
+            (Ok(local), Err(there)) => {
+                assert_eq!(local.kind(), expected);
                 let refused = "the loader has no cache to download them to";
                 assert!(there.cause().contains(refused), "{there}");
             }
-            (Err(here), Ok(there)) => panic!("{}: {here}", there.kind()),
+            (Err(local), Ok(there)) => panic!("{}: {local}", there.kind()),
         }
     };
     for (expected, files) in trees {
@@ -424,10 +424,10 @@ impl Store for Hub {
         self.objects.object(url).map(|object| self.commit(object))
     }
 
-    fn read(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
+    fn read(&self, object: &Object, offset: u64, out: &mut [u8]) -> Result<()> {
         // All bytes must come from the commit that was listed first.
         assert_eq!(object.tag.as_deref(), Some("commit 1"));
-        self.objects.read(&self.objects.object(&object.url)?, at, to)
+        self.objects.read(&self.objects.object(&object.url)?, offset, out)
     }
 }
 

@@ -23,7 +23,7 @@ fn write(root: &Path, name: &str, text: impl AsRef<[u8]>) -> PathBuf {
     path
 }
 
-fn all(loader: Loader) -> Vec<HostBatch> {
+fn all_batches(loader: Loader) -> Vec<HostBatch> {
     loader.prefetch(32).into_iter().collect::<Result<_>>().unwrap()
 }
 
@@ -79,7 +79,7 @@ fn batches_equal_those_of_the_folder_and_of_the_packed_table() {
             write(root.path(), "lines.jsonl", lines),
         ];
         let options = |loader: Loader| loader.augment(Augment::train(32)).batch_size(8).workers(2).shuffle(3);
-        let expected = all(options(Loader::new(&folder)));
+        let expected = all_batches(options(Loader::new(&folder)));
         let packed = [root.path().join("t.lmdb"), root.path().join("t.tar")];
         for target in &packed {
             Pack::new(&*open(&tables[2]).unwrap()).recode(Recode::KeepBytes).to(target).unwrap();
@@ -91,7 +91,7 @@ fn batches_equal_those_of_the_folder_and_of_the_packed_table() {
             if lists {
                 loader = loader.field("two", NdArray::new(Dtype::I64, [2]));
             }
-            let batches = all(loader);
+            let batches = all_batches(loader);
             assert_eq!(batches.len(), expected.len());
             for (batch, expected) in batches.iter().zip(&expected) {
                 assert_eq!(batch.images().bytes(), expected.images().bytes(), "{}", path.display());
@@ -123,8 +123,8 @@ fn a_table_with_missing_files_is_packed_without_their_keys() {
     assert!(error.starts_with("sample 1: ") && error.contains("line 3 of"), "{error}");
     Pack::new(&*source).keys(["a/1", "b"]).to(&packed).unwrap();
     let packed = open(&packed).unwrap();
-    let found: Vec<_> = rows(&*packed).into_iter().map(|(key, label, _)| (key, label)).collect();
-    assert_eq!(found, [("a/1".to_owned(), Some(3)), ("b".to_owned(), Some(5))]);
+    let labels: Vec<_> = rows(&*packed).into_iter().map(|(key, label, _)| (key, label)).collect();
+    assert_eq!(labels, [("a/1".to_owned(), Some(3)), ("b".to_owned(), Some(5))]);
 }
 
 #[test]
@@ -139,8 +139,8 @@ fn columns_are_found_by_name_or_by_option() {
     let table = write(root.path(), "t.csv", text);
     let columns = || TableOptions::new().image("Where").root(root.path().join("images")).label("kind");
     let field = |name: &str, text: &str| (name.to_owned(), text.as_bytes().to_owned());
-    let found = columns().columns(["note"]).file("mask").gather("Size", ["weight", "height"]).open(&table).unwrap();
-    assert_eq!(found.classes(), ["cat", "dog"]);
+    let opened = columns().columns(["note"]).file("mask").gather("Size", ["weight", "height"]).open(&table).unwrap();
+    assert_eq!(opened.classes(), ["cat", "dog"]);
     let first = [field("jpg", "images/a/1.JPG"), field("note.txt", "first"), field("size.txt", "2 1.5 ")];
     let second = [field("png", "images/2.png"), field("note.txt", "a, b"), field("size.txt", "4e1 3 ")];
     let with = |fields: [(String, Vec<u8>); 3], mask| fields.into_iter().chain([mask]).collect::<Vec<_>>();
@@ -148,8 +148,8 @@ fn columns_are_found_by_name_or_by_option() {
         ("a/1".to_owned(), Some(1), with(first, field("mask.png", "images/m1.png"))),
         ("2".to_owned(), Some(0), with(second, field("mask.npy", "images/m2.npy"))),
     ];
-    assert_eq!(rows(&found), expected);
-    assert_eq!(found.path(1).unwrap(), root.path().join("images/./2.png"));
+    assert_eq!(rows(&opened), expected);
+    assert_eq!(opened.path(1).unwrap(), root.path().join("images/./2.png"));
     // By default, all columns are read, and a path is replaced by the file's content.
     let names: Vec<String> = rows(&columns().open(&table).unwrap())[0].2.iter().map(|(name, _)| name.clone()).collect();
     assert_eq!(names, ["jpg", "id.txt", "height.txt", "weight.txt", "note.txt", "mask.png"]);
@@ -158,8 +158,8 @@ fn columns_are_found_by_name_or_by_option() {
     assert_eq!((plain[1].0.as_str(), plain[1].1, plain[1].2.len()), ("1", None, 7));
     // Test a table without a header line.
     let bare = write(root.path(), "bare.csv", "images/2.png;3\nimages/a/1.JPG;4\n");
-    let found = TableOptions::new().headerless().image("0").label("1").open(&bare).unwrap();
-    assert_eq!(rows(&found).iter().map(|row| row.1).collect::<Vec<_>>(), [Some(3), Some(4)]);
+    let opened = TableOptions::new().headerless().image("0").label("1").open(&bare).unwrap();
+    assert_eq!(rows(&opened).iter().map(|row| row.1).collect::<Vec<_>>(), [Some(3), Some(4)]);
     let e = |options: TableOptions| options.open(&table).unwrap_err();
     assert!(e(columns().image("Path")).cause().starts_with("no column \"Path\": the table has \"id\", \"Where\""));
     assert_eq!(e(columns().without_label()).cause(), "label and without_label cannot be combined");
@@ -178,8 +178,8 @@ fn columns_are_found_by_name_or_by_option() {
         cause(&wide).contains("40 columns would become fields, but a sample has at most 16")
             && cause(&wide).contains("gather")
     );
-    let all: Vec<String> = (0..40).map(|i| format!("c{i}")).collect();
-    let joined = TableOptions::new().gather("attributes", all);
+    let names: Vec<String> = (0..40).map(|i| format!("c{i}")).collect();
+    let joined = TableOptions::new().gather("attributes", names);
     let loader = Loader::new(&wide).table(joined).drop_field("image").drop_field("label");
     let batch = loader.field("attributes", NdArray::new(Dtype::F32, [40])).into_iter().next().unwrap().unwrap();
     assert_eq!(batch.field("attributes").unwrap().as_f32().unwrap(), [1.0; 40]);
@@ -250,8 +250,8 @@ fn integers_that_differ_only_in_their_zeros_are_not_one_class() {
             format!("line 2: column \"label\": {:?} and {:?} in line 4 denote the same integer", labels[0], labels[2]);
         assert!(e.kind() == ErrorKind::Config && e.cause().contains(&words), "{e}");
     }
-    let of = |table: Table| rows(&table).iter().map(|row| row.1).collect::<Vec<_>>();
-    assert_eq!(of(open(&["007", "010", "007", "1.0", "1"]).unwrap()), [7, 10, 7, 1, 1].map(Some));
+    let labels_of = |table: Table| rows(&table).iter().map(|row| row.1).collect::<Vec<_>>();
+    assert_eq!(labels_of(open(&["007", "010", "007", "1.0", "1"]).unwrap()), [7, 10, 7, 1, 1].map(Some));
     // As class names, they are distinct.
     let path = write(root.path(), "t.csv", "x,label\n1,007\n2,07\n3,cat\n");
     assert_eq!(Table::open(&path).unwrap().classes(), ["007", "07", "cat"]);
@@ -631,9 +631,9 @@ proptest! {
         let table = write(root.path(), "t.csv", &text);
         let parsed = naive(text.trim_start_matches('\u{feff}'));
         for (place, name) in ["one.txt", "two.txt"].into_iter().enumerate() {
-            let found = column(&table, name);
-            prop_assert_eq!(&found, &parsed[1..].iter().map(|row| row[place].clone()).collect::<Vec<_>>());
-            prop_assert_eq!(found, cells.iter().map(|cell| [&cell.0, &cell.1][place].clone()).collect::<Vec<_>>());
+            let actual = column(&table, name);
+            prop_assert_eq!(&actual, &parsed[1..].iter().map(|row| row[place].clone()).collect::<Vec<_>>());
+            prop_assert_eq!(actual, cells.iter().map(|cell| [&cell.0, &cell.1][place].clone()).collect::<Vec<_>>());
         }
     }
 

@@ -49,11 +49,11 @@ fn a_table_and_its_files_are_equal_locally_and_in_a_store() {
     let (root, store) = set();
     let stores = || Options::new().store("mem", Arc::new(store.clone()));
     for name in ["x.csv", "x.jsonl"] {
-        let here = open(root.path().join(name)).unwrap();
+        let local = open(root.path().join(name)).unwrap();
         let url = format!("mem://set/{name}");
         let there = stores().open(&url).unwrap();
-        assert_eq!(("table", ROWS, here.classes()), (there.kind(), there.len(), there.classes()), "{name}");
-        assert_eq!(samples(&*there), samples(&*here), "{name}");
+        assert_eq!(("table", ROWS, local.classes()), (there.kind(), there.len(), there.classes()), "{name}");
+        assert_eq!(samples(&*there), samples(&*local), "{name}");
         let has_mask = samples(&*there)[3].as_sample().unwrap().field("mask.png").is_some();
         assert_eq!(has_mask, name == "x.csv");
         assert_eq!(there.path(3).unwrap().to_str(), Some("mem://set/a/3.jpg"));
@@ -61,13 +61,13 @@ fn a_table_and_its_files_are_equal_locally_and_in_a_store() {
         let other = tempfile::tempdir().unwrap();
         fs::copy(root.path().join(name), other.path().join(name)).unwrap();
         let mixed = stores().table(TableOptions::new().root("mem://set")).open(other.path().join(name)).unwrap();
-        assert_eq!(samples(&*mixed), samples(&*here), "{name}");
+        assert_eq!(samples(&*mixed), samples(&*local), "{name}");
     }
     let urls = root.path().join("urls.csv");
-    let all = samples(&*stores().table(TableOptions::new().image("path")).open(&urls).unwrap());
-    let here = open(root.path().join("x.jsonl")).unwrap();
-    for (one, expected) in all.iter().zip(samples(&*here)) {
-        assert_eq!(one.as_sample().unwrap().image().unwrap().1, expected.as_sample().unwrap().image().unwrap().1);
+    let table_samples = samples(&*stores().table(TableOptions::new().image("path")).open(&urls).unwrap());
+    let local_table = open(root.path().join("x.jsonl")).unwrap();
+    for (sample, expected) in table_samples.iter().zip(samples(&*local_table)) {
+        assert_eq!(sample.as_sample().unwrap().image().unwrap().1, expected.as_sample().unwrap().image().unwrap().1);
     }
     // URLs under the table's own folder need no option.
     assert_eq!(stores().open("mem://set/urls.csv").unwrap().len(), ROWS);
@@ -141,18 +141,18 @@ fn coco_datasets_are_equal_locally_and_in_a_store() {
     ] {
         let names = ["b.png", "deep/a.c.png", "empty.png"].map(|name| format!("{images}/{name}"));
         let names = names.map(|name| name.trim_start_matches("./").to_owned());
-        let mut all = vec![(file, &*json)];
-        all.extend(names.iter().map(|name| (&**name, "")));
-        let root = files(&all);
+        let mut copied = vec![(file, &*json)];
+        copied.extend(names.iter().map(|name| (&**name, "")));
+        let root = files(&copied);
         let store = Objects::default();
         put_all(&store, root.path(), "mem://bucket/set");
         let folder = file.strip_suffix("/_annotations.coco.json");
         let options = Options::new().store("mem", Arc::new(store.clone()));
-        for at in [Some(file), folder].into_iter().flatten() {
-            let (here, there) =
-                (open(root.path().join(at)).unwrap(), options.open(format!("mem://bucket/set/{at}")).unwrap());
-            assert_eq!((there.kind(), there.len(), there.classes()), ("coco", 3, here.classes()), "{at}");
-            assert_eq!(samples(&*there), samples(&*here), "{at} {images}");
+        for path in [Some(file), folder].into_iter().flatten() {
+            let (local, there) =
+                (open(root.path().join(path)).unwrap(), options.open(format!("mem://bucket/set/{path}")).unwrap());
+            assert_eq!((there.kind(), there.len(), there.classes()), ("coco", 3, local.classes()), "{path}");
+            assert_eq!(samples(&*there), samples(&*local), "{path} {images}");
             assert!(there.ahead_bytes() > 0 && there.network().is_some());
         }
         store.0.lock().unwrap().retain(|url, _| !url.ends_with("deep/a.c.png"));

@@ -26,11 +26,11 @@ fn long_key() -> String {
 }
 
 fn runs(program: &str, args: &[&str]) -> Option<()> {
-    let found = Command::new(program).args(args).output().is_ok_and(|output| output.status.success());
-    if !found {
+    let is_installed = Command::new(program).args(args).output().is_ok_and(|output| output.status.success());
+    if !is_installed {
         crate::require::missing(program, format_args!("{program} {args:?} does not run"));
     }
-    found.then_some(())
+    is_installed.then_some(())
 }
 
 #[test]
@@ -64,9 +64,9 @@ fn every_tar_format_of_gnu_tar_is_read() {
     }
     for format in ["gnu", "oldgnu", "pax", "posix"] {
         let path = root.path().join(format!("{format}.tar"));
-        let mut made = Command::new("tar");
-        made.arg(format!("--format={format}")).arg("--sort=name").arg("-cf").arg(&path);
-        assert!(made.arg("-C").arg(root.path().join("data")).arg(".").status().unwrap().success(), "{format}");
+        let mut command = Command::new("tar");
+        command.arg(format!("--format={format}")).arg("--sort=name").arg("-cf").arg(&path);
+        assert!(command.arg("-C").arg(root.path().join("data")).arg(".").status().unwrap().success(), "{format}");
         let expected: Vec<_> =
             [&*long, "c0/1", "c1/2"].iter().map(|key| OwnedSample::new(*key).field("jpg", key.repeat(300))).collect();
         assert_eq!(read_all(&Tar::open(path).unwrap()), expected, "{format}");

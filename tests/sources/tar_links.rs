@@ -80,8 +80,8 @@ fn links_read_their_targets_and_broken_ones_are_counted() {
     let path = root.path().join("x.tar");
     fs::write(&path, tar()).unwrap();
     // The first opening writes the index that the second one reads.
-    for kept in [false, true] {
-        assert_eq!(root.path().join("x.tar.index").exists(), kept);
+    for has_index in [false, true] {
+        assert_eq!(root.path().join("x.tar.index").exists(), has_index);
         let warnings = Warnings::default();
         let source = tracing::subscriber::with_default(warnings.clone(), || Tar::open(&path).unwrap());
         assert_eq!(samples(&source), expected());
@@ -97,7 +97,7 @@ fn links_read_their_targets_and_broken_ones_are_counted() {
 }
 
 #[test]
-fn links_in_a_remote_shard_equal_local_ones() {
+fn links_resolve_in_remote_shards() {
     let store = Objects::default();
     store.put("mem://links/x.tar", tar());
     let options = Options::new().store("mem", Arc::new(store.clone()));

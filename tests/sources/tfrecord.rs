@@ -72,11 +72,11 @@ fn a_dataset_with_several_splits_requires_a_choice() {
 #[test]
 fn damage_is_reported_with_its_offset() {
     let root = tempfile::tempdir().unwrap();
-    let whole = fs::read(fixture("tfrecord").join("train-00000-of-00002")).unwrap();
+    let file = fs::read(fixture("tfrecord").join("train-00000-of-00002")).unwrap();
     let path = root.path().join("a.tfrecord");
-    let first = u64::from_le_bytes(whole[..8].try_into().unwrap()) as usize + 16;
+    let first = u64::from_le_bytes(file[..8].try_into().unwrap()) as usize + 16;
 
-    let mut record = whole.clone();
+    let mut record = file.clone();
     record[first + 12 + 5000] ^= 1;
     fs::write(&path, record).unwrap();
     let source = open(&path).unwrap();
@@ -84,13 +84,13 @@ fn damage_is_reported_with_its_offset() {
     let e = source.read(1, &mut Vec::new()).err().unwrap().to_string();
     assert!(e.contains("checksum mismatch") && e.contains(&format!("at byte {}", first + 12)), "{e}");
 
-    let mut length = whole.clone();
+    let mut length = file.clone();
     length[first] ^= 1;
     fs::write(&path, length).unwrap();
     assert!(cause(&path).contains(&format!("length checksum mismatch at byte {first}")), "{}", cause(&path));
 
-    for end in [1, 11, 12, first - 1, first + 5, whole.len() - 1] {
-        fs::write(&path, &whole[..end]).unwrap();
+    for end in [1, 11, 12, first - 1, first + 5, file.len() - 1] {
+        fs::write(&path, &file[..end]).unwrap();
         assert!(cause(&path).contains("tfrecord: "), "{end}: {}", cause(&path));
     }
     fs::write(&path, b"\x1f\x8b\x08\0\0\0\0\0\0\0\0\0").unwrap();
@@ -102,10 +102,10 @@ fn damage_is_reported_with_its_offset() {
 #[test]
 fn the_index_of_a_large_file_is_rebuilt_when_the_file_changes() {
     let root = tempfile::tempdir().unwrap();
-    let whole = fs::read(fixture("tfrecord").join("train-00000-of-00002")).unwrap();
+    let file = fs::read(fixture("tfrecord").join("train-00000-of-00002")).unwrap();
     let path = root.path().join("large.tfrecord");
-    let times = (17 << 20) / whole.len() + 1;
-    fs::write(&path, whole.repeat(times)).unwrap();
+    let times = (17 << 20) / file.len() + 1;
+    fs::write(&path, file.repeat(times)).unwrap();
     let labels = |source: &dyn Source| -> Vec<_> {
         (0..source.len()).map(|i| source.label(i, &mut Vec::new()).unwrap()).collect()
     };
@@ -115,12 +115,12 @@ fn the_index_of_a_large_file_is_rebuilt_when_the_file_changes() {
     let foreign = root.path().join("large.tfrecord.index");
     fs::write(&foreign, "0 17\n").unwrap();
     let index = root.path().join("large.tfrecord.warpfeed-index");
-    let kept = fs::read(&index).unwrap();
+    let original = fs::read(&index).unwrap();
     assert_eq!(labels(&*open(&path).unwrap()), first);
     // Neither a damaged index nor the index of a different file is used.
-    fs::write(&index, &kept[..kept.len() - 9]).unwrap();
+    fs::write(&index, &original[..original.len() - 9]).unwrap();
     assert_eq!(open(&path).unwrap().len(), 6 * times);
-    fs::write(&path, whole.repeat(times + 1)).unwrap();
+    fs::write(&path, file.repeat(times + 1)).unwrap();
     assert_eq!(open(&path).unwrap().len(), 6 * (times + 1));
     assert_eq!(fs::read(&foreign).unwrap(), b"0 17\n");
     #[cfg(target_os = "linux")]

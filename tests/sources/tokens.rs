@@ -63,10 +63,10 @@ fn windows(files: &[Vec<u32>], length: usize, stride: usize) -> Vec<Vec<u32>> {
 /// Computes the document and the position of each token naively, one token at a time.
 fn packed(window: &[u32]) -> (Vec<i32>, Vec<i32>) {
     let (mut documents, mut positions) = (Vec::new(), Vec::new());
-    for at in 0..window.len() {
-        documents.push(window[..at].iter().filter(|token| **token == END).count() as i32);
-        let begin = window[..at].iter().rposition(|token| *token == END).map_or(0, |end| end + 1);
-        positions.push((at - begin) as i32);
+    for end in 0..window.len() {
+        documents.push(window[..end].iter().filter(|token| **token == END).count() as i32);
+        let begin = window[..end].iter().rposition(|token| *token == END).map_or(0, |end| end + 1);
+        positions.push((end - begin) as i32);
     }
     (documents, positions)
 }
@@ -98,11 +98,11 @@ fn windows_equal_slices_of_the_files() {
                 for (index, expected) in expected.iter().enumerate() {
                     let sample = source.read(index, &mut scratch).unwrap();
                     let Some(Value::Numbers(tokens)) = sample.value("tokens.npy") else { panic!("no tokens") };
-                    let found: Vec<u32> = match kind {
+                    let actual: Vec<u32> = match kind {
                         TokenType::U16 => tokens.iter::<u16>().unwrap().map(u32::from).collect(),
                         _ => tokens.iter::<u32>().unwrap().collect(),
                     };
-                    assert_eq!(&found, expected, "window {index} of {length} every {stride}");
+                    assert_eq!(&actual, expected, "window {index} of {length} every {stride}");
                     let key = sample.key().to_owned();
                     assert_eq!(source.key(index, &mut Vec::new()).unwrap(), key);
                     assert!(keys.insert(key));
@@ -131,10 +131,10 @@ fn batches_have_tokens_and_documents_in_any_order() -> Result<()> {
                     for (place, id) in batch.ids().enumerate() {
                         let window = &expected[id as usize];
                         let (documents, positions) = packed(window);
-                        let of = |part: &[i64]| part[41 * place..][..41].to_vec();
-                        assert_eq!(of(&parts[0]), window.iter().map(|t| i64::from(*t)).collect::<Vec<_>>());
-                        assert_eq!(of(&parts[1]), documents.into_iter().map(i64::from).collect::<Vec<_>>());
-                        assert_eq!(of(&parts[2]), positions.into_iter().map(i64::from).collect::<Vec<_>>());
+                        let row_of = |part: &[i64]| part[41 * place..][..41].to_vec();
+                        assert_eq!(row_of(&parts[0]), window.iter().map(|t| i64::from(*t)).collect::<Vec<_>>());
+                        assert_eq!(row_of(&parts[1]), documents.into_iter().map(i64::from).collect::<Vec<_>>());
+                        assert_eq!(row_of(&parts[2]), positions.into_iter().map(i64::from).collect::<Vec<_>>());
                     }
                     seen.extend(batch.ids().zip(batch.valid()).filter(|(_, valid)| *valid).map(|(id, _)| id));
                 }
@@ -147,7 +147,7 @@ fn batches_have_tokens_and_documents_in_any_order() -> Result<()> {
 }
 
 #[test]
-fn ranks_and_a_resume_see_the_windows_of_one_run() -> Result<()> {
+fn ranks_and_resume_match_a_single_run() -> Result<()> {
     let folder = tempfile::tempdir().unwrap();
     corpus(folder.path(), TokenType::U16);
     let open = |rank: usize, ranks: usize| -> Result<_> {
@@ -155,17 +155,17 @@ fn ranks_and_a_resume_see_the_windows_of_one_run() -> Result<()> {
         let loader = loader(source).shuffle(2).rank(rank, ranks).last_batch(LastBatch::Drop).global_batch_size(8);
         Ok(loader.field("tokens", field::Tokens::new(Dtype::I64, 20)))
     };
-    let all = |loader: Loader| -> Result<Vec<Vec<i64>>> {
+    let windows_of = |loader: Loader| -> Result<Vec<Vec<i64>>> {
         loader.into_iter().map(|batch| Ok(numbers(&batch?, "tokens"))).collect()
     };
-    let one = all(open(0, 1)?)?;
-    let shares = [all(open(0, 2)?)?, all(open(1, 2)?)?];
-    for (number, batch) in one.iter().enumerate() {
+    let windows_of_one_run = windows_of(open(0, 1)?)?;
+    let shares = [windows_of(open(0, 2)?)?, windows_of(open(1, 2)?)?];
+    for (number, batch) in windows_of_one_run.iter().enumerate() {
         let mut joined: Vec<_> = shares.iter().flat_map(|share| share[number].chunks(20)).collect();
-        let mut whole: Vec<_> = batch.chunks(20).collect();
+        let mut sorted: Vec<_> = batch.chunks(20).collect();
         joined.sort_unstable();
-        whole.sort_unstable();
-        assert_eq!(joined, whole, "batch {number}");
+        sorted.sort_unstable();
+        assert_eq!(joined, sorted, "batch {number}");
     }
     let mut batches = open(0, 1)?.host()?;
     let state = {
@@ -174,7 +174,7 @@ fn ranks_and_a_resume_see_the_windows_of_one_run() -> Result<()> {
         epoch.by_ref().take(3).for_each(drop);
         monitor.checkpoint()
     };
-    assert_eq!(all(open(0, 1)?.resume(state))?, one[3..]);
+    assert_eq!(windows_of(open(0, 1)?.resume(state))?, windows_of_one_run[3..]);
     Ok(())
 }
 
@@ -263,7 +263,7 @@ fn wrong_file_types_and_damaged_files_fail() {
 }
 
 #[test]
-fn tokens_out_of_range_of_a_field_name_the_sample() {
+fn out_of_range_token_error_names_the_sample() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("x.bin");
     let mut tokens = text(0, 100);
@@ -339,12 +339,12 @@ fn copied_windows_equal_windows_read_one_by_one() -> Result<()> {
                 let loader = loader.drop_field("image").drop_field("label").batch_size(batch).shuffle(3).workers(2);
                 let mut batches =
                     loader.epochs(0).on_error(OnError::Skip { max_skipped: u64::MAX }).field("tokens", kind).host()?;
-                let mut found = Vec::new();
+                let mut results = Vec::new();
                 for batch in batches.epoch(0) {
                     let batch = match batch {
                         Ok(batch) => batch,
                         Err(e) => {
-                            found.push((Vec::new(), vec![e.to_string()], Vec::new()));
+                            results.push((Vec::new(), vec![e.to_string()], Vec::new()));
                             break;
                         }
                     };
@@ -353,15 +353,15 @@ fn copied_windows_equal_windows_read_one_by_one() -> Result<()> {
                         .flat_map(|field| batch.field(&field.name).unwrap().bytes().to_vec())
                         .collect::<Vec<u8>>();
                     let keys = batch.keys().map(str::to_owned).collect::<Vec<_>>();
-                    found.push((bytes, keys, batch.ids().collect()));
+                    results.push((bytes, keys, batch.ids().collect()));
                 }
                 let skipped: Vec<_> =
                     batches.sample_errors().iter().map(|e| format!("{} {}", e.batch, e.error)).collect();
                 let stats = batches.stats();
                 let counts = (stats.prepared, stats.read.count, stats.read.bytes, stats.write.count, stats.write.bytes);
                 // After an error, the number of prepared samples depends on timing.
-                let ended_early = found.last().is_some_and(|batch| batch.2.is_empty());
-                Ok((found, skipped, (!ended_early).then_some(counts)))
+                let ended_early = results.last().is_some_and(|batch| batch.2.is_empty());
+                Ok((results, skipped, (!ended_early).then_some(counts)))
             };
             let (copied, read) = (batches(Loader::source(open()))?, batches(Loader::source(OneByOne(open())))?);
             assert_eq!((&copied.1, copied.2), (&read.1, read.2));

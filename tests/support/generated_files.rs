@@ -5,19 +5,19 @@ use std::path::Path;
 
 /// Fails if the file at `path` in the repository differs from `text`. With `WARPFEED_BLESS=1`,
 /// writes the file instead.
-pub(crate) fn file(path: &str, text: &str) {
-    let whole = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+pub(crate) fn check_file(path: &str, text: &str) {
+    let absolute = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
     if std::env::var_os("WARPFEED_BLESS").is_some() {
-        std::fs::write(&whole, text).unwrap();
+        std::fs::write(&absolute, text).unwrap();
     }
-    let found = std::fs::read_to_string(&whole).unwrap_or_default();
-    assert!(found == text, "{path} differs from the generated text: run this test with WARPFEED_BLESS=1");
+    let current = std::fs::read_to_string(&absolute).unwrap_or_default();
+    assert!(current == text, "{path} differs from the generated text: run this test with WARPFEED_BLESS=1");
 }
 
 /// Like [`file`], but for the section of a file between the lines `begin` and `end`.
-pub(crate) fn part(path: &str, [begin, end]: [&str; 2], text: &str) {
-    let found = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap();
-    let parts = found.split_once(begin).and_then(|(head, rest)| Some((head, rest.split_once(end)?.1)));
+pub(crate) fn check_part(path: &str, [begin, end]: [&str; 2], text: &str) {
+    let current = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap();
+    let parts = current.split_once(begin).and_then(|(head, rest)| Some((head, rest.split_once(end)?.1)));
     let (head, tail) = parts.unwrap_or_else(|| panic!("{path} lacks {begin:?} or {end:?}"));
-    file(path, &format!("{head}{begin}{text}{end}{tail}"));
+    check_file(path, &format!("{head}{begin}{text}{end}{tail}"));
 }

@@ -75,8 +75,8 @@ impl Codec for Draw {
             for column in 0..width {
                 for channel in 0..3 {
                     let place = u64::from(y + row) << 20 | u64::from(x + column) << 2 | channel;
-                    let at = ((row * width + column) * 3) as usize + channel as usize;
-                    data[at] = Rng::new(n, 0, place).next_u64() as u8;
+                    let index = ((row * width + column) * 3) as usize + channel as usize;
+                    data[index] = Rng::new(n, 0, place).next_u64() as u8;
                 }
             }
         }

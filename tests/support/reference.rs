@@ -20,7 +20,7 @@ pub(crate) struct Ops {
 }
 
 fn inside(rect: Rect, x: usize, y: usize) -> bool {
-    let within = |at: usize, from: u32, len: u32| (from as usize..(from + len) as usize).contains(&at);
+    let within = |position: usize, from: u32, len: u32| (from as usize..(from + len) as usize).contains(&position);
     within(x, rect.x, rect.width) && within(y, rect.y, rect.height)
 }
 
@@ -38,9 +38,9 @@ pub(crate) fn convert(
     let count = input.len() / (pixels * 3);
     let (scale, bias) = if dtype == Dtype::U8 { ([1.0; 3], [0.0; 3]) } else { normalize.scale_bias() };
     let plain = Ops::default();
-    let of = |n: usize| ops.get(n).unwrap_or(&plain);
+    let ops_of = |n: usize| ops.get(n).unwrap_or(&plain);
     let value = |n: usize, y: usize, x: usize, c: usize| -> f32 {
-        let ops = of(n);
+        let ops = ops_of(n);
         if let Some((rect, fill)) = ops.erase
             && inside(rect, x, y)
         {
@@ -53,11 +53,11 @@ pub(crate) fn convert(
         for i in 0..pixels * 3 {
             let (c, pixel) = if layout == Layout::Nhwc { (i % 3, i / 3) } else { (i / pixels, i % pixels) };
             let (y, x) = (pixel / width, pixel % width);
-            let own = value(n, y, x, c);
-            let v = match (of(n).mix, of(n).cut) {
-                (Some((partner, weight)), _) => value(partner, y, x, c) * (1.0 - weight) + own * weight,
+            let first = value(n, y, x, c);
+            let v = match (ops_of(n).mix, ops_of(n).cut) {
+                (Some((partner, weight)), _) => value(partner, y, x, c) * (1.0 - weight) + first * weight,
                 (None, Some((partner, rect))) if inside(rect, x, y) => value(partner, y, x, c),
-                _ => own,
+                _ => first,
             };
             match dtype {
                 Dtype::U8 => out.push(v.round() as u8),

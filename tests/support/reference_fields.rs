@@ -81,7 +81,7 @@ impl Plane {
     }
 
     pub fn flip(&self, across: bool, down: bool) -> Self {
-        let turn = |i: usize, all: usize, mirrored: bool| if mirrored { all - 1 - i } else { i };
+        let turn = |i: usize, length: usize, mirrored: bool| if mirrored { length - 1 - i } else { i };
         Plane::of(self.width, self.height, |i, j| self.at(turn(i, self.width, across), turn(j, self.height, down)))
     }
 

@@ -26,9 +26,9 @@ pub fn missing(word: &str, why: impl Display) {
 pub fn is_required(required: &str, word: &str) -> Result<bool, String> {
     let required = required.split(',').map(str::trim).filter(|word| !word.is_empty());
     for named in required.clone().chain([word]) {
-        if !words().any(|known| known == named) {
-            let known: Vec<_> = words().collect();
-            return Err(format!("WARPFEED_REQUIRE={named:?}: expected one of {}", known.join(", ")));
+        if !words().any(|word| word == named) {
+            let known_words: Vec<_> = words().collect();
+            return Err(format!("WARPFEED_REQUIRE={named:?}: expected one of {}", known_words.join(", ")));
         }
     }
     Ok(required.clone().any(|named| named == word))

@@ -19,13 +19,13 @@ use warpfeed_video::{FrameDecoder, Track, open};
 /// Maximum number of pixels in a frame.
 const MAX_PIXELS: u32 = 1 << 28;
 
-fn record(file: &[u8], track: &Track, frame: usize, to: &mut Vec<u8>) {
-    to.clear();
+fn record(file: &[u8], track: &Track, frame: usize, out: &mut Vec<u8>) {
+    out.clear();
     let needed = track.needed(frame);
-    start(track.config(), 1, "", needed.len() as u32, to).expect("every codec that `open` accepts can be recorded");
+    start(track.config(), 1, "", needed.len() as u32, out).expect("every codec that `open` accepts can be recorded");
     for packet in needed {
-        to.extend(packet.size.to_le_bytes());
-        to.extend(&file[packet.offset as usize..][..packet.size as usize]);
+        out.extend(packet.size.to_le_bytes());
+        out.extend(&file[packet.offset as usize..][..packet.size as usize]);
     }
 }
 

@@ -57,27 +57,27 @@ pub struct Record<'a> {
     body: &'a [u8],
 }
 
-/// Appends the header, the label and the codec configuration of a record to `to`. The caller
+/// Appends the header, the label and the codec configuration of a record to `out`. The caller
 /// appends the packets.
 ///
 /// # Errors
 ///
 /// If records do not support the codec, or if an allocation fails.
-pub fn start(config: &CodecConfig, orientation: u8, label: &str, count: u32, to: &mut Vec<u8>) -> Result<()> {
+pub fn start(config: &CodecConfig, orientation: u8, label: &str, count: u32, out: &mut Vec<u8>) -> Result<()> {
     let codec = CODECS.iter().position(|codec| *codec == config.codec);
     let codec = codec.ok_or_else(|| Error::unsupported(unsupported(config.codec)))? as u8 + 1;
     // The label is used only in messages, so it may be truncated.
-    let cut = (0..=label.len().min(usize::from(u16::MAX))).rev().find(|&at| label.is_char_boundary(at)).unwrap_or(0);
+    let cut = (0..=label.len().min(usize::from(u16::MAX))).rev().find(|&end| label.is_char_boundary(end)).unwrap_or(0);
     let label = &label[..cut];
-    reserve(to, HEAD + label.len() + config.record.len())?;
-    to.extend_from_slice(MAGIC);
-    to.extend_from_slice(&[codec, orientation]);
-    to.extend_from_slice(&(label.len() as u16).to_le_bytes());
+    reserve(out, HEAD + label.len() + config.record.len())?;
+    out.extend_from_slice(MAGIC);
+    out.extend_from_slice(&[codec, orientation]);
+    out.extend_from_slice(&(label.len() as u16).to_le_bytes());
     for number in [config.width, config.height, count, config.record.len() as u32] {
-        to.extend_from_slice(&number.to_le_bytes());
+        out.extend_from_slice(&number.to_le_bytes());
     }
-    to.extend_from_slice(label.as_bytes());
-    to.extend_from_slice(&config.record);
+    out.extend_from_slice(label.as_bytes());
+    out.extend_from_slice(&config.record);
     Ok(())
 }
 
@@ -112,8 +112,9 @@ impl<'a> Record<'a> {
         let damaged = |what: &str| Error::damaged(format!("damaged record of a video frame: {what}"));
         let head = bytes.get(..HEAD).filter(|head| head.starts_with(MAGIC));
         let head = head.ok_or_else(|| damaged("the header is incomplete"))?;
-        let number = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
-        let codec = usize::from(head[8]).checked_sub(1).and_then(|at| CODECS.get(at));
+        let number =
+            |offset: usize| u32::from_le_bytes([head[offset], head[offset + 1], head[offset + 2], head[offset + 3]]);
+        let codec = usize::from(head[8]).checked_sub(1).and_then(|index| CODECS.get(index));
         let codec = *codec.ok_or_else(|| damaged(&format!("unknown codec {}", head[8])))?;
         let orientation = head[9];
         if !(1..=8).contains(&orientation) {
@@ -126,13 +127,13 @@ impl<'a> Record<'a> {
         let config =
             body.get(..number(24) as usize).ok_or_else(|| damaged("the configuration extends past the end"))?;
         let claimed = number(20);
-        let (mut rest, mut found) = (&body[config.len()..], 0);
+        let (mut rest, mut actual) = (&body[config.len()..], 0);
         while let Some((_, next)) = packet(rest) {
-            (rest, found) = (next, found + 1);
+            (rest, actual) = (next, actual + 1);
         }
-        let count = if claimed == ALL { found } else { claimed };
-        if found != count || count == 0 || !rest.is_empty() {
-            return Err(damaged(&format!("found {found} complete packets, but the header lists {claimed}")));
+        let count = if claimed == ALL { actual } else { claimed };
+        if actual != count || count == 0 || !rest.is_empty() {
+            return Err(damaged(&format!("found {actual} complete packets, but the header lists {claimed}")));
         }
         let (width, height) = (number(12), number(16));
         if width == 0 || height == 0 {

@@ -73,10 +73,10 @@ impl Weights {
         let (red, blue) = luma_weights(coding.matrix)?;
         let green = 1.0 - red - blue;
         let scale = f64::from(1 << (coding.bits - 8));
-        let most = f64::from((1 << coding.bits) - 1);
+        let max_value = f64::from((1 << coding.bits) - 1);
         // Step of a sample in 8-bit levels.
         let (luma, chroma) = match coding.is_full_range {
-            true => (255.0 / most, 255.0 / most),
+            true => (255.0 / max_value, 255.0 / max_value),
             false => (255.0 / (219.0 * scale), 255.0 / (224.0 * scale)),
         };
         let fixed = |weight: f64| (weight * f64::from(1 << BITS)).round() as i32;
@@ -127,8 +127,8 @@ fn add_chroma<S: Sample>(u: &[S], v: &[S], shift: u32, skipped: usize, weights: 
     };
     for (channel, terms) in terms.iter_mut().enumerate() {
         if shift == 0 {
-            for (to, (&u, &v)) in terms.iter_mut().zip(u.iter().zip(v)) {
-                *to = term(channel, u, v);
+            for (out, (&u, &v)) in terms.iter_mut().zip(u.iter().zip(v)) {
+                *out = term(channel, u, v);
             }
             continue;
         }
@@ -209,7 +209,7 @@ fn convert<S: Sample>(
         terms.iter_mut().for_each(|terms| terms.fill(start));
     }
     let mut last = None;
-    for (y, to) in (top..top + height).zip(out.chunks_exact_mut(width * 3)) {
+    for (y, out) in (top..top + height).zip(out.chunks_exact_mut(width * 3)) {
         if let Some((x_shift, y_shift)) = shifts {
             let row = y >> y_shift;
             if last != Some(row) {
@@ -221,7 +221,7 @@ fn convert<S: Sample>(
             }
         }
         compute_row(&luma.0[y * luma.1 + left..][..width], weights.luma, terms, pixels);
-        pack(pixels, to);
+        pack(pixels, out);
     }
 }
 
@@ -310,10 +310,10 @@ fn from_planes(frame: &Planes<'_>, (left, top, width, height): Area, out: &mut [
     let weights = Weights::new(Coding { matrix: 2, ..frame.coding })?;
     let start = (1 << (BITS - 1)) - weights.black * weights.luma;
     for (plane, channel) in [(0, 1), (1, 2), (2, 0)] {
-        for (y, to) in (top..top + height).zip(out.chunks_exact_mut(width * 3)) {
-            for (x, to) in (left..left + width).zip(to.as_chunks_mut::<3>().0) {
+        for (y, out) in (top..top + height).zip(out.chunks_exact_mut(width * 3)) {
+            for (x, out) in (left..left + width).zip(out.as_chunks_mut::<3>().0) {
                 let sample = i32::from(frame.sample(plane, x, y));
-                to[channel] = ((sample * weights.luma + start) >> BITS).clamp(0, 255) as u8;
+                out[channel] = ((sample * weights.luma + start) >> BITS).clamp(0, 255) as u8;
             }
         }
     }

@@ -74,8 +74,8 @@ impl Track {
         shown.extend((0..packets.len() as u32).filter(|&packet| packets[packet as usize].is_shown));
         shown.sort_by_key(|&packet| packets[packet as usize].time);
         let time = |packet: u32| packets[packet as usize].time;
-        if let Some(at) = shown.windows(2).position(|pair| time(pair[0]) == time(pair[1])) {
-            return Err(Error::damaged(format!("frames {at} and {} have the same presentation time", at + 1)));
+        if let Some(index) = shown.windows(2).position(|pair| time(pair[0]) == time(pair[1])) {
+            return Err(Error::damaged(format!("frames {index} and {} have the same presentation time", index + 1)));
         }
         Ok(Track { config, ticks_per_second, packets, shown, orientation: 1 })
     }

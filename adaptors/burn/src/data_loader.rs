@@ -55,14 +55,14 @@ pub fn data_loader<O: Send + 'static>(
 /// A requested epoch, and the channel for its batches.
 struct Request {
     epoch: u64,
-    to: mpsc::SyncSender<Result<HostBatch>>,
+    sender: mpsc::SyncSender<Result<HostBatch>>,
 }
 
 fn serve(mut batches: Batches<HostBatch>, incoming: &mpsc::Receiver<Request>) {
-    while let Ok(Request { epoch, to }) = incoming.recv() {
+    while let Ok(Request { epoch, sender }) = incoming.recv() {
         for batch in batches.epoch(epoch) {
             // If the iterator was dropped, sending fails, and the epoch ends.
-            if to.send(batch).is_err() {
+            if sender.send(batch).is_err() {
                 break;
             }
         }
@@ -91,7 +91,7 @@ impl<O: Send + 'static> DataLoader<O> for BatchLoader<O> {
     /// Requests the next epoch. Iterators of one loader run in sequence: each iterator starts when
     /// the previous one is dropped.
     fn iter<'a>(&'a self) -> Box<dyn DataLoaderIterator<O> + 'a> {
-        let (to, batches) = mpsc::sync_channel(0);
+        let (sender, batches) = mpsc::sync_channel(0);
         let error = match self.range {
             Some((start, end)) => {
                 let cause = format!(
@@ -102,7 +102,9 @@ impl<O: Send + 'static> DataLoader<O> for BatchLoader<O> {
             None => {
                 let epoch = self.engine.next.fetch_add(1, Ordering::Relaxed) as u64;
                 let requests = self.engine.requests.lock().unwrap_or_else(|broken| broken.into_inner());
-                let sent = requests.as_ref().is_some_and(|requests| requests.send(Request { epoch, to }).is_ok());
+                let sent = requests
+                    .as_ref()
+                    .is_some_and(|requests| requests.send(Request { epoch, sender }).is_ok());
                 (!sent).then(|| Error::config("the data loader thread could not be started, or panicked"))
             }
         };
@@ -118,8 +120,8 @@ impl<O: Send + 'static> DataLoader<O> for BatchLoader<O> {
     }
 
     fn slice(&self, start: usize, end: usize) -> Arc<dyn DataLoader<O>> {
-        let whole = (start, end) == (0, self.engine.samples);
-        Arc::new(BatchLoader { range: (!whole).then_some((start, end)), ..self.shared() })
+        let is_full = (start, end) == (0, self.engine.samples);
+        Arc::new(BatchLoader { range: (!is_full).then_some((start, end)), ..self.shared() })
     }
 }
 

@@ -85,7 +85,7 @@ fn a_kept_tensor_occupies_its_slot_for_a_hundred_batches() {
     let first = batches.epoch(0).next().unwrap().unwrap();
     let (expected, slot) = (first.images().bytes().to_vec(), first.images().bytes().as_ptr());
     // The labels are dropped, so only the images occupy the slot.
-    let (kept, _) = first.to_burn(&device).unwrap();
+    let (tensor, _) = first.to_burn(&device).unwrap();
     let mut passed = 0;
     for epoch in 1..=15 {
         for batch in batches.epoch(epoch) {
@@ -94,7 +94,7 @@ fn a_kept_tensor_occupies_its_slot_for_a_hundred_batches() {
         }
     }
     assert!(passed >= 100);
-    assert_eq!(&bytes_of(kept.into_data())[..], expected);
+    assert_eq!(&bytes_of(tensor.into_data())[..], expected);
     // After the tensor is dropped, its slot is refilled.
     let mut filled = (16..30).flat_map(|epoch| slots(&mut batches, epoch));
     assert!(filled.any(|filled| filled == slot as usize));

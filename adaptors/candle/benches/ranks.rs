@@ -168,14 +168,14 @@ fn train(options: &Options, place: Rank) -> Result<()> {
     let mut repeated = Vec::new();
     for _ in 0..options.rounds {
         for (feed, decode_on) in FEEDS {
-            let found = match decode_on {
+            let result = match decode_on {
                 None => measure_repeated(options, &mut trainer)?,
                 Some(decode_on) => measure_loader(options, decode_on, &mut trainer)?,
             };
-            let values = [found.seconds, found.cores, found.first, found.stall, found.pinned, found.device];
+            let values = [result.seconds, result.cores, result.first, result.stall, result.pinned, result.device];
             let [seconds, cores, first, stall, pinned, on_device] =
                 trainer.largest(values.map(|value| value as f32))?;
-            let rate = (found.steps * options.batch * place.world_size) as f64 / f64::from(seconds);
+            let rate = (result.steps * options.batch * place.world_size) as f64 / f64::from(seconds);
             if decode_on.is_none() {
                 repeated.push(rate);
             }
@@ -220,12 +220,12 @@ fn measure_loader(options: &Options, decode_on: DecodeOn, trainer: &mut Trainer)
     let mut before = None;
     let begin = || before = Some(monitor.stats());
     let tensors = batches.epoch(0).map(|batch| Ok(batch?.to_candle(&device)?));
-    let mut found = measure(tensors, options, trainer, begin)?;
+    let mut result = measure(tensors, options, trainer, begin)?;
     let stats = monitor.stats().since(&before.expect("the measurement began"));
-    found.first += opening;
-    found.stall = stats.stall.map_or(0.0, |stall| stall.p99_seconds * 1e3);
-    (found.pinned, found.device) = (plan.pinned_bytes as f64 / 1e6, plan.device_bytes as f64 / 1e6);
-    Ok(found)
+    result.first += opening;
+    result.stall = stats.stall.map_or(0.0, |stall| stall.p99_seconds * 1e3);
+    (result.pinned, result.device) = (plan.pinned_bytes as f64 / 1e6, plan.device_bytes as f64 / 1e6);
+    Ok(result)
 }
 
 /// Runs warm-up steps, calls `begin`, and then runs steps for `options.seconds`.

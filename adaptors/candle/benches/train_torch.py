@@ -54,22 +54,22 @@ def main():
         ask.add_argument(f"--{name}", type=int, default=default)
     ask.add_argument("--widths", default="12,24,48")
     ask.add_argument("--rate", type=float, default=0.05)
-    given = ask.parse_args()
+    args = ask.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     tail = [v2.ToImage(), v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)]
-    train = v2.Compose([v2.RandomResizedCrop(given.side, scale=(0.35, 1.0)), v2.RandomHorizontalFlip(), *tail])
-    test = v2.Compose([v2.Resize(given.side * 8 // 7), v2.CenterCrop(given.side), *tail])
+    train = v2.Compose([v2.RandomResizedCrop(args.side, scale=(0.35, 1.0)), v2.RandomHorizontalFlip(), *tail])
+    test = v2.Compose([v2.Resize(args.side * 8 // 7), v2.CenterCrop(args.side), *tail])
     pick = lambda held_out, transform: (lambda data: Subset(
-        data, [i for i in range(len(data)) if (i % 5 == 4) == held_out]))(ImageFolder(given.path, transform))
-    workers = dict(num_workers=given.workers, persistent_workers=given.workers > 0, pin_memory=device.type == "cuda")
-    batches = DataLoader(pick(False, train), given.batch, shuffle=True, drop_last=True, **workers)
-    held_out = DataLoader(pick(True, test), given.batch, **workers)
-    net = resnet([int(w) for w in given.widths.split(",")], len(batches.dataset.dataset.classes)).to(device)
-    sgd = torch.optim.SGD(net.parameters(), given.rate, momentum=0.9, weight_decay=5e-4)
-    steps = len(batches) * given.epochs
+        data, [i for i in range(len(data)) if (i % 5 == 4) == held_out]))(ImageFolder(args.path, transform))
+    workers = dict(num_workers=args.workers, persistent_workers=args.workers > 0, pin_memory=device.type == "cuda")
+    batches = DataLoader(pick(False, train), args.batch, shuffle=True, drop_last=True, **workers)
+    held_out = DataLoader(pick(True, test), args.batch, **workers)
+    net = resnet([int(w) for w in args.widths.split(",")], len(batches.dataset.dataset.classes)).to(device)
+    sgd = torch.optim.SGD(net.parameters(), args.rate, momentum=0.9, weight_decay=5e-4)
+    steps = len(batches) * args.epochs
     rate = lambda step: min((step + 1) / WARM_UP, 1) * (1 - step / steps)
     schedule = torch.optim.lr_scheduler.LambdaLR(sgd, rate)
-    for epoch in range(given.epochs):
+    for epoch in range(args.epochs):
         net.train()
         losses, waited, began = [], 0.0, time.perf_counter()
         source = iter(batches)
@@ -92,7 +92,7 @@ def main():
         with torch.no_grad():
             hits = sum((net(x.to(device)).argmax(1) == y.to(device)).sum().item() for x, y in held_out)
         print(f"epoch {epoch}: loss {loss:.3f}, held-out accuracy {100 * hits / len(held_out.dataset):.1f} %, "
-              f"{len(losses) * given.batch / took:.0f} images/s, waited {100 * waited / took:.1f} % of the time", flush=True)
+              f"{len(losses) * args.batch / took:.0f} images/s, waited {100 * waited / took:.1f} % of the time", flush=True)
 
 
 if __name__ == "__main__":

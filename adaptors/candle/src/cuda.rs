@@ -58,20 +58,20 @@ impl Fields for CudaBatch {
     }
 
     fn tensor(&self, name: &str, view: device::Tensor<'_>, device: &Device) -> Result<Tensor> {
-        let to = match device {
-            Device::Cuda(to) if to.cuda_stream().context().ordinal() == view.device() => to,
+        let cuda = match device {
+            Device::Cuda(cuda) if cuda.cuda_stream().context().ordinal() == view.device() => cuda,
             _ => {
                 let (actual, requested) = (view.device(), device.location());
                 return Err(Error::msg(format!("{name}: the batch is on CUDA device {actual}, not on {requested:?}")));
             }
         };
         match view.dtype() {
-            Dtype::U8 => copy::<u8>(&view, to),
-            Dtype::F32 => copy::<f32>(&view, to),
-            Dtype::F64 => copy::<f64>(&view, to),
-            Dtype::F16 => copy::<half::f16>(&view, to),
-            Dtype::Bf16 => copy::<half::bf16>(&view, to),
-            Dtype::I64 => copy::<i64>(&view, to),
+            Dtype::U8 => copy::<u8>(&view, cuda),
+            Dtype::F32 => copy::<f32>(&view, cuda),
+            Dtype::F64 => copy::<f64>(&view, cuda),
+            Dtype::F16 => copy::<half::f16>(&view, cuda),
+            Dtype::Bf16 => copy::<half::bf16>(&view, cuda),
+            Dtype::I64 => copy::<i64>(&view, cuda),
             other => Err(no_dtype(name, other)),
         }
     }

@@ -82,11 +82,11 @@ fn fields_are_returned_by_name() {
 #[test]
 fn kept_tensors_do_not_change_during_a_hundred_more_batches() {
     let mut batches = loader().prefetch(2).host().unwrap();
-    let kept = |batch: &HostBatch| {
+    let tensors_of = |batch: &HostBatch| {
         let (images, _) = batch.to_candle(&Device::Cpu).unwrap();
         (images, batch.images().bytes().to_vec())
     };
-    let first: Vec<_> = batches.epoch(0).map(|batch| kept(&batch.unwrap())).collect();
+    let first: Vec<_> = batches.epoch(0).map(|batch| tensors_of(&batch.unwrap())).collect();
     let mut passed = 0;
     for epoch in 1..=15 {
         for batch in batches.epoch(epoch) {

@@ -70,7 +70,7 @@ fn kept_tensors_do_not_change_during_hundreds_of_batches() {
     let streams = [stream(&device).unwrap(), warpfeed::cuda::stream(0).unwrap()];
     for stream in streams {
         let mut batches = loader(Dtype::F16, Layout::Nchw).prefetch(2).cuda(&stream).unwrap();
-        let kept: Vec<_> = batches.epoch(0).map(|batch| batch.unwrap().to_candle(&device).unwrap()).collect();
+        let tensors: Vec<_> = batches.epoch(0).map(|batch| batch.unwrap().to_candle(&device).unwrap()).collect();
         for number in 1..=20 {
             for batch in batches.epoch(number) {
                 // Keep candle's stream busy, so that a missing wait would show.
@@ -80,7 +80,7 @@ fn kept_tensors_do_not_change_during_hundreds_of_batches() {
             }
         }
         drop(batches);
-        assert!(epoch(kept.into_iter()) == expected);
+        assert!(epoch(tensors.into_iter()) == expected);
     }
 }
 

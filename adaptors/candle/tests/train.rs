@@ -50,8 +50,8 @@ fn finish(settings: &Settings) -> Measured {
 
 #[test]
 fn a_run_stopped_twice_has_the_losses_of_an_unbroken_run() {
-    let (whole, parts) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let expected = finish(&settings(whole.path(), None));
+    let (whole_run, parts) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let expected = finish(&settings(whole_run.path(), None));
     assert_eq!((expected.losses.len(), expected.accuracies.len()), (12, 2));
     // Stop in the middle of the first epoch, and in the middle of the second epoch.
     for stop in [3, 9] {

@@ -70,12 +70,12 @@ impl Peer {
             return Ok(images);
         }
         thread::scope(|scope| {
-            let (to, from) = mpsc::sync_channel(threads);
+            let (sender, from) = mpsc::sync_channel(threads);
             for share in self.files.chunks(self.files.len().div_ceil(threads)) {
-                let to = to.clone();
-                scope.spawn(move || batches(share).try_for_each(|batch| to.send(batch)));
+                let sender = sender.clone();
+                scope.spawn(move || batches(share).try_for_each(|batch| sender.send(batch)));
             }
-            drop(to);
+            drop(sender);
             from.into_iter().try_for_each(&mut count)
         })?;
         Ok(images)

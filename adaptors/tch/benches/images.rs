@@ -102,8 +102,8 @@ fn on_the_gpu(loader: impl Fn() -> Loader, samples: u64, rounds: u64) -> Result<
     let done = || tch::Cuda::synchronize(0);
     let upload = |batch: warpfeed::HostBatch| {
         let (images, labels) = batch.to_tch().expect("the images have labels");
-        let to = |tensor: Tensor| tensor.to_device_(Device::Cuda(0), tensor.kind(), true, false);
-        drop(std::hint::black_box((to(images), to(labels))));
+        let upload = |tensor: Tensor| tensor.to_device_(Device::Cuda(0), tensor.kind(), true, false);
+        drop(std::hint::black_box((upload(images), upload(labels))));
     };
     let paths =
         ["f16 on the device, libtorch's stream", "f16 on the device, separate stream", "u8 page-locked, uploaded"];

@@ -89,19 +89,19 @@ fn slots(batches: &mut Batches<HostBatch>, epoch: u64) -> Vec<usize> {
     batches.epoch(epoch).map(|batch| batch.unwrap().images().bytes().as_ptr() as usize).collect()
 }
 
-/// Checks that a batch's slot is not reused while the tensor that `kept` derives from its images is
+/// Checks that a batch's slot is not reused while the tensor that `keep` derives from its images is
 /// alive.
-fn holds_the_slot(kept: impl FnOnce(Tensor) -> Tensor) {
+fn holds_the_slot(keep: impl FnOnce(Tensor) -> Tensor) {
     let mut batches = loader().dtype(Dtype::F32).prefetch(2).host().unwrap();
     let first = batches.epoch(0).next().unwrap().unwrap();
     let slot = first.images().bytes().as_ptr() as usize;
-    // The labels and the images are dropped, so only `kept` occupies the slot.
-    let kept = kept(first.to_tch().unwrap().0);
-    let before = bytes(&kept);
+    // The labels and the images are dropped, so only `keep` occupies the slot.
+    let tensor = keep(first.to_tch().unwrap().0);
+    let before = bytes(&tensor);
     let filled: Vec<usize> = (1..=15).flat_map(|epoch| slots(&mut batches, epoch)).collect();
     assert!(filled.len() >= 100 && !filled.contains(&slot));
-    assert_eq!(bytes(&kept), before);
-    drop(kept);
+    assert_eq!(bytes(&tensor), before);
+    drop(tensor);
     // The derived tensor is dropped, so the slot is refilled.
     assert!((16..30).any(|epoch| slots(&mut batches, epoch).contains(&slot)));
 }
@@ -165,8 +165,9 @@ fn tensors_can_be_written_and_outlive_the_loader() {
 #[test]
 fn keeping_every_slot_fails_without_a_hang() {
     let mut batches = loader().prefetch(2).timeout(Duration::from_millis(300)).host().unwrap();
-    let kept: Vec<_> = batches.epoch(0).map_while(|batch| batch.ok()).map(|batch| batch.to_tch().unwrap().0).collect();
-    assert!((2..7).contains(&kept.len()), "{}", kept.len());
+    let held = batches.epoch(0).map_while(|batch| batch.ok());
+    let tensors: Vec<_> = held.map(|batch| batch.to_tch().unwrap().0).collect();
+    assert!((2..7).contains(&tensors.len()), "{}", tensors.len());
 }
 
 #[test]

@@ -158,18 +158,18 @@ fn slots(batches: &mut Batches<CudaBatch>, epoch: u64) -> Vec<u64> {
     batches.epoch(epoch).map(|batch| batch.unwrap().images().device_ptr()).collect()
 }
 
-/// Checks that a batch's slot is not reused while the tensor returned by `kept` is alive.
-fn holds_the_slot(stream: &Arc<CudaStream>, kept: impl FnOnce(Tensor) -> Tensor) {
+/// Checks that a batch's slot is not reused while the tensor returned by `keep` is alive.
+fn holds_the_slot(stream: &Arc<CudaStream>, keep: impl FnOnce(Tensor) -> Tensor) {
     let mut batches = floats().prefetch(2).cuda(stream).unwrap();
     let first = batches.epoch(0).next().unwrap().unwrap();
     let slot = first.images().device_ptr();
-    // The labels and the images are dropped, so only `kept` occupies the slot.
-    let kept = kept(first.to_tch().unwrap().0);
-    let before = bytes(&kept);
+    // The labels and the images are dropped, so only `keep` occupies the slot.
+    let tensor = keep(first.to_tch().unwrap().0);
+    let before = bytes(&tensor);
     let filled: Vec<u64> = (1..=15).flat_map(|epoch| slots(&mut batches, epoch)).collect();
     assert!(filled.len() >= 100 && !filled.contains(&slot));
-    assert_eq!(bytes(&kept), before);
-    drop(kept);
+    assert_eq!(bytes(&tensor), before);
+    drop(tensor);
     // The derived tensor is dropped, so the slot is refilled.
     assert!((16..30).any(|epoch| slots(&mut batches, epoch).contains(&slot)));
 }
@@ -222,9 +222,9 @@ fn keeping_every_slot_fails_without_a_hang() {
     let Some(streams) = streams() else { return };
     for stream in &streams {
         let mut batches = loader().prefetch(2).timeout(Duration::from_millis(300)).cuda(stream).unwrap();
-        let kept: Vec<_> =
+        let tensors: Vec<_> =
             batches.epoch(0).map_while(|batch| batch.ok()).map(|batch| batch.to_tch().unwrap().0).collect();
-        assert!((2..7).contains(&kept.len()), "{}", kept.len());
+        assert!((2..7).contains(&tensors.len()), "{}", tensors.len());
     }
 }
 

@@ -42,22 +42,22 @@ def main():
     print(f"{notes[options.decoders[0]]['images']} images on one core ({len(excluded)} unsupported images skipped)\n")
     print("| decoder | version | images/s (range) | relative | images that differ from the first decoder's |")
     print("|---|---|---|---|---|")
-    for name, found in rates.items():
-        middle = statistics.median(found)
-        spread = f"{min(found):,.0f} to {max(found):,.0f}"
+    for name, result in rates.items():
+        middle = statistics.median(result)
+        spread = f"{min(result):,.0f} to {max(result):,.0f}"
         levels = f"by at most {notes[name]['levels']} levels" if notes[name]["levels"] else "in size"
         different = f"{notes[name]['different']}, {levels}" if notes[name]["different"] else "0"
         print(f"| {name} | {notes[name]['version']} | {middle:,.0f} ({spread}) | {middle / first:.2f} | {different} |")
 
 
-def run(options, name, excluded, *more):
+def run(options, name, excluded, *extra):
     """Measures one decoder in a new process, and returns the result."""
-    command = [sys.executable, __file__, str(options.folder), name, options.decoders[0], "--one", *more]
+    command = [sys.executable, __file__, str(options.folder), name, options.decoders[0], "--one", *extra]
     command += ["--passes", str(options.passes), "--exclude", *sorted(excluded)]
-    found = subprocess.run(command, stdout=subprocess.PIPE, text=True)
-    if found.returncode:
+    result = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+    if result.returncode:
         sys.exit(f"{name} failed; see the output above")
-    return json.loads(found.stdout.splitlines()[-1])
+    return json.loads(result.stdout.splitlines()[-1])
 
 
 def one(options):
@@ -88,11 +88,11 @@ def one(options):
         return
     different = levels = 0
     for item in items:
-        found, expected = decoder.decode(item.data), first.decode(item.data)
-        if found.shape != expected.shape or not np.array_equal(found, expected):
+        actual, expected = decoder.decode(item.data), first.decode(item.data)
+        if actual.shape != expected.shape or not np.array_equal(actual, expected):
             different += 1
-            if found.shape == expected.shape:
-                levels = max(levels, int(np.abs(found.astype(int) - expected.astype(int)).max()))
+            if actual.shape == expected.shape:
+                levels = max(levels, int(np.abs(actual.astype(int) - expected.astype(int)).max()))
     configuration = SimpleNamespace(
         protocol_id="decode-memory",
         warmup_passes=1,

@@ -326,7 +326,7 @@ fn touch(source: &dyn Source, index: usize, scratch: &mut Vec<u8>) -> Result<usi
     let sample = source.read(index, scratch)?;
     let mut total = 0;
     for bytes in sample.fields().iter().map(|(_, value)| value.memory()) {
-        black_box(bytes.iter().step_by(64).fold(0, |all, byte| all ^ byte));
+        black_box(bytes.iter().step_by(64).fold(0, |sum, byte| sum ^ byte));
         total += bytes.len();
     }
     Ok(total)
@@ -369,11 +369,11 @@ impl Workbench {
         let mut jobs = Vec::new();
         for ((&index, encoded), out) in group.iter().zip(&mut self.encoded).zip(&mut self.pixels) {
             let sample = source.read(index, encoded).map_err(|e| source::sample_error(source, index, "", e))?;
-            let at = |e: Error| source::sample_error(source, index, sample.key(), e);
-            let (_, image) = sample.image().ok_or_else(|| at(Error::in_source("no image")))?;
+            let at_sample = |e: Error| source::sample_error(source, index, sample.key(), e);
+            let (_, image) = sample.image().ok_or_else(|| at_sample(Error::in_source("no image")))?;
             let mut rng = Rng::new(0, 0, index as u64);
-            let original = codecs.open(image).map_err(at)?;
-            let plan = self.augment.plan(original.size(), &mut rng).map_err(at)?;
+            let original = codecs.open(image).map_err(at_sample)?;
+            let plan = self.augment.plan(original.size(), &mut rng).map_err(at_sample)?;
             jobs.push(Job::new(original, plan.region, out));
             plans.push(plan);
         }

@@ -95,8 +95,15 @@ impl Spread {
         let mut sorted: Vec<u64> = numbers.collect();
         sorted.sort_unstable();
         let (sum, n) = (sorted.iter().sum(), sorted.len());
-        let at = |i: usize| sorted.get(i).copied().unwrap_or(0);
-        Spread { min: at(0), median: at(n / 2), mean: sum as f64 / n.max(1) as f64, max: at(n.max(1) - 1), sum, sorted }
+        let value_at = |i: usize| sorted.get(i).copied().unwrap_or(0);
+        Spread {
+            min: value_at(0),
+            median: value_at(n / 2),
+            mean: sum as f64 / n.max(1) as f64,
+            max: value_at(n.max(1) - 1),
+            sum,
+            sorted,
+        }
     }
 }
 
@@ -161,18 +168,22 @@ struct Annotated {
 }
 
 impl Annotated {
-    fn add(&mut self, found: &Annotations) {
-        let boxes = found.boxes.len();
+    fn add(&mut self, annotations: &Annotations) {
+        let boxes = annotations.boxes.len();
         self.boxes += boxes;
-        self.samples += usize::from(found.has_boxes);
-        self.samples_without_boxes += usize::from(found.has_boxes && boxes == 0);
+        self.samples += usize::from(annotations.has_boxes);
+        self.samples_without_boxes += usize::from(annotations.has_boxes && boxes == 0);
         self.most_boxes = self.most_boxes.max(boxes);
-        self.crowds += found.crowds;
-        self.labeled_points += found.labeled_points;
-        self.box_masks += usize::from(found.has_masks);
-        self.masks += usize::from(found.mask.is_some());
-        found.classes.iter().for_each(|class| *self.classes.entry(*class).or_default() += 1);
-        found.mask.iter().flatten().for_each(|(value, pixels)| *self.mask_values.entry(*value).or_default() += pixels);
+        self.crowds += annotations.crowds;
+        self.labeled_points += annotations.labeled_points;
+        self.box_masks += usize::from(annotations.has_masks);
+        self.masks += usize::from(annotations.mask.is_some());
+        annotations.classes.iter().for_each(|class| *self.classes.entry(*class).or_default() += 1);
+        annotations
+            .mask
+            .iter()
+            .flatten()
+            .for_each(|(value, pixels)| *self.mask_values.entry(*value).or_default() += pixels);
     }
 
     fn print(&self, out: &mut impl Write) -> std::io::Result<()> {
@@ -189,12 +200,12 @@ impl Annotated {
             )?;
         }
         if self.masks > 0 {
-            let all: u64 = self.mask_values.values().sum();
+            let total: u64 = self.mask_values.values().sum();
             let shares = self
                 .mask_values
                 .iter()
                 .take(MAX_PRINTED)
-                .map(|(value, n)| format!("{value} {:.1} %", 100.0 * *n as f64 / all as f64));
+                .map(|(value, n)| format!("{value} {:.1} %", 100.0 * *n as f64 / total as f64));
             let more = if self.mask_values.len() > MAX_PRINTED { ", ..." } else { "" };
             writeln!(out, "masks        {}; {}{more}", self.masks, shares.collect::<Vec<_>>().join(", "))?;
         }
@@ -259,34 +270,34 @@ impl Report {
         // In a dataset without images, a sample without an image is readable.
         let imageless = source.has_images() == Some(false);
         let look = |scratch: &mut Vec<u8>, index| {
-            let found = if headers { None } else { verify::check(source, index, follow, scratch).found };
-            let bad = found.as_ref().is_some_and(|found| !found.tolerated);
-            let seen = if bad { None } else { see(source, index, follow, scratch).ok() };
+            let finding = if headers { None } else { verify::check(source, index, follow, scratch).found };
+            let is_bad = finding.as_ref().is_some_and(|finding| !finding.tolerated);
+            let seen = if is_bad { None } else { see(source, index, follow, scratch).ok() };
             bar.inc(1);
             let readable = seen.as_ref().is_some_and(|seen| seen.is_some() || imageless);
-            (seen.flatten(), (found, readable))
+            (seen.flatten(), (finding, readable))
         };
         let (seen, checked): (Vec<_>, Vec<_>) = (0..source.len()).into_par_iter().map_init(Vec::new, look).collect();
-        let (found, readable): (Vec<Option<Found>>, Vec<bool>) = checked.into_iter().unzip();
+        let (findings, readable): (Vec<Option<Found>>, Vec<bool>) = checked.into_iter().unzip();
         bar.finish_and_clear();
 
-        let all = || seen.iter().flatten();
-        let images = || all().flat_map(|s| &s.images);
-        let spread = |of: fn(&SeenImage) -> u64| Spread::of(images().map(of));
+        let samples = || seen.iter().flatten();
+        let images = || samples().flat_map(|s| &s.images);
+        let spread = |value_of: fn(&SeenImage) -> u64| Spread::of(images().map(value_of));
         let mut report = Report {
             source: source.kind(),
             samples: source.len(),
             classes: source.classes().to_vec(),
             unreadable: readable.iter().filter(|readable| !**readable).count(),
-            damaged: found.iter().flatten().filter(|found| found.tolerated).count(),
-            findings: found.iter().flatten().map(|found| found.error.to_string()).collect(),
+            damaged: findings.iter().flatten().filter(|finding| finding.tolerated).count(),
+            findings: findings.iter().flatten().map(|finding| finding.error.to_string()).collect(),
             bytes: spread(|s| s.bytes),
             width: spread(|s| s.info.size.width.into()),
             height: spread(|s| s.info.size.height.into()),
             shorter_side: spread(|s| s.info.size.width.min(s.info.size.height).into()),
             ..Report::default()
         };
-        for s in all() {
+        for s in samples() {
             let label = s.label.map_or("null".to_owned(), |l| l.to_string());
             *report.labels.entry(label).or_default() += 1;
             report.annotated.add(&s.annotations);
@@ -323,13 +334,13 @@ impl Report {
         }
         let counts = || self.labels.iter().filter(|(label, _)| *label != "null").map(|(_, n)| *n);
         match (counts().min(), counts().max()) {
-            (Some(least), Some(most)) => {
+            (Some(min), Some(max)) => {
                 let classes = self.classes.len().max(counts().count());
-                let least = if classes > counts().count() { 0 } else { least };
-                let each = match (least, most) {
+                let min = if classes > counts().count() { 0 } else { min };
+                let each = match (min, max) {
                     (1, 1) => "1 sample".to_owned(),
-                    (least, most) if least == most => format!("{least} samples"),
-                    (least, most) => format!("{least} to {most} samples"),
+                    (min, max) if min == max => format!("{min} samples"),
+                    (min, max) => format!("{min} to {max} samples"),
                 };
                 writeln!(out, "classes      {classes}, each with {each}")?;
             }
@@ -359,8 +370,8 @@ impl Report {
             writeln!(out, "{name:<12} {:>9} {:>9} {:>9.0} {:>9}", s.min, s.median, s.mean, s.max)?;
         }
         let s = &self.bytes;
-        let [least, median, mean, most] = [s.min, s.median, s.mean as u64, s.max].map(bytes);
-        writeln!(out, "{:<12} {least:>9} {median:>9} {mean:>9} {most:>9}", "file")?;
+        let [min, median, mean, max] = [s.min, s.median, s.mean as u64, s.max].map(bytes);
+        writeln!(out, "{:<12} {min:>9} {median:>9} {mean:>9} {max:>9}", "file")?;
         histogram(out, &self.shorter_side.sorted)?;
         let boxes = !self.annotated.classes.is_empty();
         if !self.classes.is_empty() {
@@ -383,9 +394,9 @@ impl Report {
 
 /// Formats counts with the most frequent entry first, such as `jpeg 60, png 4`.
 fn list<K: AsRef<str>>(counts: &BTreeMap<K, usize>) -> String {
-    let mut all: Vec<(&str, usize)> = counts.iter().map(|(name, n)| (name.as_ref(), *n)).collect();
-    all.sort_by_key(|&(_, n)| std::cmp::Reverse(n));
-    all.iter().map(|(name, n)| format!("{name} {n}")).collect::<Vec<_>>().join(", ")
+    let mut listed: Vec<(&str, usize)> = counts.iter().map(|(name, n)| (name.as_ref(), *n)).collect();
+    listed.sort_by_key(|&(_, n)| std::cmp::Reverse(n));
+    listed.iter().map(|(name, n)| format!("{name} {n}")).collect::<Vec<_>>().join(", ")
 }
 
 /// Formats the first keys of a map.
@@ -396,12 +407,12 @@ fn list_keys(counts: &BTreeMap<String, usize>) -> String {
 
 /// Prints a histogram of the shorter side with two bins per octave: 64, 96, 128, 192, ...
 fn histogram(out: &mut impl Write, sorted: &[u64]) -> std::io::Result<()> {
-    let (Some(&least), Some(&most)) = (sorted.first(), sorted.last()) else { return Ok(()) };
+    let (Some(&min), Some(&max)) = (sorted.first(), sorted.last()) else { return Ok(()) };
     let edges: Vec<u64> = [0].into_iter().chain((1..32).flat_map(|n| [1 << n, 3 << (n - 1)])).collect();
     let below = |edge: u64| sorted.partition_point(|&side| side < edge);
     let bins: Vec<(u64, usize)> = edges
         .windows(2)
-        .filter(|pair| pair[1] > least && pair[0] <= most)
+        .filter(|pair| pair[1] > min && pair[0] <= max)
         .map(|pair| (pair[0], below(pair[1]) - below(pair[0])))
         .collect();
     let widest = bins.iter().map(|(_, n)| *n).max().unwrap_or(1).max(1);

@@ -39,16 +39,16 @@ impl Overlay {
             let Some(info) = sample.image().and_then(|(_, bytes)| warpfeed::decode::Info::read(bytes).ok()) else {
                 continue;
             };
-            let Ok(found) = Annotations::read(&sample, info.oriented.annotated(follow.exif())) else { continue };
+            let Ok(annotations) = Annotations::read(&sample, info.oriented.annotated(follow.exif())) else { continue };
             seen += 1;
-            overlay.mask &= found.mask.is_some();
-            overlay.box_masks &= found.has_masks || found.boxes.is_empty();
-            let all = &mut overlay.found;
-            all.has_boxes |= found.has_boxes;
-            all.has_masks |= found.has_masks;
-            all.points = all.points.max(found.points);
-            if all.classes.is_empty() {
-                all.classes = found.classes;
+            overlay.mask &= annotations.mask.is_some();
+            overlay.box_masks &= annotations.has_masks || annotations.boxes.is_empty();
+            let total = &mut overlay.found;
+            total.has_boxes |= annotations.has_boxes;
+            total.has_masks |= annotations.has_masks;
+            total.points = total.points.max(annotations.points);
+            if total.classes.is_empty() {
+                total.classes = annotations.classes;
             }
         }
         overlay.mask &= seen > 0;
@@ -67,17 +67,17 @@ impl Overlay {
     }
 
     /// Draws the annotations of the sample in `row`. The sample's image has `side` by `side`
-    /// pixels, with its upper left corner at `at` on the sheet.
+    /// pixels, with its upper left corner at `corner` on the sheet.
     pub(super) fn draw(
         &self,
         sheet: &mut Canvas,
         batch: &HostBatch,
         row: usize,
-        at: (u32, u32),
+        corner: (u32, u32),
         side: u32,
         classes: &[String],
     ) {
-        let mut tile = Tile { sheet, at, side: i64::from(side) };
+        let mut tile = Tile { sheet, corner, side: i64::from(side) };
         let area = (side * side) as usize;
         if let Some(mask) = batch.field("mask").and_then(|mask| mask.as_i64()) {
             for (pixel, &class) in mask[row * area..][..area].iter().enumerate() {
@@ -93,8 +93,8 @@ impl Overlay {
         };
         let count = counts[row] as usize;
         let class = |number: usize| {
-            let all = batch.field("boxes.class")?.as_i64()?;
-            Some(all[row * MAX_BOXES + number])
+            let class_numbers = batch.field("boxes.class")?.as_i64()?;
+            Some(class_numbers[row * MAX_BOXES + number])
         };
         let masks = batch.field("boxes.masks").map(|masks| masks.bytes());
         for number in 0..count {
@@ -128,7 +128,7 @@ impl Overlay {
 /// One image on the sheet.
 struct Tile<'a> {
     sheet: &'a mut Canvas,
-    at: (u32, u32),
+    corner: (u32, u32),
     side: i64,
 }
 
@@ -136,7 +136,7 @@ impl Tile<'_> {
     /// Returns the pixel at (x, y), if it is inside the image.
     fn pixel(&mut self, x: i64, y: i64) -> Option<&mut Color> {
         let inside = (0..self.side).contains(&x) && (0..self.side).contains(&y);
-        inside.then(|| self.sheet.pixel(self.at.0 + x as u32, self.at.1 + y as u32))
+        inside.then(|| self.sheet.pixel(self.corner.0 + x as u32, self.corner.1 + y as u32))
     }
 
     /// Replaces the color of a pixel with the mean of that color and `color`.
@@ -171,10 +171,10 @@ impl Tile<'_> {
         let (long, high) = (name.chars().count() as i64 * i64::from(LETTER), i64::from(LETTER));
         if long > 0 && high < self.side {
             // Move the name into the image if it would extend beyond the edge.
-            let [x, y] = [(x1, long), (y1, high)].map(|(at, length)| at.min(self.side - length - 1).max(0));
+            let [x, y] = [(x1, long), (y1, high)].map(|(start, length)| start.min(self.side - length - 1).max(0));
             self.fill((x, x + long + 1), (y, y + high + 1), color);
-            let at = (self.at.0 + x as u32 + 1, self.at.1 + y as u32 + 1);
-            draw_text(self.sheet, &name, at, long as u32, 1, contrast(color));
+            let corner = (self.corner.0 + x as u32 + 1, self.corner.1 + y as u32 + 1);
+            draw_text(self.sheet, &name, corner, long as u32, 1, contrast(color));
         }
     }
 
@@ -221,20 +221,20 @@ pub(super) fn truncate(text: &str, letters: u32) -> String {
     if text.chars().count() <= letters {
         return text.to_owned();
     }
-    let kept = text.chars().take(letters.saturating_sub(2));
-    kept.chain("..".chars()).take(letters).collect()
+    let letters_shown = text.chars().take(letters.saturating_sub(2));
+    letters_shown.chain("..".chars()).take(letters).collect()
 }
 
-/// Draws `text` with its upper left corner at `at`, in dots of `dot` pixels. Text wider than `width`
-/// is truncated.
-pub(super) fn draw_text(sheet: &mut Canvas, text: &str, at: (u32, u32), width: u32, dot: u32, ink: Color) {
+/// Draws `text` with its upper left corner at `corner`, in dots of `dot` pixels. Text wider than
+/// `width` is truncated.
+pub(super) fn draw_text(sheet: &mut Canvas, text: &str, corner: (u32, u32), width: u32, dot: u32, ink: Color) {
     for (letter, left) in text.chars().zip((0..width).step_by((LETTER * dot) as usize)) {
         let rows = BASIC_FONTS.get(letter).or_else(|| LATIN_FONTS.get(letter)).or_else(|| BASIC_FONTS.get('?'));
         let rows = rows.unwrap_or_default();
         for (x, y) in (0..LETTER * dot).flat_map(|x| (0..LETTER * dot).map(move |y| (x, y))) {
             let inked = rows[(y / dot) as usize] >> (x / dot) & 1 == 1;
             if inked && left + x < width {
-                *sheet.pixel(at.0 + left + x, at.1 + y) = ink;
+                *sheet.pixel(corner.0 + left + x, corner.1 + y) = ink;
             }
         }
     }

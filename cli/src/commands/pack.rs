@@ -95,8 +95,8 @@ pub(crate) struct Args {
     /// to 100 (lossy)
     #[arg(long, value_name = "Q", value_parser = clap::value_parser!(u8).range(1..=100), conflicts_with = "raw")]
     quality: Option<u8>,
-    /// Pack a LeRobot dataset as a LeRobot dataset: decode each frame once, and store it as JPEG with
-    /// --quality, 95 by default. OUT is a folder, or the path of a .tar in it
+    /// Pack a LeRobot dataset as a LeRobot dataset: decode each frame once, and store it as JPEG
+    /// with --quality, 95 by default. OUT is a folder, or the path of a .tar in it
     #[arg(long, conflicts_with = "keys")]
     frames: bool,
     /// Fields that contain images, in addition to the main image, such as left,right; by default,
@@ -269,9 +269,9 @@ fn progress(target: &Path) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints a summary of the pack at `to`. `set` is false if the shards are only part of a dataset,
+/// Prints a summary of the pack at `dest`. `set` is false if the shards are only part of a dataset,
 /// and are not opened by a pattern.
-fn print_summary(to: &Path, report: &Report, set: bool) -> Outcome {
+fn print_summary(dest: &Path, report: &Report, set: bool) -> Outcome {
     warn("could not be recoded and were stored unchanged", report.refused_count, &report.refused);
     warn("are damaged but can be decoded", report.damaged_count, &report.damaged);
     if report.duplicate_keys > 0 {
@@ -290,7 +290,7 @@ fn print_summary(to: &Path, report: &Report, set: bool) -> Outcome {
     let (place, pattern) = match &report.written.paths[..] {
         [only] => (only.display().to_string(), None),
         [first, .., last] => (format!("{} to {}", first.display(), last.display()), pattern(first, last)),
-        [] => (to.display().to_string(), None),
+        [] => (dest.display().to_string(), None),
     };
     let pattern = pattern.filter(|_| set);
     writeln!(

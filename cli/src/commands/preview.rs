@@ -97,8 +97,8 @@ impl Args {
         let originals = pixels.chunks_exact((self.size * self.size * 3) as usize);
         for (i, ((image, label), valid)) in originals.zip(batch.labels()?).zip(batch.valid()).enumerate() {
             let (x, y) = (GAP + i as u32 % columns * across, GAP + i as u32 / columns * down);
-            for (at, pixel) in image.as_chunks::<3>().0.iter().enumerate() {
-                let (dx, dy) = (at as u32 % self.size, at as u32 / self.size);
+            for (index, pixel) in image.as_chunks::<3>().0.iter().enumerate() {
+                let (dx, dy) = (index as u32 % self.size, index as u32 / self.size);
                 *sheet.pixel(x + dx, y + dy) = if valid { *pixel } else { MISSING };
             }
             if valid {
@@ -134,10 +134,10 @@ impl Args {
 /// among equals the sheet closest to a square. Sheets more than three times as wide as high are
 /// out.
 fn columns(count: u32) -> u32 {
-    let least = (f64::from(count)).sqrt().ceil().max(1.0) as u32;
-    let most = (f64::from(3 * count)).sqrt() as u32;
+    let min_columns = (f64::from(count)).sqrt().ceil().max(1.0) as u32;
+    let max_columns = (f64::from(3 * count)).sqrt() as u32;
     let empty = |columns: &u32| columns * count.div_ceil(*columns) - count;
-    (least..=most.max(least)).min_by_key(empty).unwrap_or(least)
+    (min_columns..=max_columns.max(min_columns)).min_by_key(empty).unwrap_or(min_columns)
 }
 
 #[cfg(test)]

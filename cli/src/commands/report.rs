@@ -41,8 +41,8 @@ impl Args {
     pub(crate) fn run(self) -> Outcome {
         let document: Value = read(&self.stats)?;
         let inner = document.get("stats").unwrap_or(&document);
-        let wrong = |e| Error::in_source(format!("not loader statistics: {e}")).at_path(&self.stats);
-        let stats = stats(inner).map_err(wrong)?;
+        let error = |e| Error::in_source(format!("not loader statistics: {e}")).at_path(&self.stats);
+        let stats = stats(inner).map_err(error)?;
         let title = match document.get("path").and_then(Value::as_str) {
             Some(path) => path.to_owned(),
             None => self.stats.display().to_string(),

@@ -109,14 +109,15 @@ impl Requests {
 fn requests(order: &dyn Sampler, mean: u64) -> u64 {
     let len = order.len(0);
     let round = (ROUND_BYTES / mean).clamp(1, len.max(1));
-    let most = (MAX_REQUEST_BYTES / mean).max(1);
+    let max_samples = (MAX_REQUEST_BYTES / mean).max(1);
     // A few rounds are representative of the epoch.
     let (mut requests, mut seen) = (0, 0);
     for begin in (0..len).step_by(round as usize).take(8) {
         let mut samples: Vec<u64> =
             (begin..(begin + round).min(len)).map(|position| order.index(0, position)).collect();
         samples.sort_unstable();
-        requests += samples.chunk_by(|a, b| a + 1 == *b).map(|run| (run.len() as u64).div_ceil(most)).sum::<u64>();
+        requests +=
+            samples.chunk_by(|a, b| a + 1 == *b).map(|run| (run.len() as u64).div_ceil(max_samples)).sum::<u64>();
         seen += samples.len() as u64;
     }
     (requests as f64 * len as f64 / seen.max(1) as f64).round() as u64

@@ -80,33 +80,33 @@ impl Args {
             }
         };
         let bar = progress::bar(samples.len());
-        let (mut out, mut bad, mut damaged, mut deep) = (std::io::stdout().lock(), 0u64, 0u64, 0u64);
+        let (mut out, mut bad_count, mut damaged, mut deep) = (std::io::stdout().lock(), 0u64, 0u64, 0u64);
         let mut files = 0_u64;
         let mut broken = Ok(());
         source.verify(samples.clone(), &mut |e| {
             files += 1;
-            let found = Found { error: e, tolerated: false };
+            let finding = Found { error: e, tolerated: false };
             if broken.is_ok() {
-                broken = bar.suspend(|| found.write(&mut out, self.json));
+                broken = bar.suspend(|| finding.write(&mut out, self.json));
             }
         });
         broken?;
         for first in samples.clone().step_by(BLOCK) {
             let block = first..samples.end.min(first + BLOCK);
-            let found: Vec<Checked> = pool.install(|| {
+            let results: Vec<Checked> = pool.install(|| {
                 let check = |scratch: &mut Vec<u8>, index| {
-                    let found = check(&*source, index, self.follow, scratch);
+                    let checked = check(&*source, index, self.follow, scratch);
                     bar.inc(1);
-                    found
+                    checked
                 };
                 block.into_par_iter().map_init(Vec::new, check).collect()
             });
-            for checked in found {
+            for checked in results {
                 deep += u64::from(checked.deep);
-                let Some(found) = checked.found else { continue };
-                *(if found.tolerated { &mut damaged } else { &mut bad }) += 1;
+                let Some(finding) = checked.found else { continue };
+                *(if finding.tolerated { &mut damaged } else { &mut bad_count }) += 1;
                 // Hide the progress bar while a result is written to the same terminal.
-                bar.suspend(|| found.write(&mut out, self.json))?;
+                bar.suspend(|| finding.write(&mut out, self.json))?;
             }
         }
         bar.finish_and_clear();
@@ -119,8 +119,8 @@ impl Args {
         if files > 0 {
             more += &format!(", damaged files: {files}");
         }
-        say(format_args!("{}: {} samples, {bad} bad{more}", self.path.display(), samples.len()));
-        let failed = bad > 0 || files > 0 || (self.strict && damaged > 0);
+        say(format_args!("{}: {} samples, {bad_count} bad{more}", self.path.display(), samples.len()));
+        let failed = bad_count > 0 || files > 0 || (self.strict && damaged > 0);
         Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 }
@@ -155,10 +155,10 @@ impl Found {
 
 /// Checks boxes, masks and points against the encoded `image` and the classes of the dataset.
 fn annotations(source: &dyn Source, sample: &Sample<'_>, image: &[u8], follow: FollowArgs) -> warpfeed::Result<()> {
-    let found = Annotations::read(sample, Info::read(image)?.oriented.annotated(follow.exif()))?;
+    let annotations = Annotations::read(sample, Info::read(image)?.oriented.annotated(follow.exif()))?;
     let classes = source.classes().len();
     let listed = |class: i64| classes == 0 || usize::try_from(class).is_ok_and(|class| class < classes);
-    match found.classes.iter().enumerate().find(|(_, class)| !listed(**class)) {
+    match annotations.classes.iter().enumerate().find(|(_, class)| !listed(**class)) {
         Some((number, class)) => {
             Err(Error::in_source(format!("box {number} has class {class}, but the dataset has {classes} classes")))
         }
@@ -192,12 +192,12 @@ pub(crate) fn check(source: &dyn Source, index: usize, follow: FollowArgs, scrat
         Err(Error::new(ErrorKind::Panic, text.unwrap_or("without a message")))
     });
     let at_sample = |e| source::sample_error(source, index, &key, e);
-    let found = match result {
+    let finding = match result {
         Ok(None) => None,
         Ok(Some(what)) => Some(Found { error: at_sample(Error::decode(format!("damaged: {what}"))), tolerated: true }),
         Err(e) => Some(Found { error: at_sample(e), tolerated: false }),
     };
-    Checked { deep: deep && found.is_none(), found }
+    Checked { deep: deep && finding.is_none(), found: finding }
 }
 
 /// Checks the fields that contain an encoded image, such as the cameras of a robot. If an image is
@@ -232,8 +232,8 @@ fn condition(bytes: &[u8], deep: &mut bool) -> Condition {
     let decoded = || -> warpfeed::Result<()> {
         let codecs = Codecs::new();
         let mut original = codecs.open(bytes)?;
-        let whole = Rect::full(original.size());
-        original.decode(whole, &mut Pixels::new())
+        let region = Rect::full(original.size());
+        original.decode(region, &mut Pixels::new())
     };
     // JPEG samples have 8 bits, so `deep` stays false. Run a complete check, because a damaged JPEG
     // may still decode.

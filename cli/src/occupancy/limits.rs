@@ -93,10 +93,10 @@ impl Limits {
     /// [`ErrorKind::Config`](warpfeed::ErrorKind::Config) if `capability` is not in the table. The
     /// error lists the supported compute capabilities.
     pub fn of(capability: Capability) -> Result<Self> {
-        let found = Self::all().find(|limits| limits.capability == capability);
-        found.ok_or_else(|| {
-            let known = Self::all().map(|l| l.capability.to_string()).collect::<Vec<_>>().join(", ");
-            Error::config(format!("compute capability {capability} is not supported: expected one of {known}"))
+        let limits = Self::all().find(|limits| limits.capability == capability);
+        limits.ok_or_else(|| {
+            let capabilities = Self::all().map(|l| l.capability.to_string()).collect::<Vec<_>>().join(", ");
+            Error::config(format!("compute capability {capability} is not supported: expected one of {capabilities}"))
         })
     }
 
@@ -133,9 +133,9 @@ mod tests {
     #[test]
     fn a_capability_is_parsed_from_two_numbers() {
         assert_eq!("12.0".parse::<Capability>().unwrap(), Capability { major: 12, minor: 0 });
-        for bad in ["9", "9.", "sm_90", ""] {
-            let text = bad.parse::<Capability>().unwrap_err().to_string();
-            assert_eq!(text, format!("config: compute capability {bad:?}: expected two numbers, such as 9.0"));
+        for invalid in ["9", "9.", "sm_90", ""] {
+            let text = invalid.parse::<Capability>().unwrap_err().to_string();
+            assert_eq!(text, format!("config: compute capability {invalid:?}: expected two numbers, such as 9.0"));
         }
     }
 

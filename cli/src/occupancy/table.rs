@@ -27,10 +27,12 @@ impl Table {
     /// Computes the table for a kernel with `usage` on a multiprocessor with `limits`.
     pub fn new(limits: Limits, usage: Usage) -> Self {
         let sizes = (1..=limits.threads_per_block / limits.warp_size).map(|warps| warps * limits.warp_size);
-        let all = sizes.map(|block| limits.occupancy(usage, block)).collect::<Vec<_>>();
-        let most = all.iter().map(|o| o.warps).max().unwrap_or(0);
-        let rows =
-            all.into_iter().map(|occupancy| Row { occupancy, best: most > 0 && occupancy.warps == most }).collect();
+        let occupancies = sizes.map(|block| limits.occupancy(usage, block)).collect::<Vec<_>>();
+        let most_warps = occupancies.iter().map(|o| o.warps).max().unwrap_or(0);
+        let rows = occupancies
+            .into_iter()
+            .map(|occupancy| Row { occupancy, best: most_warps > 0 && occupancy.warps == most_warps })
+            .collect();
         Table { limits, usage, rows }
     }
 

@@ -48,23 +48,23 @@ fn annotated_sets_are_counted_checked_and_drawn() {
     // A mask with the wrong size.
     let mask = dir.path().join("voc/SegmentationClass/000001.png");
     image::GrayImage::new(5, 5).save(&mask).unwrap();
-    let bad = warpfeed(dir.path(), &["verify", voc]);
-    let out = text(&bad.stdout);
+    let verified = warpfeed(dir.path(), &["verify", voc]);
+    let out = text(&verified.stdout);
     assert!(
-        bad.status.code() == Some(1)
+        verified.status.code() == Some(1)
             && out.contains("field \"mask.png\": annotations are for 5x5 pixels, but the image has "),
         "{out}"
     );
     // Images whose size differs from the declared size, and an image that EXIF rotates by 180
     // degrees.
     let path = dir.path().join(coco);
-    let whole = fs::read_to_string(&path).unwrap();
-    let mut resized = json(&whole);
+    let original = fs::read_to_string(&path).unwrap();
+    let mut resized = json(&original);
     (resized["images"][0]["width"], resized["images"][0]["height"]) = (640.into(), 480.into());
     fs::write(&path, resized.to_string()).unwrap();
-    let bad = warpfeed(dir.path(), &["verify", coco]);
-    let out = text(&bad.stdout);
-    assert_eq!((bad.status.code(), out.lines().count()), (Some(1), 1), "{out}");
+    let verified = warpfeed(dir.path(), &["verify", coco]);
+    let out = text(&verified.stdout);
+    assert_eq!((verified.status.code(), out.lines().count()), (Some(1), 1), "{out}");
     assert!(out.contains("annotations are for 640x480 pixels, but the image has "), "{out}");
     fs::create_dir(dir.path().join("turned")).unwrap();
     let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/orientation/3.jpg");
@@ -73,9 +73,9 @@ fn annotated_sets_are_counted_checked_and_drawn() {
         "annotations": [{"id": 1, "image_id": 1, "category_id": 1, "bbox": [0, 0, 5, 5]}],
         "categories": [{"id": 1, "name": "cat"}]}"#;
     fs::write(dir.path().join("turned/x.json"), turned).unwrap();
-    let bad = warpfeed(dir.path(), &["verify", "turned/x.json"]);
-    let out = text(&bad.stdout);
-    assert!(bad.status.code() == Some(1) && out.contains("--annotations-follow stored or upright"), "{out}");
+    let verified = warpfeed(dir.path(), &["verify", "turned/x.json"]);
+    let out = text(&verified.stdout);
+    assert!(verified.status.code() == Some(1) && out.contains("--annotations-follow stored or upright"), "{out}");
     for image in ["stored", "upright"] {
         let good = warpfeed(dir.path(), &["verify", "turned/x.json", "--annotations-follow", image]);
         assert_eq!(good.status.code(), Some(0), "{}", text(&good.stdout));
@@ -83,13 +83,13 @@ fn annotated_sets_are_counted_checked_and_drawn() {
         assert_eq!(counted["annotated"]["boxes"], 1);
         ok(dir.path(), &["preview", "turned/x.json", "--out", "t.png", "--annotations-follow", image]);
     }
-    let mut changed = json(&whole);
+    let mut changed = json(&original);
     changed["annotations"][0]["category_id"] = 9.into();
     changed["annotations"][7]["bbox"] = serde_json::json!([0, 0, 999, 5]);
     fs::write(&path, changed.to_string()).unwrap();
-    let bad = warpfeed(dir.path(), &["verify", coco]);
-    let out = text(&bad.stdout);
-    assert_eq!((bad.status.code(), out.lines().count()), (Some(1), 2), "{out}");
+    let verified = warpfeed(dir.path(), &["verify", coco]);
+    let out = text(&verified.stdout);
+    assert_eq!((verified.status.code(), out.lines().count()), (Some(1), 2), "{out}");
     assert!(out.contains("annotation 1: unknown category 9: expected the id of one of the 3 categories"), "{out}");
     assert!(out.contains("annotation 8: x ranges from 0 to 999, but the image is "), "{out}");
 }

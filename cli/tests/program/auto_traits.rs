@@ -4,16 +4,16 @@ use std::fmt::Debug;
 
 use warpfeed_cli::occupancy;
 
-fn both<T: Send + Sync + Debug>() {}
+fn assert_send_and_sync<T: Send + Sync + Debug>() {}
 
 #[test]
 fn the_library_types_are_send_sync_and_debug() {
-    both::<warpfeed_synth::Synth>();
-    both::<occupancy::Capability>();
-    both::<occupancy::Factor>();
-    both::<occupancy::Limits>();
-    both::<occupancy::Occupancy>();
-    both::<occupancy::Row>();
-    both::<occupancy::Table>();
-    both::<occupancy::Usage>();
+    assert_send_and_sync::<warpfeed_synth::Synth>();
+    assert_send_and_sync::<occupancy::Capability>();
+    assert_send_and_sync::<occupancy::Factor>();
+    assert_send_and_sync::<occupancy::Limits>();
+    assert_send_and_sync::<occupancy::Occupancy>();
+    assert_send_and_sync::<occupancy::Row>();
+    assert_send_and_sync::<occupancy::Table>();
+    assert_send_and_sync::<occupancy::Usage>();
 }

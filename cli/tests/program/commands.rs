@@ -18,18 +18,18 @@ fn tree() -> TempDir {
 
 /// Returns the relative path and the content of every file under `dir`.
 fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
-    let (mut found, mut left) = (BTreeMap::new(), vec![dir.to_owned()]);
-    while let Some(folder) = left.pop() {
+    let (mut files, mut folders) = (BTreeMap::new(), vec![dir.to_owned()]);
+    while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
             if path.is_dir() {
-                left.push(path);
+                folders.push(path);
             } else {
-                found.insert(path.strip_prefix(dir).unwrap().to_owned(), fs::read(&path).unwrap());
+                files.insert(path.strip_prefix(dir).unwrap().to_owned(), fs::read(&path).unwrap());
             }
         }
     }
-    found
+    files
 }
 
 const COMMANDS: [&str; 10] =
@@ -53,15 +53,15 @@ fn a_folder_of_two_formats_opens_in_the_chosen_format() {
 #[test]
 fn every_help_text_has_examples() {
     let dir = TempDir::new().unwrap();
-    let all = ok(dir.path(), &["--help"]);
-    assert!(all.contains("Examples:") && all.contains("Exit codes:"), "{all}");
+    let help = ok(dir.path(), &["--help"]);
+    assert!(help.contains("Examples:") && help.contains("Exit codes:"), "{help}");
     for input in ["class folders", "LMDB", "tar shard", "COCO", "YOLO", "Pascal VOC", "table: .csv"] {
-        assert!(all.contains(input), "no {input} in {all}");
+        assert!(help.contains(input), "no {input} in {help}");
     }
-    let examples = all.split_once("Examples:\n").unwrap().1;
-    assert!(examples.lines().all(|line| line.len() < 80), "{all}");
+    let examples = help.split_once("Examples:\n").unwrap().1;
+    assert!(examples.lines().all(|line| line.len() < 80), "{help}");
     for command in COMMANDS {
-        assert!(all.contains(&format!("  {command} ")), "{all}");
+        assert!(help.contains(&format!("  {command} ")), "{help}");
         let help = ok(dir.path(), &[command, "--help"]);
         assert!(help.contains("Examples:\n") && help.contains(&format!("warpfeed {command} ")), "{help}");
         // Users must be able to paste the examples: a wrapped line would break, and trailing words
@@ -88,8 +88,8 @@ fn cache_commands_refuse_folders_that_are_not_caches() {
         fn object(&self, url: &str) -> warpfeed::Result<Object> {
             Ok(Object { url: url.to_owned(), len: 1 << 30, tag: Some("1".to_owned()), server: None })
         }
-        fn read(&self, _: &Object, _: u64, to: &mut [u8]) -> warpfeed::Result<()> {
-            to.fill(0);
+        fn read(&self, _: &Object, _: u64, out: &mut [u8]) -> warpfeed::Result<()> {
+            out.fill(0);
             Ok(())
         }
     }
@@ -107,8 +107,8 @@ fn cache_commands_refuse_folders_that_are_not_caches() {
     let block = fs::read_dir(part).unwrap().next().unwrap().unwrap().path();
     fs::write(block, "damaged").unwrap();
     let checked = warpfeed(dir.path(), &["cache", "check", "cache"]);
-    let found = (checked.status.code(), text(&checked.stdout));
-    assert_eq!(found, (Some(1), "cache: 2 valid blocks, 1 damaged blocks deleted\n".to_owned()));
+    let outcome = (checked.status.code(), text(&checked.stdout));
+    assert_eq!(outcome, (Some(1), "cache: 2 valid blocks, 1 damaged blocks deleted\n".to_owned()));
     store.list("s3://b/three/").unwrap();
     assert!(ok(dir.path(), &["cache", "show", "cache"]).contains("s3://b/three/: a listing of 1 objects, "));
     for (url, shown) in [("s3://b/one", "cache: deleted 0 listings\n"), ("s3://b/", "cache: deleted 1 listings\n")] {
@@ -238,8 +238,8 @@ fn inspect_says_how_many_samples_each_class_has() {
 /// Adds a text file with the `.jpg` extension and a truncated JPEG. Returns their keys.
 fn spoil(set: &Path) -> [&'static str; 2] {
     fs::write(set.join("dotted-triangle/text.jpg"), "I am no image").unwrap();
-    let whole = files(set).into_iter().find(|(path, _)| path.extension().is_some_and(|e| e == "jpg")).unwrap();
-    fs::write(set.join("plain-disc/cut.jpg"), &whole.1[..whole.1.len() / 2]).unwrap();
+    let original = files(set).into_iter().find(|(path, _)| path.extension().is_some_and(|e| e == "jpg")).unwrap();
+    fs::write(set.join("plain-disc/cut.jpg"), &original.1[..original.1.len() / 2]).unwrap();
     ["dotted-triangle/text", "plain-disc/cut"]
 }
 
@@ -297,9 +297,9 @@ fn verify_lists_each_bad_sample_with_its_file() {
     assert_eq!(text(&good.stderr), "set: 12 samples, 0 bad\n");
 
     let keys = spoil(&dir.path().join("set"));
-    let bad = warpfeed(dir.path(), &["verify", "set", "--workers", "2"]);
-    assert_eq!((bad.status.code(), &*text(&bad.stderr)), (Some(1), "set: 14 samples, 2 bad\n"));
-    let out = text(&bad.stdout);
+    let verified = warpfeed(dir.path(), &["verify", "set", "--workers", "2"]);
+    assert_eq!((verified.status.code(), &*text(&verified.stderr)), (Some(1), "set: 14 samples, 2 bad\n"));
+    let out = text(&verified.stdout);
     let lines: Vec<&str> = out.lines().collect();
     assert_eq!(lines.len(), 2, "{out}");
     for (line, key) in lines.iter().zip(keys) {
@@ -307,11 +307,11 @@ fn verify_lists_each_bad_sample_with_its_file() {
         assert!(line.contains(&format!("set/{key}.jpg: decode: ")), "{out}");
     }
 
-    let bad = warpfeed(dir.path(), &["verify", "set", "--json"]);
-    assert_eq!(bad.status.code(), Some(1));
-    let keys_again: Vec<_> = text(&bad.stdout).lines().map(|line| json(line)["key"].clone()).collect();
+    let verified = warpfeed(dir.path(), &["verify", "set", "--json"]);
+    assert_eq!(verified.status.code(), Some(1));
+    let keys_again: Vec<_> = text(&verified.stdout).lines().map(|line| json(line)["key"].clone()).collect();
     assert_eq!(keys_again, keys);
-    for (line, key) in text(&bad.stdout).lines().zip(keys) {
+    for (line, key) in text(&verified.stdout).lines().zip(keys) {
         assert_eq!(json(line)["path"], format!("set/{key}.jpg"));
     }
 
@@ -381,8 +381,8 @@ fn verify_inspect_and_pack_agree_on_what_is_damaged() {
         err.contains("2 of 14 images cannot be decoded, so the pack was not finished: ") && err.contains("--keep-bad"),
         "{err}"
     );
-    let left: Vec<_> = files(dir.path()).into_keys().filter(|path| !path.starts_with("set")).collect();
-    assert!(left.iter().all(|path| path.starts_with("loose.lmdb")), "an incomplete file remains: {left:?}");
+    let names: Vec<_> = files(dir.path()).into_keys().filter(|path| !path.starts_with("set")).collect();
+    assert!(names.iter().all(|path| path.starts_with("loose.lmdb")), "an incomplete file remains: {names:?}");
 }
 
 #[test]
@@ -441,11 +441,11 @@ fn pack_converts_between_all_formats() {
     ok(dir.path(), &["pack", "--from", "shards", "--to", "back.lmdb", "--keep-bytes"]);
 
     let set = samples(&dir.path().join("set"));
-    for made in ["set.lmdb", "one.tar", "shards", "back.lmdb"] {
-        assert!(set == samples(&dir.path().join(made)), "{made}");
-        assert_eq!(warpfeed(dir.path(), &["verify", made]).status.code(), Some(0), "{made}");
-        let report = json(&ok(dir.path(), &["inspect", made, "--json"]));
-        assert_eq!(report["classes"][0], "dotted-triangle", "{made}");
+    for dataset in ["set.lmdb", "one.tar", "shards", "back.lmdb"] {
+        assert!(set == samples(&dir.path().join(dataset)), "{dataset}");
+        assert_eq!(warpfeed(dir.path(), &["verify", dataset]).status.code(), Some(0), "{dataset}");
+        let report = json(&ok(dir.path(), &["inspect", dataset, "--json"]));
+        assert_eq!(report["classes"][0], "dotted-triangle", "{dataset}");
     }
 }
 
@@ -456,7 +456,7 @@ fn pack_recodes_images_as_requested() {
     ok(dir.path(), &["pack", "--from", "set", "--to", "small.lmdb", "--max-side", "40"]);
     ok(dir.path(), &["pack", "--from", "set", "--to", "anew.tar", "--quality", "50"]);
     ok(dir.path(), &["pack", "--from", "set", "--to", "raw.lmdb", "--raw", "24x16"]);
-    let report = |made: &str| json(&ok(dir.path(), &["inspect", made, "--json"]));
+    let report = |name: &str| json(&ok(dir.path(), &["inspect", name, "--json"]));
     assert!(report("fast.lmdb")["restart_markers"].as_u64() > Some(0), "{}", report("fast.lmdb"));
     let longest = |r: &serde_json::Value| r["width"]["max"].as_u64().max(r["height"]["max"].as_u64());
     assert_eq!(longest(&report("small.lmdb")), Some(40));
@@ -527,24 +527,24 @@ fn pack_refuses_to_lose_data() {
     let err = fails(dir.path(), 1, &["pack", "--from", "set", "--to", "taken/x.tar"]);
     assert!(err.starts_with("warpfeed: taken: io: "), "{err}");
     fs::remove_file(dir.path().join("taken")).unwrap();
-    let left: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
-    assert_eq!(left.len(), 2, "unexpected files: {left:?}");
+    let names: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(names.len(), 2, "unexpected files: {names:?}");
 }
 
 #[test]
 fn parts_are_packed_merged_and_verified() {
     let dir = tree();
-    fn part(part: &str) -> [&str; 7] {
+    fn part_args(part: &str) -> [&str; 7] {
         ["pack", "set", "parts/x.tar", "--shard-samples", "2", "--part", part]
     }
     let progress = || ok(dir.path(), &["pack", "--progress", "parts/x.tar"]);
     let err = fails(dir.path(), 1, &["pack", "--progress", "parts/x.tar"]);
     assert!(err.contains("there are neither parts nor a dataset with this name"), "{err}");
-    ok(dir.path(), &part("1/2"));
+    ok(dir.path(), &part_args("1/2"));
     assert_eq!(progress(), "6 of 12 samples (50.0 %); parts 0 of 2 are not complete\n");
     let err = fails(dir.path(), 1, &["pack", "--merge", "parts/x.tar"]);
     assert!(err.contains("parts 0 of 2 are missing"), "{err}");
-    ok(dir.path(), &part("0/2"));
+    ok(dir.path(), &part_args("0/2"));
     assert_eq!(progress(), "12 of 12 samples (100.0 %); all parts are complete; merge them\n");
     let out = ok(dir.path(), &["pack", "--merge", "parts/x.tar"]);
     assert!(out.contains("12 samples") && out.contains("open as 'parts/x-{000000..000005}.tar'"), "{out}");
@@ -553,8 +553,8 @@ fn parts_are_packed_merged_and_verified() {
     assert!(files(&dir.path().join("parts")) == files(&dir.path().join("whole")));
     let output = warpfeed(dir.path(), &["verify", "parts", "--part", "2/3"]);
     assert!(output.status.success() && text(&output.stderr).contains("4 samples, 0 bad"), "{output:?}");
-    for wrong in ["2/2", "x", "1", "auto/0", "-1/2"] {
-        let err = fails(dir.path(), 2, &["verify", "set", &format!("--part={wrong}")]);
+    for part in ["2/2", "x", "1", "auto/0", "-1/2"] {
+        let err = fails(dir.path(), 2, &["verify", "set", &format!("--part={part}")]);
         assert!(err.contains("such as 3/64"), "{err}");
     }
     fs::write(dir.path().join("keys.txt"), "typo\n").unwrap();

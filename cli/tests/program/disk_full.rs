@@ -15,17 +15,17 @@ fn mini() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../datasets/mini")
 }
 
-fn pack(target: &Path, most: u64) -> Output {
+fn pack(target: &Path, max_bytes: u64) -> Output {
     run(
         Command::new(env!("CARGO_BIN_EXE_warpfeed")).arg("pack").arg("--from").arg(mini()).arg("--to").arg(target),
-        most,
+        max_bytes,
     )
 }
 
-/// Runs a command with a limit of `most` bytes per file.
-fn run(command: &mut Command, most: u64) -> Output {
+/// Runs a command with a limit of `max_bytes` bytes per file.
+fn run(command: &mut Command, max_bytes: u64) -> Output {
     let limited = move || {
-        let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
+        let limit = libc::rlimit { rlim_cur: max_bytes, rlim_max: max_bytes };
         // SAFETY: both system calls get valid arguments and are async-signal-safe. The signal is
         // ignored, because a full disk causes an error and not a signal.
         let done = unsafe {
@@ -45,15 +45,18 @@ fn packing_onto_a_full_disk_fails_and_leaves_no_files() {
         // LMDB returns EIO for a short write.
         let cause = if name == "x.lmdb" { "is the disk full?" } else { "File too large" };
         // The first write, a write in the middle, and the last write fail.
-        for most in [0, 100 << 10, 500 << 10] {
+        for max_bytes in [0, 100 << 10, 500 << 10] {
             let root = tempfile::tempdir().unwrap();
             let target = root.path().join(name);
-            let output = pack(&target, most);
+            let output = pack(&target, max_bytes);
             let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-            assert!(!output.status.success() && output.status.code().is_some(), "{name}, {most} bytes: {stderr}");
-            assert!(stderr.contains(name) && (stderr.contains(cause) || most == 0), "{name}, {most} bytes: {stderr}");
-            let left: Vec<_> = fs::read_dir(root.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-            assert!(left.is_empty(), "{name}, {most} bytes: {left:?}");
+            assert!(!output.status.success() && output.status.code().is_some(), "{name}, {max_bytes} bytes: {stderr}");
+            assert!(
+                stderr.contains(name) && (stderr.contains(cause) || max_bytes == 0),
+                "{name}, {max_bytes} bytes: {stderr}"
+            );
+            let names: Vec<_> = fs::read_dir(root.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+            assert!(names.is_empty(), "{name}, {max_bytes} bytes: {names:?}");
         }
         let root = tempfile::tempdir().unwrap();
         assert!(pack(&root.path().join(name), 1 << 30).status.success(), "packing succeeds with enough space");
@@ -63,8 +66,8 @@ fn packing_onto_a_full_disk_fails_and_leaves_no_files() {
 #[test]
 fn failed_writes_keep_the_existing_file() {
     let root = tempfile::tempdir().unwrap();
-    let program = |args: &[&str], most: u64| {
-        run(Command::new(env!("CARGO_BIN_EXE_warpfeed")).args(args).current_dir(root.path()), most)
+    let program = |args: &[&str], max_bytes: u64| {
+        run(Command::new(env!("CARGO_BIN_EXE_warpfeed")).args(args).current_dir(root.path()), max_bytes)
     };
     let set = mini().display().to_string();
     let stats = program(&["bench", &set, "--seconds", "0.1", "--warmup", "0", "--json"], 1 << 30).stdout;
@@ -85,30 +88,30 @@ fn failed_writes_keep_the_existing_file() {
             let output = program(args, 500);
             let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
             assert!(!output.status.success() && stderr.contains("File too large"), "{args:?}: {stderr}");
-            let left = fs::read(root.path().join(name)).ok();
-            assert_eq!(left.as_deref(), (before || *name == "link.html").then_some(&b"before"[..]), "{args:?}");
+            let content = fs::read(root.path().join(name)).ok();
+            assert_eq!(content.as_deref(), (before || *name == "link.html").then_some(&b"before"[..]), "{args:?}");
         }
         let output = program(args, 1 << 30);
         assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
         assert!(fs::read(root.path().join(name)).unwrap().len() > 500, "{args:?}");
     }
     assert!(fs::symlink_metadata(root.path().join("link.html")).unwrap().is_symlink());
-    let left: Vec<_> = fs::read_dir(root.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    assert!(left.iter().all(|name| !name.to_string_lossy().contains("partial")), "{left:?}");
+    let names: Vec<_> = fs::read_dir(root.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(names.iter().all(|name| !name.to_string_lossy().contains("partial")), "{names:?}");
 }
 
 #[test]
 fn a_trace_that_does_not_fit_stays_readable() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("trace.json");
-    let traced = |most: u64| {
+    let traced = |max_bytes: u64| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_warpfeed"));
         command
             .arg("bench")
             .arg(mini())
             .args(["--batch-size", "2", "--seconds", "1", "--warmup", "0", "--trace"])
             .arg(&path);
-        run(&mut command, most)
+        run(&mut command, max_bytes)
     };
     let events = || {
         let trace: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
@@ -147,8 +150,8 @@ fn packing_onto_a_full_file_system_fails_and_leaves_no_files() {
         for kib in [64, 300, 500] {
             let script = format!("\"$2\" pack --from \"$3\" --to \"$1/{name}\"; echo \"ended $?\"; ls -A \"$1\"");
             let output = mounted(kib, &script).unwrap();
-            let (left, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-            let after = left.split_once("ended ").unwrap_or_else(|| panic!("{left}, {stderr}")).1;
+            let (listed, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+            let after = listed.split_once("ended ").unwrap_or_else(|| panic!("{listed}, {stderr}")).1;
             assert_eq!(after, "1\n", "{name} on {kib} KiB: exit code and remaining files; {stderr}");
             // LMDB returns EIO for a short write.
             let cause = stderr.contains("No space left on device")

@@ -80,10 +80,10 @@ fn every_format_is_inspected_and_packed() {
     }
     for (kind, sets) in SETS {
         for (number, set) in sets.iter().enumerate() {
-            let found = json(&ok(dir, &["inspect", set, "--json", "--strict"]));
-            assert_eq!(found["source"], kind, "{set}");
-            assert_eq!((&found["samples"], &found["unreadable"]), (&12.into(), &0.into()), "{set}");
-            assert_eq!(found["labels"], serde_json::json!({"0": 3, "1": 3, "2": 3, "3": 3}), "{set}");
+            let report = json(&ok(dir, &["inspect", set, "--json", "--strict"]));
+            assert_eq!(report["source"], kind, "{set}");
+            assert_eq!((&report["samples"], &report["unreadable"]), (&12.into(), &0.into()), "{set}");
+            assert_eq!(report["labels"], serde_json::json!({"0": 3, "1": 3, "2": 3, "3": 3}), "{set}");
             let source = open(dir.join(set)).unwrap();
             for ending in ["lmdb", "tar"] {
                 let packed = format!("{kind}-{number}.{ending}");
@@ -104,8 +104,8 @@ fn robot_episodes_are_inspected_and_packed() {
     for version in ["v21", "v30"] {
         let set = format!("lerobot/{version}");
         copy(&fixtures().join(&set), &dir.join(&set));
-        let found = json(&ok(dir, &["inspect", &set, "--json"]));
-        assert_eq!((&found["source"], &found["samples"]), (&"lerobot".into(), &15.into()), "{found}");
+        let report = json(&ok(dir, &["inspect", &set, "--json"]));
+        assert_eq!((&report["source"], &report["samples"]), (&"lerobot".into(), &15.into()), "{report}");
         let source = open(dir.join(&set)).unwrap();
         for ending in ["lmdb", "tar"] {
             let packed = format!("{version}.{ending}");

@@ -25,7 +25,7 @@ fn terminal() -> (File, OwnedFd) {
 }
 
 /// Runs the tool with stderr connected to a terminal, and returns the output on the terminal.
-fn shown(args: &[&str]) -> String {
+fn progress_output(args: &[&str]) -> String {
     let (mut shows, written) = terminal();
     let mut command = Command::new(env!("CARGO_BIN_EXE_warpfeed"));
     command.args(args).env("TERM", "xterm").env_remove("NO_COLOR").stdout(Stdio::null()).stderr(written);
@@ -47,7 +47,7 @@ fn a_progress_bar_is_shown_only_on_a_terminal() {
         ["bench", set, "--batch-size", "8", "--size", "32", "--workers", "2", "--warmup", "0.5", "--seconds", "1"];
     let verify = ["verify", set];
     for (args, words) in [(&bench[..], ["/1500 ms", " samples/s"]), (&verify, ["/64 images", " left"])] {
-        let bar = shown(args);
+        let bar = progress_output(args);
         assert!(words.iter().all(|words| bar.contains(words)), "{args:?}: {bar:?}");
         let elsewhere = Command::new(env!("CARGO_BIN_EXE_warpfeed")).args(args).output().unwrap();
         let elsewhere = String::from_utf8_lossy(&elsewhere.stderr).into_owned();

@@ -18,8 +18,8 @@ fn every_command_uses_the_given_columns_and_classes() {
         }
     }
     fs::write(dir.join("t.csv"), format!("where;what;w;h\n{rows}")).unwrap();
-    let own = json(&ok(dir, &["inspect", "set", "--json"]))["classes"].clone();
-    let names: Vec<&str> = own.as_array().unwrap().iter().rev().map(|name| name.as_str().unwrap()).collect();
+    let classes = json(&ok(dir, &["inspect", "set", "--json"]))["classes"].clone();
+    let names: Vec<&str> = classes.as_array().unwrap().iter().rev().map(|name| name.as_str().unwrap()).collect();
     fs::write(dir.join("classes.txt"), format!("other\n{}\n", names.join("\n"))).unwrap();
     let columns = ["--image-column", "where", "--root", "set", "--label-column", "what", "--gather", "size=w,h"];
     let with = |args: &[&'static str]| [args, &columns, &["--classes", "classes.txt"]].concat();
@@ -27,14 +27,14 @@ fn every_command_uses_the_given_columns_and_classes() {
         ok(dir, &with(&["pack", "t.csv", packed]));
     }
     let table = json(&ok(dir, &with(&["inspect", "t.csv", "--json"])));
-    for found in
+    for report in
         [&table, &json(&ok(dir, &["inspect", "t.lmdb", "--json"])), &json(&ok(dir, &["inspect", "t.tar", "--json"]))]
     {
-        assert_eq!(found["samples"], 12);
-        assert_eq!(found["classes"], serde_json::json!([&["other"], &names[..]].concat()));
-        assert_eq!(found["labels"], serde_json::json!({"1": 4, "2": 4, "3": 4}));
-        assert_eq!(found["fields"], serde_json::json!({"size.txt": 12}));
-        assert_eq!(found["unreadable"], 0);
+        assert_eq!(report["samples"], 12);
+        assert_eq!(report["classes"], serde_json::json!([&["other"], &names[..]].concat()));
+        assert_eq!(report["labels"], serde_json::json!({"1": 4, "2": 4, "3": 4}));
+        assert_eq!(report["fields"], serde_json::json!({"size.txt": 12}));
+        assert_eq!(report["unreadable"], 0);
     }
     let verified = warpfeed(dir, &with(&["verify", "t.csv"]));
     assert_eq!((verified.status.code(), &*text(&verified.stderr)), (Some(0), "t.csv: 12 samples, 0 bad\n"));

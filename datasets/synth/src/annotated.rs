@@ -53,9 +53,9 @@ impl Synth {
             for folder in ["annotations", "train", "val"] {
                 make(&beside.join(folder))?;
             }
-            let drawn: Vec<(Value, Vec<Value>)> = self.each(|index, original| {
+            let drawn: Vec<(Value, Vec<Value>)> = self.for_each(|index, original| {
                 let name = format!("{index:06}.{}", original.field);
-                put(&beside.join(split(index)).join(&name), &original.bytes)?;
+                write_file(&beside.join(split(index)).join(&name), &original.bytes)?;
                 written(original.bytes.len());
                 let Size { width, height } = original.size;
                 let image = json!({"id": index, "file_name": name, "width": width, "height": height});
@@ -66,14 +66,18 @@ impl Synth {
                 .map(|(id, name)| json!({"id": id, "name": name, "keypoints": POINTS, "skeleton": []}))
                 .collect();
             for part in ["train", "val"] {
-                let own = || drawn.iter().enumerate().filter(|(index, _)| split(*index) == part).map(|(_, both)| both);
-                let images: Vec<&Value> = own().map(|both| &both.0).collect();
-                let mut annotations: Vec<Value> = own().flat_map(|both| both.1.clone()).collect();
+                let in_part =
+                    || drawn.iter().enumerate().filter(|(index, _)| split(*index) == part).map(|(_, both)| both);
+                let images: Vec<&Value> = in_part().map(|both| &both.0).collect();
+                let mut annotations: Vec<Value> = in_part().flat_map(|both| both.1.clone()).collect();
                 for (number, annotation) in (1..).zip(&mut annotations) {
                     annotation["id"] = json!(number);
                 }
-                let all = json!({"images": images, "annotations": annotations, "categories": categories});
-                put(&beside.join(format!("annotations/instances_{part}.json")), all.to_string().as_bytes())?;
+                let contents = json!({"images": images, "annotations": annotations, "categories": categories});
+                write_file(
+                    &beside.join(format!("annotations/instances_{part}.json")),
+                    contents.to_string().as_bytes(),
+                )?;
             }
             Ok(())
         })
@@ -101,32 +105,32 @@ impl Synth {
             {
                 make(&beside.join(folder))?;
             }
-            self.each(|index, original| {
+            self.for_each(|index, original| {
                 let file = |folder: &str, end: &str| beside.join(folder).join(format!("{index:06}.{end}"));
-                put(&file("JPEGImages", original.field), &original.bytes)?;
+                write_file(&file("JPEGImages", original.field), &original.bytes)?;
                 let class = |&number: &u16| match number {
                     0 => 0,
                     _ => numbers[original.figures[usize::from(number) - 1].class],
                 };
                 let mask: Vec<u8> = original.shown.iter().map(class).collect();
-                put(&file("SegmentationClass", "png"), &palette_png(&mask, original.size)?)?;
-                put(&file("Annotations", "xml"), original.xml(&names).as_bytes())?;
+                write_file(&file("SegmentationClass", "png"), &palette_png(&mask, original.size)?)?;
+                write_file(&file("Annotations", "xml"), original.xml(&names).as_bytes())?;
                 written(original.bytes.len());
                 Ok(())
             })?;
             for (folder, part) in
                 [("Main", "train"), ("Main", "val"), ("Segmentation", "train"), ("Segmentation", "val")]
             {
-                let own = (0..self.images).filter(|&index| split(index) == part);
-                let list: String = own.map(|index| format!("{index:06}\n")).collect();
-                put(&beside.join(format!("ImageSets/{folder}/{part}.txt")), list.as_bytes())?;
+                let in_part = (0..self.images).filter(|&index| split(index) == part);
+                let list: String = in_part.map(|index| format!("{index:06}\n")).collect();
+                write_file(&beside.join(format!("ImageSets/{folder}/{part}.txt")), list.as_bytes())?;
             }
             Ok(())
         })
     }
 
     /// Generates all images, on all cores.
-    fn each<T: Send>(&self, take: impl Fn(usize, Annotated) -> Result<T> + Sync) -> Result<Vec<T>> {
+    fn for_each<T: Send>(&self, take: impl Fn(usize, Annotated) -> Result<T> + Sync) -> Result<Vec<T>> {
         (0..self.images).into_par_iter().map(|index| take(index, self.annotated(index)?)).collect()
     }
 
@@ -155,7 +159,7 @@ fn make(folder: &Path) -> Result<()> {
     fs::create_dir_all(folder).map_err(|e| Error::io(folder, &e))
 }
 
-fn put(path: &Path, bytes: &[u8]) -> Result<()> {
+fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
     fs::write(path, bytes).map_err(|e| Error::io(path, &e))
 }
 
@@ -176,11 +180,11 @@ impl Annotated {
         let width = self.size.width as usize;
         (1..).zip(&self.figures).filter_map(move |(number, seen)| {
             let mask: Vec<bool> = self.shown.iter().map(|&shown| shown == number).collect();
-            let inked = || mask.iter().enumerate().filter(|(_, inked)| **inked).map(|(at, _)| at);
+            let inked = || mask.iter().enumerate().filter(|(_, inked)| **inked).map(|(index, _)| index);
             if inked().count() < MIN_VISIBLE {
                 return None;
             }
-            let columns = (inked().map(|at| at % width).min()?, inked().map(|at| at % width).max()?);
+            let columns = (inked().map(|index| index % width).min()?, inked().map(|index| index % width).max()?);
             let rows = (inked().next()? / width, inked().next_back()? / width);
             Some(Object { seen, columns, rows, mask })
         })
@@ -247,8 +251,8 @@ impl Object<'_> {
 fn run_lengths(mask: &[bool], width: usize) -> String {
     let mut runs = vec![0i64];
     let mut inked = false;
-    for at in (0..width).flat_map(|x| (x..mask.len()).step_by(width)) {
-        if mask[at] != inked {
+    for index in (0..width).flat_map(|x| (x..mask.len()).step_by(width)) {
+        if mask[index] != inked {
             runs.push(0);
             inked = !inked;
         }
@@ -256,11 +260,11 @@ fn run_lengths(mask: &[bool], width: usize) -> String {
     }
     let mut text = String::new();
     for (number, &run) in runs.iter().enumerate() {
-        let mut left = if number > 2 { run - runs[number - 2] } else { run };
+        let mut bits = if number > 2 { run - runs[number - 2] } else { run };
         loop {
-            let part = (left & 31) as u8;
-            left >>= 5;
-            let more = if part & 16 == 0 { left != 0 } else { left != -1 };
+            let part = (bits & 31) as u8;
+            bits >>= 5;
+            let more = if part & 16 == 0 { bits != 0 } else { bits != -1 };
             text.push(char::from(48 + part + if more { 32 } else { 0 }));
             if !more {
                 break;
@@ -297,8 +301,8 @@ mod tests {
 
     #[test]
     fn mask_colors_equal_pascal_voc() {
-        let known = [[0, 0, 0], [128, 0, 0], [0, 128, 0], [128, 128, 0], [0, 0, 128], [128, 0, 128]];
-        assert_eq!([0, 1, 2, 3, 4, 5].map(voc_color), known);
+        let voc_colors = [[0, 0, 0], [128, 0, 0], [0, 128, 0], [128, 128, 0], [0, 0, 128], [128, 0, 128]];
+        assert_eq!([0, 1, 2, 3, 4, 5].map(voc_color), voc_colors);
         assert_eq!((voc_color(20), voc_color(255)), ([0, 64, 128], [224, 224, 192]));
     }
 

@@ -70,7 +70,7 @@ impl Figure {
     /// Returns the figure for class `class` of `classes`. Consecutive classes differ in both
     /// outline and texture. Hues distinguish classes only once all 64 pairs of outline and texture
     /// are used.
-    pub(super) fn of_class(class: usize, classes: usize) -> Self {
+    pub(super) fn for_class(class: usize, classes: usize) -> Self {
         let pair = class % 64;
         Figure {
             outline: OUTLINES[pair % 8],
@@ -141,17 +141,17 @@ mod tests {
     #[test]
     fn class_names_and_figures_are_unique() {
         for classes in [1, 8, 10, 64, 65, 1024] {
-            let names: BTreeSet<_> = (0..classes).map(|c| Figure::of_class(c, classes).to_string()).collect();
+            let names: BTreeSet<_> = (0..classes).map(|c| Figure::for_class(c, classes).to_string()).collect();
             assert_eq!(names.len(), classes);
         }
-        assert_eq!(Figure::of_class(3, 10).to_string(), "banded-ring");
-        assert_eq!(Figure::of_class(3, 65).to_string(), "banded-ring-00");
+        assert_eq!(Figure::for_class(3, 10).to_string(), "banded-ring");
+        assert_eq!(Figure::for_class(3, 65).to_string(), "banded-ring-00");
     }
 
     #[test]
     fn a_flip_does_not_change_the_class() {
         for class in 0..64 {
-            let figure = Figure::of_class(class, 64);
+            let figure = Figure::for_class(class, 64);
             for (u, v) in (-260..260).step_by(7).flat_map(|u| (-260..260).step_by(11).map(move |v| (u, v))) {
                 assert_eq!(figure.distance(u, v), figure.distance(-u, v), "{figure} at {u} {v}");
                 assert_eq!(figure.tone(u, v), figure.tone(-u, v), "{figure} at {u} {v}");

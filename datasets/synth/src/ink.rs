@@ -27,8 +27,8 @@ pub(super) fn color(hue: i32, saturation: i32, level: i32) -> Rgb {
         4 => [f, 0, 255],
         _ => [255, 0, 255 - f],
     };
-    let own = i32::from(luma(pure.map(|c| c as u8)));
-    pure.map(|c| (level + (c - own) * saturation / 256).clamp(0, 255) as u8)
+    let pure_luma = i32::from(luma(pure.map(|c| c as u8)));
+    pure.map(|c| (level + (c - pure_luma) * saturation / 256).clamp(0, 255) as u8)
 }
 
 /// Mixes `a` and `b`; `weight` is the weight of `b` in units of 1/256.
@@ -49,15 +49,15 @@ pub(super) struct Noise {
 
 impl Noise {
     /// Creates noise for an image of `width` by `height` pixels, with a grid point every `cell`
-    /// pixels and values from -`most` to `most`.
-    pub(super) fn new(width: i32, height: i32, cell: i32, most: i32, rng: &mut Rng) -> Self {
+    /// pixels and values from -`max_level` to `max_level`.
+    pub(super) fn new(width: i32, height: i32, cell: i32, max_level: i32, rng: &mut Rng) -> Self {
         let across = (width / cell + 2) as usize;
         let points = across * (height / cell + 2) as usize;
         Noise {
             cell,
             columns: (0..width).map(|x| ((x / cell) as usize, weight(x, cell))).collect(),
             across,
-            levels: (0..points).map(|_| draw(rng, -most, most)).collect(),
+            levels: (0..points).map(|_| draw(rng, -max_level, max_level)).collect(),
         }
     }
 

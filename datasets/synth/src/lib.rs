@@ -180,7 +180,7 @@ impl Synth {
     }
 
     fn class_names(&self) -> impl Iterator<Item = String> {
-        (0..self.classes).map(|class| Figure::of_class(class, self.classes).to_string())
+        (0..self.classes).map(|class| Figure::for_class(class, self.classes).to_string())
     }
 
     /// Returns image `index`, encoded, without a label.
@@ -192,7 +192,7 @@ impl Synth {
     }
 
     fn figure(&self, class: usize) -> Figure {
-        Figure::of_class(class % self.classes, self.classes)
+        Figure::for_class(class % self.classes, self.classes)
     }
 
     /// Returns image `index` before it is encoded: RGB, HWC.
@@ -381,7 +381,7 @@ mod tests {
             *counts.entry(info.jpeg.map_or("png", |j| j.chroma)).or_default() += 1;
             *counts.entry("progressive").or_default() += usize::from(info.jpeg.is_some_and(|j| j.progressive));
         }
-        for (kind, least) in [
+        for (kind, min_count) in [
             ("usual size", 200),
             ("other size", 80),
             ("4:4:4", 120),
@@ -390,7 +390,7 @@ mod tests {
             ("gray", 5),
             ("png", 8),
         ] {
-            assert!(counts[kind] >= least, "{kind}: {counts:?}");
+            assert!(counts[kind] >= min_count, "{kind}: {counts:?}");
         }
         assert!((15..60).contains(&counts["progressive"]), "{counts:?}");
     }
@@ -421,8 +421,8 @@ mod tests {
             let apart: u64 = expected.iter().zip(pixels.data()).map(|(&a, &b)| u64::from(a.abs_diff(b))).sum();
             let mean = apart as f64 / expected.len() as f64;
             // 4:2:0 at quality 60 loses the most in small figures with strong colors.
-            let most = if matches!(coding, Coding::Png { .. }) { 0.0 } else { 16.0 };
-            assert!(mean <= most, "{index} {coding:?}: {mean:.1} levels apart");
+            let tolerance = if matches!(coding, Coding::Png { .. }) { 0.0 } else { 16.0 };
+            assert!(mean <= tolerance, "{index} {coding:?}: {mean:.1} levels apart");
         }
     }
 
@@ -441,8 +441,8 @@ mod tests {
             .collect();
         let (train, test) = means.split_at(SMALL.images / 2);
         let center = |class: usize| -> [f64; 3] {
-            let own: Vec<_> = train.iter().skip(class).step_by(SMALL.classes).collect();
-            std::array::from_fn(|c| own.iter().map(|m| m[c]).sum::<f64>() / own.len() as f64)
+            let of_class: Vec<_> = train.iter().skip(class).step_by(SMALL.classes).collect();
+            std::array::from_fn(|c| of_class.iter().map(|m| m[c]).sum::<f64>() / of_class.len() as f64)
         };
         let centers: Vec<_> = (0..SMALL.classes).map(center).collect();
         let far = |a: &[f64; 3], b: &[f64; 3]| (0..3).map(|c| (a[c] - b[c]).powi(2)).sum::<f64>();

@@ -279,10 +279,15 @@ fn schema() -> parquet::errors::Result<TypePtr> {
 fn summary(values: &[[f32; 2]]) -> Value {
     let count = values.len() as f64;
     let of_axis = |axis: usize| {
-        let all = || values.iter().map(|pair| f64::from(pair[axis]));
-        let mean = all().sum::<f64>() / count;
-        let variance = all().map(|value| (value - mean).powi(2)).sum::<f64>() / count;
-        (all().fold(f64::INFINITY, f64::min), all().fold(f64::NEG_INFINITY, f64::max), mean, variance.sqrt())
+        let positions = || values.iter().map(|pair| f64::from(pair[axis]));
+        let mean = positions().sum::<f64>() / count;
+        let variance = positions().map(|value| (value - mean).powi(2)).sum::<f64>() / count;
+        (
+            positions().fold(f64::INFINITY, f64::min),
+            positions().fold(f64::NEG_INFINITY, f64::max),
+            mean,
+            variance.sqrt(),
+        )
     };
     let (x, y) = (of_axis(0), of_axis(1));
     json!({"min": [x.0, y.0], "max": [x.1, y.1], "mean": [x.2, y.2], "std": [x.3, y.3], "count": [values.len()]})

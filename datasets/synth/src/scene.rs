@@ -46,8 +46,8 @@ impl Scene {
         let background = [shade(-25), shade(25)];
         let slope = (draw(rng, -256, 256), draw(rng, -256, 256));
         // (divisor of the shorter side, maximum strength) for the cells of each octave.
-        let octaves = [(4, 55), (11, 35), (30, 22)].map(|(part, most)| {
-            let strength = draw(rng, 5, most);
+        let octaves = [(4, 55), (11, 35), (30, 22)].map(|(part, max_strength)| {
+            let strength = draw(rng, 5, max_strength);
             Noise::new(width, height, (short / part).max(2), strength, rng)
         });
         let (grain, grain_seed) = (draw(rng, 0, 7), rng.next_u64());
@@ -133,9 +133,9 @@ impl Scene {
     pub(super) fn truth(&self) -> (Vec<Seen>, Vec<u16>) {
         let mut shown = vec![0; (self.width * self.height) as usize];
         for (number, placed) in (1..).zip(&self.figures) {
-            placed.cover(self.width, self.height, |at, cover, _, _| {
+            placed.cover(self.width, self.height, |index, cover, _, _| {
                 if cover >= 128 {
-                    shown[at] = number;
+                    shown[index] = number;
                 }
             });
         }
@@ -166,16 +166,16 @@ impl Placed {
         let (first, width) = (part * 1536 / parts, 1536 / parts);
         // If the hue is part of the class, the colors have high saturation, and hues from the
         // middle of the class's range.
-        let (margin, least) = if parts > 1 { (width / 4, 160) } else { (0, 40) };
+        let (margin, min_level) = if parts > 1 { (width / 4, 160) } else { (0, 40) };
         let hue = first + draw(rng, margin, width - 1 - margin);
         let (bright, dark) = (draw(rng, 200, 245), draw(rng, 15, 60));
-        let pair = [bright, dark].map(|level| color(hue, draw(rng, least, 256), level));
+        let pair = [bright, dark].map(|level| color(hue, draw(rng, min_level, 256), level));
         if draw(rng, 0, 1) == 0 { pair } else { [pair[1], pair[0]] }
     }
 
     fn paint(&self, rgb: &mut [u8], width: i32, height: i32) {
-        self.cover(width, height, |at, cover, u, v| {
-            let pixel: &mut Rgb = (&mut rgb[3 * at..3 * at + 3]).try_into().expect("three bytes");
+        self.cover(width, height, |index, cover, u, v| {
+            let pixel: &mut Rgb = (&mut rgb[3 * index..3 * index + 3]).try_into().expect("three bytes");
             let ink = mix(self.colors[0], self.colors[1], self.figure.tone(u, v));
             *pixel = mix(*pixel, ink, cover);
         });
@@ -205,6 +205,6 @@ impl Placed {
 /// `t` / 256.
 /// This rational parametrization avoids trigonometric functions.
 fn turn(t: i32) -> (i32, i32) {
-    let (square, one) = (t * t, 256 * 256);
-    ((one - square) * 1024 / (one + square), 2 * t * 256 * 1024 / (one + square))
+    let (square, unit) = (t * t, 256 * 256);
+    ((unit - square) * 1024 / (unit + square), 2 * t * 256 * 1024 / (unit + square))
 }

@@ -32,7 +32,7 @@ pub(super) struct Links {
 pub(super) unsafe fn run(memory: &Pointers, links: &Links, lanes: &mut Lanes, count: usize) {
     let busy = ((1u32 << count) - 1) as u16;
     let links = [&links.ac, &links.next_dc, &links.next].map(|from| [load(&from[..LANES]), load(&from[LANES..])]);
-    let (mut bit, mut at, end) = (load(&lanes.bit), load(&lanes.at), load(&lanes.end));
+    let (mut bit, mut index, end) = (load(&lanes.bit), load(&lanes.next), load(&lanes.end));
     let (mut table, mut link) = (load(&lanes.table), load(&lanes.link));
 
     let swapped = _mm512_broadcast_i32x4(_mm_set_epi8(12, 13, 14, 15, 8, 9, 10, 11, 4, 5, 6, 7, 0, 1, 2, 3));
@@ -61,8 +61,8 @@ pub(super) unsafe fn run(memory: &Pointers, links: &Links, lanes: &mut Lanes, co
         let [length, advance, value] = step;
         bit = _mm512_min_epu32(_mm512_add_epi32(bit, length), limit);
 
-        let last = _mm512_or_si512(at, number(63));
-        let position = _mm512_add_epi32(at, advance);
+        let last = _mm512_or_si512(index, number(63));
+        let position = _mm512_add_epi32(index, advance);
         let ends = _mm512_cmpge_epu32_mask(position, last);
         let position = _mm512_min_epu32(position, last);
         // SAFETY: a busy lane has not reached its end, and owns one more block after its end. The
@@ -74,17 +74,17 @@ pub(super) unsafe fn run(memory: &Pointers, links: &Links, lanes: &mut Lanes, co
         let [ac, next_dc, next] = links.map(|[low, high]| _mm512_permutex2var_epi32(low, link, high));
         table = _mm512_mask_blend_epi32(ends, ac, next_dc);
         link = _mm512_mask_blend_epi32(ends, link, next);
-        at = _mm512_add_epi32(position, number(1));
-        if _mm512_mask_cmpge_epu32_mask(busy, at, end) != 0 {
+        index = _mm512_add_epi32(position, number(1));
+        if _mm512_mask_cmpge_epu32_mask(busy, index, end) != 0 {
             break;
         }
     }
-    let store = |to: &mut [u32; LANES], from| {
+    let store = |out: &mut [u32; LANES], from| {
         // SAFETY: the array has sixteen numbers.
-        unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), from) }
+        unsafe { _mm512_storeu_si512(out.as_mut_ptr().cast(), from) }
     };
     store(&mut lanes.bit, bit);
-    store(&mut lanes.at, at);
+    store(&mut lanes.next, index);
     store(&mut lanes.table, table);
     store(&mut lanes.link, link);
 }
@@ -132,7 +132,7 @@ unsafe fn long_steps(memory: &Pointers, slow: u16, step: [__m512i; 3], bit: __m5
         for lane in (0..LANES).filter(|lane| slow >> lane & 1 == 1) {
             let step = long_step(memory, bits[lane], tables[lane]);
             let step = [step.length, step.advance.into(), step.value as u32];
-            steps.iter_mut().zip(step).for_each(|(to, value)| to[lane] = value);
+            steps.iter_mut().zip(step).for_each(|(out, value)| out[lane] = value);
         }
         steps.map(|steps| _mm512_loadu_si512(steps.as_ptr().cast()))
     }

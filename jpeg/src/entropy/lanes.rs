@@ -14,7 +14,7 @@ pub(super) struct Lanes {
     /// Offset of the next bit in the stream.
     pub(super) bit: [u32; LANES],
     /// Index of the next coefficient.
-    pub(super) at: [u32; LANES],
+    pub(super) next: [u32; LANES],
     /// Index of the coefficient at which the lane stops.
     pub(super) end: [u32; LANES],
     /// Offset of the table for the next symbol.

@@ -10,8 +10,8 @@
 //!   at most `limit`, the first bit of these bytes. A backend compares `bit` with `limit` at least
 //!   once per block. Within a block, `bit` advances by less than 256 bytes, and a read extends at
 //!   most 24 bytes past `bit`.
-//! - A busy lane has `at < end`, and owns the coefficients up to `end` plus [`SLACK_BLOCKS`]
-//!   blocks. A backend stores at `at` or later in the same block, or at the first coefficient after
+//! - A busy lane has `next < end`, and owns the coefficients up to `end` plus [`SLACK_BLOCKS`]
+//!   blocks. A backend stores at `next` or later in the same block, or at the first coefficient after
 //!   that block, and stops at `end`.
 //! - A lane's `table`, and `ac` and `next_dc` of every link, are offsets of whole tables. A lane's
 //!   `link` and every link's `next` are indices of links.
@@ -105,7 +105,7 @@ pub(crate) struct Machine {
 
 impl Machine {
     pub(crate) fn new(backend: Backend) -> Self {
-        let lanes = Lanes { bit: [0; LANES], at: [0; LANES], end: [0; LANES], table: [0; LANES], link: [0; LANES] };
+        let lanes = Lanes { bit: [0; LANES], next: [0; LANES], end: [0; LANES], table: [0; LANES], link: [0; LANES] };
         Machine {
             backend,
             stream: vec![0; SLACK_BYTES],
@@ -150,8 +150,8 @@ impl Machine {
             self.patterns[i].users += 1;
             return Ok(Some(i));
         }
-        let taken = |i: usize| self.patterns.iter().any(|p| p.users > 0 && p.links.contains(&i));
-        let fits = |&from: &usize| (from..from + blocks.len()).all(|i| i < LINKS && !taken(i));
+        let is_taken = |i: usize| self.patterns.iter().any(|p| p.users > 0 && p.links.contains(&i));
+        let fits = |&from: &usize| (from..from + blocks.len()).all(|i| i < LINKS && !is_taken(i));
         let Some(from) = (0..LINKS).find(fits) else { return Ok(None) };
         let links = from..from + blocks.len();
         for (i, &(_, ac)) in tables.iter().enumerate() {
@@ -294,7 +294,7 @@ impl Machine {
         let pattern = &self.patterns[pattern];
         assert!(pattern.users > 0);
         self.lanes.bit[lane] = bit as u32;
-        self.lanes.at[lane] = (first * 64) as u32;
+        self.lanes.next[lane] = (first * 64) as u32;
         self.lanes.end[lane] = ((first + count) * 64) as u32;
         self.lanes.table[lane] = (pattern.tables[0].0 * STRIDE) as u32;
         self.lanes.link[lane] = pattern.links.start as u32;
@@ -307,8 +307,8 @@ impl Machine {
     /// # Panics
     /// If no lane is busy, or if a lane has finished but has not been [stopped](Machine::stop).
     pub(crate) fn run(&mut self) {
-        let (at, end) = (&self.lanes.at[..self.busy], &self.lanes.end[..self.busy]);
-        assert!(self.busy > 0 && at.iter().zip(end).all(|(at, end)| at < end));
+        let (index, end) = (&self.lanes.next[..self.busy], &self.lanes.end[..self.busy]);
+        assert!(self.busy > 0 && index.iter().zip(end).all(|(index, end)| index < end));
         let memory = Pointers {
             stream: self.stream.as_ptr(),
             limit: self.last_bit() as u64,
@@ -333,7 +333,7 @@ impl Machine {
 
     /// Returns the bit at which a busy lane stopped, or `None` if the lane has not finished.
     pub(crate) fn finished(&self, lane: usize) -> Option<usize> {
-        (self.lanes.at[lane] >= self.lanes.end[lane]).then(|| self.lanes.bit[lane] as usize)
+        (self.lanes.next[lane] >= self.lanes.end[lane]).then(|| self.lanes.bit[lane] as usize)
     }
 
     /// Removes a lane. The last busy lane moves to the index of the removed lane.
@@ -341,7 +341,7 @@ impl Machine {
         assert!(lane < self.busy);
         self.busy -= 1;
         let lanes = &mut self.lanes;
-        for field in [&mut lanes.bit, &mut lanes.at, &mut lanes.end, &mut lanes.table, &mut lanes.link] {
+        for field in [&mut lanes.bit, &mut lanes.next, &mut lanes.end, &mut lanes.table, &mut lanes.link] {
             field[lane] = field[self.busy];
         }
     }

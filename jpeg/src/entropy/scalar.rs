@@ -139,7 +139,7 @@ impl Lane {
     /// Lane `i` must be a valid lane of `memory`.
     #[inline(always)]
     unsafe fn load(memory: &Pointers, lanes: &Lanes, i: usize) -> Lane {
-        let (bit, at) = (lanes.bit[i] as usize, lanes.at[i] as usize);
+        let (bit, index) = (lanes.bit[i] as usize, lanes.next[i] as usize);
         // SAFETY: the offsets and indices of a valid lane are inside the memory that they refer to,
         // which includes one more block after `end`.
         let mut lane = unsafe {
@@ -148,8 +148,8 @@ impl Lane {
                 held: 0,
                 next: memory.stream.add(bit >> 3),
                 table: memory.tables.add(lanes.table[i] as usize).cast(),
-                last: memory.coefficients.add(at | 63),
-                position: (at & 63) as isize - 64,
+                last: memory.coefficients.add(index | 63),
+                position: (index & 63) as isize - 64,
                 link: memory.links.add(lanes.link[i] as usize),
                 end: memory.coefficients.add(lanes.end[i] as usize | 63),
             }
@@ -169,7 +169,7 @@ impl Lane {
         unsafe {
             let read = self.next.offset_from(memory.stream) as u64 * 8;
             lanes.bit[i] = (read - (self.held & 63)).min(memory.limit) as u32;
-            lanes.at[i] = (self.last.offset_from(memory.coefficients) + self.position + 1) as u32;
+            lanes.next[i] = (self.last.offset_from(memory.coefficients) + self.position + 1) as u32;
             lanes.table[i] = self.table.cast::<u32>().offset_from(memory.tables) as u32;
             lanes.link[i] = self.link.offset_from(memory.links) as u32;
         }

@@ -138,19 +138,19 @@ impl Table {
             if let Some(behind @ 1..) = (total as usize).checked_sub(BITS) {
                 // The window contains the upper bits of the value. The uppermost bit determines the
                 // sign. The lower bits are added later, in the same way for both signs.
-                let known = BITS - length;
-                for bits in 0..if known > 0 { 1 << known } else { 0 } {
-                    let least = extend((bits as u32) << behind, size) as i16;
+                let known_bits = BITS - length;
+                for bits in 0..if known_bits > 0 { 1 << known_bits } else { 0 } {
+                    let least_value = extend((bits as u32) << behind, size) as i16;
                     table.pairs[first + bits] =
-                        TableEntry { rest: NO_REST - behind as u8, values: [0, least], ..single };
+                        TableEntry { rest: NO_REST - behind as u8, values: [0, least_value], ..single };
                 }
                 continue;
             }
             let repeat = 1 << (BITS - total as usize);
             for bits in 0..1 << size {
-                let at = first + bits as usize * repeat;
+                let offset = first + bits as usize * repeat;
                 let values = [0, extend(bits, size) as i16];
-                table.pairs[at..at + repeat].fill(TableEntry { values, ..single });
+                table.pairs[offset..offset + repeat].fill(TableEntry { values, ..single });
             }
         }
         if ac {
@@ -171,10 +171,10 @@ impl Table {
                 continue;
             }
             // Visit all windows that start with this symbol and value.
-            let left = BITS - length;
-            for (rest, pair) in self.pairs[window..window + (1 << left)].iter_mut().enumerate() {
+            let free_bits = BITS - length;
+            for (rest, pair) in self.pairs[window..window + (1 << free_bits)].iter_mut().enumerate() {
                 let next = single[rest << length];
-                if next.first == NO_SYMBOL || usize::from(next.length) > left {
+                if next.first == NO_SYMBOL || usize::from(next.length) > free_bits {
                     continue;
                 }
                 *pair = TableEntry {
@@ -185,7 +185,7 @@ impl Table {
                     values: [entry.values[1], next.values[1]],
                 };
             }
-            window += 1 << left;
+            window += 1 << free_bits;
         }
     }
 

@@ -46,16 +46,16 @@ unsafe fn load_rows(a: *const i16, b: *const i16) -> Vector {
 /// Stores two rows of samples, `stride` apart, for both blocks.
 ///
 /// # Safety
-/// 16 samples must be writable at `to`, and 16 at `to + stride`.
+/// 16 samples must be writable at `out`, and 16 at `out + stride`.
 #[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn store_rows(upper: Vector, lower: Vector, to: *mut u8, stride: usize) {
+unsafe fn store_rows(upper: Vector, lower: Vector, out: *mut u8, stride: usize) {
     let two = _mm256_xor_si256(_mm256_packs_epi16(upper, lower), _mm256_set1_epi8(-128));
     let two = _mm256_permute4x64_epi64::<0b11_01_10_00>(two);
     // SAFETY: guaranteed by the caller.
     unsafe {
-        _mm_storeu_si128(to.cast(), _mm256_castsi256_si128(two));
-        _mm_storeu_si128(to.add(stride).cast(), _mm256_extracti128_si256::<1>(two));
+        _mm_storeu_si128(out.cast(), _mm256_castsi256_si128(two));
+        _mm_storeu_si128(out.add(stride).cast(), _mm256_extracti128_si256::<1>(two));
     }
 }
 
@@ -68,30 +68,30 @@ fn shuffle(v: Vector, indices: &[i8; 32]) -> Vector {
     _mm256_shuffle_epi8(v, unsafe { _mm256_loadu_si256(indices.as_ptr().cast()) })
 }
 
-/// Loads sixteen samples, starting at `at`, as 16-bit numbers.
+/// Loads sixteen samples, starting at `offset`, as 16-bit numbers.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn wide(row: &[u8], at: usize) -> Vector {
+fn wide(row: &[u8], offset: usize) -> Vector {
     // SAFETY: the slice is 16 bytes long.
-    _mm256_cvtepu8_epi16(unsafe { _mm_loadu_si128(row[at..at + 16].as_ptr().cast()) })
+    _mm256_cvtepu8_epi16(unsafe { _mm_loadu_si128(row[offset..offset + 16].as_ptr().cast()) })
 }
 
 /// Stores the samples of `even` and `odd` alternately. Each sample must fit in 8 bits.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn store_pairs(even: Vector, odd: Vector, to: &mut [u8]) {
-    let to = to[..32].as_mut_ptr();
+fn store_pairs(even: Vector, odd: Vector, out: &mut [u8]) {
+    let out = out[..32].as_mut_ptr();
     // SAFETY: the slice is 32 bytes long.
-    unsafe { _mm256_storeu_si256(to.cast(), _mm256_or_si256(even, _mm256_slli_epi16::<8>(odd))) };
+    unsafe { _mm256_storeu_si256(out.cast(), _mm256_or_si256(even, _mm256_slli_epi16::<8>(odd))) };
 }
 
 /// Stores sixteen samples, each of which must fit in 8 bits.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn store_low(samples: Vector, to: &mut [u8]) {
-    let to = to[..16].as_mut_ptr();
+fn store_low(samples: Vector, out: &mut [u8]) {
+    let out = out[..16].as_mut_ptr();
     // SAFETY: the slice is 16 bytes long.
-    unsafe { _mm_storeu_si128(to.cast(), _mm256_castsi256_si128(pack(samples, samples))) };
+    unsafe { _mm_storeu_si128(out.cast(), _mm256_castsi256_si128(pack(samples, samples))) };
 }
 
 /// Clamps the elements of `first` and `second` to 0 to 255, and packs them into one vector.
@@ -113,12 +113,12 @@ fn mul_high_twice(v: Vector, factor: i16) -> Vector {
 /// rows at a time.
 const PREFETCH_DISTANCE: usize = 2048;
 
-/// Prefetches the memory [`PREFETCH_DISTANCE`] bytes after `at`, which will be written soon.
+/// Prefetches the memory [`PREFETCH_DISTANCE`] bytes after `offset`, which will be written soon.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn prefetch(rgb: &[u8], at: usize) {
+fn prefetch(rgb: &[u8], offset: usize) {
     for line in [0, 64] {
-        let ahead = rgb.as_ptr().wrapping_add(at + PREFETCH_DISTANCE + line);
+        let ahead = rgb.as_ptr().wrapping_add(offset + PREFETCH_DISTANCE + line);
         _mm_prefetch::<_MM_HINT_ET0>(ahead.cast());
     }
 }
@@ -150,7 +150,7 @@ const CHOOSE: [[[i8; 16]; 3]; 3] = {
 /// Interleaves and writes 32 pixels (96 bytes).
 #[inline]
 #[target_feature(enable = "avx2")]
-fn interleave(channels: [Bytes; 3], to: &mut [u8]) {
+fn interleave(channels: [Bytes; 3], out: &mut [u8]) {
     // SAFETY: the array has sixteen bytes.
     let twice = |bytes: &[i8; 16]| _mm256_broadcastsi128_si256(unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) });
     let spread: [Vector; 3] = std::array::from_fn(|i| _mm256_shuffle_epi8(channels[i], twice(&SPREAD[i])));
@@ -158,11 +158,11 @@ fn interleave(channels: [Bytes; 3], to: &mut [u8]) {
         let rg = _mm256_blendv_epi8(spread[0], spread[1], twice(&CHOOSE[block][1]));
         _mm256_blendv_epi8(rg, spread[2], twice(&CHOOSE[block][2]))
     });
-    let to = to[..96].as_mut_ptr();
+    let out = out[..96].as_mut_ptr();
     // SAFETY: the slice is 96 bytes long.
     unsafe {
-        _mm256_storeu_si256(to.cast(), _mm256_permute2x128_si256::<0x20>(blocks[0], blocks[1]));
-        _mm256_storeu_si256(to.add(32).cast(), _mm256_permute2x128_si256::<0x30>(blocks[2], blocks[0]));
-        _mm256_storeu_si256(to.add(64).cast(), _mm256_permute2x128_si256::<0x31>(blocks[1], blocks[2]));
+        _mm256_storeu_si256(out.cast(), _mm256_permute2x128_si256::<0x20>(blocks[0], blocks[1]));
+        _mm256_storeu_si256(out.add(32).cast(), _mm256_permute2x128_si256::<0x30>(blocks[2], blocks[0]));
+        _mm256_storeu_si256(out.add(64).cast(), _mm256_permute2x128_si256::<0x31>(blocks[1], blocks[2]));
     }
 }

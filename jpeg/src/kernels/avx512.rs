@@ -52,8 +52,8 @@ const ZIGZAG: [u16; 64] = {
 fn idct(coefficients: &[i16], offsets: &[u32], quant: &[u16; 64], samples: &mut [u8], stride: usize) {
     assert!(offsets.is_empty() || samples.len() >= 7 * stride + 8 * offsets.len() + 24);
     // SAFETY: both halves are inside the array of 64 numbers.
-    let halves = |of: &[u16; 64]| unsafe {
-        [_mm512_loadu_si512(of.as_ptr().cast()), _mm512_loadu_si512(of[32..].as_ptr().cast())]
+    let halves = |table: &[u16; 64]| unsafe {
+        [_mm512_loadu_si512(table.as_ptr().cast()), _mm512_loadu_si512(table[32..].as_ptr().cast())]
     };
     let (quant, order) = (halves(quant), halves(&ZIGZAG));
     for (i, four) in offsets.chunks(4).enumerate() {
@@ -61,8 +61,8 @@ fn idct(coefficients: &[i16], offsets: &[u32], quant: &[u16; 64], samples: &mut 
         // results end up in the padding.
         let mut natural = [[_mm512_setzero_si512(); 4]; 2];
         for block in 0..4 {
-            let at = four[block.min(four.len() - 1)] as usize;
-            let block_at = coefficients[at..at + 64].as_ptr();
+            let offset = four[block.min(four.len() - 1)] as usize;
+            let block_at = coefficients[offset..offset + 64].as_ptr();
             // SAFETY: the slice has 64 coefficients.
             let (low, high) =
                 unsafe { (_mm512_loadu_si512(block_at.cast()), _mm512_loadu_si512(block_at.add(32).cast())) };
@@ -92,9 +92,9 @@ fn idct(coefficients: &[i16], offsets: &[u32], quant: &[u16; 64], samples: &mut 
             // SAFETY: 32 samples of the last row end at `7 * stride + 32 * i + 32`, which is at
             // most the asserted length.
             unsafe {
-                let to = samples.as_mut_ptr().add(2 * row * stride + 32 * i);
-                _mm256_storeu_si256(to.cast(), _mm512_castsi512_si256(two));
-                _mm256_storeu_si256(to.add(stride).cast(), _mm512_extracti64x4_epi64::<1>(two));
+                let out = samples.as_mut_ptr().add(2 * row * stride + 32 * i);
+                _mm256_storeu_si256(out.cast(), _mm512_castsi512_si256(two));
+                _mm256_storeu_si256(out.add(stride).cast(), _mm512_extracti64x4_epi64::<1>(two));
             }
         }
     }

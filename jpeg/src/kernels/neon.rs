@@ -112,16 +112,16 @@ unsafe fn load_rows(a: *const i16, _: *const i16) -> Vector {
 /// Stores two rows of samples, `stride` apart, of one block.
 ///
 /// # Safety
-/// Eight samples must be writable at `to`, and eight at `to + stride`.
+/// Eight samples must be writable at `out`, and eight at `out + stride`.
 #[inline]
 #[target_feature(enable = "neon")]
-unsafe fn store_rows(upper: Vector, lower: Vector, to: *mut u8, stride: usize) {
+unsafe fn store_rows(upper: Vector, lower: Vector, out: *mut u8, stride: usize) {
     let two = vreinterpretq_u8_s8(vqmovn_high_s16(vqmovn_s16(upper), lower));
     let two = veorq_u8(two, vdupq_n_u8(0x80));
     // SAFETY: guaranteed by the caller.
     unsafe {
-        vst1_u8(to, vget_low_u8(two));
-        vst1_u8(to.add(stride), vget_high_u8(two));
+        vst1_u8(out, vget_low_u8(two));
+        vst1_u8(out.add(stride), vget_high_u8(two));
     }
 }
 
@@ -135,30 +135,30 @@ fn shuffle(v: Vector, indices: &[i8; 32]) -> Vector {
     vreinterpretq_s16_s8(vqtbl1q_s8(vreinterpretq_s8_s16(v), indices))
 }
 
-/// Loads eight samples, starting at `at`, as 16-bit numbers.
+/// Loads eight samples, starting at `offset`, as 16-bit numbers.
 #[inline]
 #[target_feature(enable = "neon")]
-fn wide(row: &[u8], at: usize) -> Vector {
+fn wide(row: &[u8], offset: usize) -> Vector {
     // SAFETY: the slice is 8 bytes long.
-    vreinterpretq_s16_u16(vmovl_u8(unsafe { vld1_u8(row[at..at + 8].as_ptr()) }))
+    vreinterpretq_s16_u16(vmovl_u8(unsafe { vld1_u8(row[offset..offset + 8].as_ptr()) }))
 }
 
 /// Stores the samples of `even` and `odd` alternately. Each sample must fit in 8 bits.
 #[inline]
 #[target_feature(enable = "neon")]
-fn store_pairs(even: Vector, odd: Vector, to: &mut [u8]) {
-    let to = to[..16].as_mut_ptr();
+fn store_pairs(even: Vector, odd: Vector, out: &mut [u8]) {
+    let out = out[..16].as_mut_ptr();
     // SAFETY: the slice is 16 bytes long.
-    unsafe { vst1q_u8(to, vreinterpretq_u8_s16(vsliq_n_s16::<8>(even, odd))) };
+    unsafe { vst1q_u8(out, vreinterpretq_u8_s16(vsliq_n_s16::<8>(even, odd))) };
 }
 
 /// Stores eight samples, each of which must fit in 8 bits.
 #[inline]
 #[target_feature(enable = "neon")]
-fn store_low(samples: Vector, to: &mut [u8]) {
-    let to = to[..8].as_mut_ptr();
+fn store_low(samples: Vector, out: &mut [u8]) {
+    let out = out[..8].as_mut_ptr();
     // SAFETY: the slice is 8 bytes long.
-    unsafe { vst1_u8(to, vmovn_u16(vreinterpretq_u16_s16(samples))) };
+    unsafe { vst1_u8(out, vmovn_u16(vreinterpretq_u16_s16(samples))) };
 }
 
 /// Clamps the elements of `first` and `second` to 0 to 255, and packs them into one vector.
@@ -181,8 +181,8 @@ fn prefetch(_: &[u8], _: usize) {}
 /// Interleaves and writes sixteen pixels (48 bytes).
 #[inline]
 #[target_feature(enable = "neon")]
-fn interleave([red, green, blue]: [Bytes; 3], to: &mut [u8]) {
-    let to = to[..48].as_mut_ptr();
+fn interleave([red, green, blue]: [Bytes; 3], out: &mut [u8]) {
+    let out = out[..48].as_mut_ptr();
     // SAFETY: the slice is 48 bytes long.
-    unsafe { vst3q_u8(to, uint8x16x3_t(red, green, blue)) };
+    unsafe { vst3q_u8(out, uint8x16x3_t(red, green, blue)) };
 }

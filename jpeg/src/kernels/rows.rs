@@ -80,7 +80,7 @@ macro_rules! rows {
                 unsafe { load_rows(quant, quant) }
             });
             for (i, blocks) in offsets.chunks(BLOCKS).enumerate() {
-                let block = |at: u32| coefficients[at as usize..at as usize + 64].as_ptr();
+                let block = |offset: u32| coefficients[offset as usize..offset as usize + 64].as_ptr();
                 // If the number of blocks is odd, the last block is transformed twice. The second
                 // result ends up in the padding.
                 let (a, b) = (block(blocks[0]), block(blocks[blocks.len() - 1]));
@@ -102,8 +102,8 @@ macro_rules! rows {
                     // SAFETY: the samples of the last row end at `7 * stride + 8 * BLOCKS * (i +
                     // 1)`, which is at most the asserted length, because `BLOCKS` is at most 2.
                     unsafe {
-                        let to = samples.as_mut_ptr().add(2 * row * stride + 8 * BLOCKS * i);
-                        store_rows(rows[2 * row], rows[2 * row + 1], to, stride);
+                        let out = samples.as_mut_ptr().add(2 * row * stride + 8 * BLOCKS * i);
+                        store_rows(rows[2 * row], rows[2 * row + 1], out, stride);
                     }
                 }
             }
@@ -135,30 +135,30 @@ macro_rules! rows {
 
         #[target_feature(enable = $features)]
         fn h2v1(row: &[u8], n: usize, out: &mut [u8]) {
-            for at in (0..n).step_by(SAMPLES) {
-                let center = triple(wide(row, at + 1));
-                let even = add_i16(add_i16(center, wide(row, at)), set_i16(1));
-                let odd = add_i16(add_i16(center, wide(row, at + 2)), set_i16(2));
-                store_pairs(shr_u16::<2>(even), shr_u16::<2>(odd), &mut out[2 * at..]);
+            for offset in (0..n).step_by(SAMPLES) {
+                let center = triple(wide(row, offset + 1));
+                let even = add_i16(add_i16(center, wide(row, offset)), set_i16(1));
+                let odd = add_i16(add_i16(center, wide(row, offset + 2)), set_i16(2));
+                store_pairs(shr_u16::<2>(even), shr_u16::<2>(odd), &mut out[2 * offset..]);
             }
         }
 
         #[target_feature(enable = $features)]
         fn h1v2(near: &[u8], far: &[u8], n: usize, bias: u8, out: &mut [u8]) {
-            for at in (0..n).step_by(SAMPLES) {
-                let sum = add_i16(triple(wide(near, at)), wide(far, at));
-                store_low(shr_u16::<2>(add_i16(sum, set_i16(bias.into()))), &mut out[at..at + SAMPLES]);
+            for offset in (0..n).step_by(SAMPLES) {
+                let sum = add_i16(triple(wide(near, offset)), wide(far, offset));
+                store_low(shr_u16::<2>(add_i16(sum, set_i16(bias.into()))), &mut out[offset..offset + SAMPLES]);
             }
         }
 
         #[target_feature(enable = $features)]
         fn h2v2(near: &[u8], far: &[u8], n: usize, out: &mut [u8]) {
-            for at in (0..n).step_by(SAMPLES) {
-                let sum = |at| add_i16(triple(wide(near, at)), wide(far, at));
-                let center = triple(sum(at + 1));
-                let even = add_i16(add_i16(center, sum(at)), set_i16(8));
-                let odd = add_i16(add_i16(center, sum(at + 2)), set_i16(7));
-                store_pairs(shr_u16::<4>(even), shr_u16::<4>(odd), &mut out[2 * at..]);
+            for offset in (0..n).step_by(SAMPLES) {
+                let sum = |offset| add_i16(triple(wide(near, offset)), wide(far, offset));
+                let center = triple(sum(offset + 1));
+                let even = add_i16(add_i16(center, sum(offset)), set_i16(8));
+                let odd = add_i16(add_i16(center, sum(offset + 2)), set_i16(7));
+                store_pairs(shr_u16::<4>(even), shr_u16::<4>(odd), &mut out[2 * offset..]);
             }
         }
 
@@ -167,13 +167,13 @@ macro_rules! rows {
             const PIXELS: usize = 2 * SAMPLES;
             let bytes = rgb.len();
             let mut last = [0; 3 * PIXELS];
-            for at in (0..bytes / 3).step_by(PIXELS) {
-                prefetch(rgb, 3 * at);
-                let pixels = convert(y, cb, cr, at);
-                let full = bytes - 3 * at >= 3 * PIXELS;
-                interleave(pixels, if full { &mut rgb[3 * at..] } else { &mut last });
+            for offset in (0..bytes / 3).step_by(PIXELS) {
+                prefetch(rgb, 3 * offset);
+                let pixels = convert(y, cb, cr, offset);
+                let full = bytes - 3 * offset >= 3 * PIXELS;
+                interleave(pixels, if full { &mut rgb[3 * offset..] } else { &mut last });
                 if !full {
-                    rgb[3 * at..].copy_from_slice(&last[..bytes - 3 * at]);
+                    rgb[3 * offset..].copy_from_slice(&last[..bytes - 3 * offset]);
                 }
             }
         }
@@ -181,15 +181,17 @@ macro_rules! rows {
         /// Computes the red, green and blue values of two vectors of pixels.
         #[inline]
         #[target_feature(enable = $features)]
-        fn convert(y: &[u8], cb: &[u8], cr: &[u8], at: usize) -> [Bytes; 3] {
-            let half = |at: usize| {
+        fn convert(y: &[u8], cb: &[u8], cr: &[u8], offset: usize) -> [Bytes; 3] {
+            let half = |offset: usize| {
                 let center = set_i16(128);
-                let (y, cb, cr) = (wide(y, at), sub_i16(wide(cb, at), center), sub_i16(wide(cr, at), center));
+                let y = wide(y, offset);
+                let cb = sub_i16(wide(cb, offset), center);
+                let cr = sub_i16(wide(cr, offset), center);
                 // The integer parts of the factors are applied separately, so that 16 bits suffice
                 // for the fractional parts: 1.402 = 1 + 0.402, 1.772 = 2 - 0.228, 0.71414 = 1 -
                 // 0.28586.
-                let one = set_i16(1);
-                let part = |v, factor| shr_i16::<1>(add_i16(mul_high_twice(v, factor), one));
+                let ones = set_i16(1);
+                let part = |v, factor| shr_i16::<1>(add_i16(mul_high_twice(v, factor), ones));
                 let red = add_i16(part(cr, 26345), cr);
                 let blue = add_i16(part(cb, -14942), add_i16(cb, cb));
                 let both = pairs(cb, cr);
@@ -197,7 +199,7 @@ macro_rules! rows {
                 let green = sub_i16(narrow(sum(0), sum(1)), cr);
                 [add_i16(y, red), add_i16(y, green), add_i16(y, blue)]
             };
-            let (first, second) = (half(at), half(at + SAMPLES));
+            let (first, second) = (half(offset), half(offset + SAMPLES));
             std::array::from_fn(|i| pack(first[i], second[i]))
         }
     };

@@ -38,8 +38,8 @@ fn idct<const ZIGZAG: bool>(
         }
         for (row, values) in values.chunks_exact(8).enumerate() {
             let out = pass::<18>(values.try_into().expect("a chunk has eight values"));
-            let at = row * stride + 8 * i;
-            for (sample, value) in samples[at..at + 8].iter_mut().zip(out) {
+            let offset = row * stride + 8 * i;
+            for (sample, value) in samples[offset..offset + 8].iter_mut().zip(out) {
                 *sample = (value.clamp(-128, 127) + 128) as u8;
             }
         }

@@ -91,17 +91,17 @@ fn interval(across: u32, width: u32) -> u32 {
 /// Copies the relevant application segments that precede the first scan.
 fn copy_metadata(bytes: &[u8], header: &Header, out: &mut Vec<u8>) {
     let segments = || {
-        let mut at = 2;
+        let mut next = 2;
         std::iter::from_fn(move || {
             // The header has been parsed, so every segment before the scan is complete.
-            let (marker, offset) = next_marker(bytes, at).ok().filter(|&(_, offset)| offset < header.scan.at)?;
-            at = offset + 2;
+            let (marker, offset) = next_marker(bytes, next).ok().filter(|&(_, offset)| offset < header.scan.offset)?;
+            next = offset + 2;
             if matches!(marker, 0x01 | 0xd0..=0xd7) {
                 return Some((marker, &[][..]));
             }
-            let length = usize::from(u16::from_be_bytes([bytes[at], bytes[at + 1]]));
-            at += length;
-            Some((marker, &bytes[at - length + 2..at]))
+            let length = usize::from(u16::from_be_bytes([bytes[next], bytes[next + 1]]));
+            next += length;
+            Some((marker, &bytes[next - length + 2..next]))
         })
     };
     // JFIF comes first because it must follow SOI.

@@ -56,14 +56,14 @@ fn optimal(counts: &[u32; 256]) -> Spec {
     let (mut leaf, mut node) = (0, count);
     while weight.len() < 2 * count - 1 {
         let new_node = weight.len();
-        let mut least = || {
+        let mut take_least = || {
             let next =
                 if leaf < count && (node == new_node || weight[leaf] <= weight[node]) { &mut leaf } else { &mut node };
             parent[*next] = new_node;
             *next += 1;
             weight[*next - 1]
         };
-        let sum = least() + least();
+        let sum = take_least() + take_least();
         weight.push(sum);
     }
     // Every parent has a higher index than its children, so lengths are computed from the root
@@ -107,11 +107,11 @@ mod tests {
     fn reference(counts: &[u32; 256]) -> (u64, usize) {
         let mut freq: Vec<u64> = counts.iter().map(|&n| n.into()).chain([1]).collect();
         let (mut size, mut others) = ([0usize; 257], [usize::MAX; 257]);
-        let least = |freq: &[u64], but: usize| {
+        let find_least = |freq: &[u64], but: usize| {
             (0..257).filter(|&i| i != but && freq[i] > 0).min_by_key(|&i| (freq[i], std::cmp::Reverse(i)))
         };
-        while let Some(mut a) = least(&freq, 257)
-            && let Some(mut b) = least(&freq, a)
+        while let Some(mut a) = find_least(&freq, 257)
+            && let Some(mut b) = find_least(&freq, a)
         {
             freq[a] += freq[b];
             freq[b] = 0;
@@ -199,7 +199,7 @@ mod tests {
         let mut counts = [0; 256];
         counts[0x42] = 7;
         assert_eq!(check(&counts), 7);
-        let all = [1; 256];
-        check(&all);
+        let counts = [1; 256];
+        check(&counts);
     }
 }

@@ -86,12 +86,12 @@ impl Tokens {
         self.ends.clear();
         self.counts.fill(0);
         let in_order = header.scan.components().iter().enumerate().all(|(i, c)| usize::from(c.index) == i);
-        let whole = in_order && header.scan.components().len() == header.frame.components().len();
+        let is_whole = in_order && header.scan.components().len() == header.frame.components().len();
         let mut quant = [[0; 64]; 4];
-        if whole && header.frame.is_sequential() {
-            for (to, component) in quant.iter_mut().zip(header.frame.components()) {
+        if is_whole && header.frame.is_sequential() {
+            for (out, component) in quant.iter_mut().zip(header.frame.components()) {
                 let table = header.quant(bytes, component.quant);
-                *to = table
+                *out = table
                     .ok_or_else(|| Error::new(format!("jpeg quantization table {} is not defined", component.quant)))?;
             }
             self.read_scan(bytes, header, grid)?;
@@ -99,7 +99,7 @@ impl Tokens {
             let mut coefficients = std::mem::take(&mut self.coefficients);
             let read =
                 coefficients.decode(bytes, header).and_then(|()| self.read_planes(&coefficients, &header.frame, grid));
-            quant.iter_mut().zip(coefficients.planes()).for_each(|(to, plane)| *to = plane.quant);
+            quant.iter_mut().zip(coefficients.planes()).for_each(|(out, plane)| *out = plane.quant);
             self.coefficients = coefficients;
             read?;
         }
@@ -143,7 +143,7 @@ impl Tokens {
             }
         }
         self.ends.push(self.list.len());
-        if !is_closed(bytes, bits.at) {
+        if !is_closed(bytes, bits.position) {
             return Err(Error::new(NO_EOI));
         }
         Ok(())
@@ -237,7 +237,7 @@ impl Tokens {
     fn ac(&mut self, i: usize, block: &[i16; 64]) -> Result<()> {
         let first = table_start(true, group(i));
         let mut run = 0;
-        for value in NATURAL[1..64].iter().map(|&at| block[usize::from(at)]) {
+        for value in NATURAL[1..64].iter().map(|&position| block[usize::from(position)]) {
             if value == 0 {
                 run += 1;
                 continue;
@@ -262,7 +262,7 @@ impl Tokens {
 
 /// Returns the DC and AC tables of each component of the first scan.
 fn scan_tables(bytes: &[u8], header: &Header) -> Result<Vec<(Lookup, Lookup)>> {
-    let error = |cause: &str| Error::new(format!("jpeg SOS at byte {}: {cause}", header.scan.at));
+    let error = |cause: &str| Error::new(format!("jpeg SOS at byte {}: {cause}", header.scan.offset));
     let mut tables = Vec::new();
     reserve(&mut tables, 4)?;
     for c in header.scan.components() {

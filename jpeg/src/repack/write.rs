@@ -87,13 +87,13 @@ pub(super) fn scan(out: &mut Vec<u8>, header: &Header, grid: &Grid, tokens: &Tok
             out.extend([0xff, 0xd0 | ((i - 1) & 7) as u8]);
         }
         from = out.len();
-        let mut to = Bits { out, window: 0, held: 0 };
+        let mut bits = Bits { out, window: 0, held: 0 };
         for &token in tokens {
             let (code, length) = codes[(token >> 16) as usize];
             let size = token >> 16 & 15;
-            to.put(u32::from(code) << size | token & 0xffff, u32::from(length) + size);
+            bits.put(u32::from(code) << size | token & 0xffff, u32::from(length) + size);
         }
-        to.end();
+        bits.end();
     }
     out.extend([0xff, 0xd9]);
 }

@@ -28,19 +28,19 @@ pub(super) fn unstuff() -> Option<Unstuff> {
         && is_x86_feature_detected!("bmi1")
         && is_x86_feature_detected!("popcnt");
     // SAFETY: the CPU has the features (see the invariants).
-    is_supported.then_some(|data, at, stream, written| unsafe { copy(data, at, stream, written) })
+    is_supported.then_some(|data, offset, stream, written| unsafe { copy(data, offset, stream, written) })
 }
 
 /// Copies the same bytes as [`unstuff::scalar`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,bmi1,popcnt")]
-fn copy(data: &[u8], mut at: usize, stream: &mut [u8], mut written: usize) -> Option<(usize, usize)> {
+fn copy(data: &[u8], mut offset: usize, stream: &mut [u8], mut written: usize) -> Option<(usize, usize)> {
     let ff = _mm512_set1_epi8(-1);
     // 1 if the previous vector ended with an `ff`, so that this vector starts with the stuffed
-    // zero. The zero is masked out of this vector, because advancing `at` past it would make each
-    // load depend on the previous vector.
+    // zero. The zero is masked out of this vector, because advancing `offset` past it would make
+    // each load depend on the previous vector.
     let mut after_ff = 0;
     // Each byte is compared with the byte after it, so one extra byte is read.
-    while let (Some(from), Some(to)) = (data.get(at..at + STEP + 1), stream.get_mut(written..written + STEP)) {
+    while let (Some(from), Some(to)) = (data.get(offset..offset + STEP + 1), stream.get_mut(written..written + STEP)) {
         _mm_prefetch::<_MM_HINT_T0>(from.as_ptr().wrapping_add(PREFETCH_DISTANCE).cast());
         // SAFETY: `from` has more bytes than a vector.
         let bytes = unsafe { _mm512_loadu_si512(from.as_ptr().cast()) };
@@ -50,15 +50,15 @@ fn copy(data: &[u8], mut at: usize, stream: &mut [u8], mut written: usize) -> Op
         let marker = is_ff & !before_zero;
         // Select all bytes before the first marker, except stuffed zeros.
         let keep = marker.wrapping_sub(1) & !marker & !(stuffed << 1 | after_ff);
-        let kept = _mm512_maskz_compress_epi8(keep, bytes);
+        let compressed = _mm512_maskz_compress_epi8(keep, bytes);
         // SAFETY: `to` has as many bytes as a vector.
-        unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), kept) };
+        unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), compressed) };
         written += keep.count_ones() as usize;
         if marker != 0 {
-            return Some((at + marker.trailing_zeros() as usize, written));
+            return Some((offset + marker.trailing_zeros() as usize, written));
         }
         after_ff = stuffed >> (STEP - 1);
-        at += STEP;
+        offset += STEP;
     }
-    unstuff::scalar(data, at + after_ff as usize, stream, written)
+    unstuff::scalar(data, offset + after_ff as usize, stream, written)
 }

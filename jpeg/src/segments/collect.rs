@@ -48,28 +48,28 @@ fn jump(
     stream: &mut [u8],
     unstuff: Unstuff,
 ) -> Result<bool, Refusal> {
-    let (mut index, mut at, mut written) = (0, 0, 0);
+    let (mut index, mut offset, mut written) = (0, 0, 0);
     let mut remaining = lengths.iter();
     for segment in segments {
         while index < segment.index {
             let Some(length) = remaining.next() else { return Ok(false) };
-            at += length;
+            offset += length;
             index += 1;
             // Every marker is checked, as in `search`, so that both functions treat damage alike.
-            match data.get(at..at + MARKER) {
-                Some(&[0xff, marker]) if is_before(index, marker) => at += MARKER,
+            match data.get(offset..offset + MARKER) {
+                Some(&[0xff, marker]) if is_before(index, marker) => offset += MARKER,
                 _ => return Ok(false),
             }
         }
         let end;
         segment.bytes.start = written;
-        (end, written) = unstuff(data, at, stream, written).ok_or(Refusal::BufferFull)?;
+        (end, written) = unstuff(data, offset, stream, written).ok_or(Refusal::BufferFull)?;
         segment.bytes.end = written;
-        let whole = match lengths.get(index) {
-            Some(length) => end == at + length,
+        let is_whole = match lengths.get(index) {
+            Some(length) => end == offset + length,
             None => data.get(end..end + MARKER) == Some(&[0xff, 0xd9]),
         };
-        if !whole {
+        if !is_whole {
             return Ok(false);
         }
     }
@@ -78,26 +78,26 @@ fn jump(
 
 /// Collects the segments by searching for the markers.
 fn search(data: &[u8], segments: &mut [Segment], stream: &mut [u8], unstuff: Unstuff) -> Result<(), Refusal> {
-    let (mut index, mut at, mut written) = (0, 0, 0);
-    let skip = |index: &mut u32, at: &mut usize| {
-        *at += memchr::memchr(0xff, data.get(*at..)?)?;
-        match *data.get(*at + 1)? {
+    let (mut index, mut offset, mut written) = (0, 0, 0);
+    let skip = |index: &mut u32, offset: &mut usize| {
+        *offset += memchr::memchr(0xff, data.get(*offset..)?)?;
+        match *data.get(*offset + 1)? {
             0 => {}
             marker if is_before(*index + 1, marker) => *index += 1,
             _ => return None,
         }
-        *at += MARKER;
+        *offset += MARKER;
         Some(())
     };
     for segment in segments {
         while index < segment.index {
-            skip(&mut index, &mut at).ok_or(Refusal::Damaged)?;
+            skip(&mut index, &mut offset).ok_or(Refusal::Damaged)?;
         }
         segment.bytes.start = written;
-        (at, written) = unstuff(data, at, stream, written).ok_or(Refusal::BufferFull)?;
+        (offset, written) = unstuff(data, offset, stream, written).ok_or(Refusal::BufferFull)?;
         segment.bytes.end = written;
         // Fill bytes may precede only a marker. Fill bytes before a stuffed zero are damage.
-        let after = data.get(at..).and_then(|rest| rest.iter().find(|&&byte| byte != 0xff));
+        let after = data.get(offset..).and_then(|rest| rest.iter().find(|&&byte| byte != 0xff));
         if after == Some(&0) {
             return Err(Refusal::Damaged);
         }
@@ -122,7 +122,7 @@ mod tests {
 
     /// Collects the segments of a region twice: with the file's lengths, and with a search. The
     /// first result is `None` if the lengths cannot be used.
-    fn both(jpeg: &[u8], region: Rect) -> (Option<Collected>, Collected) {
+    fn collect_both_ways(jpeg: &[u8], region: Rect) -> (Option<Collected>, Collected) {
         let header = Header::read(jpeg).unwrap();
         let layout = Layout::new(&header).unwrap();
         let (data, unstuff) = (&jpeg[header.scan.data..], Backend::choose().unstuff());
@@ -138,8 +138,8 @@ mod tests {
             Ok(false) => None,
             Err(refusal) => Some(Err(refusal)),
         };
-        let found = search(data, &mut segments, &mut stream, unstuff).map(|()| cut(&segments, &stream));
-        (jumped, found)
+        let searched = search(data, &mut segments, &mut stream, unstuff).map(|()| cut(&segments, &stream));
+        (jumped, searched)
     }
 
     fn packed(random: &mut Random, (width, height): (u32, u32)) -> Vec<u8> {
@@ -153,7 +153,7 @@ mod tests {
 
     fn region(random: &mut Random, (width, height): (u32, u32)) -> Rect {
         let (x, y) = (random.below(width as usize) as u32, random.below(height as usize) as u32);
-        let part = |random: &mut Random, left: u32| 1 + random.below(left as usize) as u32;
+        let part = |random: &mut Random, limit: u32| 1 + random.below(limit as usize) as u32;
         Rect::new(x, y, part(random, width - x), part(random, height - y))
     }
 
@@ -164,9 +164,9 @@ mod tests {
             let jpeg = packed(random, size);
             for _ in 0..30 {
                 let region = region(random, size);
-                let (jumped, found) = both(&jpeg, region);
-                assert!(found.is_ok());
-                assert!(jumped == Some(found), "{size:?} {region:?}");
+                let (jumped, searched) = collect_both_ways(&jpeg, region);
+                assert!(searched.is_ok());
+                assert!(jumped == Some(searched), "{size:?} {region:?}");
             }
         }
     }
@@ -185,16 +185,16 @@ mod tests {
             let mut damaged = jpeg.clone();
             for _ in 0..1 + random.below(2) {
                 // Change a length, or the number in a restart marker.
-                let (at, bits) = match random.below(2) {
+                let (offset, bits) = match random.below(2) {
                     0 => (app + random.below(2 * markers.len()), 255),
                     _ => (markers[random.below(markers.len())], 7),
                 };
-                damaged[at] ^= 1 + random.below(bits) as u8;
+                damaged[offset] ^= 1 + random.below(bits) as u8;
             }
-            let (jumped, found) = both(&damaged, region(random, size));
+            let (jumped, searched) = collect_both_ways(&damaged, region(random, size));
             match jumped {
                 Some(jumped) => {
-                    assert!(jumped == found);
+                    assert!(jumped == searched);
                     used += 1;
                 }
                 None => refused += 1,
@@ -210,7 +210,7 @@ mod tests {
         let scan = |jpeg: &[u8]| Header::read(jpeg).unwrap().scan.data;
         // A program might keep the header's segments but replace the data.
         let mixed = [&first[..scan(&first)], &second[scan(&second)..]].concat();
-        let (jumped, _) = both(&mixed, Rect::new(0, 0, size.0, size.1));
+        let (jumped, _) = collect_both_ways(&mixed, Rect::new(0, 0, size.0, size.1));
         assert_eq!(jumped, None);
         // A header that lacks one length.
         let mut short = first;

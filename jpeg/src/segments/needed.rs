@@ -67,15 +67,15 @@ pub(crate) fn needed(
         return None;
     }
     segments.reserve_exact(count);
-    let (interval, all) = (length(layout, interval), layout.mcus.0 * layout.mcus.1);
+    let (interval, mcus) = (length(layout, interval), layout.mcus.0 * layout.mcus.1);
     for (first, last) in rows(layout, window) {
         for index in first / interval..=last / interval {
             let start = index * interval;
-            let whole = all.min(start.saturating_add(interval));
-            let end = whole.min(last + 1);
+            let interval_end = mcus.min(start.saturating_add(interval));
+            let end = interval_end.min(last + 1);
             match segments.last_mut() {
-                Some(segment) if segment.index == index => (segment.mcus.end, segment.cut) = (end, end < whole),
-                _ => segments.push(Segment { index, mcus: start..end, cut: end < whole, bytes: 0..0 }),
+                Some(segment) if segment.index == index => (segment.mcus.end, segment.cut) = (end, end < interval_end),
+                _ => segments.push(Segment { index, mcus: start..end, cut: end < interval_end, bytes: 0..0 }),
             }
         }
     }

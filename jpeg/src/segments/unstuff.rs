@@ -18,13 +18,13 @@ pub(crate) fn unstuff(name: &str) -> Unstuff {
 }
 
 /// The plain Rust version, for any CPU.
-pub(super) fn scalar(data: &[u8], mut at: usize, stream: &mut [u8], mut written: usize) -> Option<(usize, usize)> {
+pub(super) fn scalar(data: &[u8], mut offset: usize, stream: &mut [u8], mut written: usize) -> Option<(usize, usize)> {
     loop {
-        (at, written) = copy_until_ff(data, at, stream, written)?;
-        match data.get(at + 1) {
+        (offset, written) = copy_until_ff(data, offset, stream, written)?;
+        match data.get(offset + 1) {
             // The `ff` itself has already been copied.
-            Some(0) => (at, written) = (at + 2, written + 1),
-            _ => return Some((at, written)),
+            Some(0) => (offset, written) = (offset + 2, written + 1),
+            _ => return Some((offset, written)),
         }
     }
 }
@@ -36,22 +36,24 @@ const STEP: usize = 32;
 /// Returns the positions reached in `data` and in `stream`, or `None` if `stream` is too short. May
 /// write a few more bytes, which the next call overwrites, because copying whole vectors costs less
 /// than stopping exactly.
-fn copy_until_ff(data: &[u8], mut at: usize, stream: &mut [u8], mut written: usize) -> Option<(usize, usize)> {
-    while let (Some(from), Some(to)) = (data[at..].first_chunk::<STEP>(), stream[written..].first_chunk_mut::<STEP>()) {
+fn copy_until_ff(data: &[u8], mut offset: usize, stream: &mut [u8], mut written: usize) -> Option<(usize, usize)> {
+    while let (Some(from), Some(to)) =
+        (data[offset..].first_chunk::<STEP>(), stream[written..].first_chunk_mut::<STEP>())
+    {
         *to = *from;
         if let Some(length) = find_ff(from) {
-            return Some((at + length, written + length));
+            return Some((offset + length, written + length));
         }
-        (at, written) = (at + STEP, written + STEP);
+        (offset, written) = (offset + STEP, written + STEP);
     }
-    while at < data.len() && data[at] != 0xff {
-        *stream.get_mut(written)? = data[at];
-        (at, written) = (at + 1, written + 1);
+    while offset < data.len() && data[offset] != 0xff {
+        *stream.get_mut(written)? = data[offset];
+        (offset, written) = (offset + 1, written + 1);
     }
-    if at < data.len() {
+    if offset < data.len() {
         *stream.get_mut(written)? = 0xff;
     }
-    Some((at, written))
+    Some((offset, written))
 }
 
 /// Returns the position of the first `ff`, or `None` if there is no `ff`.
@@ -79,22 +81,22 @@ mod tests {
     use crate::kernels::Backend;
 
     /// The reference implementation: copies byte by byte.
-    fn naive(data: &[u8], mut at: usize) -> (usize, Vec<u8>) {
+    fn naive(data: &[u8], mut offset: usize) -> (usize, Vec<u8>) {
         let mut bytes = Vec::new();
-        while at < data.len() {
-            match (data[at], data.get(at + 1)) {
+        while offset < data.len() {
+            match (data[offset], data.get(offset + 1)) {
                 (0xff, Some(0)) => {
                     bytes.push(0xff);
-                    at += 2;
+                    offset += 2;
                 }
                 (0xff, _) => break,
                 (byte, _) => {
                     bytes.push(byte);
-                    at += 1;
+                    offset += 1;
                 }
             }
         }
-        (at, bytes)
+        (offset, bytes)
     }
 
     /// Generates bytes with many `ff` and zeros, some of them in the usual pairs.
@@ -125,8 +127,8 @@ mod tests {
             let (end, expected) = naive(&data, skip);
             for backend in Backend::available() {
                 let mut stream = vec![0x55; before + expected.len() + 1 + spare];
-                let found = backend.unstuff()(&data, skip, &mut stream, before);
-                prop_assert_eq!(found, Some((end, before + expected.len())), "{:?}", backend.name());
+                let actual = backend.unstuff()(&data, skip, &mut stream, before);
+                prop_assert_eq!(actual, Some((end, before + expected.len())), "{:?}", backend.name());
                 prop_assert!(stream[before..].starts_with(&expected), "{:?}", backend.name());
                 prop_assert!(stream[..before].iter().all(|&byte| byte == 0x55), "{:?}", backend.name());
                 // If the stream is too short, the call must fail instead of copying less.

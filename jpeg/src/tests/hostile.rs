@@ -36,8 +36,8 @@ fn edit() -> impl Strategy<Value = Edit> {
         n.clone().prop_map(Edit::Remove),
         n.clone().prop_map(Edit::Repeat),
         (n.clone(), n.clone()).prop_map(|(a, b)| Edit::Swap(a, b)),
-        (n, 0u8..10).prop_map(|(n, to)| Edit::Renumber(n, to)),
-        (any::<u16>(), 0u8..10).prop_map(|(at, number)| Edit::Insert(at, number)),
+        (n, 0u8..10).prop_map(|(n, marker)| Edit::Renumber(n, marker)),
+        (any::<u16>(), 0u8..10).prop_map(|(part, number)| Edit::Insert(part, number)),
         (0u16..50).prop_map(Edit::Interval),
         (-40i16..40).prop_map(Edit::Rows),
         any::<u16>().prop_map(Edit::Cut),
@@ -60,19 +60,19 @@ impl Edit {
                 drop(jpeg.splice(mark(n)..mark(n), copy));
             }
             Edit::Swap(a, b) => jpeg.swap(mark(a) + 1, mark(b) + 1),
-            Edit::Renumber(n, to) => jpeg[mark(n) + 1] = 0xd0 + to,
+            Edit::Renumber(n, marker) => jpeg[mark(n) + 1] = 0xd0 + marker,
             Edit::Insert(part, number) => {
-                let at = inside(part);
-                drop(jpeg.splice(at..at, [0xff, 0xd0 + number]));
+                let offset = inside(part);
+                drop(jpeg.splice(offset..offset, [0xff, 0xd0 + number]));
             }
             Edit::Interval(mcus) => {
-                let at = field(0xdd) + 4;
-                jpeg[at..at + 2].copy_from_slice(&mcus.to_be_bytes());
+                let offset = field(0xdd) + 4;
+                jpeg[offset..offset + 2].copy_from_slice(&mcus.to_be_bytes());
             }
             Edit::Rows(more) => {
-                let at = field(0xc0) + 5;
-                let rows = i16::from_be_bytes([jpeg[at], jpeg[at + 1]]) + more;
-                jpeg[at..at + 2].copy_from_slice(&rows.max(1).to_be_bytes());
+                let offset = field(0xc0) + 5;
+                let rows = i16::from_be_bytes([jpeg[offset], jpeg[offset + 1]]) + more;
+                jpeg[offset..offset + 2].copy_from_slice(&rows.max(1).to_be_bytes());
             }
             Edit::Cut(part) => jpeg.truncate(inside(part)),
         }
@@ -108,14 +108,14 @@ proptest! {
         let mut coefficients = Coefficients::default();
         let tame = coefficients.decode(&jpeg, &Header::read(&jpeg).unwrap()).is_ok() && is_tame(&coefficients);
         let (x, y) = ((size.width * u32::from(part[0])) >> 16, (size.height * u32::from(part[1])) >> 16);
-        let length = |left: u32, part: u16| ((left * u32::from(part)) >> 16) + 1;
+        let length = |limit: u32, part: u16| ((limit * u32::from(part)) >> 16) + 1;
         let inner = Rect::new(x, y, length(size.width - x, part[2]), length(size.height - y, part[3]));
         for region in [Rect::full(size), inner] {
             let mut first = None;
             for decoder in &mut decoders() {
                 let mut out = Pixels::new();
-                let found = decode(decoder, &jpeg, region, &mut out).map(|()| out.data().to_vec());
-                match (&found, &expected) {
+                let actual = decode(decoder, &jpeg, region, &mut out).map(|()| out.data().to_vec());
+                match (&actual, &expected) {
                     (Ok(rgb), Ok(expected)) if tame => {
                         prop_assert!(*rgb == crop(&expected.rgb, expected.width, region), "{region:?} differs");
                     }
@@ -127,8 +127,8 @@ proptest! {
                     }
                     (Err(_), Err(_)) => {}
                 }
-                let found = found.map_err(|e| e.to_string());
-                prop_assert!(*first.get_or_insert_with(|| found.clone()) == found, "backends differ");
+                let actual = actual.map_err(|e| e.to_string());
+                prop_assert!(*first.get_or_insert_with(|| actual.clone()) == actual, "backends differ");
             }
         }
     }

@@ -53,25 +53,25 @@ fn a_crop_has_the_pixels_of_the_whole_image() {
         let random = &mut Random::new(7);
         let files = images(random);
         let sizes: Vec<Size> = files.iter().map(|jpeg| size(jpeg).unwrap()).collect();
-        let whole: Vec<Rect> = sizes.iter().map(|s| Rect::new(0, 0, s.width, s.height)).collect();
+        let full_areas: Vec<Rect> = sizes.iter().map(|s| Rect::new(0, 0, s.width, s.height)).collect();
         let parts: Vec<Rect> = sizes
             .iter()
             .map(|s| {
                 let (x, y) = (random.below(s.width as usize) as u32, random.below(s.height as usize) as u32);
-                let part = |random: &mut Random, left: u32| 1 + random.below(left as usize) as u32;
+                let part = |random: &mut Random, limit: u32| 1 + random.below(limit as usize) as u32;
                 Rect::new(x, y, part(random, s.width - x), part(random, s.height - y))
             })
             .collect();
-        let images = decode_all(&mut decoder, &files, &whole);
+        let images = decode_all(&mut decoder, &files, &full_areas);
         let crops = decode_all(&mut decoder, &files, &parts);
-        for (i, (all, part)) in images.iter().zip(&crops).enumerate() {
-            let (all, part, rect) = (all.as_ref().unwrap(), part.as_ref().unwrap(), parts[i]);
+        for (i, (image, part)) in images.iter().zip(&crops).enumerate() {
+            let (image, part, rect) = (image.as_ref().unwrap(), part.as_ref().unwrap(), parts[i]);
             #[cfg(not(miri))]
-            assert!(*all == crate::libjpeg::decode(&files[i]).unwrap().rgb, "image {i}");
+            assert!(*image == crate::libjpeg::decode(&files[i]).unwrap().rgb, "image {i}");
             let row = 3 * rect.width as usize;
             for (y, got) in part.chunks_exact(row).enumerate() {
-                let at = 3 * ((rect.y as usize + y) * sizes[i].width as usize + rect.x as usize);
-                assert!(*got == all[at..at + row], "image {i}, row {y} of {rect:?}");
+                let offset = 3 * ((rect.y as usize + y) * sizes[i].width as usize + rect.x as usize);
+                assert!(*got == image[offset..offset + row], "image {i}, row {y} of {rect:?}");
             }
             assert_eq!(part.len(), row * rect.height as usize);
         }
@@ -88,9 +88,9 @@ fn a_damaged_image_has_the_same_result_in_a_group_as_alone() {
         }
         files.retain(|jpeg| size(jpeg).is_some_and(|size| size.area() < 4000));
         assert!(files.len() > 5, "{} images have a readable size", files.len());
-        let whole: Vec<Rect> = files.iter().map(|jpeg| Rect::full(size(jpeg).unwrap())).collect();
-        for (i, result) in decode_all(&mut decoder, &files, &whole).into_iter().enumerate() {
-            let single = decode_all(&mut alone, &files[i..=i], &whole[i..=i]).remove(0);
+        let full_areas: Vec<Rect> = files.iter().map(|jpeg| Rect::full(size(jpeg).unwrap())).collect();
+        for (i, result) in decode_all(&mut decoder, &files, &full_areas).into_iter().enumerate() {
+            let single = decode_all(&mut alone, &files[i..=i], &full_areas[i..=i]).remove(0);
             match (result, single) {
                 (Ok(a), Ok(b)) => assert!(a == b, "image {i}"),
                 (a, b) => assert_eq!(a.unwrap_err().to_string(), b.unwrap_err().to_string(), "image {i}"),

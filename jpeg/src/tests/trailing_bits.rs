@@ -7,7 +7,7 @@ use crate::coefficients::Coefficients;
 use crate::fuzz::Random;
 use crate::jpeg::Jpeg;
 use crate::layout::Window;
-use crate::libjpeg::{self, Options, encode, with_rest};
+use crate::libjpeg::{self, Options, encode, with_bytes_after_segment};
 use crate::pixels::{Pixels, Rect};
 
 /// Returns images, each with its size and restart interval.
@@ -36,22 +36,22 @@ fn plain(jpeg: &[u8]) -> Option<String> {
 
 /// Returns the pixels of a region and the damage found, and asserts that all backends agree.
 fn decode_with_all(jpeg: &[u8], region: Rect) -> (Vec<u8>, Option<String>) {
-    let found = decoders().into_iter().map(|mut decoder| {
+    let results = decoders().into_iter().map(|mut decoder| {
         let mut out = Pixels::new();
         decode(&mut decoder, jpeg, region, &mut out).unwrap();
         (out.data().to_vec(), out.damage().map(str::to_owned))
     });
-    let found: Vec<_> = found.collect();
-    assert!(found.iter().all(|result| *result == found[0]), "backends differ");
-    found.into_iter().next().unwrap()
+    let results: Vec<_> = results.collect();
+    assert!(results.iter().all(|result| *result == results[0]), "backends differ");
+    results.into_iter().next().unwrap()
 }
 
 #[test]
 fn every_backend_finds_a_byte_after_the_last_mcu() {
     // A segment ends with 0 to 7 bits of padding.
     for (jpeg, (width, height), restart) in images() {
-        let whole = Rect::new(0, 0, width, height);
-        let (pixels, none) = decode_with_all(&jpeg, whole);
+        let full_area = Rect::new(0, 0, width, height);
+        let (pixels, none) = decode_with_all(&jpeg, full_area);
         assert_eq!((none, plain(&jpeg)), (None, None));
         let mcus = Jpeg::open(&jpeg).unwrap().layout.mcus;
         let last = (mcus.0 * mcus.1 - 1).checked_div(restart).unwrap_or(0) as usize;
@@ -59,17 +59,17 @@ fn every_backend_finds_a_byte_after_the_last_mcu() {
         let noise: Vec<u8> = (0..3000).map(|_| random.below(255) as u8).collect();
         for number in [0, last / 2, last] {
             for rest in [&[0][..], &[0x55], &[0xff, 0], &[0xff, 0xff, 0], &[0x12, 0x34], &[0; 300], &noise] {
-                let longer = with_rest(&jpeg, number, rest);
-                let (found, damage) = decode_with_all(&longer, whole);
+                let longer = with_bytes_after_segment(&jpeg, number, rest);
+                let (actual, damage) = decode_with_all(&longer, full_area);
                 let what = format!("{} extra bytes in segment {number} of {last}, restart {restart}", rest.len());
-                assert!(found == pixels, "{what}");
+                assert!(actual == pixels, "{what}");
                 assert!(damage.as_ref().is_some_and(|text| text.contains("in MCU")), "{what}");
                 assert_eq!(damage, plain(&longer), "{what}");
                 assert!(libjpeg::decode(&longer).unwrap().rgb == pixels, "{what}");
             }
             // Fill bytes before a marker are valid.
-            let filled = with_rest(&jpeg, number, &[0xff; 3]);
-            assert_eq!(decode_with_all(&filled, whole), (pixels.clone(), None));
+            let filled = with_bytes_after_segment(&jpeg, number, &[0xff; 3]);
+            assert_eq!(decode_with_all(&filled, full_area), (pixels.clone(), None));
         }
     }
 }
@@ -83,14 +83,14 @@ fn a_crop_finds_bits_after_a_segment_that_it_completes() {
         let interval = if restart == 0 { across * down } else { restart };
         for _ in 0..8 {
             let (x, y) = (random.below(width as usize) as u32, random.below(height as usize) as u32);
-            let mut part = |left: u32| 1 + random.below(left as usize) as u32;
+            let mut part = |limit: u32| 1 + random.below(limit as usize) as u32;
             let region = Rect::new(x, y, part(width - x), part(height - y));
             let number = random.below((across * down).div_ceil(interval) as usize);
             let window = Window::new(&opened.layout, region);
             let last = ((number as u32 + 1) * interval).min(across * down) - 1;
             let decoded = window.rows.contains(&(last / across)) && window.columns.contains(&(last % across));
             counts[usize::from(decoded)] += 1;
-            let (pixels, damage) = decode_with_all(&with_rest(&jpeg, number, &[0x55, 0x55]), region);
+            let (pixels, damage) = decode_with_all(&with_bytes_after_segment(&jpeg, number, &[0x55, 0x55]), region);
             assert_eq!(damage.is_some(), decoded, "segment {number}, {region:?}, restart {restart}");
             assert_eq!((pixels, None), decode_with_all(&jpeg, region));
         }

@@ -35,24 +35,24 @@ pub(crate) fn damage(random: &mut Random, jpeg: &mut Vec<u8>) {
         if jpeg.len() < 4 {
             return;
         }
-        let at = match random.below(4) {
+        let offset = match random.below(4) {
             0 => random.below(jpeg.len()),
             1 => random.below(data.min(jpeg.len())),
             _ => (data + random.below(jpeg.len() - data.min(jpeg.len()))).min(jpeg.len() - 1),
         };
         match random.below(12) {
-            0 => jpeg.truncate(at.max(4)),
-            1 => jpeg[at] = 0xff,
-            2 => jpeg[at] = 0,
-            3 => jpeg[at] ^= 1 << random.below(8),
-            4 => jpeg[at] = random.next() as u8,
-            5 => drop(jpeg.drain(at..(at + 1 + random.below(40)).min(jpeg.len()))),
-            6 => drop(jpeg.splice(at..at, [0xff, 0xd0 + random.below(10) as u8])),
-            7 => drop(jpeg.splice(at..at, vec![random.pick(&[0, 0xff, 0x55]); 1 + random.below(30)])),
+            0 => jpeg.truncate(offset.max(4)),
+            1 => jpeg[offset] = 0xff,
+            2 => jpeg[offset] = 0,
+            3 => jpeg[offset] ^= 1 << random.below(8),
+            4 => jpeg[offset] = random.next() as u8,
+            5 => drop(jpeg.drain(offset..(offset + 1 + random.below(40)).min(jpeg.len()))),
+            6 => drop(jpeg.splice(offset..offset, [0xff, 0xd0 + random.below(10) as u8])),
+            7 => drop(jpeg.splice(offset..offset, vec![random.pick(&[0, 0xff, 0x55]); 1 + random.below(30)])),
             8 => {
-                let piece = jpeg[at..(at + random.below(200)).min(jpeg.len())].to_vec();
-                let to = random.below(jpeg.len());
-                jpeg.splice(to..to, piece);
+                let piece = jpeg[offset..(offset + random.below(200)).min(jpeg.len())].to_vec();
+                let dest = random.below(jpeg.len());
+                jpeg.splice(dest..dest, piece);
             }
             // Change fields of the frame header and the restart interval.
             9 | 10 => {
@@ -91,8 +91,8 @@ pub(crate) fn is_tame(coefficients: &Coefficients) -> bool {
 /// decoded.
 fn check_damaged(seed: u64, decoders: &mut [Decoder], counts: &mut [u64; 4]) -> bool {
     let random = &mut Random::new(seed);
-    let whole = random_jpeg(random, 48);
-    let mut jpeg = whole.clone();
+    let sound = random_jpeg(random, 48);
+    let mut jpeg = sound.clone();
     damage(random, &mut jpeg);
     let Some(size) = size(&jpeg) else { return false };
     counts[0] += 1;
@@ -104,25 +104,25 @@ fn check_damaged(seed: u64, decoders: &mut [Decoder], counts: &mut [u64; 4]) -> 
     }
     // If the file has restart markers, decoding a region extracts only the needed segments.
     let (x, y) = (random.below(size.width as usize) as u32, random.below(size.height as usize) as u32);
-    let mut part = |left: u32| 1 + random.below(left as usize) as u32;
+    let mut part = |limit: u32| 1 + random.below(limit as usize) as u32;
     let region = decode_with_all(seed, decoders, &jpeg, Rect::new(x, y, part(size.width - x), part(size.height - y)));
-    let all = decode_with_all(seed, decoders, &jpeg, Rect::full(size));
+    let result = decode_with_all(seed, decoders, &jpeg, Rect::full(size));
     // A truncated file must produce the same error for every region.
-    match (&region, &all) {
-        (Err(region), Err(all)) => assert_eq!(region.to_string(), all.to_string(), "seed {seed}"),
-        (Ok(_), Err(all)) => assert!(all.to_string().contains("exceeds 32 bits"), "seed {seed}: {all}"),
+    match (&region, &result) {
+        (Err(region), Err(result)) => assert_eq!(region.to_string(), result.to_string(), "seed {seed}"),
+        (Ok(_), Err(result)) => assert!(result.to_string().contains("exceeds 32 bits"), "seed {seed}: {result}"),
         (Err(region), Ok(_)) => panic!("seed {seed}: the whole image can be decoded, but a region cannot: {region}"),
         (Ok(_), Ok(_)) => {}
     }
-    match (condition(&jpeg), &all) {
+    match (condition(&jpeg), &result) {
         (Err(a), Err(b)) => assert_eq!(a, *b, "seed {seed}"),
         (Ok(_), Ok((_, None))) => {}
         (Ok(Some(a)), Ok((_, Some(b)))) => assert_eq!(a, *b, "seed {seed}"),
-        (condition, all) => {
-            panic!("seed {seed}: the check found {condition:?}, but decoding returned {:?}", all.as_ref().err())
+        (condition, result) => {
+            panic!("seed {seed}: the check found {condition:?}, but decoding returned {:?}", result.as_ref().err())
         }
     }
-    let Ok((rgb, damage)) = all else { return false };
+    let Ok((rgb, damage)) = result else { return false };
     counts[1] += 1;
     let header = Header::read(&jpeg).unwrap();
     let mut coefficients = Coefficients::default();
@@ -136,7 +136,7 @@ fn check_damaged(seed: u64, decoders: &mut [Decoder], counts: &mut [u64; 4]) -> 
         counts[3] += u64::from(expected.warnings > 0);
         // Decoding the whole image detects all damage that libjpeg warns about, except in the
         // header.
-        let same_header = whole.starts_with(&jpeg[..header.scan.data]);
+        let same_header = sound.starts_with(&jpeg[..header.scan.data]);
         assert!(
             damage.is_some() || expected.warnings == 0 || !same_header,
             "seed {seed}: libjpeg warned {} times",
@@ -158,12 +158,12 @@ fn decode_with_all(
     jpeg: &[u8],
     region: Rect,
 ) -> Result<(Vec<u8>, Option<String>)> {
-    let mut found = decoders.iter_mut().map(|decoder| {
+    let mut results = decoders.iter_mut().map(|decoder| {
         let mut out = Pixels::new();
         decode(decoder, jpeg, region, &mut out).map(|()| (out.data().to_vec(), out.damage().map(str::to_owned)))
     });
-    let first = found.next().expect("the scalar backend always exists");
-    for other in found {
+    let first = results.next().expect("the scalar backend always exists");
+    for other in results {
         match (&first, &other) {
             (Ok(a), Ok(b)) => assert!(a == b, "seed {seed}: backends differ"),
             (Err(a), Err(b)) => assert_eq!(a.to_string(), b.to_string(), "seed {seed}"),

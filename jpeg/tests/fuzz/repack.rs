@@ -31,9 +31,9 @@ fn check_repacked(seed: u64) -> bool {
     assert!(matches!(condition, Ok(None)), "seed {seed}: a damaged file was rewritten: {condition:?}");
     let packed = packed.split_off(6);
     if let Ok(expected) = libjpeg::decode(&jpeg) {
-        let found = libjpeg::decode(&packed).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
-        assert!(found.rgb == expected.rgb, "seed {seed}: pixels differ");
-        assert!(found.warnings <= expected.warnings, "seed {seed}: rewriting caused damage");
+        let actual = libjpeg::decode(&packed).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+        assert!(actual.rgb == expected.rgb, "seed {seed}: pixels differ");
+        assert!(actual.warnings <= expected.warnings, "seed {seed}: rewriting caused damage");
     }
     let mut again = Vec::new();
     repack(&packed, &mut again).unwrap_or_else(|e| panic!("seed {seed}: {e}"));

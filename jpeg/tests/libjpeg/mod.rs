@@ -37,15 +37,15 @@ impl Options {
 
 /// Inserts stray bytes at the end of entropy-coded segment `index`, just before the marker that
 /// ends it.
-pub fn with_rest(jpeg: &[u8], index: usize, rest: &[u8]) -> Vec<u8> {
+pub fn with_bytes_after_segment(jpeg: &[u8], index: usize, rest: &[u8]) -> Vec<u8> {
     // libjpeg wrote the file, so every marker before the scan is followed by a length.
     let mut scan = 2;
     while jpeg[scan + 1] != 0xda {
         scan += 2 + usize::from(u16::from_be_bytes([jpeg[scan + 2], jpeg[scan + 3]]));
     }
-    let mut ends = (scan + 2..jpeg.len() - 1).filter(|&at| jpeg[at] == 0xff && jpeg[at + 1] != 0);
-    let at = ends.nth(index).expect("the image has that segment");
-    [&jpeg[..at], rest, &jpeg[at..]].concat()
+    let mut ends = (scan + 2..jpeg.len() - 1).filter(|&offset| jpeg[offset] == 0xff && jpeg[offset + 1] != 0);
+    let offset = ends.nth(index).expect("the image has that segment");
+    [&jpeg[..offset], rest, &jpeg[offset..]].concat()
 }
 
 /// A file decoded by libjpeg.
@@ -62,8 +62,8 @@ pub struct Decoded {
 /// `64 * wide * high` values in natural order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plane {
-    pub wide: usize,
-    pub high: usize,
+    pub width: usize,
+    pub height: usize,
     pub data: Vec<i16>,
 }
 
@@ -163,17 +163,17 @@ pub fn decode(jpeg: &[u8]) -> Result<Decoded, String> {
             jpeg_read_scanlines(d, &mut row, 1);
         }
         if four {
-            rgb = rgb.chunks_exact(4).flat_map(|p| [0, 1, 2].map(|i| without_ink(255 - p[i], p[3]))).collect();
+            rgb = rgb.chunks_exact(4).flat_map(|p| [0, 1, 2].map(|i| rgb_level(255 - p[i], p[3]))).collect();
         }
         Decoded { width, height, rgb, warnings: (*d.common.err).num_warnings }
     })
 }
 
-/// Computes Pillow's `cmyk2rgb` (libImaging/Convert.c) for one channel. `left` is 255 minus black.
-fn without_ink(ink: u8, left: u8) -> u8 {
-    let product = u32::from(ink) * u32::from(left);
+/// Computes Pillow's `cmyk2rgb` (libImaging/Convert.c) for one channel. `white` is 255 minus black.
+fn rgb_level(ink: u8, white: u8) -> u8 {
+    let product = u32::from(ink) * u32::from(white);
     // The product is divided by 255 and rounded to the nearest integer.
-    left - ((2 * product + 255) / 510) as u8
+    white - ((2 * product + 255) / 510) as u8
 }
 
 /// Reads the coefficients of a file.
@@ -190,7 +190,7 @@ pub fn coefficients(jpeg: &[u8]) -> Result<Vec<Plane>, String> {
                     let row = *access(&mut d.common, *arrays.add(i), y as u32, 1, 0);
                     data.extend((0..wide).flat_map(|x| *row.add(x)));
                 }
-                Plane { wide, high, data }
+                Plane { width: wide, height: high, data }
             })
             .collect()
     })

@@ -35,7 +35,7 @@ fn pixels(width: u32, height: u32, channels: u32, noise: u32) -> Vec<u8> {
 
 /// Maps four 16-bit numbers to a region in the image.
 fn region(size: Size, [x, y, width, height]: [u16; 4]) -> Rect {
-    let part = |of: u32, number: u16| (of * u32::from(number)) >> 16;
+    let part = |side: u32, number: u16| (side * u32::from(number)) >> 16;
     let (x, y) = (part(size.width, x), part(size.height, y));
     Rect::new(x, y, part(size.width - x, width) + 1, part(size.height - y, height) + 1)
 }
@@ -64,12 +64,12 @@ fn decoded(jpeg: &[u8], regions: &[Rect]) -> Vec<Vec<u8>> {
 }
 
 fn check(jpeg: &[u8], boxes: &[[u16; 4]]) {
-    let whole = libjpeg::decode(jpeg).unwrap();
-    let size = Size::new(whole.width, whole.height);
+    let image = libjpeg::decode(jpeg).unwrap();
+    let size = Size::new(image.width, image.height);
     let mut regions = vec![Rect::full(size)];
     regions.extend(boxes.iter().map(|&numbers| region(size, numbers)));
-    for (found, region) in decoded(jpeg, &regions).iter().zip(&regions) {
-        assert!(*found == cropped(&whole, *region), "{region:?} of {size:?} differs");
+    for (actual, region) in decoded(jpeg, &regions).iter().zip(&regions) {
+        assert!(*actual == cropped(&image, *region), "{region:?} of {size:?} differs");
     }
 }
 
@@ -123,8 +123,8 @@ fn every_restart_interval_gives_the_same_pixels() {
         for restart in 1..=121 {
             let jpeg = libjpeg::encode(&pixels, width, height, 3, &Options { restart, ..options.clone() });
             let (middle, corner) = (Rect::new(37, 21, 30, 29), Rect::new(80, 60, 11, 15));
-            for (found, region) in decoded(&jpeg, &[middle, corner]).iter().zip([middle, corner]) {
-                assert!(*found == cropped(&expected, region), "{sampling:?}, every {restart} MCUs: {region:?}");
+            for (actual, region) in decoded(&jpeg, &[middle, corner]).iter().zip([middle, corner]) {
+                assert!(*actual == cropped(&expected, region), "{sampling:?}, every {restart} MCUs: {region:?}");
             }
         }
     }
@@ -159,12 +159,12 @@ fn a_crop_may_need_most_of_a_large_files_data() {
     for restart in [0, 8, 300] {
         let options = Options { restart, ..Options::new(100, 1, 1) };
         let jpeg = libjpeg::encode(&pixels, size.width, size.height, 3, &options);
-        let whole = libjpeg::decode(&jpeg).unwrap();
+        let image = libjpeg::decode(&jpeg).unwrap();
         let mut packed = Vec::new();
         repack(&jpeg, &mut packed).unwrap();
         for file in [&jpeg, &packed] {
             assert!(file.len() > 1_600_000, "{} bytes", file.len());
-            assert!(decoded(file, &[dense])[0] == cropped(&whole, dense), "{restart} MCUs");
+            assert!(decoded(file, &[dense])[0] == cropped(&image, dense), "{restart} MCUs");
         }
     }
 }
@@ -175,19 +175,19 @@ fn rows_decoded_separately_match_libjpeg() {
     for sampling in SAMPLINGS {
         let options = Options { restart: 3, sampling, ..Options::new(90, 1, 1) };
         let jpeg = libjpeg::encode(&pixels(size.width, size.height, 3, 30), size.width, size.height, 3, &options);
-        let whole = libjpeg::decode(&jpeg).unwrap();
+        let image = libjpeg::decode(&jpeg).unwrap();
         let (opened, mut decoder) = (Jpeg::open(&jpeg).unwrap(), Decoder::new());
         assert!(opened.is_divisible());
-        let mut all = vec![0; whole.rgb.len()];
-        for (number, rows) in all.chunks_mut(301 * 3 * 50).enumerate() {
+        let mut rgb = vec![0; image.rgb.len()];
+        for (number, rows) in rgb.chunks_mut(301 * 3 * 50).enumerate() {
             let height = (rows.len() / (301 * 3)) as u32;
             assert!(decoder.decode_rows(&opened, Rect::new(0, 50 * number as u32, size.width, height), rows));
         }
-        assert!(all == whole.rgb, "{sampling:?}");
+        assert!(rgb == image.rgb, "{sampling:?}");
         // Without its last marker, a file may lack pixels anywhere.
         let cut = &jpeg[..jpeg.len() - 2];
         let region = Rect::new(0, 0, size.width, 50);
-        assert!(!decoder.decode_rows(&Jpeg::open(cut).unwrap(), region, &mut all[..301 * 3 * 50]));
+        assert!(!decoder.decode_rows(&Jpeg::open(cut).unwrap(), region, &mut rgb[..301 * 3 * 50]));
     }
     let marked = |restart| {
         let options = Options { restart, ..Options::new(90, 1, 1) };

@@ -55,8 +55,8 @@ impl Form {
         }
     }
 
-    fn encoder<'a>(&self, to: &'a mut Vec<u8>) -> Encoder<&'a mut Vec<u8>> {
-        let mut encoder = Encoder::new(to, self.quality);
+    fn encoder<'a>(&self, out: &'a mut Vec<u8>) -> Encoder<&'a mut Vec<u8>> {
+        let mut encoder = Encoder::new(out, self.quality);
         encoder.set_sampling_factor(self.sampling);
         encoder.set_progressive(self.progressive);
         encoder.set_optimized_huffman_tables(self.optimized);
@@ -196,8 +196,8 @@ proptest! {
     ) {
         let mut jpeg = Form { width: form.width.min(64), height: form.height.min(64), ..form }.jpeg();
         for (at, value) in hits {
-            let at = at.index(jpeg.len());
-            jpeg[at] = value;
+            let offset = at.index(jpeg.len());
+            jpeg[offset] = value;
         }
         jpeg.truncate(jpeg.len() - cut.saturating_sub(200));
         let mut packed = Vec::new();
@@ -206,9 +206,9 @@ proptest! {
         } else if let Ok(expected) = libjpeg::decode(&jpeg) {
             // After repacking, libjpeg no longer warns about the entropy-coded data. It may still
             // warn about a JFIF or Adobe segment that is newer than the versions it supports.
-            let found = libjpeg::decode(&packed).unwrap();
-            prop_assert!(found.rgb == expected.rgb);
-            prop_assert!(found.warnings <= expected.warnings);
+            let actual = libjpeg::decode(&packed).unwrap();
+            prop_assert!(actual.rgb == expected.rgb);
+            prop_assert!(actual.warnings <= expected.warnings);
         }
     }
 }
@@ -280,13 +280,13 @@ fn huffman_tables_are_optimized_for_the_image() {
 fn small_images_keep_the_standard_tables() {
     // Returns the contents of all DHT segments before SOS.
     let tables = |jpeg: &[u8]| {
-        let (mut at, mut tables) = (2, Vec::new());
-        while jpeg[at + 1] != 0xda {
-            let length = usize::from(jpeg[at + 2]) << 8 | usize::from(jpeg[at + 3]);
-            if jpeg[at + 1] == 0xc4 {
-                tables.extend_from_slice(&jpeg[at + 4..at + 2 + length]);
+        let (mut offset, mut tables) = (2, Vec::new());
+        while jpeg[offset + 1] != 0xda {
+            let length = usize::from(jpeg[offset + 2]) << 8 | usize::from(jpeg[offset + 3]);
+            if jpeg[offset + 1] == 0xc4 {
+                tables.extend_from_slice(&jpeg[offset + 4..offset + 2 + length]);
             }
-            at += 2 + length;
+            offset += 2 + length;
         }
         tables
     };
@@ -336,9 +336,9 @@ fn a_file_that_cannot_be_repacked_is_refused_with_the_reason() {
     let reason = |jpeg: &[u8]| repack(jpeg, &mut Vec::new()).unwrap_err().to_string();
     let jpeg = PLAIN.jpeg();
     let sof = jpeg.windows(2).position(|w| w == [0xff, 0xc0]).unwrap();
-    let with = |at: usize, value: u8| {
+    let with = |offset: usize, value: u8| {
         let mut jpeg = jpeg.clone();
-        jpeg[at] = value;
+        jpeg[offset] = value;
         jpeg
     };
     assert!(reason(&with(sof + 1, 0xc9)).contains("an arithmetic-coded JPEG is not supported"));

@@ -76,7 +76,7 @@ fn random_region(random: &mut Random, size: Size) -> Rect {
 /// Crops `region` out of an image.
 fn cut(rgb: &[u8], width: u32, region: Rect) -> Vec<u8> {
     let row = |y: u32| ((y * width + region.x) as usize * 3, region.width as usize * 3);
-    (region.y..region.y + region.height).map(row).flat_map(|(at, len)| rgb[at..at + len].to_vec()).collect()
+    (region.y..region.y + region.height).map(row).flat_map(|(start, len)| rgb[start..start + len].to_vec()).collect()
 }
 
 #[test]
@@ -89,12 +89,12 @@ fn pixels_equal_libjpeg_pixels_byte_for_byte() {
         let file = Jpeg::open(&jpeg).unwrap();
         let size = file.size();
         assert_eq!(size, Size::new(expected.width, expected.height));
-        let whole = Rect::full(size);
-        for region in [whole, random_region(random, size), random_region(random, size)] {
+        let full_area = Rect::full(size);
+        for region in [full_area, random_region(random, size), random_region(random, size)] {
             decoder.decode(&file, region, &mut out).unwrap_or_else(|e| panic!("seed {seed}: {what}: {e}"));
             let part = out.locate(region).unwrap();
-            let found = cut(out.data(), out.size().width, part);
-            let same = found == cut(&expected.rgb, expected.width, region);
+            let actual = cut(out.data(), out.size().width, part);
+            let same = actual == cut(&expected.rgb, expected.width, region);
             assert!(same, "seed {seed}: {what}: {region:?} differs");
         }
     }

@@ -19,14 +19,14 @@ pub struct Packing {
     length: usize,
     end: u32,
     window: usize,
-    most: usize,
+    max_documents: usize,
     padding: u32,
 }
 
 impl Packing {
     /// Packs documents into rows of `length` tokens. The token `end` marks the end of a document.
     pub fn new(length: usize, end: u32) -> Self {
-        Packing { length, end, window: 1024, most: length, padding: 0 }
+        Packing { length, end, window: 1024, max_documents: length, padding: 0 }
     }
 
     /// Sets how many consecutive documents the packer considers at once; 1,024 by default. More
@@ -41,8 +41,8 @@ impl Packing {
     /// Sets the maximum number of documents in a row. By default, there is no limit other than the
     /// length of a row.
     #[must_use]
-    pub fn most(mut self, documents: usize) -> Self {
-        self.most = documents;
+    pub fn max_documents(mut self, documents: usize) -> Self {
+        self.max_documents = documents;
         self
     }
 
@@ -54,11 +54,11 @@ impl Packing {
     }
 
     fn check(&self, kind: TokenType) -> Result<()> {
-        let Packing { length, end, window, most, padding } = *self;
-        if !(1..=MAX_TOKENS).contains(&length) || window == 0 || most == 0 {
+        let Packing { length, end, window, max_documents, padding } = *self;
+        if !(1..=MAX_TOKENS).contains(&length) || window == 0 || max_documents == 0 {
             return Err(Error::config(format!(
-                "invalid packing (length={length}, most={most}, window={window}): expected a length of 1 to {MAX_TOKENS} \
-                 tokens, and at least 1 document per row and per window"
+                "invalid packing (length={length}, max_documents={max_documents}, window={window}): expected a length of \
+                 1 to {MAX_TOKENS} tokens, and at least 1 document per row and per window"
             )));
         }
         for (name, token) in [("end of a document", end), ("padding", padding)] {
@@ -107,7 +107,7 @@ pub struct PackedTokens {
     files: Files<Rows>,
     kind: TokenType,
     packing: Packing,
-    most: usize,
+    max_documents: usize,
 }
 
 /// The rows of one file.
@@ -154,13 +154,13 @@ impl PackedTokens {
         if files.len() == 0 {
             return Err(Error::in_source("the files contain no tokens").at_path(path));
         }
-        let most = files.each().flat_map(|(_, rows, _)| rows.rows.windows(2)).map(|row| row[1] - row[0]).max();
-        Ok(PackedTokens { files, kind, packing, most: most.unwrap_or(0) })
+        let max_documents = files.each().flat_map(|(_, rows, _)| rows.rows.windows(2)).map(|row| row[1] - row[0]).max();
+        Ok(PackedTokens { files, kind, packing, max_documents: max_documents.unwrap_or(0) })
     }
 
     /// Returns the maximum number of documents in a row, for `field::Packed`.
-    pub fn most_documents(&self) -> usize {
-        self.most
+    pub fn max_documents(&self) -> usize {
+        self.max_documents
     }
 
     /// Returns the fraction of all tokens that are padding.
@@ -191,18 +191,18 @@ impl Rows {
             }
             Ok(())
         };
-        let (size, mut scratch, mut at, mut last) = (kind.bytes(), Vec::new(), 0, 0);
-        while at < tokens {
-            let count = (tokens - at).min(SCANNED_BYTES / size);
-            let bytes = file.get(start + at * size, count * size, &mut scratch)?;
+        let (size, mut scratch, mut position, mut last) = (kind.bytes(), Vec::new(), 0, 0);
+        while position < tokens {
+            let count = (tokens - position).min(SCANNED_BYTES / size);
+            let bytes = file.get(start + position * size, count * size, &mut scratch)?;
             for (index, token) in bytes.chunks_exact(size as usize).enumerate() {
                 let token = token.iter().rev().fold(0_u32, |token, &byte| token << 8 | u32::from(byte));
                 if token == packing.end {
-                    last = at + index as u64 + 1;
+                    last = position + index as u64 + 1;
                     end_document(last, &mut rows)?;
                 }
             }
-            at += count;
+            position += count;
         }
         if last < tokens {
             end_document(tokens, &mut rows)?;
@@ -212,7 +212,7 @@ impl Rows {
 
     /// Packs `documents` into new rows.
     fn pack(&mut self, documents: &[Document], packing: &Packing) -> Result<()> {
-        let row_of = first_fit(documents, packing.length as u32, packing.most);
+        let row_of = first_fit(documents, packing.length as u32, packing.max_documents);
         let mut order: Vec<usize> = (0..documents.len()).collect();
         // The sort is stable, so the documents of a row stay in the order of the file.
         order.sort_by_key(|&document| row_of[document]);
@@ -233,17 +233,20 @@ impl Rows {
     /// checkpoint for different rows is rejected.
     fn key(&self, row: usize) -> String {
         let documents = &self.documents[self.rows[row]..self.rows[row + 1]];
-        let hash = documents.iter().fold(Hash::default(), |hash, of| hash.number(of.first).number(of.len.into()));
+        let hash = documents
+            .iter()
+            .fold(Hash::default(), |hash, document| hash.number(document.first).number(document.len.into()));
         format!("{}/{row}-{:08x}", self.name, hash.end() as u32)
     }
 }
 
 /// Puts each document into the first row of `length` tokens that has enough space and fewer than
-/// `most` documents. Returns the row of each document. No document may be longer than a row.
+/// `max_documents` documents. Returns the row of each document. No document may be longer than a
+/// row.
 ///
 /// Each leaf of a binary tree contains the free space of a row, and every other node contains the
 /// maximum of its two children. Finding a row therefore takes logarithmic time.
-fn first_fit(documents: &[Document], length: u32, most: usize) -> Vec<usize> {
+fn first_fit(documents: &[Document], length: u32, max_documents: usize) -> Vec<usize> {
     let leaves = documents.len().next_power_of_two();
     let (mut free, mut counts) = (vec![length; 2 * leaves], vec![0; leaves]);
     let place = |document: &Document| {
@@ -253,7 +256,7 @@ fn first_fit(documents: &[Document], length: u32, most: usize) -> Vec<usize> {
         }
         let row = node - leaves;
         counts[row] += 1;
-        free[node] = if counts[row] == most { 0 } else { free[node] - document.len };
+        free[node] = if counts[row] == max_documents { 0 } else { free[node] - document.len };
         while node > 1 {
             node /= 2;
             free[node] = free[2 * node].max(free[2 * node + 1]);
@@ -273,8 +276,8 @@ impl Source for PackedTokens {
         let key = scratch.len();
         let mut count = 0;
         for document in documents {
-            let at = rows.start + document.first * size;
-            let range = at..at + u64::from(document.len) * size;
+            let offset = rows.start + document.first * size;
+            let range = offset..offset + u64::from(document.len) * size;
             let part = file.part(Some(index as u64), range, scratch).map_err(|e| e.at_path(&file.path))?;
             if let RowBytes::Borrowed(bytes) = part {
                 scratch.extend_from_slice(bytes);
@@ -308,7 +311,7 @@ impl Source for PackedTokens {
         let hash = Hash::default().number(self.packing.length as u64).number(self.packing.padding.into());
         let of_file = |hash: Hash, (_, rows, _): (_, &Rows, _)| {
             let hash = rows.rows.iter().fold(hash.text(&rows.name), |hash, &row| hash.number(row as u64));
-            rows.documents.iter().fold(hash, |hash, of| hash.number(of.first).number(of.len.into()))
+            rows.documents.iter().fold(hash, |hash, document| hash.number(document.first).number(document.len.into()))
         };
         Some(self.files.each().fold(hash, of_file).end())
     }

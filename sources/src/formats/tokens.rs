@@ -111,7 +111,7 @@ struct Windows {
     loaded: Box<[AtomicU64]>,
     /// Approximate number of windows that have been read from the map. Concurrent updates may be
     /// lost.
-    taken: AtomicU64,
+    reads: AtomicU64,
 }
 
 impl Windows {
@@ -120,9 +120,9 @@ impl Windows {
     /// take longer than the copy if they were made for every window: a chunk is loaded only once,
     /// and the file is checked only occasionally.
     fn take<'a>(&self, file: &OpenFile, map: &'a [u8], range: Range<usize>) -> Option<&'a [u8]> {
-        let taken = self.taken.load(Relaxed);
-        self.taken.store(taken.wrapping_add(1), Relaxed);
-        if taken.is_multiple_of(CHECKED_EVERY) && fs::metadata(&file.path).is_ok_and(|now| now.len() < file.len()) {
+        let reads = self.reads.load(Relaxed);
+        self.reads.store(reads.wrapping_add(1), Relaxed);
+        if reads.is_multiple_of(CHECKED_EVERY) && fs::metadata(&file.path).is_ok_and(|now| now.len() < file.len()) {
             return None;
         }
         for chunk in range.start / CHUNK..=(range.end - 1) / CHUNK {
@@ -179,7 +179,7 @@ impl TokenFile {
                 .map_err(|_| Error::in_source(format!("{windows} windows exceed the address space of this machine")))?;
             let chunks = file.map().map_or(0, |map| map.len().div_ceil(CHUNK));
             let loaded = (0..chunks.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
-            Ok(Windows { name, start, count, loaded, taken: AtomicU64::new(0) })
+            Ok(Windows { name, start, count, loaded, reads: AtomicU64::new(0) })
         })?;
         let files = Files::new(files, |windows| windows.count)?;
         if files.len() == 0 {
@@ -222,9 +222,9 @@ pub(super) fn open_files<T>(
     let open = |path: PathBuf| {
         let file = OpenFile::open(&path, mapped)?.0;
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let found =
+        let item =
             locate_tokens(&file, kind).and_then(|(start, count)| index(&file, TokenRange { name, start, count }));
-        Ok((file, found.map_err(|e| e.at_path(&path))?))
+        Ok((file, item.map_err(|e| e.at_path(&path))?))
     };
     list_files(path)?.into_iter().map(open).collect()
 }
@@ -271,11 +271,12 @@ fn locate_tokens(file: &OpenFile, kind: TokenType) -> Result<(u64, u64)> {
             )));
         }
         (npy.start as u64, *count as u64)
-    } else if let Some((of, count)) = parse_llm_c(start)? {
-        if of != kind {
-            let (of, name) = (of.name(), kind.name());
+    } else if let Some((declared, count)) = parse_llm_c(start)? {
+        if declared != kind {
+            let (declared, name) = (declared.name(), kind.name());
             return Err(Error::config(format!(
-                "the header declares {of}, but the dataset was opened as {name}: open it with the type in the file"
+                "the header declares {declared}, but the dataset was opened as {name}: open it with the type in the \
+                 file"
             )));
         }
         (LLM_C_HEADER, count)
@@ -303,8 +304,8 @@ fn locate_tokens(file: &OpenFile, kind: TokenType) -> Result<(u64, u64)> {
 /// # Errors
 /// If the header is truncated, or if its version is not supported.
 fn parse_llm_c(start: &[u8]) -> Result<Option<(TokenType, u64)>> {
-    let word = |at: usize| Some(i32::from_le_bytes(start.get(4 * at..4 * at + 4)?.try_into().ok()?));
-    let Some((_, kind)) = LLM_C_MAGIC.iter().find(|(known, _)| word(0) == Some(*known)) else { return Ok(None) };
+    let word = |offset: usize| Some(i32::from_le_bytes(start.get(4 * offset..4 * offset + 4)?.try_into().ok()?));
+    let Some((_, kind)) = LLM_C_MAGIC.iter().find(|(magic, _)| word(0) == Some(*magic)) else { return Ok(None) };
     match (word(1), word(2)) {
         (Some(1 | 7), Some(count @ 0..)) if start.len() as u64 >= LLM_C_HEADER => {
             Ok(Some((*kind, count.unsigned_abs().into())))
@@ -371,11 +372,12 @@ impl Source for TokenFile {
         let (file, windows, window) = self.files.open(index)?;
         let bytes = self.length as u64 * self.kind.bytes();
         let first = window as u64 * self.stride;
-        let at = windows.start + first * self.kind.bytes();
+        let offset = windows.start + first * self.kind.bytes();
         scratch.clear();
         write!(scratch, "{}/{first}..{}", windows.name, first + self.length as u64).expect("writing to a Vec succeeds");
         let key = scratch.len();
-        let tokens = file.part(Some(index as u64), at..at + bytes, scratch).map_err(|e| e.at_path(&file.path))?;
+        let tokens =
+            file.part(Some(index as u64), offset..offset + bytes, scratch).map_err(|e| e.at_path(&file.path))?;
         let tokens = Numbers::from_element(tokens.of(scratch), self.kind.element(), &[self.length]);
         let tokens = tokens.expect("the range has `length` tokens");
         let key = std::str::from_utf8(&scratch[..key]).expect("the key was written as text");

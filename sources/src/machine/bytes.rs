@@ -12,10 +12,10 @@ pub(crate) trait Bytes {
 
     /// Returns the bytes `at..at + len`. The range must be within the sequence. The implementation
     /// may read the bytes into `scratch`.
-    fn get<'a>(&'a self, at: u64, len: usize, scratch: &'a mut Vec<u8>) -> Result<&'a [u8]>;
+    fn get<'a>(&'a self, offset: u64, len: usize, scratch: &'a mut Vec<u8>) -> Result<&'a [u8]>;
 
     /// Returns whether the bytes are in a store, so that each `get` sends a request.
-    fn are_stored(&self) -> bool {
+    fn are_in_store(&self) -> bool {
         false
     }
 }
@@ -25,8 +25,8 @@ impl Bytes for &[u8] {
         <[u8]>::len(self) as u64
     }
 
-    fn get<'a>(&'a self, at: u64, len: usize, _scratch: &'a mut Vec<u8>) -> Result<&'a [u8]> {
-        Ok(&self[at as usize..][..len])
+    fn get<'a>(&'a self, offset: u64, len: usize, _scratch: &'a mut Vec<u8>) -> Result<&'a [u8]> {
+        Ok(&self[offset as usize..][..len])
     }
 }
 
@@ -39,14 +39,14 @@ pub(crate) struct Unmapped {
 }
 
 impl Unmapped {
-    /// Fills `buffer` with the bytes that start at offset `at`.
+    /// Fills `buffer` with the bytes that start at offset `offset`.
     ///
     /// # Errors
     /// If the file is too short or cannot be read.
-    pub(crate) fn read(&self, at: u64, buffer: &mut [u8]) -> Result<()> {
-        read_exact_at(&self.file, buffer, at).map_err(|e| match e.kind() {
+    pub(crate) fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        read_exact_at(&self.file, buffer, offset).map_err(|e| match e.kind() {
             io::ErrorKind::UnexpectedEof => Error::in_source(format!(
-                "cannot read {} bytes from offset {at}: the file had {} bytes, and was truncated while open",
+                "cannot read {} bytes from offset {offset}: the file had {} bytes, and was truncated while open",
                 buffer.len(),
                 self.len
             ))
@@ -79,16 +79,16 @@ pub(crate) fn grow_to(scratch: &mut Vec<u8>, len: u64) -> Result<&mut [u8]> {
 }
 
 #[cfg(unix)]
-fn read_exact_at(file: &File, buffer: &mut [u8], at: u64) -> io::Result<()> {
-    std::os::unix::fs::FileExt::read_exact_at(file, buffer, at)
+fn read_exact_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+    std::os::unix::fs::FileExt::read_exact_at(file, buffer, offset)
 }
 
 #[cfg(windows)]
-fn read_exact_at(file: &File, mut buffer: &mut [u8], mut at: u64) -> io::Result<()> {
+fn read_exact_at(file: &File, mut buffer: &mut [u8], mut offset: u64) -> io::Result<()> {
     while !buffer.is_empty() {
-        match std::os::windows::fs::FileExt::seek_read(file, buffer, at)? {
+        match std::os::windows::fs::FileExt::seek_read(file, buffer, offset)? {
             0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-            n => (buffer, at) = (&mut buffer[n..], at + n as u64),
+            n => (buffer, offset) = (&mut buffer[n..], offset + n as u64),
         }
     }
     Ok(())

@@ -120,12 +120,12 @@ pub(crate) fn sleep(pause: Duration) -> Result<()> {
     let end = Instant::now() + pause;
     loop {
         check()?;
-        let left = end.saturating_duration_since(Instant::now());
-        if left.is_zero() {
+        let remaining = end.saturating_duration_since(Instant::now());
+        if remaining.is_zero() {
             return Ok(());
         }
         // Without a token, nothing can interrupt the pause, so one sleep is enough.
-        std::thread::sleep(if CancelToken::current().is_some() { left.min(POLL_INTERVAL) } else { left });
+        std::thread::sleep(if CancelToken::current().is_some() { remaining.min(POLL_INTERVAL) } else { remaining });
     }
 }
 

@@ -30,16 +30,16 @@ struct Allowance {
     total: u64,
 }
 
-/// Runs `read`, a function that reads a sample. If the sample's files have more than `most` bytes
-/// in total, reading them fails before memory runs out.
-pub fn within<T>(most: u64, read: impl FnOnce() -> T) -> T {
+/// Runs `read`, a function that reads a sample. If the sample's files have more than `max_bytes`
+/// bytes in total, reading them fails before memory runs out.
+pub fn within<T>(max_bytes: u64, read: impl FnOnce() -> T) -> T {
     struct Restore(Option<Allowance>);
     impl Drop for Restore {
         fn drop(&mut self) {
             ALLOWANCE.set(self.0);
         }
     }
-    let _restore = Restore(ALLOWANCE.replace(Some(Allowance { remaining: most, total: most })));
+    let _restore = Restore(ALLOWANCE.replace(Some(Allowance { remaining: max_bytes, total: max_bytes })));
     read()
 }
 
@@ -90,8 +90,8 @@ pub(crate) fn open(path: impl AsRef<Path>) -> Result<File> {
     if kind.is_file() {
         return Ok(file);
     }
-    let found = if kind.is_dir() { "a folder" } else { "a pipe, a socket or a device" };
-    Err(Error::new(ErrorKind::InvalidInput, format!("{found}, not a regular file")))
+    let what = if kind.is_dir() { "a folder" } else { "a pipe, a socket or a device" };
+    Err(Error::new(ErrorKind::InvalidInput, format!("{what}, not a regular file")))
 }
 
 /// Returns the metadata of the file that `path` refers to, or `None` if nothing exists there.
@@ -102,7 +102,7 @@ pub(crate) fn open(path: impl AsRef<Path>) -> Result<File> {
 /// If the operating system cannot examine the path.
 pub(crate) fn metadata(path: &Path) -> error::Result<Option<fs::Metadata>> {
     match fs::metadata(path) {
-        Ok(found) => Ok(Some(found)),
+        Ok(info) => Ok(Some(info)),
         Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::InvalidInput) => {
             Ok(None)
         }
@@ -125,7 +125,7 @@ pub(crate) fn exists(path: impl AsRef<Path>) -> error::Result<bool> {
 /// # Errors
 /// If the operating system cannot examine the path.
 pub(crate) fn is_folder(path: impl AsRef<Path>) -> error::Result<bool> {
-    Ok(metadata(path.as_ref())?.is_some_and(|found| found.is_dir()))
+    Ok(metadata(path.as_ref())?.is_some_and(|info| info.is_dir()))
 }
 
 /// Returns whether `name` has this extension, ignoring case.
@@ -138,7 +138,7 @@ pub(crate) fn has_extension(name: &str, extension: &str) -> bool {
 /// # Errors
 /// If the operating system cannot examine the path.
 pub(crate) fn is_file(path: impl AsRef<Path>) -> error::Result<bool> {
-    Ok(metadata(path.as_ref())?.is_some_and(|found| found.is_file()))
+    Ok(metadata(path.as_ref())?.is_some_and(|info| info.is_file()))
 }
 
 /// Renames `from` to `to`, and replaces an existing file. On Windows, a rename fails while another
@@ -159,13 +159,13 @@ pub fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
     }
 }
 
-/// Reads a whole regular file of at most `most` bytes.
+/// Reads a whole regular file of at most `max_bytes` bytes.
 ///
 /// # Errors
 /// If the file exceeds the limit, is not a regular file, cannot be read, or does not fit in memory.
-pub(crate) fn read(path: impl AsRef<Path>, most: u64) -> Result<Vec<u8>> {
+pub(crate) fn read(path: impl AsRef<Path>, max_bytes: u64) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    append(open(path)?, &mut bytes, most)?;
+    append(open(path)?, &mut bytes, max_bytes)?;
     Ok(bytes)
 }
 
@@ -192,27 +192,27 @@ pub(crate) fn start(path: &Path, len: usize) -> error::Result<Vec<u8>> {
     Ok(start)
 }
 
-/// Reads a UTF-8 text file of at most `most` bytes.
+/// Reads a UTF-8 text file of at most `max_bytes` bytes.
 ///
 /// # Errors
 /// Fails like [`read`], and if the text is not UTF-8.
-pub(crate) fn read_text(path: impl AsRef<Path>, most: u64) -> Result<String> {
-    String::from_utf8(read(path, most)?).map_err(|e| Error::new(ErrorKind::InvalidData, e))
+pub(crate) fn read_text(path: impl AsRef<Path>, max_bytes: u64) -> Result<String> {
+    String::from_utf8(read(path, max_bytes)?).map_err(|e| Error::new(ErrorKind::InvalidData, e))
 }
 
-/// Reads `file` to its end, and appends at most `most` bytes to `bytes`.
+/// Reads `file` to its end, and appends at most `max_bytes` bytes to `bytes`.
 ///
 /// # Errors
-/// If the file has more than `most` bytes, cannot be read, or does not fit in memory.
-pub(crate) fn append(file: File, bytes: &mut Vec<u8>, most: u64) -> Result<()> {
+/// If the file has more than `max_bytes` bytes, cannot be read, or does not fit in memory.
+pub(crate) fn append(file: File, bytes: &mut Vec<u8>, max_bytes: u64) -> Result<()> {
     let len = file.metadata()?.len();
-    if len > most {
-        return Err(too_large(most));
+    if len > max_bytes {
+        return Err(too_large(max_bytes));
     }
     charge(len)?;
     bytes.try_reserve(len as usize).map_err(|_| no_memory(len))?;
-    let read = file.take(most.saturating_add(1)).read_to_end(bytes)?;
-    if read as u64 > most { Err(too_large(most)) } else { Ok(()) }
+    let read = file.take(max_bytes.saturating_add(1)).read_to_end(bytes)?;
+    if read as u64 > max_bytes { Err(too_large(max_bytes)) } else { Ok(()) }
 }
 
 /// Reads `file` to its end. Stores the bytes in `scratch`, starting at offset `from`, and returns
@@ -246,8 +246,8 @@ pub(crate) fn read_whole(file: &mut File, scratch: &mut Vec<u8>, from: usize) ->
     Ok(len)
 }
 
-fn too_large(most: u64) -> Error {
-    Error::other(format!("the file exceeds the limit of {most} bytes"))
+fn too_large(max_bytes: u64) -> Error {
+    Error::other(format!("the file exceeds the limit of {max_bytes} bytes"))
 }
 
 fn no_memory(bytes: u64) -> Error {
@@ -286,9 +286,9 @@ mod tests {
         let expected = "the sample has at least 12 bytes, which exceeds the limit of 11 (max_sample_bytes)";
         assert!(first.is_ok() && message == expected, "{message}");
         let mut scratch = Vec::new();
-        let mut whole = |most| within(most, || read_whole(&mut open(&large).unwrap(), &mut scratch, 0));
-        assert!(whole((1 << 20) - 1).is_err());
-        assert_eq!(whole(1 << 20).unwrap(), 1 << 20);
+        let mut read_file = |max_bytes| within(max_bytes, || read_whole(&mut open(&large).unwrap(), &mut scratch, 0));
+        assert!(read_file((1 << 20) - 1).is_err());
+        assert_eq!(read_file(1 << 20).unwrap(), 1 << 20);
         let mut scratch = Vec::new();
         assert!(within(100, || read_whole(&mut open(&large).unwrap(), &mut scratch, 0)).is_err());
         assert!(scratch.len() <= FIRST_READ, "{} bytes were read", scratch.len());

@@ -107,14 +107,14 @@ impl Encoder {
     }
 
     pub(crate) fn bytes(&mut self, bytes: &[u8]) {
-        if self.0.as_mut().is_some_and(|all| append(all, bytes).is_err()) {
+        if self.0.as_mut().is_some_and(|buffer| append(buffer, bytes).is_err()) {
             self.0 = None;
         }
     }
 
     pub(crate) fn finish(mut self) -> Vec<u8> {
-        if let Some(all) = &self.0 {
-            self.long(fnv1a(all));
+        if let Some(buffer) = &self.0 {
+            self.long(fnv1a(buffer));
         }
         self.0.unwrap_or_default()
     }
@@ -161,9 +161,9 @@ impl<'a> Decoder<'a> {
     }
 
     fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (taken, after) = self.0.split_first_chunk()?;
+        let (value, after) = self.0.split_first_chunk()?;
         self.0 = after;
-        Some(*taken)
+        Some(*value)
     }
 }
 
@@ -242,9 +242,9 @@ mod tests {
             let e = store(&target, &bytes()).unwrap_err();
             assert_eq!((e.kind(), fs::read(&target).unwrap()), (ErrorKind::AlreadyExists, foreign.to_vec()));
         }
-        for (name, found) in [("x.tar.index", &b""[..]), ("x.warpfeed-index", b"damaged")] {
+        for (name, content) in [("x.tar.index", &b""[..]), ("x.warpfeed-index", b"damaged")] {
             let target = folder.path().join(name);
-            fs::write(&target, found).unwrap();
+            fs::write(&target, content).unwrap();
             store(&target, &bytes()).unwrap();
             assert_eq!(fs::read(&target).unwrap(), bytes());
         }

@@ -79,13 +79,13 @@ struct Progress<R> {
 
 /// Calls `work` for each item on up to `threads` threads, and calls `take` on this thread for each
 /// result, in the order of the items. The items that have been started but not taken have a total
-/// size of at most `most`, except that a single larger item is let through.
+/// size of at most `max_bytes`, except that a single larger item is let through.
 ///
 /// # Errors
 /// The first error of `work` or `take`, in the order of the items.
 pub(crate) fn in_order<T: Sync, R: Send>(
     threads: usize,
-    most: u64,
+    max_bytes: u64,
     items: &[T],
     size: impl Fn(&T) -> u64 + Sync,
     work: impl Fn(&T) -> Result<R> + Sync,
@@ -96,12 +96,12 @@ pub(crate) fn in_order<T: Sync, R: Send>(
     let lock = || progress.lock().unwrap_or_else(PoisonError::into_inner);
     let wait = |guard: MutexGuard<'_, Progress<R>>| drop(changed.wait(guard));
     let stop = CancelToken::current();
-    // Waits until the limit `most` allows the next item to start, and returns the index of that
-    // item. Returns `None` after the last item or an error.
+    // Waits until the limit `max_bytes` allows the next item to start, and returns the index of
+    // that item. Returns `None` after the last item or an error.
     let start_next = || loop {
         let mut now = lock();
         let item = items.get(now.next).filter(|_| !now.failed)?;
-        if now.started == 0 || now.started + size(item) <= most {
+        if now.started == 0 || now.started + size(item) <= max_bytes {
             now.started += size(item);
             now.next += 1;
             return Some(now.next - 1);
@@ -130,13 +130,13 @@ pub(crate) fn in_order<T: Sync, R: Send>(
                 wait(now);
             };
             // If a panic ended this loop, the threads would wait forever.
-            let taken = guarded(|| result.and_then(&mut *take));
+            let result = guarded(|| result.and_then(&mut *take));
             let mut now = lock();
             now.started -= size(item);
-            now.failed = taken.is_err();
+            now.failed = result.is_err();
             drop(now);
             changed.notify_all();
-            taken?;
+            result?;
         }
         Ok(())
     })
@@ -151,17 +151,18 @@ mod tests {
 
     #[test]
     fn a_pool_starts_with_fewer_threads_if_spawning_fails() {
-        let start =
-            |most| move |threads| if threads <= most { Ok(threads) } else { Err(Error::in_source("no thread")) };
-        let found = [16, 15, 8, 7, 2, 1, 0].map(|most| as_many_as_start(16, start(most)));
-        assert_eq!(found, [Some(16), Some(8), Some(8), Some(4), Some(2), None, None]);
+        let start = |max_threads| {
+            move |threads| if threads <= max_threads { Ok(threads) } else { Err(Error::in_source("no thread")) }
+        };
+        let threads = [16, 15, 8, 7, 2, 1, 0].map(|max_threads| as_many_as_start(16, start(max_threads)));
+        assert_eq!(threads, [Some(16), Some(8), Some(8), Some(4), Some(2), None, None]);
         assert_eq!(as_many_as_start(3, start(2)), None);
     }
 
     #[test]
     fn in_order_is_bounded_and_stops_at_an_error() {
         let items: Vec<u64> = (0..200).collect();
-        for (most, fails) in [(40, None), (1, None), (100, Some(57)), (40, Some(0))] {
+        for (max_bytes, fails) in [(40, None), (1, None), (100, Some(57)), (40, Some(0))] {
             let (size_started, peak, started) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
             let size = |item: &u64| 1 + item % 7;
             let work = |item: &u64| {
@@ -171,16 +172,16 @@ mod tests {
                 thread::sleep(Duration::from_micros(item * 37 % 300));
                 if Some(*item) == fails { Err(Error::in_source("broken")) } else { Ok(*item) }
             };
-            let mut taken = Vec::new();
-            let end = in_order(16, most, &items, size, work, &mut |item| {
-                taken.push(item);
+            let mut received = Vec::new();
+            let end = in_order(16, max_bytes, &items, size, work, &mut |item| {
+                received.push(item);
                 size_started.fetch_sub(size(&item), Ordering::SeqCst);
                 Ok(())
             });
-            assert_eq!(taken, (0..fails.unwrap_or(200)).collect::<Vec<_>>());
+            assert_eq!(received, (0..fails.unwrap_or(200)).collect::<Vec<_>>());
             assert_eq!(end.is_err(), fails.is_some());
             // A single item may be larger than the bound.
-            assert!(peak.into_inner() <= most.max(7), "bound {most}");
+            assert!(peak.into_inner() <= max_bytes.max(7), "bound {max_bytes}");
             assert!(fails.is_none() || started.into_inner() < 200, "all items were started despite an error");
         }
         let refused = in_order(4, 9, &items, |_| 1, |item| Ok(*item), &mut |item| match item {

@@ -116,7 +116,7 @@ pub fn remove_abandoned_of(target: &Path, is_own: impl Fn(&str) -> bool) -> Resu
         let entry = entry.map_err(|e| Error::io(folder, &e))?;
         let name = entry.file_name();
         let parts = name.to_str().and_then(|name| name.strip_suffix(PARTIAL)?.rsplit_once('.'));
-        if parts.is_some_and(|(own, random)| is_hex(random) && is_own(own)) {
+        if parts.is_some_and(|(file_name, random)| is_hex(random) && is_own(file_name)) {
             let path = entry.path();
             tracing::info!("{}: removed this file, which was left behind by a killed process", path.display());
             match path.is_dir() {

@@ -44,7 +44,7 @@ pub struct Sample<'a> {
     relabels: [Option<&'a Relabel>; MAX_RELABELS],
     /// Number of leading `relabels` that do not apply to the label, because the label was set
     /// later.
-    done: usize,
+    skipped_relabels: usize,
     lacks: Option<&'a Lacks>,
 }
 
@@ -91,7 +91,7 @@ impl<'a> Sample<'a> {
     /// extension, such as `n01440764/n01440764_10026`.
     pub fn new(key: &'a str) -> Self {
         let (fields, relabels) = ([("", Value::Bytes(&[])); MAX_FIELDS], [None; MAX_RELABELS]);
-        Sample { key, fields, len: 0, label: Label::None, relabels, done: 0, lacks: None }
+        Sample { key, fields, len: 0, label: Label::None, relabels, skipped_relabels: 0, lacks: None }
     }
 
     /// Sets the reasons why an image or a label may be missing.
@@ -133,7 +133,9 @@ impl<'a> Sample<'a> {
         value.check_name(name)?;
         if name == "cls" {
             match self.label {
-                Label::None => (self.label, self.done) = (Label::Text(value.memory()), self.relabeled_times()),
+                Label::None => {
+                    (self.label, self.skipped_relabels) = (Label::Text(value.memory()), self.relabeled_times())
+                }
                 Label::Class(_) => {}
                 Label::Text(_) => return Err(Error::in_source("field \"cls\" occurs twice")),
             }
@@ -153,7 +155,7 @@ impl<'a> Sample<'a> {
     /// Sets the label to `class`.
     #[must_use]
     pub fn with_label(mut self, class: i64) -> Self {
-        (self.label, self.done) = (Label::Class(class), self.relabeled_times());
+        (self.label, self.skipped_relabels) = (Label::Class(class), self.relabeled_times());
         self
     }
 
@@ -308,14 +310,14 @@ impl<'a> Sample<'a> {
                 })?
             }
         };
-        self.renumbered(label, self.done).map(Some)
+        self.renumbered(label, self.skipped_relabels).map(Some)
     }
 }
 
 /// Returns whether two names refer to the same field. Either name may omit the extension.
-pub fn are_one(known: &str, wanted: &str) -> bool {
+pub fn are_one(existing: &str, requested: &str) -> bool {
     let extends = |long: &str, short: &str| long.strip_prefix(short).is_some_and(|end| end.starts_with('.'));
-    known == wanted || extends(known, wanted) || extends(wanted, known)
+    existing == requested || extends(existing, requested) || extends(requested, existing)
 }
 
 #[cfg(test)]

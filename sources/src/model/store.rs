@@ -100,13 +100,13 @@ pub trait Store: Send + Sync {
     /// objects to find out.
     fn object(&self, url: &str) -> Result<Object>;
 
-    /// Fills `to` with the bytes of `object` that start at offset `at`.
+    /// Fills `out` with the bytes of `object` that start at offset `offset`.
     ///
     /// # Errors
     /// If the bytes cannot be read, or if the tag of the object has [changed](Object::tag), because
     /// bytes from two versions must never be mixed. The message should contain the URL. Use
     /// [`Error::transient`] if a retry may succeed.
-    fn read(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()>;
+    fn read(&self, object: &Object, offset: u64, out: &mut [u8]) -> Result<()>;
 
     /// Fills each buffer in `ranges` with the bytes that start at its offset. The default reads the
     /// ranges one by one, so a store with high latency should override it.
@@ -114,7 +114,7 @@ pub trait Store: Send + Sync {
     /// # Errors
     /// See [`read`](Store::read).
     fn read_ranges(&self, object: &Object, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
-        ranges.iter_mut().try_for_each(|(at, to)| self.read(object, *at, to))
+        ranges.iter_mut().try_for_each(|(offset, out)| self.read(object, *offset, out))
     }
 
     /// Reads `range` of `object` and passes the bytes to `reply`, on any thread. The caller retries
@@ -213,17 +213,17 @@ pub trait ObjectCache: Send + Sync {
 
     /// Returns whether the bytes `at..at + len` of `object` are cached. A later
     /// [`get`](ObjectCache::get) may still fail, because another process may evict the bytes.
-    fn has(&self, object: &Object, at: u64, len: u64) -> bool;
+    fn has(&self, object: &Object, offset: u64, len: u64) -> bool;
 
-    /// If the bytes of `object` that start at offset `at` are cached, fills `to` with them and
-    /// returns the tier that contained them. Otherwise, returns `None`, and the content of `to` is
+    /// If the bytes of `object` that start at offset `offset` are cached, fills `out` with them and
+    /// returns the tier that contained them. Otherwise, returns `None`, and the content of `out` is
     /// unspecified.
-    fn get(&self, object: &Object, at: u64, to: &mut [u8]) -> Option<Tier>;
+    fn get(&self, object: &Object, offset: u64, out: &mut [u8]) -> Option<Tier>;
 
-    /// Offers the bytes of `object` that start at offset `at` and belong to `sample`. `next` is the
-    /// batch after the batch for which the bytes were fetched. The cache decides whether to store
-    /// them.
-    fn offer(&self, object: &Object, at: u64, bytes: &[u8], sample: u64, next: BatchIndex);
+    /// Offers the bytes of `object` that start at offset `offset` and belong to `sample`. `next` is
+    /// the batch after the batch for which the bytes were fetched. The cache decides whether to
+    /// store them.
+    fn offer(&self, object: &Object, offset: u64, bytes: &[u8], sample: u64, next: BatchIndex);
 }
 
 /// A tier of an [`ObjectCache`].
@@ -390,12 +390,12 @@ impl Stores {
     /// # Errors
     /// If no store is registered for the scheme.
     pub fn of(&self, url: &str) -> Result<&Arc<dyn Store>> {
-        let wanted = scheme(url).unwrap_or_default();
-        let found = self.0.iter().rev().find(|(scheme, _)| scheme.eq_ignore_ascii_case(wanted));
-        found.map(|(_, store)| store).ok_or_else(|| {
+        let url_scheme = scheme(url).unwrap_or_default();
+        let entry = self.0.iter().rev().find(|(scheme, _)| scheme.eq_ignore_ascii_case(url_scheme));
+        entry.map(|(_, store)| store).ok_or_else(|| {
             Error::config(format!(
-                "no store is registered for {wanted}:// URLs; add a store for the scheme {wanted:?} to the loader, or \
-                 copy the dataset to this machine"
+                "no store is registered for {url_scheme}:// URLs; add a store for the scheme {url_scheme:?} to the \
+                 loader, or copy the dataset to this machine"
             ))
             .at_path(url)
         })

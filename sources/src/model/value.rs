@@ -217,10 +217,10 @@ impl<'a> Numbers<'a> {
     /// # Errors
     /// If the shape has more than three axes, or does not match the number of elements.
     pub fn new<T: Number>(numbers: &'a [T], shape: &[usize]) -> Result<Self> {
-        let found = numbers.len();
+        let actual = numbers.len();
         Self::from_bytes::<T>(bytemuck::cast_slice(numbers), shape).ok_or_else(|| {
             Error::in_source(format!(
-                "{found} numbers do not match the shape {shape:?}; expected as many numbers as the product of the \
+                "{actual} numbers do not match the shape {shape:?}; expected as many numbers as the product of the \
                  shape, and at most {AXES} axes"
             ))
         })
@@ -302,16 +302,16 @@ impl<'a> Numbers<'a> {
     }
 
     /// Appends the header of an `.npy` file with elements of type `T`.
-    pub(crate) fn npy_header<T: Number>(shape: &[usize], to: &mut Vec<u8>) {
-        npy_header(to, T::ELEMENT, shape.iter().copied());
+    pub(crate) fn npy_header<T: Number>(shape: &[usize], out: &mut Vec<u8>) {
+        npy_header(out, T::ELEMENT, shape.iter().copied());
     }
 
     /// Appends the array, which contains a single number, as JSON. If the number is not finite,
     /// appends `null`.
     pub(crate) fn write_json(&self, out: &mut Vec<u8>) {
         let finite = match self.element {
-            Element::F32 => self.iter::<f32>().is_some_and(|mut all| all.all(f32::is_finite)),
-            Element::F64 => self.iter::<f64>().is_some_and(|mut all| all.all(f64::is_finite)),
+            Element::F32 => self.iter::<f32>().is_some_and(|mut numbers| numbers.all(f32::is_finite)),
+            Element::F64 => self.iter::<f64>().is_some_and(|mut numbers| numbers.all(f64::is_finite)),
             _ => true,
         };
         if finite { out.extend_from_slice(&self.text()) } else { out.extend_from_slice(b"null") }
@@ -319,7 +319,7 @@ impl<'a> Numbers<'a> {
 
     /// Returns the numbers in decimal, separated by spaces.
     fn text(&self) -> Vec<u8> {
-        fn all<T: Number + std::fmt::Display>(numbers: &Numbers<'_>) -> Option<String> {
+        fn to_text<T: Number + std::fmt::Display>(numbers: &Numbers<'_>) -> Option<String> {
             let mut text = String::new();
             for number in numbers.iter::<T>()? {
                 let space = if text.is_empty() { "" } else { " " };
@@ -328,23 +328,23 @@ impl<'a> Numbers<'a> {
             Some(text)
         }
         let text = match self.element {
-            Element::U8 => all::<u8>(self),
-            Element::U16 => all::<u16>(self),
-            Element::U32 => all::<u32>(self),
-            Element::U64 => all::<u64>(self),
-            Element::I8 => all::<i8>(self),
-            Element::I16 => all::<i16>(self),
-            Element::I32 => all::<i32>(self),
-            Element::I64 => all::<i64>(self),
-            Element::F32 => all::<f32>(self),
-            Element::F64 => all::<f64>(self),
+            Element::U8 => to_text::<u8>(self),
+            Element::U16 => to_text::<u16>(self),
+            Element::U32 => to_text::<u32>(self),
+            Element::U64 => to_text::<u64>(self),
+            Element::I8 => to_text::<i8>(self),
+            Element::I16 => to_text::<i16>(self),
+            Element::I32 => to_text::<i32>(self),
+            Element::I64 => to_text::<i64>(self),
+            Element::F32 => to_text::<f32>(self),
+            Element::F64 => to_text::<f64>(self),
         };
         text.expect("each arm uses the array's own element type").into_bytes()
     }
 }
 
 /// Appends the header of an `.npy` file in format 1.0.
-pub(crate) fn npy_header(to: &mut Vec<u8>, element: Element, shape: impl Iterator<Item = usize>) {
+pub(crate) fn npy_header(out: &mut Vec<u8>, element: Element, shape: impl Iterator<Item = usize>) {
     let (kind, size) = element.kind_and_size();
     let order = match size {
         1 => '|',
@@ -357,11 +357,11 @@ pub(crate) fn npy_header(to: &mut Vec<u8>, element: Element, shape: impl Iterato
     header.push_str("), }");
     // The header is padded with spaces to a multiple of 64 bytes, and ends with a line feed.
     let length = (10 + header.len() + 1).next_multiple_of(64) - 10;
-    to.extend_from_slice(b"\x93NUMPY\x01\x00");
-    to.extend_from_slice(&(length as u16).to_le_bytes());
-    to.extend_from_slice(header.as_bytes());
-    to.resize(to.len() + length - 1 - header.len(), b' ');
-    to.push(b'\n');
+    out.extend_from_slice(b"\x93NUMPY\x01\x00");
+    out.extend_from_slice(&(length as u16).to_le_bytes());
+    out.extend_from_slice(header.as_bytes());
+    out.resize(out.len() + length - 1 - header.len(), b' ');
+    out.push(b'\n');
 }
 
 /// Variable-length lists of numbers, such as the polygons of the boxes of an image. A box without a
@@ -376,22 +376,22 @@ pub struct Lists<'a> {
 }
 
 impl<'a> Lists<'a> {
-    /// Writes lists to `to`, which must be empty. `numbers` contains the numbers of all lists, and
+    /// Writes lists to `out`, which must be empty. `numbers` contains the numbers of all lists, and
     /// `ends` contains the end offset of each list in `numbers`.
     ///
     /// # Errors
     /// If an end is less than the previous end or greater than the length of `numbers`, or if a
     /// number is not finite, because JSON cannot represent it.
-    pub fn write(to: &'a mut Vec<u8>, ends: &[usize], numbers: &[f64]) -> Result<Self> {
+    pub fn write(out: &'a mut Vec<u8>, ends: &[usize], numbers: &[f64]) -> Result<Self> {
         let sorted = ends.is_sorted() && ends.last().is_none_or(|&last| last <= numbers.len());
-        let Some(count) = u32::try_from(ends.len()).ok().filter(|_| sorted && to.is_empty()) else {
+        let Some(count) = u32::try_from(ends.len()).ok().filter(|_| sorted && out.is_empty()) else {
             return Err(Error::in_source(format!("invalid list ends {ends:?} for {} numbers", numbers.len())));
         };
         if let Some((index, number)) = numbers.iter().enumerate().find(|(_, number)| !number.is_finite()) {
             return Err(Error::in_source(format!("number {index} of the lists is {number}; expected a finite number")));
         }
-        append_lists(to, ends, numbers);
-        Ok(Lists { bytes: to, count })
+        append_lists(out, ends, numbers);
+        Ok(Lists { bytes: out, count })
     }
 
     /// Creates lists from bytes that [`append_lists`] wrote for `count` lists.
@@ -430,9 +430,9 @@ impl<'a> Lists<'a> {
 }
 
 /// Appends lists of numbers in the layout of [`Lists`].
-pub(crate) fn append_lists(to: &mut Vec<u8>, ends: &[usize], numbers: &[f64]) {
-    ends.iter().for_each(|&end| to.extend_from_slice(&(end as u64).to_ne_bytes()));
-    to.extend_from_slice(bytemuck::cast_slice(numbers));
+pub(crate) fn append_lists(out: &mut Vec<u8>, ends: &[usize], numbers: &[f64]) {
+    ends.iter().for_each(|&end| out.extend_from_slice(&(end as u64).to_ne_bytes()));
+    out.extend_from_slice(bytemuck::cast_slice(numbers));
 }
 
 #[cfg(test)]
@@ -468,8 +468,8 @@ mod tests {
     fn lists_are_written_as_polygons() {
         let mut scratch = Vec::new();
         let lists = Lists::write(&mut scratch, &[0, 3, 3, 5], &[1.0, 2.5, 3.0, 4.0, 5.0]).unwrap();
-        let found: Vec<Vec<f64>> = lists.iter().map(Iterator::collect).collect();
-        assert_eq!(found, [vec![], vec![1.0, 2.5, 3.0], vec![], vec![4.0, 5.0]]);
+        let actual: Vec<Vec<f64>> = lists.iter().map(Iterator::collect).collect();
+        assert_eq!(actual, [vec![], vec![1.0, 2.5, 3.0], vec![], vec![4.0, 5.0]]);
         assert_eq!(*Value::from(lists).encoded("x.json"), *b"[null,[[1,2.5,3]],null,[[4,5]]]");
         assert!(Lists::write(&mut Vec::new(), &[2, 1], &[0.0; 2]).is_err());
         assert!(Lists::write(&mut Vec::new(), &[3], &[0.0; 2]).is_err());

@@ -159,7 +159,7 @@ impl Zip {
                 )));
             }
             if number == 0 {
-                copy.key = put(to, &[sample.key().as_bytes()]);
+                copy.key = append_parts(to, &[sample.key().as_bytes()]);
             } else if self.checks_keys && to[copy.key.clone()] != *sample.key().as_bytes() {
                 return Err(Error::in_source(format!(
                     "zip: sample {index} has the key {:?} in dataset 0 ({}) and {:?} in dataset {number} ({}); the \
@@ -172,13 +172,13 @@ impl Zip {
             }
             if copy.label.is_none() {
                 copy.label = match sample.label_text() {
-                    Some(text) => Some(Label::Text(put(to, &[text]))),
+                    Some(text) => Some(Label::Text(append_parts(to, &[text]))),
                     None => sample.label()?.map(Label::Class),
                 };
             }
             for (name, value) in sample.fields() {
-                let name = put(to, &[part.prefix.as_bytes(), name.as_bytes()]);
-                copy.fields.push((name, put(to, &[value.memory()]), value.moved(&[])?));
+                let name = append_parts(to, &[part.prefix.as_bytes(), name.as_bytes()]);
+                copy.fields.push((name, append_parts(to, &[value.memory()]), value.moved(&[])?));
             }
         }
         Ok(copy)
@@ -186,7 +186,7 @@ impl Zip {
 }
 
 /// Appends `parts` to `to`, and returns their range.
-fn put(to: &mut Vec<u8>, parts: &[&[u8]]) -> Span {
+fn append_parts(to: &mut Vec<u8>, parts: &[&[u8]]) -> Span {
     let start = to.len();
     parts.iter().for_each(|bytes| to.extend_from_slice(bytes));
     start..to.len()

@@ -61,10 +61,10 @@ fn open_any_format(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
     if path.as_os_str().is_empty() {
         return Err(Error::config("the path of the dataset is empty"));
     }
-    let at = options.at(path)?;
+    let location = options.at(path)?;
     let mut format = options.format.as_deref().map(DataFormat::by_name).transpose()?;
     if options.masks.is_some() {
-        if at.storage.is_store() {
+        if location.storage.is_store() {
             let cause = "separate masks are supported only for local folders: copy the dataset to this machine, or \
                          pack the dataset with its masks";
             return Err(Error::config(cause).at_path(path));
@@ -79,9 +79,9 @@ fn open_any_format(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
             .at_path(path));
         }
     }
-    if !at.storage.is_store() {
-        tar::check_star(&at.path)?;
+    if !location.storage.is_store() {
+        tar::check_star(&location.path)?;
     }
-    let path = at.path.clone();
-    walk(at, format, options).map_err(|e| e.at_path(path))
+    let path = location.path.clone();
+    walk(location, format, options).map_err(|e| e.at_path(path))
 }

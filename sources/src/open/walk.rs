@@ -52,22 +52,22 @@ pub(super) fn walk(mut location: DatasetLocation, format: Option<&'static DataFo
     if let Some(format) = format.filter(|format| !format.has_parts && location.storage.is_store()) {
         return format.open(location, options);
     }
-    let mut found = look_up(&mut location, format)?;
+    let mut entry = look_up(&mut location, format)?;
     let mut detected = None;
-    if let Found::Nothing(_) = found {
+    if let Found::Nothing(_) = entry {
         detected = format_of_pattern(&location)?;
         if detected.is_none()
             && let Some((dataset, dataset_format)) = enclosing_dataset(&location, format)?
         {
-            (location, detected, found) = (dataset, dataset_format, Found::File);
+            (location, detected, entry) = (dataset, dataset_format, Found::File);
         }
     }
-    match (format.or(detected), found) {
+    match (format.or(detected), entry) {
         (Some(format), _) => format.open(location, options),
         (None, Found::File) => {
             let start = start_of_file(&location)?;
-            let found = DATA_FORMATS.iter().find(|format| format.matches_file(&location.path, &start));
-            found
+            let detected = DATA_FORMATS.iter().find(|format| format.matches_file(&location.path, &start));
+            detected
                 .ok_or_else(|| Error::in_source(not_a_dataset(&start)).at_path(&location.path))?
                 .open(location, options)
         }
@@ -90,7 +90,7 @@ fn look_up(location: &mut DatasetLocation, format: Option<&DataFormat>) -> Resul
     let Storage::Store { remote, .. } = &location.storage else {
         return Ok(match file::metadata(&location.path)? {
             None => Found::Nothing(None),
-            Some(found) if found.is_dir() => Found::Folder,
+            Some(metadata) if metadata.is_dir() => Found::Folder,
             Some(_) => Found::File,
         });
     };
@@ -115,7 +115,7 @@ fn look_up(location: &mut DatasetLocation, format: Option<&DataFormat>) -> Resul
 
 /// Returns only `format` if it is given, and all formats otherwise.
 fn candidates(format: Option<&DataFormat>) -> impl Iterator<Item = &'static DataFormat> {
-    DATA_FORMATS.iter().filter(move |known| format.is_none_or(|format| format.name == known.name))
+    DATA_FORMATS.iter().filter(move |other| format.is_none_or(|format| format.name == other.name))
 }
 
 /// Returns the format that accepts this path as a pattern for several files. The path itself does
@@ -155,13 +155,13 @@ fn enclosing_dataset(
     let (Some(parent), Some(part)) = (location.storage.parent(&location.path), part) else { return Ok(None) };
     let mut dataset = DatasetLocation { path: parent, part: Some(part.to_owned()), storage: location.storage.clone() };
     let is_store = location.storage.is_store();
-    let found = match look_up(&mut dataset, None) {
+    let entry = match look_up(&mut dataset, None) {
         // The caller's error for the URL itself is clearer.
         Err(_) if is_store => return Ok(None),
-        found => found?,
+        result => result?,
     };
     let with_parts = || candidates(format).filter(|format| format.has_parts);
-    let detected = match found {
+    let detected = match entry {
         Found::File if is_store && !with_parts().any(|format| format.matches_file(&dataset.path, &[])) => {
             return Ok(None);
         }
@@ -283,9 +283,9 @@ fn open_folder(location: DatasetLocation, options: &Options) -> Opened {
 fn check_unannotated<'a>(folder: Tree<'a>, images: impl Iterator<Item = &'a str>) -> Result<()> {
     let around = Siblings::of(folder, images)?;
     for format in DATA_FORMATS {
-        if let Some(found) = (format.annotates)(&around)? {
+        if let Some(description) = (format.annotates)(&around)? {
             return Err(Error::in_source(format!(
-                "looks like {found}: to read its folders as classes, set the format to \"folder\""
+                "looks like {description}: to read its folders as classes, set the format to \"folder\""
             )));
         }
     }
@@ -359,8 +359,8 @@ mod tests {
             assert_eq!(DataFormat::by_name(format.name).unwrap().name, format.name);
             for extension in format.extensions {
                 let file = format!("x.{}", extension.to_uppercase());
-                let found = DATA_FORMATS.iter().find(|format| format.matches_file(Path::new(&file), b""));
-                assert_eq!(found.unwrap().name, format.name, "{file}");
+                let detected = DATA_FORMATS.iter().find(|format| format.matches_file(Path::new(&file), b""));
+                assert_eq!(detected.unwrap().name, format.name, "{file}");
             }
         }
         let cause = not_a_dataset(b"PK\x03\x04");

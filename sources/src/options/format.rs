@@ -95,7 +95,7 @@ impl DataFormat {
 
     pub(crate) fn has_extension(&self, path: &Path) -> bool {
         let extension = path.extension().unwrap_or_default();
-        self.extensions.iter().any(|known| extension.eq_ignore_ascii_case(known))
+        self.extensions.iter().any(|ending| extension.eq_ignore_ascii_case(ending))
     }
 }
 
@@ -114,7 +114,7 @@ macro_rules! with_feature {
         #[cfg(feature = $feature)]
         let open: $crate::options::Open = $open;
         #[cfg(not(feature = $feature))]
-        let open: $crate::options::Open = |at, _| $crate::options::missing($feature, $what, &at.path);
+        let open: $crate::options::Open = |location, _| $crate::options::missing($feature, $what, &location.path);
         open
     }};
     ($feature:literal, $what:literal, $at:ident, $options:ident => $source:expr) => {{

@@ -128,15 +128,15 @@ impl NetworkStats {
             "{} requests: {} retried, {} hedged, {} refused",
             self.requests, self.retries, self.hedges, self.refusals
         ));
-        let percent = |part: u64, all: u64| 100.0 * ratio(part as f64, all as f64).min(1.0);
+        let percent = |part: u64, total: u64| 100.0 * ratio(part as f64, total as f64).min(1.0);
         let mut used = format!("{:.1} % of the received bytes were read", percent(self.used_bytes, self.bytes));
         if let Some(rate) = self.hit_rate() {
-            let all = self.memory_bytes + self.folder_bytes + self.used_bytes;
+            let total = self.memory_bytes + self.folder_bytes + self.used_bytes;
             used += &format!(
                 "; {:.1} % of the samples' bytes came from the cache (memory {:.1} %, folder {:.1} %)",
                 100.0 * rate,
-                percent(self.memory_bytes, all),
-                percent(self.folder_bytes, all)
+                percent(self.memory_bytes, total),
+                percent(self.folder_bytes, total)
             );
         }
         lines.push(used);

@@ -171,21 +171,21 @@ impl StageStats {
         let total: u64 = self.histogram.iter().map(|b| b[1]).sum();
         let rank = (q * total as f64).ceil().max(1.0) as u64;
         let mut seen = 0;
-        let found = self.histogram.iter().find(|b| {
+        let bin = self.histogram.iter().find(|b| {
             seen += b[1];
             seen >= rank
         });
-        found.map_or(0.0, |&[from, _]| (from + lower_bound(bucket(from) + 1)) as f64 / 2.0 * 1e-9)
+        bin.map_or(0.0, |&[from, _]| (from + lower_bound(bucket(from) + 1)) as f64 / 2.0 * 1e-9)
     }
 
     /// Adds the statistics of two stages.
     #[doc(hidden)]
     pub fn plus(&self, other: &StageStats) -> StageStats {
-        let mut all = std::collections::BTreeMap::new();
-        for [least, n] in self.histogram.iter().chain(&other.histogram) {
-            *all.entry(*least).or_insert(0) += n;
+        let mut histogram_sum = std::collections::BTreeMap::new();
+        for [lower_bound, n] in self.histogram.iter().chain(&other.histogram) {
+            *histogram_sum.entry(*lower_bound).or_insert(0) += n;
         }
-        let histogram = all.into_iter().map(|(least, n)| [least, n]).collect();
+        let histogram = histogram_sum.into_iter().map(|(lower_bound, n)| [lower_bound, n]).collect();
         let (count, bytes) = (self.count + other.count, self.bytes + other.bytes);
         StageStats::new(count, self.seconds + other.seconds, bytes, histogram)
     }
@@ -193,13 +193,13 @@ impl StageStats {
 
 impl Since for StageStats {
     fn since(&self, earlier: &Self) -> Self {
-        let before = |least: u64| earlier.histogram.iter().find(|b| b[0] == least).map_or(0, |b| b[1]);
-        let left = self.histogram.iter().map(|&[least, n]| [least, n.since(&before(least))]);
+        let before = |lower_bound: u64| earlier.histogram.iter().find(|b| b[0] == lower_bound).map_or(0, |b| b[1]);
+        let buckets = self.histogram.iter().map(|&[lower_bound, n]| [lower_bound, n.since(&before(lower_bound))]);
         StageStats::new(
             self.count.since(&earlier.count),
             self.seconds.since(&earlier.seconds),
             self.bytes.since(&earlier.bytes),
-            left.filter(|b| b[1] > 0).collect(),
+            buckets.filter(|b| b[1] > 0).collect(),
         )
     }
 }
@@ -225,8 +225,8 @@ mod tests {
         let stats = Tally::sum([&tally].into_iter());
         assert_eq!((stats.count, stats.bytes), (10_000, 30_000));
         for q in [0.1, 0.5, 0.9, 0.99] {
-            let (exact, found) = (times[(q * 10_000.0) as usize - 1] as f64 * 1e-9, stats.quantile(q));
-            assert!((found / exact - 1.0).abs() < 0.126, "{q}: {found} for {exact}");
+            let (exact, actual) = (times[(q * 10_000.0) as usize - 1] as f64 * 1e-9, stats.quantile(q));
+            assert!((actual / exact - 1.0).abs() < 0.126, "{q}: {actual} for {exact}");
         }
         assert_eq!((stats.p50_seconds, stats.p99_seconds), (stats.quantile(0.5), stats.quantile(0.99)));
         let more = {

@@ -70,7 +70,7 @@ impl OpenFile {
     }
 
     /// Creates a file for an object in the store `remote`.
-    pub(crate) fn stored(object: Object, remote: Arc<Remote>) -> Self {
+    pub(crate) fn in_store(object: Object, remote: Arc<Remote>) -> Self {
         Self::new(PathBuf::from(&object.url), Content::Stored { object, remote })
     }
 
@@ -149,24 +149,24 @@ impl OpenFile {
         }
     }
 
-    /// Fills `to` with the bytes that start at offset `at`. For reads outside a loader's order,
-    /// which are never prefetched.
+    /// Fills `out` with the bytes that start at offset `offset`. For reads outside a loader's
+    /// order, which are never prefetched.
     ///
     /// # Errors
     /// If the file is too short or cannot be read.
-    pub(crate) fn fill(&self, at: u64, to: &mut [u8]) -> Result<()> {
+    pub(crate) fn fill(&self, offset: u64, out: &mut [u8]) -> Result<()> {
         match &self.content {
             Content::Map { map, .. } => {
-                let end = at + to.len() as u64;
-                let bytes = &map[at as usize..end as usize];
+                let end = offset + out.len() as u64;
+                let bytes = &map[offset as usize..end as usize];
                 self.load(bytes, end)?;
-                to.copy_from_slice(bytes);
+                out.copy_from_slice(bytes);
                 Ok(())
             }
-            Content::Read { file, .. } => file.read(at, to),
-            Content::Stored { object, remote } => remote.direct(object, at, to),
+            Content::Read { file, .. } => file.read(offset, out),
+            Content::Stored { object, remote } => remote.direct(object, offset, out),
             Content::Memory(bytes) => {
-                to.copy_from_slice(&bytes[at as usize..][..to.len()]);
+                out.copy_from_slice(&bytes[offset as usize..][..out.len()]);
                 Ok(())
             }
         }
@@ -177,10 +177,10 @@ impl OpenFile {
     ///
     /// # Errors
     /// See [`fill`](OpenFile::fill).
-    pub(crate) fn fill_for(&self, index: u64, at: u64, to: &mut [u8]) -> Result<()> {
+    pub(crate) fn fill_for(&self, index: u64, offset: u64, out: &mut [u8]) -> Result<()> {
         match &self.content {
-            Content::Stored { object, remote } => remote.read(index, object, at, to),
-            _ => self.fill(at, to),
+            Content::Stored { object, remote } => remote.read(index, object, offset, out),
+            _ => self.fill(offset, out),
         }
     }
 
@@ -197,27 +197,27 @@ impl OpenFile {
         }
         let start = page.len();
         RowBytes::append(page, range.end - range.start)?;
-        let to = &mut page[start..];
+        let out = &mut page[start..];
         match index {
-            Some(index) => self.fill_for(index, range.start, to)?,
-            None => self.fill(range.start, to)?,
+            Some(index) => self.fill_for(index, range.start, out)?,
+            None => self.fill(range.start, out)?,
         }
         Ok(RowBytes::since(start, page))
     }
 
-    /// Reads up to `len` bytes from offset `at`. Returns fewer bytes at the end of the file. For
-    /// reads outside a loader's order.
+    /// Reads up to `len` bytes from offset `offset`. Returns fewer bytes at the end of the file.
+    /// For reads outside a loader's order.
     ///
     /// # Errors
     /// If the bytes cannot be read.
-    pub(crate) fn get<'a>(&'a self, at: u64, len: u64, scratch: &'a mut Vec<u8>) -> Result<&'a [u8]> {
-        let (start, end) = (at.min(self.len()), at.saturating_add(len).min(self.len()));
+    pub(crate) fn get<'a>(&'a self, offset: u64, len: u64, scratch: &'a mut Vec<u8>) -> Result<&'a [u8]> {
+        let (start, end) = (offset.min(self.len()), offset.saturating_add(len).min(self.len()));
         let read = match self.map() {
             Some(map) => {
                 let bytes = &map[start as usize..end as usize];
                 self.load(bytes, end).map(|()| bytes)
             }
-            None => grow_to(scratch, end - start).and_then(|to| self.fill(start, to).map(|()| &*to)),
+            None => grow_to(scratch, end - start).and_then(|out| self.fill(start, out).map(|()| &*out)),
         };
         read.map_err(|e| e.at_path(&self.path))
     }
@@ -249,16 +249,16 @@ impl Bytes for OpenFile {
         self.len()
     }
 
-    fn get<'a>(&'a self, at: u64, len: usize, scratch: &'a mut Vec<u8>) -> Result<&'a [u8]> {
+    fn get<'a>(&'a self, offset: u64, len: usize, scratch: &'a mut Vec<u8>) -> Result<&'a [u8]> {
         if let Some(map) = self.map() {
-            return Ok(&map[at as usize..][..len]);
+            return Ok(&map[offset as usize..][..len]);
         }
-        let to = grow_to(scratch, len as u64)?;
-        self.fill(at, to)?;
-        Ok(to)
+        let out = grow_to(scratch, len as u64)?;
+        self.fill(offset, out)?;
+        Ok(out)
     }
 
-    fn are_stored(&self) -> bool {
+    fn are_in_store(&self) -> bool {
         self.object().is_some()
     }
 }

@@ -104,9 +104,9 @@ impl<T> Files<T> {
     /// # Errors
     /// If the file has changed, or the check fails.
     pub(crate) fn open(&self, index: usize) -> Result<(&OpenFile, &T, usize)> {
-        let found = self.locate(index);
-        found.0.check_once(self.requested_checks.load(Ordering::Relaxed))?;
-        Ok(found)
+        let place = self.locate(index);
+        place.0.check_once(self.requested_checks.load(Ordering::Relaxed))?;
+        Ok(place)
     }
 
     /// Returns the path or the URL of the file that contains sample `index`.

@@ -118,10 +118,11 @@ impl ReferencedFiles {
     pub(crate) fn of(urls: &[Option<String>], width: usize, below: Below<'_>, stores: &Stores) -> Result<Self> {
         let mut named = urls.iter().flatten();
         let first = named.next().ok_or_else(|| Error::in_source("no sample refers to a file"))?;
-        let mut folder = &first[..first.rfind('/').map_or(0, |at| at + 1)];
+        let mut folder = &first[..first.rfind('/').map_or(0, |slash| slash + 1)];
         for url in named {
             let same = folder.bytes().zip(url.bytes()).take_while(|(a, b)| a == b).count();
-            folder = &folder[..folder.as_bytes()[..same].iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1)];
+            folder = &folder
+                [..folder.as_bytes()[..same].iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1)];
         }
         if folder.split_once("://").is_none_or(|(_, bucket)| bucket.is_empty()) {
             let other = urls.iter().flatten().find(|url| url.split('/').nth(2) != first.split('/').nth(2));
@@ -152,9 +153,9 @@ impl ReferencedFiles {
         let Some((object, range)) = self.table.range(file) else {
             return Err(Error::in_source("the object does not exist").at_path(url));
         };
-        let to = grow_to(scratch, range.end)?;
-        self.remote.read(file, &self.table.objects[object as usize], 0, to)?;
-        Ok(to)
+        let out = grow_to(scratch, range.end)?;
+        self.remote.read(file, &self.table.objects[object as usize], 0, out)?;
+        Ok(out)
     }
 
     /// Starts prefetching the files of the samples in `order`.

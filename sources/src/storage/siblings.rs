@@ -31,7 +31,7 @@ impl<'a> Siblings<'a> {
     pub(crate) fn of(tree: Tree<'a>, images: impl Iterator<Item = &'a str>) -> Result<Self> {
         let mut above: Vec<(&str, Vec<&str>)> = Vec::new();
         for path in images {
-            let starts = std::iter::once(0).chain(path.match_indices('/').map(|(at, _)| at + 1));
+            let starts = std::iter::once(0).chain(path.match_indices('/').map(|(offset, _)| offset + 1));
             for start in starts {
                 let (folder, entry) = (&path[..start], path[start..].split('/').next().unwrap_or_default());
                 match above.iter().position(|(other, _)| *other == folder) {
@@ -52,8 +52,9 @@ impl<'a> Siblings<'a> {
     /// # Errors
     /// If a file cannot be read.
     pub(crate) fn file(&self, extensions: &[&str], matches: fn(&[u8]) -> bool) -> Result<Option<&str>> {
-        let has_extension =
-            |name: &&String| Path::new(name).extension().is_some_and(|found| extensions.iter().any(|e| found == *e));
+        let has_extension = |name: &&String| {
+            Path::new(name).extension().is_some_and(|extension| extensions.iter().any(|e| extension == *e))
+        };
         for name in self.files.iter().filter(has_extension).take(MAX_ENTRIES) {
             if matches(&self.tree.start_of(name, START)?) {
                 return Ok(Some(name));
@@ -68,7 +69,7 @@ impl<'a> Siblings<'a> {
     /// # Errors
     /// If a folder cannot be listed.
     pub(crate) fn annotations(&self) -> Result<Vec<Vec<String>>> {
-        let mut found = Vec::new();
+        let mut annotations = Vec::new();
         for (parent, _) in &self.above {
             for name in ["Annotations", "annotations"] {
                 let folder = format!("{parent}{name}");
@@ -78,10 +79,10 @@ impl<'a> Siblings<'a> {
                         .within(&folder, |tree| tree.entries().take(MAX_ENTRIES).collect::<Result<Vec<_>>>())?;
                     let mut paths: Vec<_> = names.into_iter().map(|(name, _)| format!("{folder}/{name}")).collect();
                     paths.sort();
-                    found.push(paths);
+                    annotations.push(paths);
                 }
             }
         }
-        Ok(found)
+        Ok(annotations)
     }
 }

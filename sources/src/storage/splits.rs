@@ -77,11 +77,11 @@ fn shard(stem: &str) -> Option<(&str, u64, u64)> {
 }
 
 /// Checks that no shard of a split is missing. Does nothing if the file names contain no shard
-/// indices. `at` is the path of the dataset.
+/// indices. `path` is the path of the dataset.
 ///
 /// # Errors
 /// If a shard is missing, or the files belong to several datasets.
-pub(crate) fn complete(at: &Path, names: &[String]) -> Result<()> {
+pub(crate) fn complete(path: &Path, names: &[String]) -> Result<()> {
     let parsed = |name: &String| {
         let name = name.rsplit('/').next().unwrap_or(name);
         let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
@@ -89,7 +89,7 @@ pub(crate) fn complete(at: &Path, names: &[String]) -> Result<()> {
     };
     let shards: Vec<_> = names.iter().map(parsed).collect();
     let Some(count) = shards.iter().flatten().map(|(_, count)| *count).max() else { return Ok(()) };
-    let error = |cause: String| Err(Error::in_source(cause).at_path(at));
+    let error = |cause: String| Err(Error::in_source(cause).at_path(path));
     if let Some(other) = shards.iter().position(|shard| shard.is_none_or(|(_, other)| other != count)) {
         return error(format!(
             "{:?} does not belong to the {count} shards of this split: move it to a different folder",
@@ -117,14 +117,14 @@ pub(crate) fn complete(at: &Path, names: &[String]) -> Result<()> {
 /// # Errors
 /// See [`choose`] and [`complete`].
 #[cfg(any(feature = "parquet", test))]
-pub(crate) fn below(at: &Path, names: Vec<String>, wanted: Option<&str>) -> Result<Vec<String>> {
+pub(crate) fn below(path: &Path, names: Vec<String>, requested: Option<&str>) -> Result<Vec<String>> {
     let direct = |name: &String| !name.strip_prefix("data/").unwrap_or(name).contains('/');
     if names.iter().any(direct) {
         let splits = group(names.into_iter().filter(direct).collect(), false, |name| {
             name.rsplit('/').next().unwrap_or(name).to_owned()
         });
-        let chosen = choose(at, splits, wanted)?;
-        complete(at, &chosen)?;
+        let chosen = choose(path, splits, requested)?;
+        complete(path, &chosen)?;
         return Ok(chosen);
     }
     let mut splits: Vec<Split<String>> = Vec::new();
@@ -137,34 +137,34 @@ pub(crate) fn below(at: &Path, names: Vec<String>, wanted: Option<&str>) -> Resu
     }
     // If there is only one folder, it may be a configuration, as in
     // `plain_text/train-00000-of-00001.parquet`.
-    let only = matches!(&splits[..], [(folder, _)] if usual(folder).is_none() && wanted != Some(folder));
-    if only && wanted.is_some() && !is_of_hub(at) {
+    let only = matches!(&splits[..], [(folder, _)] if usual(folder).is_none() && requested != Some(folder));
+    if only && requested.is_some() && !is_of_hub(path) {
         let folder = &splits[0].0;
         return Err(Error::config(format!(
             "no such file or folder, and {} has no such split; its files are in the folder {folder:?}: open {} or one \
              of its splits",
-            at.display(),
-            at.join(folder).display(),
+            path.display(),
+            path.join(folder).display(),
         ))
-        .at_path(at.join(wanted.unwrap_or_default())));
+        .at_path(path.join(requested.unwrap_or_default())));
     }
-    let chosen = if only { splits.swap_remove(0).1 } else { choose(at, splits, wanted)? };
+    let chosen = if only { splits.swap_remove(0).1 } else { choose(path, splits, requested)? };
     let Some((folder, _)) = chosen.first().and_then(|name| name.split_once('/')) else { return Ok(chosen) };
     if usual(folder).is_some() {
-        complete(at, &chosen)?;
+        complete(path, &chosen)?;
         return Ok(chosen);
     }
     let folder = folder.to_owned();
     let inside = chosen.iter().map(|name| name[folder.len() + 1..].to_owned()).collect();
-    let found = below(&at.join(&folder), inside, wanted.filter(|_| only))?;
-    Ok(found.into_iter().map(|name| format!("{folder}/{name}")).collect())
+    let chosen = below(&path.join(&folder), inside, requested.filter(|_| only))?;
+    Ok(chosen.into_iter().map(|name| format!("{folder}/{name}")).collect())
 }
 
-/// Returns whether `at` is a whole dataset on the Hugging Face Hub:
+/// Returns whether `path` is a whole dataset on the Hugging Face Hub:
 /// `hf://datasets/org/name@revision`.
 #[cfg(any(feature = "parquet", test))]
-fn is_of_hub(at: &Path) -> bool {
-    let name = at.to_str().and_then(|url| url.strip_prefix("hf://datasets/")).map(|name| name.trim_end_matches('/'));
+fn is_of_hub(path: &Path) -> bool {
+    let name = path.to_str().and_then(|url| url.strip_prefix("hf://datasets/")).map(|name| name.trim_end_matches('/'));
     name.is_some_and(|name| {
         let (name, revision) = name.split_once('@').unwrap_or((name, ""));
         name.split('/').count() == 2 && (!revision.contains('/') || revision.starts_with("refs/"))
@@ -193,24 +193,24 @@ pub(crate) fn files_in(folder: &Path, extension: &str) -> Result<Vec<PathBuf>> {
     Storage::Machine { mapped: true }.files_in(folder, |name| has_extension(name, extension))
 }
 
-/// Returns the files of the wanted split, or of the only split if `wanted` is `None`.
+/// Returns the files of the wanted split, or of the only split if `requested` is `None`.
 ///
 /// # Errors
-/// If there are several splits and `wanted` is `None`, or if the wanted split does not exist. The
+/// If there are several splits and `requested` is `None`, or if the wanted split does not exist. The
 /// message lists the splits.
-pub(crate) fn choose<T>(at: &Path, splits: Vec<Split<T>>, wanted: Option<&str>) -> Result<Vec<T>> {
+pub(crate) fn choose<T>(path: &Path, splits: Vec<Split<T>>, requested: Option<&str>) -> Result<Vec<T>> {
     let names = splits.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ");
-    let first = splits.first().map_or_else(String::new, |(name, _)| at.join(name).display().to_string());
+    let first = splits.first().map_or_else(String::new, |(name, _)| path.join(name).display().to_string());
     let several = splits.len() > 1;
-    let cause = match wanted {
-        Some(wanted) => match splits.into_iter().find(|(name, _)| name == wanted) {
+    let cause = match requested {
+        Some(requested) => match splits.into_iter().find(|(name, _)| name == requested) {
             Some((_, files)) => return Ok(files),
-            None => format!("no split {wanted:?}: expected one of {names}; no file or folder has this name either"),
+            None => format!("no split {requested:?}: expected one of {names}; no file or folder has this name either"),
         },
         None if several => format!("found the splits {names}: append one to the path, for example {first}"),
         None => return Ok(splits.into_iter().next().map_or_else(Vec::new, |(_, files)| files)),
     };
-    Err(Error::config(cause).at_path(at))
+    Err(Error::config(cause).at_path(path))
 }
 
 #[cfg(test)]
@@ -241,28 +241,31 @@ mod tests {
     #[test]
     fn a_configuration_folder_has_splits() {
         let names = |list: &[&str]| -> Vec<String> { list.iter().map(|name| (*name).to_owned()).collect() };
-        let at = Path::new("hf://datasets/org/set@refs/pr/1");
+        let path = Path::new("hf://datasets/org/set@refs/pr/1");
         let files = names(&["plain/test-00000-of-00001.parquet", "plain/train-00000-of-00001.parquet"]);
-        let e = below(at, files.clone(), None).unwrap_err();
+        let e = below(path, files.clone(), None).unwrap_err();
         assert!(e.cause().contains("the splits test, train"), "{e}");
-        assert!(below(at, files.clone(), Some("plain")).is_err());
-        assert_eq!(below(at, files.clone(), Some("train")).unwrap(), files[1..]);
+        assert!(below(path, files.clone(), Some("plain")).is_err());
+        assert_eq!(below(path, files.clone(), Some("train")).unwrap(), files[1..]);
         let deep = names(&["default/test/0000.parquet", "default/train/0000.parquet"]);
-        assert!(below(at, deep.clone(), None).is_err());
-        assert_eq!(below(at, deep.clone(), Some("train")).unwrap(), deep[1..]);
+        assert!(below(path, deep.clone(), None).is_err());
+        assert_eq!(below(path, deep.clone(), Some("train")).unwrap(), deep[1..]);
         let custom = names(&["left/0000.parquet", "right/0000.parquet"]);
-        assert_eq!(below(at, custom.clone(), Some("right")).unwrap(), custom[1..]);
+        assert_eq!(below(path, custom.clone(), Some("right")).unwrap(), custom[1..]);
     }
 
     /// `Loader("x/train")` must not open the files of `x/other`.
     #[test]
     fn splits_of_a_different_dataset_are_not_found() {
         let files = vec!["other/train-00000-of-00001.parquet".to_owned()];
-        for at in ["x", "s3://bucket", "hf://datasets/org/set/part"] {
-            let e = below(Path::new(at), files.clone(), Some("train")).unwrap_err();
-            assert!(e.cause().contains("no such file or folder") && e.cause().contains(&format!("{at}/other")), "{e}");
-            assert_eq!(e.path(), Some(&*Path::new(at).join("train")));
-            assert_eq!(below(Path::new(at), files.clone(), None).unwrap(), files);
+        for path in ["x", "s3://bucket", "hf://datasets/org/set/part"] {
+            let e = below(Path::new(path), files.clone(), Some("train")).unwrap_err();
+            assert!(
+                e.cause().contains("no such file or folder") && e.cause().contains(&format!("{path}/other")),
+                "{e}"
+            );
+            assert_eq!(e.path(), Some(&*Path::new(path).join("train")));
+            assert_eq!(below(Path::new(path), files.clone(), None).unwrap(), files);
         }
         assert_eq!(below(Path::new("hf://datasets/org/set"), files.clone(), Some("train")).unwrap(), files);
     }
@@ -290,14 +293,14 @@ mod tests {
     #[test]
     fn a_dataset_with_several_splits_requires_a_choice() {
         let splits = || vec![("test".to_owned(), vec![1]), ("train".to_owned(), vec![2, 3])];
-        let at = Path::new("set");
-        assert_eq!(choose(at, splits(), Some("train")).unwrap(), [2, 3]);
-        let e = choose(at, splits(), None).unwrap_err();
+        let path = Path::new("set");
+        assert_eq!(choose(path, splits(), Some("train")).unwrap(), [2, 3]);
+        let e = choose(path, splits(), None).unwrap_err();
         let expected =
-            format!("the splits test, train: append one to the path, for example {}", at.join("test").display());
+            format!("the splits test, train: append one to the path, for example {}", path.join("test").display());
         assert!(e.cause().contains(&expected), "{e}");
-        let e = choose(at, splits(), Some("dev")).unwrap_err();
+        let e = choose(path, splits(), Some("dev")).unwrap_err();
         assert!(e.cause().contains("no split \"dev\": expected one of test, train"), "{e}");
-        assert_eq!(choose(at, splits()[1..].to_vec(), None).unwrap(), [2, 3]);
+        assert_eq!(choose(path, splits()[1..].to_vec(), None).unwrap(), [2, 3]);
     }
 }

@@ -134,7 +134,7 @@ impl Storage {
                 remote.repeated(move |store| store.object(&url))?
             }
         };
-        Ok(OpenFile::stored(object, remote.clone()))
+        Ok(OpenFile::in_store(object, remote.clone()))
     }
 
     /// Reads a whole file of at most `most` bytes.
@@ -167,7 +167,7 @@ impl Storage {
             Err(e) if !e.is_transient() => Ok(None),
             found => found.map(Some),
         })?;
-        found.map(|object| read_whole(&OpenFile::stored(object, remote.clone()), most)).transpose()
+        found.map(|object| read_whole(&OpenFile::in_store(object, remote.clone()), most)).transpose()
     }
 
     /// Calls `open` for each item on several threads, and returns the results in the order of the

@@ -38,8 +38,8 @@ impl<'a> Tree<'a> {
     /// If the operating system cannot examine the path.
     pub(crate) fn has_file(self, name: &str) -> Result<bool> {
         match self {
-            Tree::Local(folder) => Ok(file::metadata(&folder.join(name))?.is_some_and(|found| !found.is_dir())),
-            Tree::Stored(..) => Ok(self.below().any(|(found, _)| found == name)),
+            Tree::Local(folder) => Ok(file::metadata(&folder.join(name))?.is_some_and(|info| !info.is_dir())),
+            Tree::Stored(..) => Ok(self.below().any(|(path, _)| path == name)),
         }
     }
 
@@ -51,7 +51,7 @@ impl<'a> Tree<'a> {
         match self {
             Tree::Local(folder) => file::is_folder(folder.join(name)),
             Tree::Stored(..) => {
-                Ok(self.below().any(|(found, _)| found.strip_prefix(name).is_some_and(|rest| rest.starts_with('/'))))
+                Ok(self.below().any(|(path, _)| path.strip_prefix(name).is_some_and(|rest| rest.starts_with('/'))))
             }
         }
     }
@@ -132,7 +132,7 @@ impl<'a> Tree<'a> {
                 let path = folder.join(name);
                 if file::is_file(&path)? { file::start(&path, len) } else { Ok(Vec::new()) }
             }
-            Tree::Stored(_, _, remote) => match self.below().find(|(found, _)| *found == name) {
+            Tree::Stored(_, _, remote) => match self.below().find(|(path, _)| *path == name) {
                 Some((_, object)) => remote.bytes(object, 0, object.len.min(len as u64)),
                 None => Ok(Vec::new()),
             },
@@ -149,20 +149,21 @@ impl<'a> Tree<'a> {
         let has_extension =
             |name: &str| Path::new(name).extension().is_some_and(|end| end.eq_ignore_ascii_case(extension));
         let Tree::Local(root) = self else {
-            let all: Vec<&str> = self.below().map(|(name, _)| name).filter(|name| has_extension(name)).collect();
-            let at = |depth: usize| all.iter().filter(move |name| name.matches('/').count() == depth);
+            let files_below: Vec<&str> =
+                self.below().map(|(name, _)| name).filter(|name| has_extension(name)).collect();
+            let names_at = |depth: usize| files_below.iter().filter(move |name| name.matches('/').count() == depth);
             let folder =
                 |name: &'a str, depth: usize| name.match_indices('/').nth(depth - 1).map(|(end, _)| &name[..end]);
             let few = |depth: usize| {
                 let folders: BTreeSet<_> = self.below().filter_map(|(name, _)| folder(name, depth)).collect();
                 folders.len() <= MAX_FOLDERS
             };
-            let found = (0..=MAX_DEPTH).take_while(|&depth| depth == 0 || few(depth));
-            let found = found.into_iter().find(|&depth| at(depth).next().is_some());
-            let mut found: Vec<String> = found.into_iter().flat_map(at).map(|name| (*name).to_owned()).collect();
+            let depths = (0..=MAX_DEPTH).take_while(|&depth| depth == 0 || few(depth));
+            let depth = depths.into_iter().find(|&depth| names_at(depth).next().is_some());
+            let mut names: Vec<String> = depth.into_iter().flat_map(names_at).map(|name| (*name).to_owned()).collect();
             // Compare paths by component, so that the files of a folder stay together.
-            found.sort_by(|a, b| a.split('/').cmp(b.split('/')));
-            return Ok(found);
+            names.sort_by(|a, b| a.split('/').cmp(b.split('/')));
+            return Ok(names);
         };
         let mut folders = vec![root.to_owned()];
         for _ in 0..=MAX_DEPTH {
@@ -183,8 +184,8 @@ impl<'a> Tree<'a> {
                 let name = |path: &PathBuf| {
                     path.strip_prefix(root).ok()?.to_str().map(|name| normalize_separators(name).into_owned())
                 };
-                let bad = |path: &Path| Error::in_source("the name is not UTF-8").at_path(path);
-                return files.iter().map(|path| name(path).ok_or_else(|| bad(path))).collect();
+                let error = |path: &Path| Error::in_source("the name is not UTF-8").at_path(path);
+                return files.iter().map(|path| name(path).ok_or_else(|| error(path))).collect();
             }
             if inside.len() > MAX_FOLDERS {
                 break;

@@ -62,9 +62,9 @@ impl Dtype {
     }
 
     /// Converts the elements in `bytes` to the type that [`element`](Dtype::element) returns, in
-    /// native byte order, and appends them to `to`.
-    pub(crate) fn convert(self, bytes: &[u8], to: &mut Vec<u8>) {
-        to.reserve(bytes.len());
+    /// native byte order, and appends them to `out`.
+    pub(crate) fn convert(self, bytes: &[u8], out: &mut Vec<u8>) {
+        out.reserve(bytes.len());
         let swapped = self.size > 1 && self.big_endian != cfg!(target_endian = "big");
         for element in bytes.chunks_exact(self.size.max(1)) {
             let mut native = [0; 8];
@@ -74,8 +74,8 @@ impl Dtype {
                 native.reverse();
             }
             match (self.kind, &*native) {
-                (b'f', &[a, b]) => to.extend(half::f16::from_ne_bytes([a, b]).to_f32().to_ne_bytes()),
-                _ => to.extend_from_slice(native),
+                (b'f', &[a, b]) => out.extend(half::f16::from_ne_bytes([a, b]).to_f32().to_ne_bytes()),
+                _ => out.extend_from_slice(native),
             }
         }
     }
@@ -88,9 +88,9 @@ mod tests {
     #[test]
     fn swapped_and_half_precision_elements_are_exact() {
         let converted = |kind, size, big_endian, bytes: &[u8]| {
-            let mut to = Vec::new();
-            Dtype { kind, size, big_endian }.convert(bytes, &mut to);
-            to
+            let mut out = Vec::new();
+            Dtype { kind, size, big_endian }.convert(bytes, &mut out);
+            out
         };
         assert_eq!(converted(b'i', 4, true, &7_i32.to_be_bytes()), 7_i32.to_ne_bytes());
         assert_eq!(converted(b'f', 2, false, &half::f16::from_f32(1.5).to_le_bytes()), 1.5_f32.to_ne_bytes());

@@ -59,24 +59,24 @@ impl Features {
 
 /// The features of a dataset and of each of its files.
 pub(crate) struct FileFeatures<'a> {
-    all: Features,
-    /// Whether `all` contains the features of the first file.
+    features: Features,
+    /// Whether `features` contains the features of the first file.
     of_file: bool,
     files: &'a [(PathBuf, String)],
 }
 
 impl<'a> FileFeatures<'a> {
-    /// `all` contains the features of the whole dataset. If it is `None`, the features of the first
-    /// file are used instead. `files` contains the path and the JSON of each file that has
-    /// features.
-    pub(crate) fn new(all: Option<Features>, files: &'a [(PathBuf, String)]) -> Self {
-        let of_file = all.is_none();
-        let all = all.or_else(|| files.iter().find_map(|(_, json)| Features::of(json)));
-        FileFeatures { all: all.unwrap_or_default(), of_file, files }
+    /// `dataset_features` contains the features of the whole dataset. If it is `None`, the features
+    /// of the first file are used instead. `files` contains the path and the JSON of each file that
+    /// has features.
+    pub(crate) fn new(dataset_features: Option<Features>, files: &'a [(PathBuf, String)]) -> Self {
+        let of_file = dataset_features.is_none();
+        let features = dataset_features.or_else(|| files.iter().find_map(|(_, json)| Features::of(json)));
+        FileFeatures { features: features.unwrap_or_default(), of_file, files }
     }
 
     pub(crate) fn all(&self) -> &Features {
-        &self.all
+        &self.features
     }
 
     /// Returns the class names of the `label` column.
@@ -94,7 +94,7 @@ impl<'a> FileFeatures<'a> {
         texts.dedup_by_key(|(_, json)| json.as_str());
         let files: Vec<_> = texts.iter().filter_map(|(path, json)| Some((&**path, Features::of(json)?))).collect();
         for column in columns {
-            let of_all = self.all.classes(column).filter(|_| !self.of_file).map(|names| (None, names));
+            let of_all = self.features.classes(column).filter(|_| !self.of_file).map(|names| (None, names));
             let of_files = files.iter().filter_map(|(path, features)| Some((Some(*path), features.classes(column)?)));
             let mut named = of_all.into_iter().chain(of_files);
             let Some((first, names)) = named.next() else { continue };
@@ -122,8 +122,8 @@ fn difference(names: &[String], others: &[String]) -> Option<String> {
     let len = names.len().max(others.len());
     let label = (0..len).find(|&label| names.get(label) != others.get(label))?;
     let shown = |name: Option<&String>| name.map_or("missing".to_owned(), |name| format!("{name:?}"));
-    let (here, there) = (shown(others.get(label)), shown(names.get(label)));
-    Some(format!("class {label} is {here} here, but {there}"))
+    let (own_name, there) = (shown(others.get(label)), shown(names.get(label)));
+    Some(format!("class {label} is {own_name} here, but {there}"))
 }
 
 #[cfg(test)]
@@ -135,10 +135,10 @@ mod tests {
         let features =
             r#"{"image": {"_type": "Image"}, "label": {"names": ["cat", "dog"], "_type": "ClassLabel"}, "n": {}}"#;
         for json in [format!(r#"{{"features": {features}}}"#), format!(r#"{{"info": {{"features": {features}}}}}"#)] {
-            let found = Features::of(&json).unwrap();
-            assert_eq!(found.classes("label").unwrap(), ["cat", "dog"]);
-            assert_eq!((found.file("image"), found.file("n")), (Some(ColumnType::Images), None));
-            assert!(found.classes("n").is_none());
+            let features = Features::of(&json).unwrap();
+            assert_eq!(features.classes("label").unwrap(), ["cat", "dog"]);
+            assert_eq!((features.file("image"), features.file("n")), (Some(ColumnType::Images), None));
+            assert!(features.classes("n").is_none());
         }
         let sound = Features::of(r#"{"features": {"s": {"_type": "Audio"}, "b": {"_type": "Value"}}}"#).unwrap();
         assert_eq!((sound.file("s"), sound.file("b")), (Some(ColumnType::Bytes), None));
@@ -169,8 +169,8 @@ mod tests {
             assert!(e.cause().contains(cause) && e.path() == Some(Path::new("c")), "{e}");
             // The names may differ in columns that are not used.
             assert!(FileFeatures::new(None, &files).classes(["image"].into_iter(), None).is_ok());
-            let all = Features::of(&json(r#""dog", "cat""#));
-            let e = FileFeatures::new(all, &files).classes(columns(), Some("label")).unwrap_err();
+            let features = Features::of(&json(r#""dog", "cat""#));
+            let e = FileFeatures::new(features, &files).classes(columns(), Some("label")).unwrap_err();
             assert!(e.cause().contains("class 0 is \"cat\" here, but \"dog\" in dataset_info.json"), "{e}");
         }
     }

@@ -23,7 +23,7 @@ impl Grants {
     /// Returns the sum of the grants, or `None` if no loader reads the dataset.
     pub(crate) fn sum(&self) -> Option<usize> {
         let state = self.state();
-        (!state.bytes.is_empty()).then(|| state.bytes.values().fold(0_usize, |all, &bytes| all.saturating_add(bytes)))
+        (!state.bytes.is_empty()).then(|| state.bytes.values().fold(0_usize, |sum, &bytes| sum.saturating_add(bytes)))
     }
 
     /// Returns the smallest grant, or `None` if no loader reads the dataset.
@@ -34,7 +34,7 @@ impl Grants {
 }
 
 /// An in-memory cache that may use as much memory as loaders have granted to it.
-pub(crate) trait Keeps: Send + Sync {
+pub(crate) trait GrantedCache: Send + Sync {
     fn grants(&self) -> &Grants;
 
     /// Evicts entries until the cache does not exceed the sum of the grants.
@@ -43,25 +43,25 @@ pub(crate) trait Keeps: Send + Sync {
 
 /// A loader's grant of memory to a cache. Dropping it revokes the grant.
 pub(crate) struct Grant {
-    to: Arc<dyn Keeps>,
+    cache: Arc<dyn GrantedCache>,
     id: u64,
 }
 
 impl Grant {
-    pub(crate) fn new(to: Arc<dyn Keeps>, bytes: usize) -> Self {
-        let mut state = to.grants().state();
+    pub(crate) fn new(cache: Arc<dyn GrantedCache>, bytes: usize) -> Self {
+        let mut state = cache.grants().state();
         let id = state.next_id;
         state.next_id += 1;
         state.bytes.insert(id, bytes);
         drop(state);
-        to.shrink();
-        Grant { to, id }
+        cache.shrink();
+        Grant { cache, id }
     }
 }
 
 impl Drop for Grant {
     fn drop(&mut self) {
-        self.to.grants().state().bytes.remove(&self.id);
-        self.to.shrink();
+        self.cache.grants().state().bytes.remove(&self.id);
+        self.cache.shrink();
     }
 }

@@ -1,10 +1,10 @@
-//! [`Recent`]: a cache with LRU eviction. It consists of two ordered maps, one by key and one by
+//! [`LruCache`]: a cache with LRU eviction. It consists of two ordered maps, one by key and one by
 //! time of last use, so each operation takes `O(log n)` time.
 
 use std::collections::BTreeMap;
 
-/// A cache with LRU eviction. The caller limits its size with [`shrink`](Recent::shrink).
-pub(crate) struct Recent<K, V> {
+/// A cache with LRU eviction. The caller limits its size with [`shrink`](LruCache::shrink).
+pub(crate) struct LruCache<K, V> {
     values: BTreeMap<K, Entry<V>>,
     by_use: BTreeMap<u64, K>,
     clock: u64,
@@ -18,13 +18,13 @@ struct Entry<V> {
     bytes: usize,
 }
 
-impl<K, V> Default for Recent<K, V> {
+impl<K, V> Default for LruCache<K, V> {
     fn default() -> Self {
-        Recent { values: BTreeMap::new(), by_use: BTreeMap::new(), clock: 0, bytes: 0 }
+        LruCache { values: BTreeMap::new(), by_use: BTreeMap::new(), clock: 0, bytes: 0 }
     }
 }
 
-impl<K: Ord + Copy, V> Recent<K, V> {
+impl<K: Ord + Copy, V> LruCache<K, V> {
     /// Returns the total size of all values in bytes.
     #[cfg(test)]
     pub(crate) fn bytes(&self) -> usize {
@@ -70,11 +70,11 @@ impl<K: Ord + Copy, V> Recent<K, V> {
         }
     }
 
-    /// Evicts the least recently used values until the total size is at most `most` bytes, or until
-    /// only `least` values remain.
-    pub(crate) fn shrink(&mut self, most: usize, least: usize) {
-        while self.bytes > most
-            && self.len() > least
+    /// Evicts the least recently used values until the total size is at most `max_bytes` bytes, or
+    /// until only `min_values` values remain.
+    pub(crate) fn shrink(&mut self, max_bytes: usize, min_values: usize) {
+        while self.bytes > max_bytes
+            && self.len() > min_values
             && let Some((_, key)) = self.by_use.pop_first()
         {
             self.bytes -= self.values.remove(&key).map_or(0, |entry| entry.bytes);

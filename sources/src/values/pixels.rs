@@ -93,7 +93,7 @@ impl Candidate {
     }
 }
 
-/// Selects the image column among columns of arrays. If `wanted` is given, it is the column with
+/// Selects the image column among columns of arrays. If `requested` is given, it is the column with
 /// this name. Otherwise, it is a column with a channel axis, preferably with a common name, or a
 /// column of two-dimensional arrays that has a common name or is the only column of `u8` arrays.
 ///
@@ -102,19 +102,22 @@ impl Candidate {
 /// If the position of the channel axis is ambiguous, or if the wanted column contains `u8` arrays
 /// that are not images. Also fails if a different column is equally likely to be the image, such as
 /// a column of floating-point pixels.
-pub(crate) fn choose(arrays: &[Candidate], wanted: Option<&str>) -> Result<Option<(usize, Channels)>> {
+pub(crate) fn choose(arrays: &[Candidate], requested: Option<&str>) -> Result<Option<(usize, Channels)>> {
     let with_channels = |candidate: &Candidate| {
         let named = |e: Error| Error::config(format!("{:?} is {}", candidate.name, e.cause()));
         Ok::<_, Error>(channels(&candidate.shape).map_err(named)?.map(|channels| (candidate.column, channels)))
     };
     let suitable: Vec<_> =
         arrays.iter().filter(|array| array.element == Element::U8 && array.shape.len() >= 2).collect();
-    if let Some(wanted) = wanted {
-        let Some(found) = suitable.iter().find(|candidate| candidate.name == wanted) else { return Ok(None) };
+    if let Some(requested) = requested {
+        let Some(candidate) = suitable.iter().find(|candidate| candidate.name == requested) else { return Ok(None) };
         let cause = || {
-            Error::config(format!("{wanted:?} does not contain images: its arrays have the shape {:?}", found.shape))
+            Error::config(format!(
+                "{requested:?} does not contain images: its arrays have the shape {:?}",
+                candidate.shape
+            ))
         };
-        return with_channels(found)?.ok_or_else(cause).map(Some);
+        return with_channels(candidate)?.ok_or_else(cause).map(Some);
     }
     let colored = suitable.iter().filter(|candidate| candidate.is_colored());
     let gray = suitable.iter().filter(|candidate| candidate.is_gray() && (candidate.is_usual() || suitable.len() == 1));
@@ -138,12 +141,12 @@ pub(crate) fn choose(arrays: &[Candidate], wanted: Option<&str>) -> Result<Optio
     with_channels(chosen)
 }
 
-/// Appends an image to `to`, as an `.npy` file. `pixels` is an array of shape `shape`.
+/// Appends an image to `out`, as an `.npy` file. `pixels` is an array of shape `shape`.
 ///
 /// # Errors
 /// If the shape does not match `channels` or the number of pixels.
 pub(crate) fn append(
-    to: &mut Vec<u8>,
+    out: &mut Vec<u8>,
     pixels: &[u8],
     shape: &[usize],
     channels: Channels,
@@ -168,23 +171,23 @@ pub(crate) fn append(
     let Some(area) = area.filter(|area| area.checked_mul(depth) == Some(pixels.len())) else {
         return Err(Error::in_source(format!("{} bytes do not match the shape {shape:?} of the pixels", pixels.len())));
     };
-    to.try_reserve(3 * area + 192)
+    out.try_reserve(3 * area + 192)
         .map_err(|_| Error::in_source(format!("cannot allocate pixels of shape {shape:?}")))?;
-    Numbers::npy_header::<u8>(&[height, width, 3], to);
-    let start = to.len();
+    Numbers::npy_header::<u8>(&[height, width, 3], out);
+    let start = out.len();
     match (channels, depth) {
-        (Channels::Last, 3) => to.extend_from_slice(pixels),
-        (Channels::Last, 4) => pixels.as_chunks::<4>().0.iter().for_each(|pixel| to.extend_from_slice(&pixel[..3])),
+        (Channels::Last, 3) => out.extend_from_slice(pixels),
+        (Channels::Last, 4) => pixels.as_chunks::<4>().0.iter().for_each(|pixel| out.extend_from_slice(&pixel[..3])),
         (Channels::First, 3 | 4) => {
             let (red, rest) = pixels.split_at(area);
             let (green, blue) = rest.split_at(area);
             let colors = red.iter().zip(green).zip(blue);
-            to.extend(colors.flat_map(|((&red, &green), &blue)| [red, green, blue]));
+            out.extend(colors.flat_map(|((&red, &green), &blue)| [red, green, blue]));
         }
-        _ => to.extend(pixels.iter().flat_map(|&gray| [gray; 3])),
+        _ => out.extend(pixels.iter().flat_map(|&gray| [gray; 3])),
     }
     if colors == Colors::Bgr {
-        to[start..].as_chunks_mut::<3>().0.iter_mut().for_each(|pixel| pixel.swap(0, 2));
+        out[start..].as_chunks_mut::<3>().0.iter_mut().for_each(|pixel| pixel.swap(0, 2));
     }
     Ok(())
 }
@@ -238,9 +241,9 @@ mod tests {
             let e = choose(&candidates(&list), None).unwrap_err();
             assert!(list.iter().all(|(name, ..)| e.cause().contains(&format!("{name:?}"))), "{e}");
             assert!(e.cause().contains("TableOptions::image"), "{e}");
-            let named = |wanted| choose(&candidates(&list), Some(wanted)).unwrap().map(|(column, _)| list[column].0);
-            let wanted = list.iter().find(|(_, element, _)| *element == bytes).unwrap().0;
-            assert_eq!((named(wanted), named("other")), (Some(wanted), None));
+            let named = |name| choose(&candidates(&list), Some(name)).unwrap().map(|(column, _)| list[column].0);
+            let expected = list.iter().find(|(_, element, _)| *element == bytes).unwrap().0;
+            assert_eq!((named(expected), named("other")), (Some(expected), None));
         }
     }
 
@@ -260,21 +263,21 @@ mod tests {
                         }
                     }
                 }
-                let mut to = b"before".to_vec();
-                append(&mut to, &pixels, &shape, channels, Colors::Rgb).unwrap();
+                let mut out = b"before".to_vec();
+                append(&mut out, &pixels, &shape, channels, Colors::Rgb).unwrap();
                 let mut swapped = Vec::new();
                 append(&mut swapped, &pixels, &shape, channels, Colors::Bgr).unwrap();
                 let restored = swapped[128..].as_chunks::<3>().0.iter().flat_map(|&[a, b, c]| [c, b, a]);
-                assert!(restored.eq(to[6 + 128..].iter().copied()));
-                let file = &to[6..];
+                assert!(restored.eq(out[6 + 128..].iter().copied()));
+                let file = &out[6..];
                 assert!(file.starts_with(b"\x93NUMPY") && file[..128].ends_with(b"\n"));
                 for (index, pixel) in file[128..].as_chunks::<3>().0.iter().enumerate() {
                     let (y, x) = (index / width, index % width);
                     assert_eq!(*pixel, [0, 1, 2].map(|c| value(y, x, if depth == 1 { 0 } else { c })));
                 }
                 assert_eq!(file.len(), 128 + 3 * height * width);
-                assert!(append(&mut to, &pixels[1..], &shape, channels, Colors::Rgb).is_err());
-                assert!(append(&mut to, &pixels, &[9, 9, 9], channels, Colors::Rgb).is_err());
+                assert!(append(&mut out, &pixels[1..], &shape, channels, Colors::Rgb).is_err());
+                assert!(append(&mut out, &pixels, &[9, 9, 9], channels, Colors::Rgb).is_err());
             }
         }
     }

@@ -16,30 +16,31 @@ pub(crate) enum Field<'a> {
 /// field.
 pub(crate) struct Fields<'a> {
     bytes: &'a [u8],
-    at: usize,
+    position: usize,
 }
 
 impl<'a> Fields<'a> {
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
-        Fields { bytes, at: 0 }
+        Fields { bytes, position: 0 }
     }
 
     fn varint(&mut self) -> Result<u64, String> {
-        varint(self.bytes, &mut self.at).ok_or_else(|| format!("invalid varint at byte {}", self.at))
+        varint(self.bytes, &mut self.position).ok_or_else(|| format!("invalid varint at byte {}", self.position))
     }
 
     fn take(&mut self, length: u64) -> Result<&'a [u8], String> {
-        let remaining = &self.bytes[self.at..];
-        let taken = usize::try_from(length).ok().and_then(|length| remaining.get(..length));
-        let (at, end) = (self.at, self.bytes.len());
-        let taken = taken
-            .ok_or_else(|| format!("the value at byte {at} claims {length} bytes, but the message has only {end}"))?;
-        self.at += taken.len();
-        Ok(taken)
+        let remaining = &self.bytes[self.position..];
+        let content = usize::try_from(length).ok().and_then(|length| remaining.get(..length));
+        let (offset, end) = (self.position, self.bytes.len());
+        let content = content.ok_or_else(|| {
+            format!("the value at byte {offset} claims {length} bytes, but the message has only {end}")
+        })?;
+        self.position += content.len();
+        Ok(content)
     }
 
     fn field(&mut self) -> Result<(usize, u64, Field<'a>), String> {
-        let at = self.at;
+        let offset = self.position;
         let tag = self.varint()?;
         let field = match tag & 7 {
             0 => Field::Varint(self.varint()?),
@@ -49,9 +50,9 @@ impl<'a> Fields<'a> {
                 Field::Bytes(self.take(length)?)
             }
             5 => Field::Fixed32(self.take(4)?),
-            kind => return Err(format!("the field at byte {at} has the unknown wire type {kind}")),
+            kind => return Err(format!("the field at byte {offset} has the unknown wire type {kind}")),
         };
-        Ok((at, tag >> 3, field))
+        Ok((offset, tag >> 3, field))
     }
 }
 
@@ -59,24 +60,24 @@ impl<'a> Iterator for Fields<'a> {
     type Item = Result<(usize, u64, Field<'a>), String>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.at >= self.bytes.len() {
+        if self.position >= self.bytes.len() {
             return None;
         }
         let field = self.field();
         if field.is_err() {
-            self.at = self.bytes.len();
+            self.position = self.bytes.len();
         }
         Some(field)
     }
 }
 
-/// Reads the varint at offset `at`, and advances `at`. Returns `None` if the varint is unterminated
-/// or exceeds 64 bits.
-pub(crate) fn varint(bytes: &[u8], at: &mut usize) -> Option<u64> {
+/// Reads the varint at offset `offset`, and advances `offset`. Returns `None` if the varint is
+/// unterminated or exceeds 64 bits.
+pub(crate) fn varint(bytes: &[u8], offset: &mut usize) -> Option<u64> {
     let mut number = 0;
     for shift in (0..70).step_by(7) {
-        let byte = *bytes.get(*at)?;
-        *at += 1;
+        let byte = *bytes.get(*offset)?;
+        *offset += 1;
         if shift == 63 && byte > 1 {
             return None;
         }
@@ -104,7 +105,7 @@ mod tests {
         assert_eq!(e(b"\x12\x7f"), "the value at byte 2 claims 127 bytes, but the message has only 2");
         assert_eq!(e(b"\x0b"), "the field at byte 0 has the unknown wire type 3");
         assert!(e(&[0x08, 0xff]).contains("invalid varint") && e(&[0x80; 11]).contains("invalid varint"));
-        let mut at = 0;
-        assert_eq!(varint(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1], &mut at), Some(u64::MAX));
+        let mut offset = 0;
+        assert_eq!(varint(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1], &mut offset), Some(u64::MAX));
     }
 }

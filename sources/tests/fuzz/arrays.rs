@@ -112,8 +112,8 @@ fn case(from: &Files, seed: u64) -> bool {
     let bytes = match random.below(3) {
         0 => random.mutated(&from.files, from.words),
         _ => {
-            let whole = &from.files[random.below(from.files.len())];
-            [&whole[..whole.len().saturating_sub(END_LEN)], &random.mutated(&from.ends, from.words)].concat()
+            let file = &from.files[random.below(from.files.len())];
+            [&file[..file.len().saturating_sub(END_LEN)], &random.mutated(&from.ends, from.words)].concat()
         }
     };
     let part = (from.kind == "npz" && random.below(2) == 0).then_some("train");

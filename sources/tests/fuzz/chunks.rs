@@ -76,19 +76,19 @@ fn read(path: &Path, mapped: bool) -> Result<Samples> {
     Ok((0..source.len()).map(sample).collect())
 }
 
-/// Returns a function that runs one case: it mutates one file of a random dataset among `all`.
-fn chunk_files(all: &'static [Set]) -> impl FnMut(u64) -> bool {
+/// Returns a function that runs one case: it mutates one file of a random dataset among `datasets`.
+fn chunk_files(datasets: &'static [Set]) -> impl FnMut(u64) -> bool {
     let root = fuzz::fixtures();
     let bytes = |(folder, _, files): &Set| -> Vec<Vec<u8>> {
         files.iter().map(|file| fs::read(root.join(folder).join(file)).expect("a fixture")).collect()
     };
-    let sets: Vec<_> = all.iter().map(bytes).collect();
+    let sets: Vec<_> = datasets.iter().map(bytes).collect();
     let folder = tempfile::tempdir().expect("a folder");
     let mut case = 0_u64;
     move |seed| {
         let mut random = Random::new(seed);
-        let set = random.below(all.len());
-        let ((_, opened, names), files) = (&all[set], &sets[set]);
+        let set = random.below(datasets.len());
+        let ((_, opened, names), files) = (&datasets[set], &sets[set]);
         let changed = random.below(files.len());
         // Opening a dataset leaves decompressed files and indexes behind, so each case has its own
         // folder.

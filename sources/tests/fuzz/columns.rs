@@ -48,8 +48,8 @@ fn case<S: Source>(path: &Path, files: &[Vec<u8>], seed: u64, open: impl Fn(&Pat
         // The bytes are compared, because NaN is not equal to itself.
         assert!(sample.fields().iter().map(encoded).eq(other.fields().iter().map(encoded)));
         let label = other.label();
-        if let (Ok(own), Ok(label)) = (label, source.label(row, &mut Vec::new())) {
-            assert_eq!(own, label, "row {row}");
+        if let (Ok(own_label), Ok(label)) = (label, source.label(row, &mut Vec::new())) {
+            assert_eq!(own_label, label, "row {row}");
         }
         true
     });

@@ -62,8 +62,8 @@ const FILES: [(&str, &[&str]); 2] = [
 fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
-        let to = to.join(entry.file_name());
-        if entry.path().is_dir() { copy(&entry.path(), &to) } else { _ = fs::copy(entry.path(), to).unwrap() }
+        let dest = to.join(entry.file_name());
+        if entry.path().is_dir() { copy(&entry.path(), &dest) } else { _ = fs::copy(entry.path(), dest).unwrap() }
     }
 }
 

@@ -54,12 +54,12 @@ fn features(files: &[Vec<u8>], seed: u64) -> bool {
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     let mut file = || (PathBuf::from("x"), text(random.mutated(files, &FEATURES)));
     let both = [file(), file()];
-    let all = FileFeatures::new(None, &both);
+    let features = FileFeatures::new(None, &both);
     for column in ["image", "label", ""] {
-        let _ = all.all().file(column);
+        let _ = features.all().file(column);
     }
-    let found = all.classes(["label", "image"].into_iter(), Some("label"));
-    found.is_ok_and(|names| {
+    let classes = features.classes(["label", "image"].into_iter(), Some("label"));
+    classes.is_ok_and(|names| {
         let named = both.iter().filter_map(|(_, json)| Features::of(json)?.classes("label")).next();
         assert_eq!(names, named);
         names.is_some()
@@ -84,8 +84,8 @@ fn tokens(root: &Path, files: &[Vec<u8>], seed: u64) -> bool {
     assert!(mapped.len() == unmapped.len() && mapped.len() * size <= bytes.len());
     for index in [0, mapped.len() / 2, mapped.len() - 1] {
         let (mut scratch, mut other) = (Vec::new(), Vec::new());
-        let own = mapped.read(index, &mut scratch).expect("the window is inside the file");
-        assert!(own.fields() == unmapped.read(index, &mut other).expect("inside the file").fields());
+        let sample = mapped.read(index, &mut scratch).expect("the window is inside the file");
+        assert!(sample.fields() == unmapped.read(index, &mut other).expect("inside the file").fields());
     }
     true
 }

@@ -31,7 +31,7 @@ const WORDS: [&[u8]; 16] = [
 fn values() -> Vec<Vec<u8>> {
     let mut values = vec![vec![0x80], b"\x91\xa3cat".to_vec(), b"\xff\xd8\xff\xe0".to_vec()];
     let mut value = Vec::new();
-    let text = |to: &mut Vec<u8>, text: &str| rmp::encode::write_str(to, text).expect("writing to a Vec cannot fail");
+    let text = |out: &mut Vec<u8>, text: &str| rmp::encode::write_str(out, text).expect("writing to a Vec cannot fail");
     rmp::encode::write_map_len(&mut value, 6).expect("writing to a Vec cannot fail");
     text(&mut value, "__key__");
     text(&mut value, "n014/x");
@@ -137,21 +137,21 @@ fn meta(databases: &[Vec<u8>], seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let mut pages = databases[random.below(databases.len())].clone();
     for _ in 0..random.below(4) {
-        let at = random.pick(&[0, 4096, 4096]) + random.below(160);
+        let offset = random.pick(&[0, 4096, 4096]) + random.below(160);
         let number = 1u64.checked_shl(random.below(65) as u32).unwrap_or(0).wrapping_sub(random.below(2) as u64);
         match random.below(4) {
-            0 => pages[at] = random.next() as u8,
-            1 => pages[at..at + 8].copy_from_slice(&number.to_ne_bytes()),
-            2 => pages[at & !3..(at & !3) + 4].copy_from_slice(&(number as u32).to_ne_bytes()),
-            _ => pages.truncate(at),
+            0 => pages[offset] = random.next() as u8,
+            1 => pages[offset..offset + 8].copy_from_slice(&number.to_ne_bytes()),
+            2 => pages[offset & !3..(offset & !3) + 4].copy_from_slice(&(number as u32).to_ne_bytes()),
+            _ => pages.truncate(offset),
         }
         if pages.len() < 8000 {
             break;
         }
     }
     let len = random.pick(&[pages.len() as u64, 12288, 65536, u64::MAX]).max(pages.len() as u64);
-    let read = |at: u64, page: &mut [u8]| {
-        let start = usize::try_from(at).expect("inside the file");
+    let read = |offset: u64, page: &mut [u8]| {
+        let start = usize::try_from(offset).expect("inside the file");
         let have = pages.get(start..).unwrap_or_default();
         let count = have.len().min(page.len());
         page[..count].copy_from_slice(&have[..count]);

@@ -96,17 +96,17 @@ const TABLE: [&[u8]; 18] = [
 /// Creates a folder that contains images for all of these formats.
 fn folder() -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
-    let put = |name: &str, bytes: &[u8]| {
+    let write = |name: &str, bytes: &[u8]| {
         let path = root.path().join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, bytes).unwrap();
     };
     for name in ["a.png", "b.png", "images/a.png", "JPEGImages/a.png"] {
-        put(name, b"\x89PNG of no size");
+        write(name, b"\x89PNG of no size");
     }
-    put("data.yaml", b"train: images\nnames: [x, y]\n");
-    put("labels/a.txt", b"");
-    put("Annotations/a.xml", b"");
+    write("data.yaml", b"train: images\nnames: [x, y]\n");
+    write("labels/a.txt", b"");
+    write("Annotations/a.xml", b"");
     root
 }
 
@@ -118,8 +118,8 @@ fn reads(source: &dyn Source) -> bool {
         check(source, &sample);
         assert!(source.read(index, &mut again).is_ok_and(|other| other.fields() == sample.fields()));
         let label = source.label(index, &mut again);
-        if let (Ok(own), Ok(label)) = (sample.label(), label) {
-            assert_eq!(own, label, "sample {index}");
+        if let (Ok(own_label), Ok(label)) = (sample.label(), label) {
+            assert_eq!(own_label, label, "sample {index}");
         }
         true
     });
@@ -141,7 +141,7 @@ fn check(source: &dyn Source, sample: &Sample<'_>) {
     }
     for edges in edges.as_chunks::<16>().0 {
         let [left, top, right, bottom] =
-            [0, 4, 8, 12].map(|at| f32::from_le_bytes(edges[at..at + 4].try_into().unwrap()));
+            [0, 4, 8, 12].map(|offset| f32::from_le_bytes(edges[offset..offset + 4].try_into().unwrap()));
         assert!(left <= right && top <= bottom && right - left < f32::INFINITY, "{left} {top} {right} {bottom}");
     }
     if let (false, Some((_, 8, classes))) = (source.classes().is_empty(), array("boxes.class.npy")) {

@@ -39,7 +39,7 @@ fn shards() -> Vec<Vec<u8>> {
     ]
     .map(|tar| {
         // Remove the zeros that pad the file to a tape record, or most mutations would hit them.
-        let end = tar.iter().rposition(|&byte| byte != 0).map_or(0, |at| at + 1).next_multiple_of(BLOCK);
+        let end = tar.iter().rposition(|&byte| byte != 0).map_or(0, |index| index + 1).next_multiple_of(BLOCK);
         tar[..end + 2 * BLOCK].to_vec()
     })
     .into();
@@ -92,8 +92,8 @@ impl Bytes for Unmapped<'_> {
         self.0.len() as u64
     }
 
-    fn get<'a>(&'a self, at: u64, len: usize, scratch: &'a mut Vec<u8>) -> Result<&'a [u8]> {
-        scratch.splice(.., self.0[at as usize..][..len].iter().copied());
+    fn get<'a>(&'a self, offset: u64, len: usize, scratch: &'a mut Vec<u8>) -> Result<&'a [u8]> {
+        scratch.splice(.., self.0[offset as usize..][..len].iter().copied());
         Ok(scratch)
     }
 }

@@ -24,9 +24,9 @@ fn seeds() -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
     let examples: Vec<_> =
         starts.windows(2).map(|ends| file[ends[0] as usize + 12..ends[1] as usize - 4].to_vec()).collect();
     let small = b"\x0a\x2e\x0a\x0d\x0a\x05label\x12\x04\x1a\x02\x08\x07\x0a\x1d\x0a\x01x\x12\x18\x12\x16\x0a\x14\0\0\x80\x3f\0\0\0@\0\0@@\0\0\x80@\0\0\xa0@".to_vec();
-    let mut all = vec![small];
-    all.extend(examples);
-    (vec![file[..starts[2] as usize].to_vec()], all)
+    let mut examples_with_small = vec![small];
+    examples_with_small.extend(examples);
+    (vec![file[..starts[2] as usize].to_vec()], examples_with_small)
 }
 
 fn case((files, examples): &(Vec<Vec<u8>>, Vec<Vec<u8>>), seed: u64) -> bool {
@@ -41,9 +41,9 @@ fn case((files, examples): &(Vec<Vec<u8>>, Vec<Vec<u8>>), seed: u64) -> bool {
         _ => {
             let example = random.mutated(examples, &WORDS);
             let (mut lists, mut page) = (BTreeSet::new(), Vec::new());
-            let found = example::find_lists(&example, &mut lists);
+            let result = example::find_lists(&example, &mut lists);
             let row = example::read_row(&example, &lists, &mut page);
-            assert!(row.is_err() || found.is_ok());
+            assert!(row.is_err() || result.is_ok());
             // A number takes at least one byte in the file, and at most eight in the page.
             assert!(page.len() <= 8 * example.len() + 64);
             row.is_ok_and(|row| !row.is_empty())

@@ -99,7 +99,7 @@ pub(crate) struct Encoded {
     /// plus the frame.
     pub(crate) place: usize,
     /// Offset of the data in bytes, a multiple of 16.
-    pub(crate) at: usize,
+    pub(crate) offset: usize,
     /// Size of the data in bytes.
     pub(crate) bytes: usize,
     /// Index of the first block of coefficients.
@@ -174,15 +174,15 @@ impl DecodeOps {
     /// according to `plan`. The kernels must [support](DecodeOps::supports) the plan. Returns
     /// `None` if an offset of the image's data or coefficients does not fit in 32 bits.
     pub(crate) fn new(grid: &Grid, plan: &Plan, encoded: Encoded) -> Option<Self> {
-        let Encoded { place, at, bytes, block } = encoded;
-        let kept = grid.kept_blocks();
-        u32::try_from(at.checked_add(bytes)?).ok()?;
-        u32::try_from(block.checked_add(kept)?).ok()?;
+        let Encoded { place, offset, bytes, block } = encoded;
+        let kept_blocks = grid.kept_blocks();
+        u32::try_from(offset.checked_add(bytes)?).ok()?;
+        u32::try_from(block.checked_add(kept_blocks)?).ok()?;
         let (across, down) = plan.filter().unwrap_or_default();
         let mut ops = DecodeOps {
             kind: 1,
             segments: grid.segments,
-            at: at as u32,
+            at: offset as u32,
             bytes: bytes as u32,
             block: block as u32,
             mcus: grid.mcus_across,
@@ -195,7 +195,7 @@ impl DecodeOps {
             count: grid.components().len() as u32,
             tables: grid.tables,
             place: place as u32,
-            kept: kept as u32,
+            kept: kept_blocks as u32,
             longest: grid.longest,
             region: Rect { x: grid.corner.0, y: grid.corner.1, ..plan.region },
             shown: plan.shown(),
@@ -238,11 +238,11 @@ impl DecodeOps {
     }
 
     /// Serializes the record for the kernels.
-    pub(crate) fn write(&self, to: &mut [u8; Self::BYTES]) {
+    pub(crate) fn write(&self, out: &mut [u8; Self::BYTES]) {
         let mut words = [0; Self::WORDS];
         self.put(&mut words);
-        for (to, word) in to.as_chunks_mut().0.iter_mut().zip(words) {
-            *to = word.to_le_bytes();
+        for (out, word) in out.as_chunks_mut().0.iter_mut().zip(words) {
+            *out = word.to_le_bytes();
         }
     }
 
@@ -293,7 +293,7 @@ impl DecodeOps {
         records.filter(|(_, ops)| ops.decodes()).fold(None, |largest, (place, ops)| {
             let Largest { segments, longest, columns, blocks, large_bytes, large_blocks, turned, copied } =
                 largest.unwrap_or_default();
-            let if_large = |size: u32, least: usize| if size as usize >= least { size as usize } else { 0 };
+            let if_large = |size: u32, min_size: usize| if size as usize >= min_size { size as usize } else { 0 };
             Some(Largest {
                 segments: segments.max(ops.segments()),
                 longest: longest.max(ops.longest()),
@@ -320,7 +320,8 @@ mod tests {
         let (size, mut stream) = (Size::new(8, 8), Bitstream::default());
         let grid = standard().open(&jpeg).unwrap().bitstream(Rect::full(size), usize::MAX, &mut stream).unwrap();
         let plan = Plan::resized_crop(size, Rect::full(size), size, Rect::full(size));
-        let record = |at, block| DecodeOps::new(&grid, &plan, Encoded { place: 0, at, bytes: stream.len(), block });
+        let record =
+            |offset, block| DecodeOps::new(&grid, &plan, Encoded { place: 0, offset, bytes: stream.len(), block });
         // The end of an arena of 4 GiB, in bytes or in blocks, does not fit into 32 bits.
         let end = u32::MAX as usize + 1;
         assert!(record(end - 16, 0).is_none() && record(end, 0).is_none() && record(0, end).is_none());
@@ -357,9 +358,9 @@ mod tests {
         assert!(DecodeOps::largest(&records(&[0, 1, 0])).unwrap().copied);
         assert!(DecodeOps::largest(&records(&[1, 1])).unwrap().copied);
         // An all-zero record is not a copy, whatever row it is in.
-        let mut left = records(&[0]);
-        left.extend([0; DecodeOps::BYTES]);
-        left.extend(records(&[2]));
-        assert!(!DecodeOps::largest(&left).unwrap().copied);
+        let mut records_of_batch = records(&[0]);
+        records_of_batch.extend([0; DecodeOps::BYTES]);
+        records_of_batch.extend(records(&[2]));
+        assert!(!DecodeOps::largest(&records_of_batch).unwrap().copied);
     }
 }

@@ -53,8 +53,8 @@ impl SampleOps {
             values: [Effect::NONE; EFFECTS_ON_VALUES],
             pixels: [Effect::NONE; EFFECTS_ON_PIXELS],
         };
-        ops.values.iter_mut().zip(drawn.values.iter().map(OnValues::effect)).for_each(|(to, effect)| *to = effect);
-        ops.pixels.iter_mut().zip(pixels.iter().map(OnPixels::effect)).for_each(|(to, effect)| *to = effect);
+        ops.values.iter_mut().zip(drawn.values.iter().map(OnValues::effect)).for_each(|(out, effect)| *out = effect);
+        ops.pixels.iter_mut().zip(pixels.iter().map(OnPixels::effect)).for_each(|(out, effect)| *out = effect);
         ops
     }
 
@@ -85,11 +85,11 @@ impl SampleOps {
     }
 
     /// Serializes the record for the kernels.
-    pub fn write(&self, to: &mut [u8; Self::BYTES]) {
+    pub fn write(&self, out: &mut [u8; Self::BYTES]) {
         let mut words = [0; Self::WORDS];
         self.put(&mut words);
-        for (to, word) in to.as_chunks_mut::<4>().0.iter_mut().zip(words) {
-            *to = word.to_ne_bytes();
+        for (out, word) in out.as_chunks_mut::<4>().0.iter_mut().zip(words) {
+            *out = word.to_ne_bytes();
         }
     }
 

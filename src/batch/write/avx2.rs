@@ -76,32 +76,32 @@ fn load16(bytes: &[u8; 16]) -> Bytes {
     unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
 }
 
-/// Stores `value` in the first 16 bytes of `to`.
+/// Stores `value` in the first 16 bytes of `out`.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn store16(value: Bytes, to: &mut [u8]) {
-    let to = &mut to[..16];
+fn store16(value: Bytes, out: &mut [u8]) {
+    let out = &mut out[..16];
     // SAFETY: the slice has 16 bytes (invariant 2).
-    unsafe { _mm_storeu_si128(to.as_mut_ptr().cast(), value) }
+    unsafe { _mm_storeu_si128(out.as_mut_ptr().cast(), value) }
 }
 
-/// Casts eight floats to `KIND`, and stores them in the first bytes of `to`. For `u8`, the values
+/// Casts eight floats to `KIND`, and stores them in the first bytes of `out`. For `u8`, the values
 /// must be from 0 to 255, and ties round up.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
-fn store<const KIND: u8>(value: Floats, to: &mut [u8]) {
+fn store<const KIND: u8>(value: Floats, out: &mut [u8]) {
     match KIND {
         F32 => {
-            let to = &mut to[..32];
+            let out = &mut out[..32];
             // SAFETY: the slice has 32 bytes (invariant 2).
-            unsafe { _mm256_storeu_ps(to.as_mut_ptr().cast(), value) }
+            unsafe { _mm256_storeu_ps(out.as_mut_ptr().cast(), value) }
         }
         U8 => {
-            let whole = _mm256_cvttps_epi32(_mm256_add_ps(value, _mm256_set1_ps(BELOW_HALF)));
-            let words = _mm_packus_epi32(_mm256_castsi256_si128(whole), _mm256_extracti128_si256::<1>(whole));
-            to[..8].copy_from_slice(&_mm_cvtsi128_si64(_mm_packus_epi16(words, words)).to_le_bytes());
+            let truncated = _mm256_cvttps_epi32(_mm256_add_ps(value, _mm256_set1_ps(BELOW_HALF)));
+            let words = _mm_packus_epi32(_mm256_castsi256_si128(truncated), _mm256_extracti128_si256::<1>(truncated));
+            out[..8].copy_from_slice(&_mm_cvtsi128_si64(_mm_packus_epi16(words, words)).to_le_bytes());
         }
-        F16 => store16(_mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(value), to),
+        F16 => store16(_mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(value), out),
         _ => {
             // Round to nearest even by adding 0x7fff plus the lowest bit that is kept. Values are
             // never NaN.
@@ -109,7 +109,7 @@ fn store<const KIND: u8>(value: Floats, to: &mut [u8]) {
             let odd = _mm256_and_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(1));
             let rounded = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
             let upper = _mm256_srli_epi32::<16>(rounded);
-            store16(_mm_packus_epi32(_mm256_castsi256_si128(upper), _mm256_extracti128_si256::<1>(upper)), to);
+            store16(_mm_packus_epi32(_mm256_castsi256_si128(upper), _mm256_extracti128_si256::<1>(upper)), out);
         }
     }
 }

@@ -116,15 +116,15 @@ macro_rules! lanes {
             let scale = cast.scale.map(|v| repeated(v));
             let bias = cast.bias.map(|v| repeated(v));
             for ((own, partner), ((red, green), blue)) in pixels.iter().zip(partners).zip(planes) {
-                let own = deinterleave(own);
-                let partner = if MIX { deinterleave(partner) } else { own };
+                let first = deinterleave(own);
+                let partner = if MIX { deinterleave(partner) } else { first };
                 for (c, to) in [red, green, blue].into_iter().enumerate() {
                     if KIND == U8 && !MIX {
-                        store16(own[c], to);
+                        store16(first[c], to);
                         continue;
                     }
                     let (low, high) = to.split_at_mut(step / 2);
-                    let pair = [own[c], partner[c]];
+                    let pair = [first[c], partner[c]];
                     let (lower, upper) = (pair.map(|v| lower(v)), pair.map(|v| upper(v)));
                     store::<KIND>(value::<MIX>(lower, scale[c], bias[c], weight), low);
                     store::<KIND>(value::<MIX>(upper, scale[c], bias[c], weight), high);
@@ -136,14 +136,14 @@ macro_rules! lanes {
         #[inline]
         #[target_feature(enable = $features)]
         fn value<const MIX: bool>([own, partner]: [i64; 2], scale: Floats, bias: Floats, weight: f32) -> Floats {
-            let own = mul_add(widen(own), scale, bias);
+            let first = mul_add(widen(own), scale, bias);
             if !MIX {
-                return own;
+                return first;
             }
             let partner = mul_add(widen(partner), scale, bias);
             // Round both products and the sum, as the device does. No fused multiply-add here.
             let (a, b) = (repeated(weight), repeated(1.0 - weight));
-            add(mul(partner, b), mul(own, a))
+            add(mul(partner, b), mul(first, a))
         }
     };
 }

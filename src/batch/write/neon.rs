@@ -75,32 +75,32 @@ fn deinterleave(pixels: &[u8; 3 * STEP]) -> [Bytes; 3] {
     [red, green, blue]
 }
 
-/// Stores `value` in the first 16 bytes of `to`.
+/// Stores `value` in the first 16 bytes of `out`.
 #[inline]
 #[target_feature(enable = "neon")]
-fn store16(value: Bytes, to: &mut [u8]) {
-    let to = &mut to[..16];
+fn store16(value: Bytes, out: &mut [u8]) {
+    let out = &mut out[..16];
     // SAFETY: the slice has 16 bytes (invariant 2).
-    unsafe { vst1q_u8(to.as_mut_ptr(), value) };
+    unsafe { vst1q_u8(out.as_mut_ptr(), value) };
 }
 
-/// Casts eight floats to `KIND`, and stores them in the first bytes of `to`. For `u8`, the values
+/// Casts eight floats to `KIND`, and stores them in the first bytes of `out`. For `u8`, the values
 /// must be from 0 to 255, and ties round up.
 #[inline]
 #[target_feature(enable = "neon")]
-fn store<const KIND: u8>(value: Floats, to: &mut [u8]) {
+fn store<const KIND: u8>(value: Floats, out: &mut [u8]) {
     match KIND {
         F32 => {
-            store16(vreinterpretq_u8_f32(value.0), to);
-            store16(vreinterpretq_u8_f32(value.1), &mut to[16..]);
+            store16(vreinterpretq_u8_f32(value.0), out);
+            store16(vreinterpretq_u8_f32(value.1), &mut out[16..]);
         }
         U8 => {
             let sum = add(value, repeated(BELOW_HALF));
             let (low, high) = (vcvtq_u32_f32(sum.0), vcvtq_u32_f32(sum.1));
             let bytes = vmovn_u16(vmovn_high_u32(vmovn_u32(low), high));
-            to[..8].copy_from_slice(&vget_lane_u64::<0>(vreinterpret_u64_u8(bytes)).to_le_bytes());
+            out[..8].copy_from_slice(&vget_lane_u64::<0>(vreinterpret_u64_u8(bytes)).to_le_bytes());
         }
-        F16 => store16(vreinterpretq_u8_f16(vcvt_high_f16_f32(vcvt_f16_f32(value.0), value.1)), to),
+        F16 => store16(vreinterpretq_u8_f16(vcvt_high_f16_f32(vcvt_f16_f32(value.0), value.1)), out),
         _ => {
             // Round to nearest even by adding 0x7fff plus the lowest bit that is kept. Values are
             // never NaN.
@@ -109,7 +109,7 @@ fn store<const KIND: u8>(value: Floats, to: &mut [u8]) {
                 let odd = vandq_u32(vshrq_n_u32::<16>(bits), vdupq_n_u32(1));
                 vaddq_u32(bits, vaddq_u32(odd, vdupq_n_u32(0x7fff)))
             });
-            store16(vreinterpretq_u8_u16(vshrn_high_n_u32::<16>(vshrn_n_u32::<16>(rounded[0]), rounded[1])), to);
+            store16(vreinterpretq_u8_u16(vshrn_high_n_u32::<16>(vshrn_n_u32::<16>(rounded[0]), rounded[1])), out);
         }
     }
 }

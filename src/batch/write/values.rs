@@ -35,7 +35,7 @@ impl BatchWriter {
         // `write` ignores effects, because few images have any. The pixels that the effects change
         // are overwritten.
         for effect in image.effects {
-            self.write_rect(effect.area(), dst, |at| self.value(image, at));
+            self.write_rect(effect.area(), dst, |index| self.value(image, index));
         }
         Ok(())
     }
@@ -54,16 +54,16 @@ impl BatchWriter {
                 if effects[..index].iter().any(|before| before.changes(x, y)) {
                     continue;
                 }
-                let at = y as usize * self.size.width as usize + x as usize;
-                let value = OnValues::run_all(effects, x, y, self.plain(image, at));
-                let pixel = &mut image[at * self.channels..][..self.channels];
-                pixel.iter_mut().zip(value).for_each(|(to, value)| *to = self.cast.kind.bits(value) as u8);
+                let index = y as usize * self.size.width as usize + x as usize;
+                let value = OnValues::run_all(effects, x, y, self.plain(image, index));
+                let pixel = &mut image[index * self.channels..][..self.channels];
+                pixel.iter_mut().zip(value).for_each(|(out, value)| *out = self.cast.kind.bits(value) as u8);
             }
         }
         Ok(())
     }
 
-    /// Mixes `own` with `partner`, and writes the result to `dst`.
+    /// Mixes `first` with `partner`, and writes the result to `dst`.
     ///
     /// # Errors
     /// [`ErrorKind::Transform`](crate::ErrorKind::Transform) if the length of an image or of `dst`
@@ -71,31 +71,34 @@ impl BatchWriter {
     /// image.
     pub(crate) fn write_mixed(
         &self,
-        own: UncastImage<'_>,
+        original: UncastImage<'_>,
         partner: UncastImage<'_>,
         mixing: &Mixing,
         dst: &mut [u8],
     ) -> Result<()> {
-        self.check("an image", own.pixels.len(), self.image_bytes())?;
+        self.check("an image", original.pixels.len(), self.image_bytes())?;
         self.check("a partner image", partner.pixels.len(), self.image_bytes())?;
         self.check("the output row for an image", dst.len(), self.sample_bytes())?;
         self.check_effects(partner.effects)?;
         if let Some(rect) = mixing.cut {
             self.check_rect("the CutMix rectangle", rect)?;
-            self.write_changed(own, dst)?;
-            self.write_rect(rect, dst, |at| self.value(partner, at));
+            self.write_changed(original, dst)?;
+            self.write_rect(rect, dst, |index| self.value(partner, index));
             return Ok(());
         }
-        self.check_effects(own.effects)?;
+        self.check_effects(original.effects)?;
         let weight = mixing.weight;
-        let mix =
-            |own: [f32; 3], partner: [f32; 3]| std::array::from_fn(|c| partner[c] * (1.0 - weight) + own[c] * weight);
+        let mix = |first: [f32; 3], partner: [f32; 3]| {
+            std::array::from_fn(|c| partner[c] * (1.0 - weight) + first[c] * weight)
+        };
         let blend = Blend { partner: partner.pixels, weight };
-        let done = self.vector.map_or(0, |vector| vector(&self.cast, own.pixels, Some(blend), dst));
+        let done = self.vector.map_or(0, |vector| vector(&self.cast, original.pixels, Some(blend), dst));
         let plain = done..self.size.area() as usize;
-        self.write_values(plain, dst, |at| mix(self.plain(own.pixels, at), self.plain(partner.pixels, at)));
-        for effect in own.effects.iter().chain(partner.effects) {
-            self.write_rect(effect.area(), dst, |at| mix(self.value(own, at), self.value(partner, at)));
+        self.write_values(plain, dst, |index| {
+            mix(self.plain(original.pixels, index), self.plain(partner.pixels, index))
+        });
+        for effect in original.effects.iter().chain(partner.effects) {
+            self.write_rect(effect.area(), dst, |index| mix(self.value(original, index), self.value(partner, index)));
         }
         Ok(())
     }
@@ -104,22 +107,27 @@ impl BatchWriter {
         effects.iter().try_for_each(|effect| self.check_rect("the rectangle of an effect", effect.area()))
     }
 
-    /// Returns the normalized values of the pixel with index `at`. For an image with one channel,
-    /// all three values are the same, and only the first is written.
-    fn plain(&self, pixels: &[u8], at: usize) -> [f32; 3] {
-        let pixel = &pixels[at * self.channels..][..self.channels];
+    /// Returns the normalized values of the pixel with index `index`. For an image with one
+    /// channel, all three values are the same, and only the first is written.
+    fn plain(&self, pixels: &[u8], index: usize) -> [f32; 3] {
+        let pixel = &pixels[index * self.channels..][..self.channels];
         std::array::from_fn(|c| self.values[c][usize::from(pixel[c % self.channels])])
     }
 
-    /// Returns the unrounded values of the pixel with index `at` after normalization and the
+    /// Returns the unrounded values of the pixel with index `index` after normalization and the
     /// image's effects.
-    fn value(&self, image: UncastImage<'_>, at: usize) -> [f32; 3] {
+    fn value(&self, image: UncastImage<'_>, index: usize) -> [f32; 3] {
         let width = self.size.width as usize;
-        OnValues::run_all(image.effects, (at % width) as u32, (at / width) as u32, self.plain(image.pixels, at))
+        OnValues::run_all(
+            image.effects,
+            (index % width) as u32,
+            (index / width) as u32,
+            self.plain(image.pixels, index),
+        )
     }
 
-    /// Writes `value(at)` to each pixel of `rect`, where `at` is the index of the pixel. `rect`
-    /// must be inside the image.
+    /// Writes `value(index)` to each pixel of `rect`, where `index` is the index of the pixel.
+    /// `rect` must be inside the image.
     fn write_rect(&self, rect: Rect, dst: &mut [u8], value: impl Fn(usize) -> [f32; 3]) {
         for y in rect.y..rect.y + rect.height {
             let first = y as usize * self.size.width as usize + rect.x as usize;
@@ -127,7 +135,7 @@ impl BatchWriter {
         }
     }
 
-    /// Rounds `value(at)` and writes it, for each pixel index `at` in `pixels`.
+    /// Rounds `value(index)` and writes it, for each pixel index `index` in `pixels`.
     fn write_values(&self, pixels: Range<usize>, dst: &mut [u8], value: impl Fn(usize) -> [f32; 3]) {
         match self.cast.kind.bytes() {
             1 => self.write_values_as::<1>(pixels, dst, value),
@@ -144,15 +152,15 @@ impl BatchWriter {
         // Neighbors often have the same value, for example in an erased rectangle, so the last
         // result is reused.
         let mut last = ([0.0; 3], cast([0.0; 3]));
-        for at in pixels {
-            let value = value(at);
+        for index in pixels {
+            let value = value(index);
             if value.map(f32::to_bits) != last.0.map(f32::to_bits) {
                 last = (value, cast(value));
             }
             for (c, element) in last.1.into_iter().enumerate().take(self.channels) {
                 let index = match self.cast.layout {
-                    Layout::Nhwc => at * self.channels + c,
-                    Layout::Nchw => c * plane + at,
+                    Layout::Nhwc => index * self.channels + c,
+                    Layout::Nchw => c * plane + index,
                 };
                 dst[index] = element;
             }
@@ -186,7 +194,7 @@ mod tests {
 
     #[test]
     fn vector_and_portable_mixing_are_bit_identical() {
-        let [own, partner] = all_pairs();
+        let [first, partner] = all_pairs();
         for (dtype, layout) in DTYPES.into_iter().flat_map(|d| LAYOUTS.map(|l| (d, l))) {
             let mut writer = BatchWriter::new(Size::new(256, 256), dtype, layout, Normalize::IMAGENET).unwrap();
             let vector = writer.vector;
@@ -195,8 +203,8 @@ mod tests {
                 let [fast, slow] = [vector, None].map(|vector| {
                     writer.vector = vector;
                     let mut dst = vec![0xa5; writer.sample_bytes()];
-                    let [own, partner] = [&own, &partner].map(|pixels| UncastImage { pixels, effects: &[] });
-                    writer.write_mixed(own, partner, &mixing, &mut dst).unwrap();
+                    let [first, partner] = [&first, &partner].map(|pixels| UncastImage { pixels, effects: &[] });
+                    writer.write_mixed(first, partner, &mixing, &mut dst).unwrap();
                     dst
                 });
                 assert!(fast == slow, "{dtype:?} {layout:?} weight {weight}");
@@ -235,30 +243,30 @@ mod tests {
                 let erase = rng.chance(0.6).then(|| OnValues::Erase(Erase { rect: rect(&mut rng), value }));
                 Vec::from_iter(erase)
             });
-            let [own, partner] = [0, 1].map(|i| UncastImage { pixels: &pixels[i], effects: &erase[i] });
+            let [first, partner] = [0, 1].map(|i| UncastImage { pixels: &pixels[i], effects: &erase[i] });
             let cut = rng.chance(0.4).then(|| rect(&mut rng));
             let mixing = Mixing { weight: rng.unit() as f32, cut };
             let mut dst = vec![0xa5; writer.sample_bytes()];
-            writer.write_mixed(own, partner, &mixing, &mut dst).unwrap();
+            writer.write_mixed(first, partner, &mixing, &mut dst).unwrap();
             for (y, x) in (0..size.height).flat_map(|y| (0..size.width).map(move |x| (y, x))) {
                 for c in 0..3 {
-                    let (v, w) = (naive(&writer, own, (x, y), c), naive(&writer, partner, (x, y), c));
+                    let (v, w) = (naive(&writer, first, (x, y), c), naive(&writer, partner, (x, y), c));
                     let sum = match mixing.cut {
                         None => w * (1.0 - mixing.weight) + v * mixing.weight,
                         Some(r) if (r.x..r.x + r.width).contains(&x) && (r.y..r.y + r.height).contains(&y) => w,
                         Some(_) => v,
                     };
-                    let at = match layout {
+                    let index = match layout {
                         Layout::Nhwc => ((y * size.width + x) * 3) as usize + c,
                         Layout::Nchw => ((c as u32 * size.height + y) * size.width + x) as usize,
                     };
-                    let found = &dst[at * dtype.bytes()..][..dtype.bytes()];
+                    let actual = &dst[index * dtype.bytes()..][..dtype.bytes()];
                     let what = format!("{dtype:?} {layout:?} {size:?} {mixing:?} ({x}, {y}) channel {c}");
                     match dtype {
-                        Dtype::U8 => assert_eq!(found[0], sum.round() as u8, "{what}"),
-                        Dtype::F32 => assert_eq!(found, sum.to_ne_bytes(), "{what}"),
-                        Dtype::F16 => assert_eq!(found, half::f16::from_f32(sum).to_ne_bytes(), "{what}"),
-                        _ => assert_eq!(found, half::bf16::from_f32(sum).to_ne_bytes(), "{what}"),
+                        Dtype::U8 => assert_eq!(actual[0], sum.round() as u8, "{what}"),
+                        Dtype::F32 => assert_eq!(actual, sum.to_ne_bytes(), "{what}"),
+                        Dtype::F16 => assert_eq!(actual, half::f16::from_f32(sum).to_ne_bytes(), "{what}"),
+                        _ => assert_eq!(actual, half::bf16::from_f32(sum).to_ne_bytes(), "{what}"),
                     }
                 }
             }
@@ -298,17 +306,18 @@ mod tests {
     fn lengths_and_rectangles_that_do_not_fit_are_rejected() {
         let writer = BatchWriter::new(Size::new(4, 4), Dtype::F16, Layout::Nchw, Normalize::IMAGENET).unwrap();
         let outside = [OnValues::Erase(Erase { rect: Rect::new(3, 0, 2, 1), value: [0.0; 3] })];
-        let (whole, short) = ([0; 48], [0; 47]);
-        let mix = |own: &[u8], partner: &[u8], effects: &[OnValues], cut, dst: &mut [u8]| {
+        let (image, short) = ([0; 48], [0; 47]);
+        let mix = |first: &[u8], partner: &[u8], effects: &[OnValues], cut, dst: &mut [u8]| {
             let mixing = Mixing { weight: 0.5, cut };
-            let (own, partner) = (UncastImage { pixels: own, effects: &[] }, UncastImage { pixels: partner, effects });
-            writer.write_mixed(own, partner, &mixing, dst).map_err(|e| e.cause().to_owned())
+            let (first_image, partner) =
+                (UncastImage { pixels: first, effects: &[] }, UncastImage { pixels: partner, effects });
+            writer.write_mixed(first_image, partner, &mixing, dst).map_err(|e| e.cause().to_owned())
         };
-        assert_eq!(mix(&whole, &whole, &[], None, &mut [0; 96]), Ok(()));
-        assert!(mix(&short, &whole, &[], None, &mut [0; 96]).is_err());
-        assert!(mix(&whole, &short, &[], None, &mut [0; 96]).unwrap_err().starts_with("a partner image"));
-        assert!(mix(&whole, &whole, &[], None, &mut [0; 95]).is_err());
-        assert!(mix(&whole, &whole, &outside, None, &mut [0; 96]).is_err());
-        assert!(mix(&whole, &whole, &[], Some(outside[0].area()), &mut [0; 96]).unwrap_err().starts_with("the CutMix"));
+        assert_eq!(mix(&image, &image, &[], None, &mut [0; 96]), Ok(()));
+        assert!(mix(&short, &image, &[], None, &mut [0; 96]).is_err());
+        assert!(mix(&image, &short, &[], None, &mut [0; 96]).unwrap_err().starts_with("a partner image"));
+        assert!(mix(&image, &image, &[], None, &mut [0; 95]).is_err());
+        assert!(mix(&image, &image, &outside, None, &mut [0; 96]).is_err());
+        assert!(mix(&image, &image, &[], Some(outside[0].area()), &mut [0; 96]).unwrap_err().starts_with("the CutMix"));
     }
 }

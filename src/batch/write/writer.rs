@@ -131,14 +131,14 @@ impl BatchWriter {
         Err(Error::new(ErrorKind::Transform, format!("{what} {rect:?} is not inside the {width}x{height} image")))
     }
 
-    pub(super) fn check(&self, what: &str, found: usize, expected: usize) -> Result<()> {
-        if found == expected {
+    pub(super) fn check(&self, what: &str, actual: usize, expected: usize) -> Result<()> {
+        if actual == expected {
             return Ok(());
         }
         let Size { width, height } = self.size;
         Err(Error::new(
             ErrorKind::Transform,
-            format!("{what} of {width}x{height} must have {expected} bytes, but has {found}"),
+            format!("{what} of {width}x{height} must have {expected} bytes, but has {actual}"),
         ))
     }
 
@@ -155,8 +155,8 @@ impl BatchWriter {
     /// Implements [`write_table`](BatchWriter::write_table) for elements of `B` bytes.
     fn write_elements<const B: usize>(&self, image: &[u8], dst: &mut [u8], from: usize) {
         if self.channels == 1 {
-            for (to, &pixel) in dst.as_chunks_mut::<B>().0.iter_mut().zip(image) {
-                *to = element::<B>(self.table[0][usize::from(pixel)]);
+            for (out, &pixel) in dst.as_chunks_mut::<B>().0.iter_mut().zip(image) {
+                *out = element::<B>(self.table[0][usize::from(pixel)]);
             }
             return;
         }
@@ -171,8 +171,8 @@ impl BatchWriter {
                 }
             }
             Layout::Nchw => {
-                for (c, to) in dst.chunks_exact_mut(plane).enumerate() {
-                    for (to, pixel) in to[from..].iter_mut().zip(pixels) {
+                for (c, out) in dst.chunks_exact_mut(plane).enumerate() {
+                    for (to, pixel) in out[from..].iter_mut().zip(pixels) {
                         *to = element(c, pixel[c]);
                     }
                 }
@@ -220,8 +220,8 @@ mod tests {
             assert!(fast[before..before + bytes] == table, "{size:?} {dtype:?} {layout:?}");
             let (w, h, b) = (size.width as usize, size.height as usize, dtype.bytes());
             for (y, x, c) in (0..h).flat_map(|y| (0..w).flat_map(move |x| (0..3).map(move |c| (y, x, c)))) {
-                let at = if layout == Layout::Nhwc { (y * w + x) * 3 + c } else { (c * h + y) * w + x };
-                let bits = &table[at * b..][..b];
+                let index = if layout == Layout::Nhwc { (y * w + x) * 3 + c } else { (c * h + y) * w + x };
+                let bits = &table[index * b..][..b];
                 let value = naive(&writer, &image, x, y, c);
                 match dtype {
                     Dtype::U8 => assert_eq!(f32::from(bits[0]), value),

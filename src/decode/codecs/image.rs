@@ -35,7 +35,7 @@ impl Codec for Image {
     }
 
     fn decode(&self, image: &mut EncodedImage<'_>, _region: Rect, out: &mut Pixels) -> Result<()> {
-        self.whole(image, self.options, out)
+        self.decode_whole(image, self.options, out)
     }
 
     /// An image that only a dense map can read, such as a TIFF with six bands, does not count as
@@ -46,7 +46,7 @@ impl Codec for Image {
             return Ok(None);
         }
         let options = Options { convert_to_u8: true, ..self.options };
-        self.whole(image, options, &mut Pixels::new())?;
+        self.decode_whole(image, options, &mut Pixels::new())?;
         Ok(None)
     }
 }
@@ -58,9 +58,9 @@ impl Image {
     fn only_of_maps<'a>(&self, image: &EncodedImage<'a>) -> Option<Result<FloatImage<'a>>> {
         let unread = matches!(&image.header, Header::Image(opened) if opened.check_memory() > 0);
         let stored = FloatImage::open(image.bytes()).ok().filter(|_| unread)?;
-        let (all, part) = (stored.bytes(), stored.check_memory());
+        let (bytes, part) = (stored.bytes(), stored.check_memory());
         for (what, bytes, each) in
-            [("values", all, MAX_STORED_BYTES_PER_PIXEL), ("a strip or tile", part, 3 + SCRATCH_BYTES_PER_PIXEL)]
+            [("values", bytes, MAX_STORED_BYTES_PER_PIXEL), ("a strip or tile", part, 3 + SCRATCH_BYTES_PER_PIXEL)]
         {
             let limit = self.options.max_pixels.saturating_mul(each);
             if bytes > limit {
@@ -73,11 +73,11 @@ impl Image {
         Some(Ok(stored))
     }
 
-    fn whole(&self, image: &mut EncodedImage<'_>, options: Options, out: &mut Pixels) -> Result<()> {
+    fn decode_whole(&self, image: &mut EncodedImage<'_>, options: Options, out: &mut Pixels) -> Result<()> {
         let bytes = image.bytes();
-        let to = out.reset(image.size());
+        let out = out.reset(image.size());
         match &mut image.header {
-            Header::Image(opened) => self.decode(bytes, opened, options, to),
+            Header::Image(opened) => self.decode(bytes, opened, options, out),
             _ => Err(Error::decode(format!(
                 "the {} codec cannot decode an image that a different codec opened",
                 self.format.name

@@ -43,12 +43,12 @@ pub struct Codecs {
 /// in this function, and a row in the table of formats.
 #[cfg_attr(not(any(feature = "formats", feature = "video")), allow(unused_variables))]
 fn built_in(options: Options) -> Vec<Arc<dyn Codec>> {
-    let own: [Arc<dyn Codec>; 2] = [Arc::new(Jpegs), Arc::new(Npy)];
+    let codecs: [Arc<dyn Codec>; 2] = [Arc::new(Jpegs), Arc::new(Npy)];
     #[cfg(feature = "formats")]
-    let own = own.into_iter().chain(images(options));
+    let codecs = codecs.into_iter().chain(images(options));
     #[cfg(feature = "video")]
-    let own = own.into_iter().chain([Arc::new(VideoFrames(options)) as Arc<dyn Codec>]);
-    own.into_iter().collect()
+    let codecs = codecs.into_iter().chain([Arc::new(VideoFrames(options)) as Arc<dyn Codec>]);
+    codecs.into_iter().collect()
 }
 
 /// Returns the codecs of the formats other than JPEG.

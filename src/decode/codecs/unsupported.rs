@@ -57,7 +57,9 @@ const UNSUPPORTED_FORMATS: &[(usize, &[u8], &str)] = &[
 /// Returns the name of the format of `bytes`, and whether warpfeed has a codec for it.
 fn name_of(bytes: &[u8]) -> Option<(&'static str, bool)> {
     let others = || {
-        UNSUPPORTED_FORMATS.iter().find(|(at, start, _)| bytes.get(*at..).is_some_and(|rest| rest.starts_with(start)))
+        UNSUPPORTED_FORMATS
+            .iter()
+            .find(|(offset, start, _)| bytes.get(*offset..).is_some_and(|rest| rest.starts_with(start)))
     };
     let built_in = format::of(bytes).map(|format| (format.name, true));
     built_in.or_else(|| others().map(|&(.., name)| (name, false)))

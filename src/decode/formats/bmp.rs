@@ -63,17 +63,17 @@ pub(in crate::decode) fn open(bytes: &[u8], _: usize) -> Result<AnyDecoder<'_>, 
     read(bytes).map(|bmp| Box::new(bmp) as _)
 }
 
-/// Reads a little-endian number of `N` bytes at offset `at`.
-fn number<const N: usize>(bytes: &[u8], at: usize) -> Result<u32, String> {
+/// Reads a little-endian number of `N` bytes at offset `offset`.
+fn number<const N: usize>(bytes: &[u8], offset: usize) -> Result<u32, String> {
     let end = || format!("the header ends at byte {}", bytes.len());
-    let digits = bytes.get(at..at + N).ok_or_else(end)?;
+    let digits = bytes.get(offset..offset + N).ok_or_else(end)?;
     Ok(digits.iter().rev().fold(0, |number, &digit| number << 8 | u32::from(digit)))
 }
 
 /// Reads the bit fields of pixels of `bits` bits. The masks are part of the bitmap header or follow
 /// it.
 fn read_fields(bytes: &[u8], header: usize, bits: u32) -> Result<[Field; 4], String> {
-    let u32_at = |at| number::<4>(bytes, at);
+    let u32_at = |offset| number::<4>(bytes, offset);
     let alpha = if header < 56 { 0 } else { u32_at(MASKS + 12)? };
     let masks = [u32_at(MASKS)?, u32_at(MASKS + 4)?, u32_at(MASKS + 8)?, alpha];
     if masks[..3].contains(&0) {
@@ -84,8 +84,8 @@ fn read_fields(bytes: &[u8], header: usize, bits: u32) -> Result<[Field; 4], Str
 }
 
 fn read(bytes: &[u8]) -> Result<Bmp<'_>, String> {
-    let u16_at = |at| number::<2>(bytes, at);
-    let u32_at = |at| number::<4>(bytes, at);
+    let u16_at = |offset| number::<2>(bytes, offset);
+    let u32_at = |offset| number::<4>(bytes, offset);
     let (mut start, header) = (u32_at(10)? as usize, u32_at(FILE_HEADER)? as usize);
     // OS/2 files have a shorter header, and their palettes have three bytes per color.
     let (width, height, rest) = match header {
@@ -106,8 +106,8 @@ fn read(bytes: &[u8]) -> Result<Bmp<'_>, String> {
         return Err(format!("top-down rows with compression {compression} are not supported"));
     }
     let palette = || {
-        let most = 1 << bits;
-        let colors = if colors == 0 { most } else { colors.min(most) } as usize;
+        let max_colors = 1 << bits;
+        let colors = if colors == 0 { max_colors } else { colors.min(max_colors) } as usize;
         let (from, mut palette) = (FILE_HEADER + header, Box::new([[0; 3]; 256]));
         let stored = bytes.get(from..from + colors * each).ok_or("the file ends inside the palette")?;
         for (color, stored) in palette.iter_mut().zip(stored.chunks_exact(each)) {
@@ -153,11 +153,11 @@ impl Decoder for Bmp<'_> {
         1
     }
 
-    fn read(self: Box<Self>, to: &mut [u8]) -> Result<(), String> {
-        let Some(palette) = self.palette() else { return self.stored(to) };
+    fn read(self: Box<Self>, out: &mut [u8]) -> Result<(), String> {
+        let Some(palette) = self.palette() else { return self.stored(out) };
         let mut indices = vec![0; self.size.area() as usize];
         self.stored(&mut indices)?;
-        let pixels = to.as_chunks_mut().0.iter_mut().zip(indices);
+        let pixels = out.as_chunks_mut().0.iter_mut().zip(indices);
         pixels.for_each(|(pixel, index)| *pixel = palette[usize::from(index)]);
         Ok(())
     }
@@ -166,8 +166,8 @@ impl Decoder for Bmp<'_> {
         self.palette().is_some()
     }
 
-    fn read_indices(self: Box<Self>, to: &mut [u8]) -> Result<(), String> {
-        self.stored(to)
+    fn read_indices(self: Box<Self>, out: &mut [u8]) -> Result<(), String> {
+        self.stored(out)
     }
 }
 
@@ -180,25 +180,25 @@ impl Bmp<'_> {
     }
 
     /// Decodes the pixels to colors, or to palette indices if there is a palette.
-    fn stored(&self, to: &mut [u8]) -> Result<(), String> {
+    fn stored(&self, out: &mut [u8]) -> Result<(), String> {
         let channels = usize::from(self.color().channels);
         match &self.coding {
-            Coding::Runs(bits, _) => self.runs(*bits, to),
+            Coding::Runs(bits, _) => self.runs(*bits, out),
             Coding::Indices(bits, _) => {
                 let bits = *bits as usize;
-                self.each_row(bits, 1, to, |from, indices| {
+                self.each_row(bits, 1, out, |from, indices| {
                     for (x, index) in indices.iter_mut().enumerate() {
                         let byte = from[x * bits / 8] >> (8 - bits - x * bits % 8);
                         *index = byte & ((1 << bits) - 1) as u8;
                     }
                 })
             }
-            Coding::Bytes(bytes) => self.each_row(bytes * 8, channels, to, |from, pixels| {
+            Coding::Bytes(bytes) => self.each_row(bytes * 8, channels, out, |from, pixels| {
                 for (pixel, from) in pixels.chunks_exact_mut(channels).zip(from.chunks_exact(*bytes)) {
                     pixel.copy_from_slice(&[from[2], from[1], from[0]]);
                 }
             }),
-            Coding::Fields(bytes, fields) => self.each_row(bytes * 8, channels, to, |from, pixels| {
+            Coding::Fields(bytes, fields) => self.each_row(bytes * 8, channels, out, |from, pixels| {
                 for (pixel, from) in pixels.chunks_exact_mut(channels).zip(from.chunks_exact(*bytes)) {
                     let from = from.iter().rev().fold(0, |number, &byte| number << 8 | u32::from(byte));
                     pixel.iter_mut().zip(fields).for_each(|(to, field)| *to = field.of(from));
@@ -207,33 +207,33 @@ impl Bmp<'_> {
         }
     }
 
-    /// Calls `row` with each stored row, and with the part of `to` for the pixels of the row. A
+    /// Calls `row` with each stored row, and with the part of `out` for the pixels of the row. A
     /// stored pixel has `bits` bits.
     fn each_row(
         &self,
         bits: usize,
         channels: usize,
-        to: &mut [u8],
+        out: &mut [u8],
         row: impl Fn(&[u8], &mut [u8]),
     ) -> Result<(), String> {
         let (width, height) = (self.size.width as usize, self.size.height as usize);
         let stride = (width * bits).div_ceil(32) * 4;
-        let (needed, found) = (stride as u64 * height as u64, self.data.len() as u64);
-        if found < needed {
-            return Err(format!("the pixels need {needed} bytes, found {found}"));
+        let (needed, available) = (stride as u64 * height as u64, self.data.len() as u64);
+        if available < needed {
+            return Err(format!("the pixels need {needed} bytes, found {available}"));
         }
         for (i, from) in self.data.chunks_exact(stride.max(1)).take(height).enumerate() {
             let y = if self.top_down { i } else { height - 1 - i };
-            row(from, &mut to[y * width * channels..][..width * channels]);
+            row(from, &mut out[y * width * channels..][..width * channels]);
         }
         Ok(())
     }
 
     /// Decodes run-length-encoded indices. Skipped pixels have the index 0, like in Pillow.
-    fn runs(&self, bits: u32, to: &mut [u8]) -> Result<(), String> {
+    fn runs(&self, bits: u32, out: &mut [u8]) -> Result<(), String> {
         let (width, height) = (self.size.width as usize, self.size.height as usize);
-        to.fill(0);
-        let mut put = |x: usize, y: usize, index: u8| to[(height - 1 - y) * width + x] = index;
+        out.fill(0);
+        let mut write = |x: usize, y: usize, index: u8| out[(height - 1 - y) * width + x] = index;
         // Returns the palette index of pixel `i`. In a run, `bytes` repeats. For literal pixels, it
         // does not.
         let index = |bytes: &[u8], i: usize| match bits {
@@ -242,9 +242,9 @@ impl Bmp<'_> {
         };
         let mut data = self.data;
         let mut take = |count: usize| {
-            let (taken, rest) = data.split_at_checked(count).ok_or("the runs end early")?;
+            let (content, rest) = data.split_at_checked(count).ok_or("the runs end early")?;
             data = rest;
-            Ok::<_, String>(taken)
+            Ok::<_, String>(content)
         };
         let (mut x, mut y) = (0, 0);
         while y < height {
@@ -265,13 +265,13 @@ impl Bmp<'_> {
                     if x + count > width {
                         return Err("a run extends past its row".into());
                     }
-                    (0..count).for_each(|i| put(x + i, y, index(literal, i)));
+                    (0..count).for_each(|i| write(x + i, y, index(literal, i)));
                     x += count;
                 }
                 // A run may extend beyond its row, because some encoders pad the last run.
                 _ => {
                     let end = (x + usize::from(pair[0])).min(width);
-                    (x..end).for_each(|column| put(column, y, index(&pair[1..], column - x)));
+                    (x..end).for_each(|column| write(column, y, index(&pair[1..], column - x)));
                     x = end;
                 }
             }

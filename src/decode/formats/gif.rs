@@ -48,15 +48,15 @@ impl Decoder for Gif<'_> {
 
     /// Decodes the canvas. Transparent pixels get the color of their index. Outside the frame, the
     /// index is the transparent one, or 0 if there is none.
-    fn read(mut self: Box<Self>, to: &mut [u8]) -> Result<(), String> {
+    fn read(mut self: Box<Self>, out: &mut [u8]) -> Result<(), String> {
         let channels = usize::from(self.color().channels);
         let indices = self.canvas()?;
         let palette = self.decoder.palette().map_err(|e| e.to_string())?.as_chunks::<3>().0;
-        for (to, index) in to.chunks_exact_mut(channels).zip(indices) {
+        for (out, index) in out.chunks_exact_mut(channels).zip(indices) {
             // Like Pillow, use a gray value if the palette does not contain the index.
             let [red, green, blue] = palette.get(usize::from(index)).copied().unwrap_or([index; 3]);
             let alpha = if Some(index) == self.transparent { 0 } else { 255 };
-            to.copy_from_slice(&[red, green, blue, alpha][..channels]);
+            out.copy_from_slice(&[red, green, blue, alpha][..channels]);
         }
         Ok(())
     }
@@ -65,8 +65,8 @@ impl Decoder for Gif<'_> {
         true
     }
 
-    fn read_indices(mut self: Box<Self>, to: &mut [u8]) -> Result<(), String> {
-        to.copy_from_slice(&self.canvas()?);
+    fn read_indices(mut self: Box<Self>, out: &mut [u8]) -> Result<(), String> {
+        out.copy_from_slice(&self.canvas()?);
         Ok(())
     }
 }

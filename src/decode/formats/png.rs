@@ -41,10 +41,10 @@ impl Decoder for Png<'_> {
         self.reader.info().exif_metadata.as_deref().and_then(Orientation::tag_in).unwrap_or(1)
     }
 
-    fn read(mut self: Box<Self>, to: &mut [u8]) -> Result<(), String> {
-        self.reader.next_frame(to).map_err(|e| e.to_string())?;
+    fn read(mut self: Box<Self>, out: &mut [u8]) -> Result<(), String> {
+        self.reader.next_frame(out).map_err(|e| e.to_string())?;
         if self.color.depth == Depth::U16 {
-            to.as_chunks_mut().0.iter_mut().for_each(|value| *value = u16::from_be_bytes(*value).to_ne_bytes());
+            out.as_chunks_mut().0.iter_mut().for_each(|value| *value = u16::from_be_bytes(*value).to_ne_bytes());
         }
         Ok(())
     }

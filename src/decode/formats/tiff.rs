@@ -55,29 +55,29 @@ impl Decoder for Page<'_> {
         self.tiff.orientation
     }
 
-    fn read(self: Box<Self>, to: &mut [u8]) -> Result<(), String> {
+    fn read(self: Box<Self>, out: &mut [u8]) -> Result<(), String> {
         let Page { tiff, color, palette } = *self;
         match tiff.meaning {
             Meaning::Palette => {
                 let pixels = tiff.size.area() as usize;
-                tiff.read(1, &mut to[..pixels])?;
+                tiff.read(1, &mut out[..pixels])?;
                 // Expand in place from the last pixel to the first, so that no index is overwritten
                 // before it is read.
                 for i in (0..pixels).rev() {
-                    let color = palette[usize::from(to[i])];
-                    to[3 * i..3 * i + 3].copy_from_slice(&color);
+                    let color = palette[usize::from(out[i])];
+                    out[3 * i..3 * i + 3].copy_from_slice(&color);
                 }
             }
             Meaning::Cmyk => {
-                let mut inks = vec![0; to.len() / 3 * 4];
+                let mut inks = vec![0; out.len() / 3 * 4];
                 tiff.read(4, &mut inks)?;
                 match color.depth {
                     Depth::U8 => {
-                        let pixels = to.as_chunks_mut().0.iter_mut().zip(inks.as_chunks().0);
+                        let pixels = out.as_chunks_mut().0.iter_mut().zip(inks.as_chunks().0);
                         pixels.for_each(|(rgb, cmyk)| *rgb = rgb_of(cmyk.map(u32::from), 255).map(|value| value as u8));
                     }
                     _ => {
-                        let pixels = to.as_chunks_mut::<6>().0.iter_mut().zip(inks.as_chunks::<8>().0);
+                        let pixels = out.as_chunks_mut::<6>().0.iter_mut().zip(inks.as_chunks::<8>().0);
                         for (rgb, cmyk) in pixels {
                             let cmyk = [0, 2, 4, 6].map(|i| u16::from_ne_bytes([cmyk[i], cmyk[i + 1]]).into());
                             let values = rgb_of(cmyk, 65535).map(|value| (value as u16).to_ne_bytes());
@@ -87,16 +87,16 @@ impl Decoder for Page<'_> {
                 }
             }
             _ => {
-                tiff.read(color.channels.into(), to)?;
+                tiff.read(color.channels.into(), out)?;
                 if tiff.bits < 8 {
                     let white = (1u8 << tiff.bits) - 1;
-                    to.iter_mut().for_each(|value| *value *= 255 / white);
+                    out.iter_mut().for_each(|value| *value *= 255 / white);
                 }
                 if tiff.meaning == Meaning::Inverted {
-                    invert(color, to);
+                    invert(color, out);
                 }
                 if tiff.extra == Extra::Associated {
-                    divide(color, to);
+                    divide(color, out);
                 }
             }
         }
@@ -104,32 +104,32 @@ impl Decoder for Page<'_> {
     }
 
     fn is_indexed(&self) -> bool {
-        let one = matches!(self.tiff.meaning, Meaning::Palette | Meaning::Gray | Meaning::Inverted);
-        one && self.tiff.channels == 1 && self.color.depth == Depth::U8
+        let is_single = matches!(self.tiff.meaning, Meaning::Palette | Meaning::Gray | Meaning::Inverted);
+        is_single && self.tiff.channels == 1 && self.color.depth == Depth::U8
     }
 
-    fn read_indices(self: Box<Self>, to: &mut [u8]) -> Result<(), String> {
-        self.tiff.read(1, to)?;
+    fn read_indices(self: Box<Self>, out: &mut [u8]) -> Result<(), String> {
+        self.tiff.read(1, out)?;
         if self.tiff.meaning == Meaning::Inverted {
             let white = 255 >> (8 - self.tiff.bits);
-            to.iter_mut().for_each(|value| *value = white - *value);
+            out.iter_mut().for_each(|value| *value = white - *value);
         }
         Ok(())
     }
 }
 
-/// Converts CMYK, with values from 0 to `most`, like Pillow's `convert("RGB")`: each color is `left
-/// - round(ink * left / most)`, where `left = most - black`.
-fn rgb_of([cyan, magenta, yellow, black]: [u32; 4], most: u32) -> [u32; 3] {
-    let left = most - black;
+/// Converts CMYK, with values from 0 to `white`, like Pillow's `convert("RGB")`: each color is
+/// `light - round(ink * light / white)`, where `light = white - black`.
+fn rgb_of([cyan, magenta, yellow, black]: [u32; 4], white: u32) -> [u32; 3] {
+    let light = white - black;
     [cyan, magenta, yellow]
-        .map(|ink| left - ((u64::from(ink) * u64::from(left) + u64::from(most) / 2) / u64::from(most)) as u32)
+        .map(|ink| light - ((u64::from(ink) * u64::from(light) + u64::from(white) / 2) / u64::from(white)) as u32)
 }
 
 /// Inverts all channels except alpha.
-fn invert(color: Color, to: &mut [u8]) {
+fn invert(color: Color, out: &mut [u8]) {
     let size = (color.bytes() / u64::from(color.channels)) as usize;
-    for pixel in to.chunks_exact_mut(color.bytes() as usize) {
+    for pixel in out.chunks_exact_mut(color.bytes() as usize) {
         let gray = &mut pixel[..size];
         match color.depth {
             Depth::U8 | Depth::U16 => gray.iter_mut().for_each(|byte| *byte = !*byte),
@@ -142,27 +142,27 @@ fn invert(color: Color, to: &mut [u8]) {
 }
 
 /// Divides premultiplied colors by alpha. Rounds integers down, like Pillow.
-fn divide(color: Color, to: &mut [u8]) {
+fn divide(color: Color, out: &mut [u8]) {
     let colors = usize::from(color.channels) - 1;
     match color.depth {
         Depth::U8 => {
-            for pixel in to.chunks_exact_mut(colors + 1) {
+            for pixel in out.chunks_exact_mut(colors + 1) {
                 let alpha = u32::from(pixel[colors]);
                 let divided = |value: u8| (u32::from(value) * 255).checked_div(alpha).unwrap_or(0).min(255) as u8;
                 pixel[..colors].iter_mut().for_each(|value| *value = divided(*value));
             }
         }
         Depth::U16 => {
-            for pixel in to.chunks_exact_mut(2 * (colors + 1)) {
+            for pixel in out.chunks_exact_mut(2 * (colors + 1)) {
                 let alpha = u64::from(u16::from_ne_bytes([pixel[2 * colors], pixel[2 * colors + 1]]));
                 for value in pixel[..2 * colors].as_chunks_mut().0 {
-                    let whole = u64::from(u16::from_ne_bytes(*value)) * 65535;
-                    *value = (whole.checked_div(alpha).unwrap_or(0).min(65535) as u16).to_ne_bytes();
+                    let numerator = u64::from(u16::from_ne_bytes(*value)) * 65535;
+                    *value = (numerator.checked_div(alpha).unwrap_or(0).min(65535) as u16).to_ne_bytes();
                 }
             }
         }
         Depth::F32 => {
-            for pixel in to.as_chunks_mut::<4>().0.chunks_exact_mut(colors + 1) {
+            for pixel in out.as_chunks_mut::<4>().0.chunks_exact_mut(colors + 1) {
                 let alpha = f32::from_ne_bytes(pixel[colors]);
                 let divided = |value| if alpha > 0.0 { f32::from_ne_bytes(value) / alpha } else { 0.0 };
                 pixel[..colors].iter_mut().for_each(|value| *value = divided(*value).to_ne_bytes());

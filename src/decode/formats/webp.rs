@@ -35,7 +35,7 @@ impl Decoder for WebP<'_> {
         self.orientation
     }
 
-    fn read(mut self: Box<Self>, to: &mut [u8]) -> Result<(), String> {
-        self.decoder.read_image(to).map_err(|e| e.to_string())
+    fn read(mut self: Box<Self>, out: &mut [u8]) -> Result<(), String> {
+        self.decoder.read_image(out).map_err(|e| e.to_string())
     }
 }

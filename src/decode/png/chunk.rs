@@ -2,22 +2,22 @@
 
 use crate::error::{Error, Result};
 
-/// Returns the type of the chunk at offset `at`, and the offset of the next chunk.
-pub(super) fn span(bytes: &[u8], at: usize) -> Result<(&[u8; 4], usize)> {
-    let cut = || Error::decode(format!("png ends at byte {} in the chunk at byte {at}", bytes.len()));
-    let word = |at: usize| bytes.get(at..).and_then(|rest| rest.first_chunk::<4>()).ok_or_else(cut);
-    let end = (at + 12).checked_add(u32::from_be_bytes(*word(at)?) as usize).filter(|&end| end <= bytes.len());
-    Ok((word(at + 4)?, end.ok_or_else(cut)?))
+/// Returns the type of the chunk at offset `offset`, and the offset of the next chunk.
+pub(super) fn span(bytes: &[u8], offset: usize) -> Result<(&[u8; 4], usize)> {
+    let cut = || Error::decode(format!("png ends at byte {} in the chunk at byte {offset}", bytes.len()));
+    let word = |offset: usize| bytes.get(offset..).and_then(|rest| rest.first_chunk::<4>()).ok_or_else(cut);
+    let end = (offset + 12).checked_add(u32::from_be_bytes(*word(offset)?) as usize).filter(|&end| end <= bytes.len());
+    Ok((word(offset + 4)?, end.ok_or_else(cut)?))
 }
 
-/// Verifies the checksum of the chunk at offset `at`. Returns the type of the chunk, and the offset
-/// of the next chunk.
-pub(super) fn chunk(bytes: &[u8], at: usize) -> Result<(&[u8; 4], usize)> {
-    let (kind, next) = span(bytes, at)?;
-    let (covered, sum) = bytes[at + 4..next].split_last_chunk::<4>().expect("a chunk has its checksum");
+/// Verifies the checksum of the chunk at offset `offset`. Returns the type of the chunk, and the
+/// offset of the next chunk.
+pub(super) fn chunk(bytes: &[u8], offset: usize) -> Result<(&[u8; 4], usize)> {
+    let (kind, next) = span(bytes, offset)?;
+    let (covered, sum) = bytes[offset + 4..next].split_last_chunk::<4>().expect("a chunk has its checksum");
     if crc32fast::hash(covered) != u32::from_be_bytes(*sum) {
         let kind = String::from_utf8_lossy(kind);
-        return Err(Error::decode(format!("png chunk {kind:?} at byte {at} is damaged: its checksum is wrong")));
+        return Err(Error::decode(format!("png chunk {kind:?} at byte {offset} is damaged: its checksum is wrong")));
     }
     Ok((kind, next))
 }

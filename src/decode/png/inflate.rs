@@ -41,7 +41,7 @@ pub(super) struct Inflated<'a> {
     /// Start of the next row in the window.
     from: usize,
     /// End of the decompressed bytes in the window.
-    to: usize,
+    end: usize,
     depth: u8,
 }
 
@@ -52,7 +52,7 @@ impl<'a> Inflated<'a> {
         let mut inflater = Decompressor::new();
         // Often only a part of the stream is read, and the checksums of the chunks detect damage.
         inflater.ignore_adler32();
-        Inflated { bytes, chunk, data: &[], inflater, scratch, from: 0, to: 0, depth }
+        Inflated { bytes, chunk, data: &[], inflater, scratch, from: 0, end: 0, depth }
     }
 
     /// Begins a pass with rows of `bytes` bytes.
@@ -67,7 +67,7 @@ impl<'a> Inflated<'a> {
     /// Reads the next row.
     pub(super) fn next(&mut self) -> Result<()> {
         let bytes = self.scratch.row.len() + 1;
-        while self.to - self.from < bytes {
+        while self.end - self.from < bytes {
             self.more(bytes)?;
         }
         let Scratch { window, row, above, .. } = &mut *self.scratch;
@@ -88,10 +88,10 @@ impl<'a> Inflated<'a> {
             resize(window, capacity, 0);
         }
         // The window may be larger than `capacity` if it was used for a wider image.
-        if self.to >= capacity {
-            let keep = self.from.min(self.to - HISTORY);
-            window.copy_within(keep..self.to, 0);
-            (self.from, self.to) = (self.from - keep, self.to - keep);
+        if self.end >= capacity {
+            let keep = self.from.min(self.end - HISTORY);
+            window.copy_within(keep..self.end, 0);
+            (self.from, self.end) = (self.from - keep, self.end - keep);
         }
         let mut more = true;
         while self.data.is_empty() && more {
@@ -101,9 +101,9 @@ impl<'a> Inflated<'a> {
                 (self.data, self.chunk) = (&self.bytes[self.chunk + 8..next - 4], next);
             }
         }
-        let read = self.inflater.read(self.data, &mut window[..capacity], self.to, !more);
+        let read = self.inflater.read(self.data, &mut window[..capacity], self.end, !more);
         let (consumed, produced) = read.map_err(|e| Error::decode(format!("the data of the png is damaged: {e:?}")))?;
-        (self.data, self.to) = (&self.data[consumed..], self.to + produced);
+        (self.data, self.end) = (&self.data[consumed..], self.end + produced);
         if consumed == 0 && produced == 0 && (!more || self.inflater.is_done()) {
             return Err(Error::decode("png: the data ends before the last row"));
         }

@@ -59,23 +59,23 @@ impl<'a> Png<'a> {
     /// # Errors
     /// If the PNG has several channels, is damaged, or is truncated.
     pub(crate) fn open(bytes: &'a [u8], scratch: &'a mut Scratch) -> Result<Self> {
-        let wrong = |cause: &str| Error::decode(format!("png: {cause}"));
-        let mut at = SIGNATURE.len();
-        let (kind, first) = chunk(bytes, at)?;
-        let header = bytes[at + 8..first - 4].as_array::<13>().filter(|_| kind == b"IHDR");
-        let header = header.ok_or_else(|| wrong("the header is not the first chunk"))?;
+        let error = |cause: &str| Error::decode(format!("png: {cause}"));
+        let mut offset = SIGNATURE.len();
+        let (kind, first) = chunk(bytes, offset)?;
+        let header = bytes[offset + 8..first - 4].as_array::<13>().filter(|_| kind == b"IHDR");
+        let header = header.ok_or_else(|| error("the header is not the first chunk"))?;
         let mut data = None;
-        at = first;
+        offset = first;
         loop {
-            let (kind, next) = chunk(bytes, at)?;
+            let (kind, next) = chunk(bytes, offset)?;
             match kind {
                 b"IEND" => break,
-                b"IDAT" if data.is_none() => data = Some(at),
+                b"IDAT" if data.is_none() => data = Some(offset),
                 _ => {}
             }
-            at = next;
+            offset = next;
         }
-        let side = |at: usize| u32::from_be_bytes(header[at..at + 4].try_into().expect("four bytes"));
+        let side = |offset: usize| u32::from_be_bytes(header[offset..offset + 4].try_into().expect("four bytes"));
         let (size, [depth, color, compression, filter, interlace]) =
             (Size::new(side(0), side(4)), header[8..].try_into().expect("five bytes"));
         let channels = match color {
@@ -83,19 +83,19 @@ impl<'a> Png<'a> {
             2 => Some("RGB"),
             4 => Some("gray and alpha"),
             6 => Some("RGB and alpha"),
-            _ => return Err(wrong(&format!("unknown color type {color}"))),
+            _ => return Err(error(&format!("unknown color type {color}"))),
         };
         if let Some(channels) = channels {
             return Err(Error::decode(format!("png of {channels}: {ONE_NUMBER}")));
         }
-        let known = matches!((color, depth), (_, 1 | 2 | 4 | 8) | (0, 16));
-        if size.area() == 0 || !known || compression != 0 || filter != 0 || interlace > 1 {
-            return Err(wrong(&format!(
+        let is_supported = matches!((color, depth), (_, 1 | 2 | 4 | 8) | (0, 16));
+        if size.area() == 0 || !is_supported || compression != 0 || filter != 0 || interlace > 1 {
+            return Err(error(&format!(
                 "invalid header: {}x{} pixels, {depth} bits, compression {compression}, filter {filter}, interlace {interlace}",
                 size.width, size.height
             )));
         }
-        let data = data.ok_or_else(|| wrong("there is no pixel data"))?;
+        let data = data.ok_or_else(|| error("there is no pixel data"))?;
         Ok(Png { size, depth, interlaced: interlace == 1, rows: Inflated::new(bytes, data, depth, scratch) })
     }
 

@@ -56,9 +56,9 @@ impl Tiff<'_> {
         self.size.area().saturating_mul((self.channels * self.value()) as u64)
     }
 
-    /// Decodes all strips or tiles, and calls `put` with each one. Values are in native byte order.
-    /// A value of fewer than 8 bits takes one byte.
-    pub(in crate::decode) fn parts(&self, mut put: impl FnMut(&Chunk, &[u8])) -> Result<(), String> {
+    /// Decodes all strips or tiles, and calls `on_part` with each one. Values are in native byte
+    /// order. A value of fewer than 8 bits takes one byte.
+    pub(in crate::decode) fn parts(&self, mut on_part: impl FnMut(&Chunk, &[u8])) -> Result<(), String> {
         if !matches!(self.bits, 1 | 2 | 4 | 8 | 16 | 32 | 64) {
             return Err(format!("{} are not supported", self.kind()));
         }
@@ -89,7 +89,7 @@ impl Tiff<'_> {
                 raw.chunks_exact_mut(row).try_for_each(|row| self.undo(row, &mut values))?;
             }
             let mut stride = row;
-            let mut all = &raw;
+            let mut values_of_part = &raw;
             if self.bits < 8 {
                 stride = part.width as usize * self.together();
                 values.clear();
@@ -98,7 +98,7 @@ impl Tiff<'_> {
                     let value = |i: usize| row[i * bits / 8] >> (8 - bits - i * bits % 8) & ((1 << bits) - 1) as u8;
                     values.extend((0..stride).map(value));
                 }
-                all = &values;
+                values_of_part = &values;
             }
             let part = Chunk {
                 x: x as usize,
@@ -109,27 +109,27 @@ impl Tiff<'_> {
                 channels: self.together(),
                 stride,
             };
-            put(&part, all);
+            on_part(&part, values_of_part);
         }
         Ok(())
     }
 
-    /// Decodes the first `kept` channels of all pixels into `to`.
-    pub(in crate::decode) fn read(&self, kept: usize, to: &mut [u8]) -> Result<(), String> {
+    /// Decodes the first `kept_channels` channels of all pixels into `out`.
+    pub(in crate::decode) fn read(&self, kept_channels: usize, out: &mut [u8]) -> Result<(), String> {
         let (value, width) = (self.value(), self.size.width as usize);
         self.parts(|part, values| {
-            let channels = kept.min(part.channel + part.channels).saturating_sub(part.channel);
+            let channels = kept_channels.min(part.channel + part.channels).saturating_sub(part.channel);
             if channels == 0 {
                 return;
             }
             for (row, from) in values.chunks_exact(part.stride).take(part.height).enumerate() {
-                let first = ((part.y + row) * width + part.x) * kept * value;
-                let to = &mut to[first..first + part.width * kept * value];
-                if channels == kept && part.channels == kept {
-                    to.copy_from_slice(&from[..to.len()]);
+                let first = ((part.y + row) * width + part.x) * kept_channels * value;
+                let out = &mut out[first..first + part.width * kept_channels * value];
+                if channels == kept_channels && part.channels == kept_channels {
+                    out.copy_from_slice(&from[..out.len()]);
                     continue;
                 }
-                let pixels = to.chunks_exact_mut(kept * value).zip(from.chunks_exact(part.channels * value));
+                let pixels = out.chunks_exact_mut(kept_channels * value).zip(from.chunks_exact(part.channels * value));
                 let place = part.channel * value..(part.channel + channels) * value;
                 pixels.for_each(|(to, from)| to[place.clone()].copy_from_slice(&from[..channels * value]));
             }
@@ -198,7 +198,7 @@ impl Tiff<'_> {
                 copy.extend_from_slice(row);
                 let count = row.len() / size;
                 for (i, value) in row.chunks_exact_mut(size).enumerate() {
-                    value.iter_mut().enumerate().for_each(|(byte, to)| *to = copy[byte * count + i]);
+                    value.iter_mut().enumerate().for_each(|(byte, out)| *out = copy[byte * count + i]);
                     if cfg!(target_endian = "little") {
                         value.reverse();
                     }

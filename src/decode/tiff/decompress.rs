@@ -8,60 +8,60 @@ use warpfeed_jpeg::Jpeg;
 
 use crate::decode::{Pixels, Rect, Size, jpegs};
 
-fn ends(at: usize, to: &[u8]) -> String {
-    format!("a strip or tile ends after {at} of {} bytes", to.len())
+fn ends(written: usize, out: &[u8]) -> String {
+    format!("a strip or tile ends after {written} of {} bytes", out.len())
 }
 
 /// Decompresses zlib data.
-pub(super) fn inflate(data: &[u8], to: &mut [u8]) -> Result<(), String> {
-    let (mut inflater, mut from, mut at) = (Decompressor::new(), 0, 0);
-    while at < to.len() {
-        let (read, written) = inflater.read(&data[from..], to, at, true).map_err(|e| format!("deflate: {e:?}"))?;
-        (from, at) = (from + read, at + written);
+pub(super) fn inflate(data: &[u8], out: &mut [u8]) -> Result<(), String> {
+    let (mut inflater, mut from, mut filled) = (Decompressor::new(), 0, 0);
+    while filled < out.len() {
+        let (read, written) = inflater.read(&data[from..], out, filled, true).map_err(|e| format!("deflate: {e:?}"))?;
+        (from, filled) = (from + read, filled + written);
         if read == 0 && written == 0 || inflater.is_done() {
             break;
         }
     }
-    if at < to.len() { Err(ends(at, to)) } else { Ok(()) }
+    if filled < out.len() { Err(ends(filled, out)) } else { Ok(()) }
 }
 
 /// Decompresses LZW data. As required for TIFF, the code length grows one code earlier than in GIF.
-pub(super) fn lzw(data: &[u8], to: &mut [u8]) -> Result<(), String> {
+pub(super) fn lzw(data: &[u8], out: &mut [u8]) -> Result<(), String> {
     let options = decode::Configuration::with_tiff_size_switch(BitOrder::Msb, 8).with_yield_on_full_buffer(true);
-    let (mut decoder, mut from, mut at) = (options.build(), 0, 0);
-    while at < to.len() {
-        let read = decoder.decode_bytes(&data[from..], &mut to[at..]);
-        (from, at) = (from + read.consumed_in, at + read.consumed_out);
+    let (mut decoder, mut from, mut filled) = (options.build(), 0, 0);
+    while filled < out.len() {
+        let read = decoder.decode_bytes(&data[from..], &mut out[filled..]);
+        (from, filled) = (from + read.consumed_in, filled + read.consumed_out);
         match read.status {
             Ok(LzwStatus::Ok) => {}
             Ok(LzwStatus::NoProgress | LzwStatus::Done) => break,
             Err(e) => return Err(format!("lzw: {e}")),
         }
     }
-    if at < to.len() { Err(ends(at, to)) } else { Ok(()) }
+    if filled < out.len() { Err(ends(filled, out)) } else { Ok(()) }
 }
 
 /// Decompresses PackBits data (TIFF 6.0, section 9).
-pub(super) fn packbits(mut data: &[u8], to: &mut [u8]) -> Result<(), String> {
-    let mut at = 0;
-    while at < to.len() {
-        let Some((&head, rest)) = data.split_first() else { return Err(ends(at, to)) };
+pub(super) fn packbits(mut data: &[u8], out: &mut [u8]) -> Result<(), String> {
+    let mut filled = 0;
+    while filled < out.len() {
+        let Some((&head, rest)) = data.split_first() else { return Err(ends(filled, out)) };
         let head = head as i8;
         // -128 has no effect.
-        let (length, taken) = match head {
+        let (length, count) = match head {
             0.. => (head as usize + 1, head as usize + 1),
             -127..0 => ((1 - isize::from(head)) as usize, 1),
             -128 => (0, 0),
         };
-        let Some((values, rest)) = rest.split_at_checked(taken) else { return Err(ends(at, to)) };
-        let length = length.min(to.len() - at);
-        let part = &mut to[at..at + length];
+        let Some((values, rest)) = rest.split_at_checked(count) else { return Err(ends(filled, out)) };
+        let length = length.min(out.len() - filled);
+        let part = &mut out[filled..filled + length];
         if head >= 0 {
             part.copy_from_slice(&values[..length])
-        } else if taken == 1 {
+        } else if count == 1 {
             part.fill(values[0])
         }
-        (data, at) = (rest, at + length);
+        (data, filled) = (rest, filled + length);
     }
     Ok(())
 }
@@ -73,7 +73,7 @@ pub(super) fn jpeg(
     tables: Option<&[u8]>,
     (part, channels): (Size, usize),
     from_ycbcr: bool,
-    to: &mut [u8],
+    dest: &mut [u8],
 ) -> Result<(), String> {
     let joined;
     let bytes = match tables {
@@ -101,10 +101,10 @@ pub(super) fn jpeg(
         return Err(damage.to_owned());
     }
     let stride = out.size().width as usize * 3;
-    let rows = to.chunks_exact_mut(part.width as usize * channels).zip(out.data().chunks_exact(stride));
-    for (to, row) in rows {
+    let rows = dest.chunks_exact_mut(part.width as usize * channels).zip(out.data().chunks_exact(stride));
+    for (dest, row) in rows {
         // A gray JPEG is decoded to three equal channels.
-        let pixels = to.chunks_exact_mut(channels).zip(row.as_chunks::<3>().0);
+        let pixels = dest.chunks_exact_mut(channels).zip(row.as_chunks::<3>().0);
         pixels.for_each(|(to, pixel)| to.copy_from_slice(&pixel[..channels]));
     }
     Ok(())

@@ -6,7 +6,7 @@ pub(super) struct File<'a> {
     pub(super) bytes: &'a [u8],
     pub(super) big_endian: bool,
     /// Whether offsets and counts have 64 bits, as in BigTIFF.
-    wide: bool,
+    is_big: bool,
 }
 
 /// A directory: the description of a page of the file.
@@ -23,13 +23,13 @@ impl<'a> File<'a> {
     /// Reads the file header and the first directory.
     pub(super) fn open(bytes: &'a [u8]) -> Result<(Self, Directory<'a>), String> {
         let big_endian = bytes.starts_with(b"MM");
-        let mut file = File { bytes, big_endian, wide: false };
-        file.wide = file.number(2, 2) == Some(43);
-        if file.wide && file.number(4, 4) != Some(8 << if big_endian { 16 } else { 0 }) {
+        let mut file = File { bytes, big_endian, is_big: false };
+        file.is_big = file.number(2, 2) == Some(43);
+        if file.is_big && file.number(4, 4) != Some(8 << if big_endian { 16 } else { 0 }) {
             return Err("the header of a BigTIFF does not declare 64-bit offsets".into());
         }
-        let first = if file.wide { file.number(8, 8) } else { file.number(4, 4) };
-        let first = first.and_then(|at| file.directory(at)).ok_or_else(|| file.ends("the first directory"))?;
+        let first = if file.is_big { file.number(8, 8) } else { file.number(4, 4) };
+        let first = first.and_then(|offset| file.directory(offset)).ok_or_else(|| file.ends("the first directory"))?;
         Ok((file, first))
     }
 
@@ -37,18 +37,18 @@ impl<'a> File<'a> {
         format!("{what} is beyond the end of the file at byte {}", self.bytes.len())
     }
 
-    /// Reads an unsigned number of `length` bytes at offset `at`.
-    fn number(self, at: u64, length: usize) -> Option<u64> {
-        let at = usize::try_from(at).ok()?;
-        let digits = self.bytes.get(at..at.checked_add(length)?)?;
+    /// Reads an unsigned number of `length` bytes at offset `offset`.
+    fn number(self, offset: u64, length: usize) -> Option<u64> {
+        let offset = usize::try_from(offset).ok()?;
+        let digits = self.bytes.get(offset..offset.checked_add(length)?)?;
         let push = |number: u64, &digit: &u8| number << 8 | u64::from(digit);
         Some(if self.big_endian { digits.iter().fold(0, push) } else { digits.iter().rev().fold(0, push) })
     }
 
-    fn directory(self, at: u64) -> Option<Directory<'a>> {
-        let (head, each, offset) = if self.wide { (8, 20, 8) } else { (2, 12, 4) };
-        let length = self.number(at, head)?.checked_mul(each)?;
-        let from = at.checked_add(head as u64)?;
+    fn directory(self, start: u64) -> Option<Directory<'a>> {
+        let (head, each, offset) = if self.is_big { (8, 20, 8) } else { (2, 12, 4) };
+        let length = self.number(start, head)?.checked_mul(each)?;
+        let from = start.checked_add(head as u64)?;
         let next = from.checked_add(length)?;
         let entries = self.bytes.get(usize::try_from(from).ok()?..usize::try_from(next).ok()?)?;
         Some(Directory { file: self, entries, next: self.number(next, offset)? })
@@ -63,12 +63,12 @@ impl<'a> Directory<'a> {
 
     /// Returns the type of the values of `tag`, and their bytes.
     fn find(&self, tag: u16) -> Result<Option<(u64, &'a [u8])>, String> {
-        let (file, each) = (self.file, if self.file.wide { 20 } else { 12 });
-        let (count, inline) = if file.wide { (8, 8) } else { (4, 4) };
-        let of = |entry: &'a [u8]| File { bytes: entry, ..file };
-        let entry = self.entries.chunks_exact(each).find(|entry| of(entry).number(0, 2) == Some(tag.into()));
+        let (file, each) = (self.file, if self.file.is_big { 20 } else { 12 });
+        let (count, inline) = if file.is_big { (8, 8) } else { (4, 4) };
+        let file_of = |entry: &'a [u8]| File { bytes: entry, ..file };
+        let entry = self.entries.chunks_exact(each).find(|entry| file_of(entry).number(0, 2) == Some(tag.into()));
         let Some(entry) = entry else { return Ok(None) };
-        let number = |at, length| of(entry).number(at, length).unwrap_or(0);
+        let number = |offset, length| file_of(entry).number(offset, length).unwrap_or(0);
         let kind = number(2, 2);
         let size = match kind {
             1 | 2 | 6 | 7 => 1,
@@ -79,14 +79,14 @@ impl<'a> Directory<'a> {
         };
         let values = number(4, count);
         let length = values.checked_mul(size).and_then(|length| usize::try_from(length).ok());
-        let at = match length {
+        let offset = match length {
             Some(length) if length <= inline => entry.get(4 + count..4 + count + length),
             Some(length) => usize::try_from(number(4 + count as u64, inline))
                 .ok()
-                .and_then(|at| file.bytes.get(at..at.checked_add(length)?)),
+                .and_then(|offset| file.bytes.get(offset..offset.checked_add(length)?)),
             None => None,
         };
-        at.map(|bytes| Some((kind, bytes))).ok_or_else(|| file.ends(&format!("tag {tag}")))
+        offset.map(|bytes| Some((kind, bytes))).ok_or_else(|| file.ends(&format!("tag {tag}")))
     }
 
     /// Returns the bytes of the values of `tag`.
@@ -112,11 +112,11 @@ impl<'a> Directory<'a> {
     /// Returns the unsigned integers of `tag`, or `None` if the directory does not contain it.
     ///
     /// # Errors
-    /// If there are more than `most` values, or if the values are not unsigned integers.
-    pub(super) fn numbers(&self, tag: u16, most: u64) -> Result<Option<Vec<u64>>, String> {
+    /// If there are more than `max_values` values, or if the values are not unsigned integers.
+    pub(super) fn numbers(&self, tag: u16, max_values: u64) -> Result<Option<Vec<u64>>, String> {
         match self.integers(tag)? {
-            Some(values) if values.len() as u64 > most => {
-                Err(format!("tag {tag} has {} values: expected at most {most}", values.len()))
+            Some(values) if values.len() as u64 > max_values => {
+                Err(format!("tag {tag} has {} values: expected at most {max_values}", values.len()))
             }
             values => Ok(values.map(Iterator::collect)),
         }

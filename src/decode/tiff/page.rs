@@ -114,9 +114,9 @@ impl Extra {
 fn check_pages(directory: &Directory<'_>) -> Result<(), String> {
     let pages = count_pages(directory);
     if pages > 1 {
-        let most = if pages == MAX_PAGES { "at least " } else { "" };
+        let qualifier = if pages == MAX_PAGES { "at least " } else { "" };
         return Err(format!(
-            "{most}{pages} pages, but a sample has one: write each page to a file of its own (`tiffsplit`), or \
+            "{qualifier}{pages} pages, but a sample has one: write each page to a file of its own (`tiffsplit`), or \
              stack them as channels of one page or of an .npy"
         ));
     }
@@ -134,10 +134,10 @@ fn common_value(directory: &Directory<'_>, (tag, channels): (u16, u16), what: &s
 }
 
 /// Returns the values of `tag`. Fails unless each of the `parts` strips or tiles has one value.
-fn all(directory: &Directory<'_>, tag: u16, parts: u64) -> Result<Vec<u64>, String> {
+fn read_numbers(directory: &Directory<'_>, tag: u16, parts: u64) -> Result<Vec<u64>, String> {
     match directory.numbers(tag, parts)? {
         Some(values) if values.len() as u64 == parts => Ok(values),
-        found => Err(format!("tag {tag} has {} values for {parts} strips or tiles", found.map_or(0, |v| v.len()))),
+        values => Err(format!("tag {tag} has {} values for {parts} strips or tiles", values.map_or(0, |v| v.len()))),
     }
 }
 
@@ -183,7 +183,7 @@ impl<'a> Tiff<'a> {
         }
         let planes = if planar { u64::from(channels) } else { 1 };
         let parts = u64::from(size.width.div_ceil(part.width)) * u64::from(size.height.div_ceil(part.height));
-        let all = |tag| all(&directory, tag, parts.saturating_mul(planes));
+        let numbers_of = |tag| read_numbers(&directory, tag, parts.saturating_mul(planes));
         let [offsets, lengths] = if tiled { [324, 325] } else { [273, 279] };
         Ok(Tiff {
             size,
@@ -199,8 +199,8 @@ impl<'a> Tiff<'a> {
             reversed: number(266, 1)? == 2,
             part,
             tiled,
-            offsets: all(offsets)?,
-            lengths: all(lengths)?,
+            offsets: numbers_of(offsets)?,
+            lengths: numbers_of(lengths)?,
             file,
             directory,
         })
@@ -213,7 +213,7 @@ impl<'a> Tiff<'a> {
         if values.len() != 3 * colors {
             return Err(format!("the palette has {} values: expected {}", values.len(), 3 * colors));
         }
-        Ok((0..colors).map(|i| [i, i + colors, i + 2 * colors].map(|at| (values[at] >> 8) as u8)).collect())
+        Ok((0..colors).map(|i| [i, i + colors, i + 2 * colors].map(|index| (values[index] >> 8) as u8)).collect())
     }
 
     /// Describes the image for error messages, for example `gray of 16-bit values`.
@@ -245,7 +245,7 @@ fn count_pages(first: &Directory<'_>) -> u32 {
         let old = directory.number(255).ok().flatten().unwrap_or(0);
         flags & 0b101 == 0 && old != 2
     };
-    let all = std::iter::successors(Some(*first), Directory::next).take(MAX_PAGES as usize);
+    let pages = std::iter::successors(Some(*first), Directory::next).take(MAX_PAGES as usize);
     // Always count the first directory, because it is the image that is read.
-    1 + all.skip(1).filter(is_page).count() as u32
+    1 + pages.skip(1).filter(is_page).count() as u32
 }

@@ -87,10 +87,10 @@ fn torn(mistake: Mistake, driver: Driver, batches: usize, streams: usize, releas
     let sim = Sim::new(mistake, 30);
     sim.state().cannot_mark.store(driver == Driver::Old, Relaxed);
     let captures = Arc::new(AtomicBool::new(driver == Driver::Captured));
-    let (on, device) = (captures.clone(), sim.clone());
+    let (is_capturing, device) = (captures.clone(), sim.clone());
     let capturer = std::thread::spawn(move || {
         let mut rng = Rng::new(seed, 1, 1);
-        while on.load(Relaxed) {
+        while is_capturing.load(Relaxed) {
             device.state().capture.store(rng.chance(0.5), Relaxed);
             std::thread::sleep(Duration::from_micros(rng.below(400)));
         }
@@ -109,9 +109,9 @@ fn torn(mistake: Mistake, driver: Driver, batches: usize, streams: usize, releas
 
     let mut rng = Rng::new(seed, 0, 0);
     for number in 0..batches {
-        handoff.set_wanted(true).unwrap();
+        handoff.set_waiting(true).unwrap();
         let slot = freed.recv_timeout(Duration::from_secs(20)).expect("a slot is freed");
-        handoff.set_wanted(false).unwrap();
+        handoff.set_waiting(false).unwrap();
         // The worker refills the slot as soon as it is free.
         content(number).zip(&slot).for_each(|(byte, place)| place.store(byte, Relaxed));
         let stream = &streams[rng.below(streams.len() as u64) as usize];
@@ -181,7 +181,7 @@ fn nothing_is_marked_before_a_consumer_waits() {
         (0, 1),
         "no event may be recorded, because a capture may be in progress"
     );
-    handoff.set_wanted(true).unwrap();
+    handoff.set_waiting(true).unwrap();
     freed.recv_timeout(Duration::from_secs(20)).unwrap();
     assert_eq!((sim.state().events.load(Relaxed), handoff.held_count()), (1, 0));
     handoff.keep(one_slot());
@@ -230,7 +230,7 @@ fn a_device_error_reaches_the_consumer_and_frees_no_slot() {
     handoff.keep(one_slot());
     let error = (0..200).find_map(|_| {
         std::thread::sleep(Duration::from_millis(1));
-        handoff.set_wanted(true).err()
+        handoff.set_waiting(true).err()
     });
     assert_eq!(error.expect("the consumer gets the error within 200 ms").kind(), ErrorKind::Cuda);
     assert!(freed.is_empty());
@@ -243,7 +243,7 @@ fn a_slot_is_freed_after_the_capture_that_delayed_it() {
     let handoff = Handoff::new(sim.clone(), free).unwrap();
     sim.state().capture.store(true, Relaxed);
     handoff.keep(one_slot());
-    handoff.set_wanted(true).unwrap();
+    handoff.set_waiting(true).unwrap();
     let waits = (0..2000).any(|_| {
         std::thread::sleep(Duration::from_millis(1));
         handoff.waits_for_a_capture()
@@ -269,8 +269,8 @@ fn with_an_old_driver_only_the_thread_waits() {
     let handoff = Handoff::new(sim.clone(), free).unwrap();
     for _ in 0..SLOTS {
         handoff.keep(one_slot());
-        handoff.set_wanted(true).unwrap();
-        handoff.set_wanted(false).unwrap();
+        handoff.set_waiting(true).unwrap();
+        handoff.set_waiting(false).unwrap();
     }
     assert_eq!(
         (freed.len(), handoff.held_count()),

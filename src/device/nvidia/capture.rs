@@ -62,10 +62,10 @@ pub unsafe fn borrowed_stream(ordinal: usize, stream: usize) -> Result<Arc<CudaS
 
 /// Remembers a stream of the program, so that its captures are detected.
 pub(super) fn remember(stream: &Arc<CudaStream>) {
-    let mut known = KNOWN_STREAMS.lock().expect("no code panics while holding this lock");
-    if !known.iter().any(|other| std::ptr::eq(other.as_ptr(), Arc::as_ptr(stream))) {
-        known.retain(|stream| stream.strong_count() > 0);
-        known.push(Arc::downgrade(stream));
+    let mut streams = KNOWN_STREAMS.lock().expect("no code panics while holding this lock");
+    if !streams.iter().any(|other| std::ptr::eq(other.as_ptr(), Arc::as_ptr(stream))) {
+        streams.retain(|stream| stream.strong_count() > 0);
+        streams.push(Arc::downgrade(stream));
     }
 }
 
@@ -88,7 +88,7 @@ pub(super) fn any_capture(context: &Context) -> bool {
     if is_capturing(LEGACY as sys::CUstream) {
         return true;
     }
-    let known = KNOWN_STREAMS.lock().expect("no code panics while holding this lock");
-    let alive = known.iter().filter_map(Weak::upgrade);
+    let streams = KNOWN_STREAMS.lock().expect("no code panics while holding this lock");
+    let alive = streams.iter().filter_map(Weak::upgrade);
     alive.filter(|stream| stream.context() == context.cudarc()).any(|stream| is_capturing(stream.cu_stream()))
 }

@@ -34,7 +34,7 @@ pub struct Launch {
     /// Offset of the input.
     pub from: usize,
     /// Offset of the output.
-    pub to: usize,
+    pub output: usize,
     /// Offset of the [`SampleOps`] records, one per sample, for kernels with records.
     pub records: Option<usize>,
     /// Number of samples.
@@ -120,15 +120,15 @@ impl Convert {
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] if a driver call fails.
-    pub unsafe fn launch(&self, stream: &Stream, memory: &DeviceBuffer, at: Launch) -> Result<()> {
+    pub unsafe fn launch(&self, stream: &Stream, memory: &DeviceBuffer, args: Launch) -> Result<()> {
         let values = self.pixels * 3;
         let (mut height, mut width, mut normalize) = (self.height, self.width, self.normalize);
         let extra = [(&raw mut height).cast(), (&raw mut width).cast(), (&raw mut normalize).cast()];
         let blocks = (self.pixels as u32).div_ceil(self.per_block);
-        let bytes = SampleBytes { from: values, to: values * self.dtype.bytes() };
+        let bytes = SampleBytes { from: values, output: values * self.dtype.bytes() };
         // SAFETY: guaranteed by the caller, and invariant 1: height, width and normalization come
         // last.
-        unsafe { launch(&self.kernel, stream, memory, at, bytes, (blocks, self.block), extra) }
+        unsafe { launch(&self.kernel, stream, memory, args, bytes, (blocks, self.block), extra) }
     }
 }
 
@@ -157,14 +157,14 @@ impl Retouch {
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] if a driver call fails.
-    pub unsafe fn launch(&self, stream: &Stream, memory: &DeviceBuffer, at: Launch) -> Result<()> {
+    pub unsafe fn launch(&self, stream: &Stream, memory: &DeviceBuffer, args: Launch) -> Result<()> {
         let (mut height, mut width) = (self.height, self.width);
         let extra = [(&raw mut height).cast(), (&raw mut width).cast()];
         let image = self.height as usize * self.width as usize * 3;
-        let bytes = SampleBytes { from: image, to: image };
+        let bytes = SampleBytes { from: image, output: image };
         // SAFETY: guaranteed by the caller, and invariant 1: height and width come last. The kernel
         // reads and writes both ranges, with one block per sample.
-        unsafe { launch(&self.kernel, stream, memory, at, bytes, (1, RETOUCHERS), extra) }
+        unsafe { launch(&self.kernel, stream, memory, args, bytes, (1, RETOUCHERS), extra) }
     }
 }
 
@@ -194,13 +194,13 @@ impl SoftLabels {
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] if a driver call fails.
-    pub unsafe fn launch(&self, stream: &Stream, memory: &DeviceBuffer, at: Launch) -> Result<()> {
+    pub unsafe fn launch(&self, stream: &Stream, memory: &DeviceBuffer, args: Launch) -> Result<()> {
         let (mut classes, mut smoothing) = (self.classes, self.smoothing);
         let extra = [(&raw mut classes).cast(), (&raw mut smoothing).cast()];
-        let bytes = SampleBytes { from: size_of::<i64>(), to: self.classes as usize * size_of::<f32>() };
+        let bytes = SampleBytes { from: size_of::<i64>(), output: self.classes as usize * size_of::<f32>() };
         let size = (classes.div_ceil(MAX_BLOCK), MAX_BLOCK);
         // SAFETY: guaranteed by the caller, and invariant 1: classes and smoothing come last.
-        unsafe { launch(&self.kernel, stream, memory, at, bytes, size, extra) }
+        unsafe { launch(&self.kernel, stream, memory, args, bytes, size, extra) }
     }
 }
 
@@ -248,19 +248,20 @@ impl EntryPoint {
 /// Number of bytes per sample that a kernel reads and writes.
 struct SampleBytes {
     from: usize,
-    to: usize,
+    output: usize,
 }
 
 /// Queues `blocks` blocks of `block` threads per sample. The parameters of each entry point are the
 /// output, the input, the records and the number of samples, followed by `extra`.
 ///
 /// # Safety
-/// See [`Convert::launch`]. `extra` must point to values of the types that the entry point declares.
+/// See [`Convert::launch`]. `extra` must point to values of the types that the entry point
+/// declares.
 unsafe fn launch<const N: usize>(
     kernel: &Kernel,
     stream: &Stream,
     memory: &DeviceBuffer,
-    Launch { from, to, records, count }: Launch,
+    Launch { from, output: to, records, count }: Launch,
     bytes: SampleBytes,
     (blocks, block): (u32, u32),
     extra: [*mut c_void; N],
@@ -269,14 +270,14 @@ unsafe fn launch<const N: usize>(
         return Ok(());
     }
     assert!(
-        [from, to, records.unwrap_or(0)].iter().all(|at| at.is_multiple_of(16)),
+        [from, to, records.unwrap_or(0)].iter().all(|offset| offset.is_multiple_of(16)),
         "device offsets {from}, {to} and {records:?} must be multiples of 16"
     );
-    let mut to = memory.at(to, count * bytes.to);
+    let mut out = memory.at(to, count * bytes.output);
     let mut from = memory.at(from, count * bytes.from);
-    let mut records = records.map_or(0, |at| memory.at(at, count * SampleOps::BYTES));
+    let mut records = records.map_or(0, |offset| memory.at(offset, count * SampleOps::BYTES));
     let mut samples = count as u32;
-    let shared = [(&raw mut to).cast(), (&raw mut from).cast(), (&raw mut records).cast(), (&raw mut samples).cast()];
+    let shared = [(&raw mut out).cast(), (&raw mut from).cast(), (&raw mut records).cast(), (&raw mut samples).cast()];
     let mut parameters: ArrayVec<*mut c_void, 8> = shared.into_iter().chain(extra).collect();
     let grid = Grid { blocks, block, count, shared: 0 };
     // SAFETY: invariants 1 and 2, and guaranteed by the caller.

@@ -105,15 +105,15 @@ pub struct DecodeAt {
 impl DecodeAt {
     /// Returns the number of parts in which to decode the batch.
     fn parts(&self) -> usize {
-        let most = if self.longest >= DecodeOps::MIN_SPLIT_BYTES { MAX_PARTS } else { SHORT_PARTS };
-        self.parts_within(most.min(self.count / MIN_PART_SAMPLES))
+        let max_parts = if self.longest >= DecodeOps::MIN_SPLIT_BYTES { MAX_PARTS } else { SHORT_PARTS };
+        self.parts_within(max_parts.min(self.count / MIN_PART_SAMPLES))
     }
 
-    /// Returns the largest possible number of parts up to `most`. If a record is a copy, this is 1:
-    /// a copy shares scratch memory with the original, and two parts would write to this memory at
-    /// the same time.
-    fn parts_within(&self, most: usize) -> usize {
-        if self.copied { 1 } else { most.min(MAX_PARTS).min(self.count).max(1) }
+    /// Returns the largest possible number of parts up to `max_parts`. If a record is a copy, this
+    /// is 1: a copy shares scratch memory with the original, and two parts would write to this
+    /// memory at the same time.
+    fn parts_within(&self, max_parts: usize) -> usize {
+        if self.copied { 1 } else { max_parts.min(MAX_PARTS).min(self.count).max(1) }
     }
 }
 
@@ -128,12 +128,12 @@ struct Heavy {
 }
 
 impl DecodeAt {
-    /// Returns how samples are divided in a stage. `all` is the work of all samples, and `large` is
-    /// the work of the samples that have at least `least`. A sample is divided if its work is at
-    /// least `least` and [`HEAVY`] times the average. For the average, a batch counts as at least
-    /// 256 samples.
-    fn heavy(&self, all: usize, large: usize, least: usize) -> Heavy {
-        let work = (HEAVY * all / self.count.max(256)).max(least);
+    /// Returns how samples are divided in a stage. `total` is the work of all samples, and `large`
+    /// is the work of the samples that have at least `min_work`. A sample is divided if its work is
+    /// at least `min_work` and [`HEAVY`] times the average. For the average, a batch counts as at
+    /// least 256 samples.
+    fn heavy(&self, total: usize, large: usize, min_work: usize) -> Heavy {
+        let work = (HEAVY * total / self.count.max(256)).max(min_work);
         match (u32::try_from(work), large / work) {
             (Ok(work), shares @ 1..=MAX_SHARES) if self.count <= MAX_SHARES => Heavy { work, shares },
             _ => Heavy::default(),
@@ -160,7 +160,10 @@ impl DecodeAt {
     fn check(&self) {
         let DecodeAt { ops, arena, coefficients, planes, axes, tables, starts, faults, out, columns, .. } = *self;
         let offsets = [ops, arena, coefficients, planes, axes, tables, starts, faults, out];
-        assert!(offsets.iter().all(|at| at.is_multiple_of(16)), "device offsets {offsets:?} must be multiples of 16");
+        assert!(
+            offsets.iter().all(|offset| offset.is_multiple_of(16)),
+            "device offsets {offsets:?} must be multiples of 16"
+        );
         assert!(columns <= DecodeOps::MAX_COLUMNS as usize, "a region of {columns} columns is too wide");
     }
 
@@ -280,7 +283,7 @@ impl Decode {
     ///
     /// # Safety
     /// The records, and the tables in the arena that they refer to, must have been written for this
-    /// output size and fit `at`: they may refer to blocks below `at.blocks`, to at most
+    /// output size and fit `layout`: they may refer to blocks below `at.blocks`, to at most
     /// `at.segments` segments, and to regions at most `at.columns` wide. If a record is a copy,
     /// `at.copied` must be true. Entropy-coded bytes may be arbitrary. The ranges of memory must
     /// not overlap. Streams and events must order this work with all other accesses to these
@@ -288,12 +291,12 @@ impl Decode {
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if a driver call fails.
-    pub unsafe fn launch(&self, stream: &Stream, memory: &DeviceBuffer, at: DecodeAt) -> Result<()> {
+    pub unsafe fn launch(&self, stream: &Stream, memory: &DeviceBuffer, layout: DecodeAt) -> Result<()> {
         // SAFETY: guaranteed by the caller.
-        unsafe { self.launch_in_parts(stream, memory, at, at.parts()) }
+        unsafe { self.launch_in_parts(stream, memory, layout, layout.parts()) }
     }
 
-    /// Like [`launch`](Decode::launch), but in at most `most` parts.
+    /// Like [`launch`](Decode::launch), but in at most `max_parts` parts.
     ///
     /// # Safety
     /// See [`launch`](Decode::launch).
@@ -304,25 +307,25 @@ impl Decode {
         &self,
         stream: &Stream,
         memory: &DeviceBuffer,
-        at: DecodeAt,
-        most: usize,
+        layout: DecodeAt,
+        max_parts: usize,
     ) -> Result<()> {
-        let parts = at.parts_within(most);
+        let parts = layout.parts_within(max_parts);
         let queue = |stream: &Stream, stage: Stage, samples: Range<usize>| {
             // SAFETY: guaranteed by the caller.
-            unsafe { self.launch_stage(stream, memory, at, stage, samples) }
+            unsafe { self.launch_stage(stream, memory, layout, stage, samples) }
         };
-        Stage::ALL_SAMPLES.into_iter().try_for_each(|stage| queue(stream, stage, 0..at.count))?;
+        Stage::ALL_SAMPLES.into_iter().try_for_each(|stage| queue(stream, stage, 0..layout.count))?;
         let branches = &self.branches[..parts - 1];
         if !branches.is_empty() {
             self.begun.record(stream)?;
         }
         let streams = || branches.iter().map(|branch| &branch.stream).chain([stream]).enumerate();
-        let part = |i: usize| at.count * i / parts..at.count * (i + 1) / parts;
+        let part = |i: usize| layout.count * i / parts..layout.count * (i + 1) / parts;
         let queued = branches.iter().try_for_each(|branch| branch.stream.wait(&self.begun)).and_then(|()| {
             Stage::PER_PART
                 .into_iter()
-                .try_for_each(|stage| streams().try_for_each(|(i, at)| queue(at, stage, part(i))))
+                .try_for_each(|stage| streams().try_for_each(|(i, layout)| queue(layout, stage, part(i))))
         });
         branches.iter().fold(queued, |queued, branch| {
             // Uphold invariant 2. If the driver cannot order the streams, the host waits.
@@ -346,33 +349,35 @@ impl Decode {
         &self,
         stream: &Stream,
         memory: &DeviceBuffer,
-        at: DecodeAt,
+        layout: DecodeAt,
         stage: Stage,
         samples: Range<usize>,
     ) -> Result<()> {
-        at.check();
-        let (count, blocks, size) = (at.count, at.blocks, (self.height, self.width));
+        layout.check();
+        let (count, blocks, size) = (layout.count, layout.blocks, (self.height, self.width));
         if count == 0 || blocks == 0 && stage != Stage::Clear {
             return Ok(());
         }
         let Addresses { ops, arena, coefficients, planes, axes, tables, starts, faults, out, planes_at } =
-            at.addresses(memory, size);
-        let (all, height, width) = (count as u32, size.0 as u32, size.1 as u32);
-        let whole = samples.len();
+            layout.addresses(memory, size);
+        let (samples_in_batch, height, width) = (count as u32, size.0 as u32, size.1 as u32);
+        let sample_count = samples.len();
         let heavy = match stage {
-            Stage::Follow | Stage::Huffman => at.heavy(at.arena_bytes, at.large_bytes, DecodeOps::LARGE_BYTES),
+            Stage::Follow | Stage::Huffman => {
+                layout.heavy(layout.arena_bytes, layout.large_bytes, DecodeOps::LARGE_BYTES)
+            }
             Stage::Idct | Stage::OrientationFlags | Stage::Resize => {
-                at.heavy(blocks, at.large_blocks, DecodeOps::LARGE_BLOCKS)
+                layout.heavy(blocks, layout.large_blocks, DecodeOps::LARGE_BLOCKS)
             }
             Stage::Clear | Stage::Axes | Stage::Tables | Stage::Starts => Heavy::default(),
         };
-        let rows = whole + heavy.shares;
+        let rows = sample_count + heavy.shares;
         // `Samples` in `jpeg.cu`.
         let samples = [samples.end as u32, samples.start as u32, heavy.work];
         // Twice the mean number of lines per image. If an image has more lines, the thread blocks
         // loop over them.
-        let lines = 2 * at.arena_bytes / count / LINE_BYTES;
-        let kept = (blocks / count).div_ceil(BLOCK as usize).clamp(1, 256.max(4096 / count));
+        let lines = 2 * layout.arena_bytes / count / LINE_BYTES;
+        let blocks_per_sample = (blocks / count).div_ceil(BLOCK as usize).clamp(1, 256.max(4096 / count));
         macro_rules! queue {
             ($kernel:ident, $blocks:expr, $block:expr, $shared:expr, $($parameter:expr),*) => {{
                 let grid = Grid { blocks: $blocks as u32, block: $block, count: rows, shared: $shared as u32 };
@@ -386,25 +391,27 @@ impl Decode {
         match stage {
             Stage::Clear => {
                 // SAFETY: guaranteed by the caller.
-                unsafe { stream.clear(memory, at.faults, count * DecodeOps::FAULT_BYTES) }
+                unsafe { stream.clear(memory, layout.faults, count * DecodeOps::FAULT_BYTES) }
             }
-            Stage::Axes => queue!(axes, 2, BLOCK, 0, axes, faults, ops, all, height, width, planes_at),
-            Stage::Tables => queue!(tables, TABLES, BLOCK, 0, tables, arena, ops, all),
+            Stage::Axes => queue!(axes, 2, BLOCK, 0, axes, faults, ops, samples_in_batch, height, width, planes_at),
+            Stage::Tables => queue!(tables, TABLES, BLOCK, 0, tables, arena, ops, samples_in_batch),
             Stage::Follow => {
                 let groups = lines.div_ceil((TILE - OVERLAP) as usize).clamp(1, 64);
                 queue!(follow, groups, TILE, 0, starts, faults, tables, arena, ops, samples)
             }
             Stage::Starts => queue!(starts, 1, SUMMERS, 0, starts, faults, tables, arena, ops, samples),
             Stage::Huffman => {
-                let groups = (at.segments + lines).div_ceil(BLOCK as usize).clamp(1, 64);
+                let groups = (layout.segments + lines).div_ceil(BLOCK as usize).clamp(1, 64);
                 queue!(huffman, groups, BLOCK, 0, coefficients, faults, tables, arena, ops, samples, starts)
             }
-            Stage::Idct => queue!(idct, kept, BLOCK, 0, planes, coefficients, faults, arena, ops, samples),
-            Stage::OrientationFlags if !at.turned => Ok(()),
-            Stage::OrientationFlags => queue!(turn, kept, BLOCK, 0, coefficients, planes, faults, ops, samples),
+            Stage::Idct => queue!(idct, blocks_per_sample, BLOCK, 0, planes, coefficients, faults, arena, ops, samples),
+            Stage::OrientationFlags if !layout.turned => Ok(()),
+            Stage::OrientationFlags => {
+                queue!(turn, blocks_per_sample, BLOCK, 0, coefficients, planes, faults, ops, samples)
+            }
             Stage::Resize => {
                 // Rows begin and end at multiples of 4 pixels of the stored image.
-                let line = at.columns + 6;
+                let line = layout.columns + 6;
                 let words = (ROWS * line).min(LINES_BYTES / 4).max(line) as u32;
                 let (groups, shared) = (size.0.div_ceil(ROWS), words * 4 + 16);
                 queue!(
@@ -436,37 +443,38 @@ mod tests {
     fn a_batch_with_a_copied_record_is_one_part() {
         let long = DecodeAt { longest: DecodeOps::MIN_SPLIT_BYTES, ..DecodeAt::default() };
         for (count, parts) in [(0, 1), (1, 1), (127, 1), (128, 2), (255, 3), (256, 4), (4096, 4)] {
-            let at = DecodeAt { count, ..long };
-            assert_eq!(at.parts(), parts, "{count} samples");
+            let layout = DecodeAt { count, ..long };
+            assert_eq!(layout.parts(), parts, "{count} samples");
             assert_eq!(
-                DecodeAt { longest: DecodeOps::MIN_SPLIT_BYTES - 1, ..at }.parts(),
+                DecodeAt { longest: DecodeOps::MIN_SPLIT_BYTES - 1, ..layout }.parts(),
                 parts.min(2),
                 "{count} samples"
             );
             // Tests may request parts that contain only a few samples.
-            assert_eq!(at.parts_within(9), count.clamp(1, MAX_PARTS));
-            let copied = DecodeAt { copied: true, ..at };
+            assert_eq!(layout.parts_within(9), count.clamp(1, MAX_PARTS));
+            let copied = DecodeAt { copied: true, ..layout };
             assert_eq!([copied.parts(), copied.parts_within(4)], [1, 1]);
         }
     }
 
     #[test]
     fn the_grid_has_a_row_for_each_share_of_a_large_sample() {
-        let (mut rng, least) = (crate::sampler::Rng::new(3, 0, 0), DecodeOps::LARGE_BLOCKS);
+        let (mut rng, min_work) = (crate::sampler::Rng::new(3, 0, 0), DecodeOps::LARGE_BLOCKS);
         let mut divided = 0;
         for _ in 0..2000 {
             let count = 1 + rng.below(300) as usize;
-            let mut of = || if rng.below(40) == 0 { 1 + rng.below(2_000_000) } else { rng.below(9000) } as usize;
-            let work: Vec<usize> = (0..count).map(|_| of()).collect();
-            let large = work.iter().filter(|&&work| work >= least).sum();
-            let heavy = DecodeAt { count, ..DecodeAt::default() }.heavy(work.iter().sum(), large, least);
+            let mut random_work =
+                || if rng.below(40) == 0 { 1 + rng.below(2_000_000) } else { rng.below(9000) } as usize;
+            let work: Vec<usize> = (0..count).map(|_| random_work()).collect();
+            let large = work.iter().filter(|&&work| work >= min_work).sum();
+            let heavy = DecodeAt { count, ..DecodeAt::default() }.heavy(work.iter().sum(), large, min_work);
             let more: usize = work.iter().map(|work| work.checked_div(heavy.work as usize).unwrap_or(0)).sum();
             assert!(more <= heavy.shares, "{more} additional shares, but {} rows", heavy.shares);
             divided += usize::from(more > 0);
         }
         assert!(divided > 1000, "only {divided} batches have a sample that is divided");
         let many = DecodeAt { count: MAX_SHARES + 1, ..DecodeAt::default() };
-        assert_eq!(many.heavy(1 << 30, 1 << 30, least), Heavy::default());
+        assert_eq!(many.heavy(1 << 30, 1 << 30, min_work), Heavy::default());
     }
 
     #[test]

@@ -19,7 +19,7 @@ struct Loaded {
     context: Context,
     stream: Stream,
     memory: DeviceBuffer,
-    at: DecodeAt,
+    layout: DecodeAt,
 }
 
 impl Loaded {
@@ -32,12 +32,12 @@ impl Loaded {
     fn poisoned(context: &Context, batch: &Coded, poison: u8) -> Self {
         let mut end = 0;
         let mut place = |bytes: usize| {
-            let at = end;
+            let start = end;
             end += (bytes + 256).next_multiple_of(256);
-            at
+            start
         };
         let (count, largest) = (batch.count(), DecodeOps::largest(&batch.records).unwrap_or_default());
-        let at = DecodeAt {
+        let layout = DecodeAt {
             ops: place(batch.records.len()),
             arena: place(batch.arena.len()),
             coefficients: place(batch.blocks * DecodeOps::COEFFICIENT_BYTES),
@@ -62,20 +62,20 @@ impl Loaded {
         let stream = Stream::new(context).unwrap();
         // A sanitizer detects reads of uninitialized memory, so initialize only the output, which
         // no kernel reads.
-        let from = if sanitize() { at.out } else { 0 };
+        let from = if sanitize() { layout.out } else { 0 };
         let poison = vec![poison; end - from];
-        for (offset, bytes) in [(from, &poison), (at.ops, &batch.records), (at.arena, &batch.arena)] {
+        for (offset, bytes) in [(from, &poison), (layout.ops, &batch.records), (layout.arena, &batch.arena)] {
             // SAFETY: the bytes stay alive until `synchronize` below has returned.
             unsafe { stream.upload(&memory, offset, bytes) }.unwrap();
         }
         stream.synchronize().unwrap();
-        Loaded { context: context.clone(), stream, memory, at }
+        Loaded { context: context.clone(), stream, memory, layout }
     }
 
     fn run(&self, kernels: &Decode) {
         // SAFETY: the records were written for this layout, and `kernels` outlives the wait in
         // `bytes` and `faults`.
-        unsafe { kernels.launch(&self.stream, &self.memory, self.at) }.unwrap();
+        unsafe { kernels.launch(&self.stream, &self.memory, self.layout) }.unwrap();
     }
 
     /// Returns the bytes at offset `offset`. Checks that the guard bytes after these bytes are
@@ -90,7 +90,7 @@ impl Loaded {
     }
 
     fn faults(&self) -> Vec<bool> {
-        let bytes = self.bytes(self.at.faults, self.at.count * DecodeOps::FAULT_BYTES);
+        let bytes = self.bytes(self.layout.faults, self.layout.count * DecodeOps::FAULT_BYTES);
         bytes.chunks(DecodeOps::FAULT_BYTES).map(|fault| fault != [0; DecodeOps::FAULT_BYTES]).collect()
     }
 }
@@ -124,7 +124,8 @@ fn milliseconds(loaded: &Loaded, kernels: &Decode, stages: [Stage; 2]) -> f32 {
         let [begin, end] = [(); 2].map(|()| Event::timed(&loaded.context).unwrap());
         begin.record(&loaded.stream).unwrap();
         // SAFETY: as in `run`.
-        unsafe { kernels.launch_stage(&loaded.stream, &loaded.memory, loaded.at, stage, 0..loaded.at.count) }.unwrap();
+        unsafe { kernels.launch_stage(&loaded.stream, &loaded.memory, loaded.layout, stage, 0..loaded.layout.count) }
+            .unwrap();
         end.record(&loaded.stream).unwrap();
         loaded.stream.synchronize().unwrap();
         sum += if stages.contains(&stage) { begin.elapsed_ms(&end).unwrap() } else { 0.0 };
@@ -134,15 +135,15 @@ fn milliseconds(loaded: &Loaded, kernels: &Decode, stages: [Stage; 2]) -> f32 {
 
 fn check(batch: &Coded, loaded: &Loaded, faults: &[bool], expected: &[Option<Vec<u8>>], name: &str) {
     let bytes = batch.sample_bytes();
-    let out = loaded.bytes(loaded.at.out, batch.count() * bytes);
+    let out = loaded.bytes(loaded.layout.out, batch.count() * bytes);
     let untouched = vec![0xa5; bytes];
-    for (i, (found, expected)) in out.chunks(bytes).zip(expected).enumerate() {
+    for (i, (actual, expected)) in out.chunks(bytes).zip(expected).enumerate() {
         if expected.is_none() && sanitize() {
             continue;
         }
         let expected = expected.as_ref().unwrap_or(&untouched);
-        let wrong = found.iter().zip(expected).filter(|(a, b)| a != b).count();
-        assert!(faults[i] || wrong == 0, "{name}: sample {i} differs in {wrong} of {bytes} bytes");
+        let differing = actual.iter().zip(expected).filter(|(a, b)| a != b).count();
+        assert!(faults[i] || differing == 0, "{name}: sample {i} differs in {differing} of {bytes} bytes");
     }
 }
 
@@ -150,25 +151,28 @@ fn check(batch: &Coded, loaded: &Loaded, faults: &[bool], expected: &[Option<Vec
 fn the_kernels_give_the_pixels_of_the_host() {
     let Some(context) = context() else { return };
     let sizes = [(32, 40), (33, 17), (1, 1), (64, 64), (224, 224), (7, 300)];
-    let (mut all, mut left_to_host) = (0, 0);
+    let (mut total, mut left_to_host) = (0, 0);
     for (seed, size) in sizes.into_iter().enumerate() {
         for images in [100, 300, 600] {
             let count = if sanitize() { 6 } else { 100 };
             let batch = coded::random_batch(seed as u64 * 1000 + images, size, count, images);
-            let left = modeled(&batch).1;
-            all += batch.count();
-            left_to_host += left.iter().filter(|&&left| left).count();
+            let expected_faults = modeled(&batch).1;
+            total += batch.count();
+            left_to_host += expected_faults.iter().filter(|&&fault| fault).count();
             let loaded = Loaded::new(&context, &batch);
             let kernels = Decode::load(&loaded.context, size).unwrap();
             for round in 0..2 {
                 loaded.run(&kernels);
                 let faults = loaded.faults();
-                assert_eq!(faults, left, "the host decodes an intact image only if its codes do not synchronize");
+                assert_eq!(
+                    faults, expected_faults,
+                    "the host decodes an intact image only if its codes do not synchronize"
+                );
                 check(&batch, &loaded, &faults, &batch.expected, &format!("{size:?}, {images}, round {round}"));
             }
         }
     }
-    assert!(left_to_host * 20 <= all, "nearly all images must synchronize, but {left_to_host} of {all} do not");
+    assert!(left_to_host * 20 <= total, "nearly all images must synchronize, but {left_to_host} of {total} do not");
 }
 
 /// Covers batches with long segments, and a batch of small images.
@@ -180,14 +184,14 @@ fn decoding_in_parts_gives_the_same_pixels() {
     for (seed, images) in [(31, 600), (32, 600), (33, 300), (34, 600), (35, 20)] {
         let mut batch = coded::random_batch(seed, size, count, images);
         batch.drop_copies();
-        let left = modeled(&batch).1;
+        let expected_faults = modeled(&batch).1;
         for parts in (1..=4).chain([4, 3, 2]) {
             let loaded = Loaded::new(&context, &batch);
-            assert!(!loaded.at.copied);
+            assert!(!loaded.layout.copied);
             // SAFETY: as in `run`.
-            unsafe { kernels.launch_in_parts(&loaded.stream, &loaded.memory, loaded.at, parts) }.unwrap();
+            unsafe { kernels.launch_in_parts(&loaded.stream, &loaded.memory, loaded.layout, parts) }.unwrap();
             let (faults, name) = (loaded.faults(), format!("seed {seed}, {parts} parts"));
-            assert_eq!(faults, left, "{name}");
+            assert_eq!(faults, expected_faults, "{name}");
             check(&batch, &loaded, &faults, &batch.expected, &name);
         }
     }
@@ -206,14 +210,14 @@ fn a_batch_with_a_copied_record_is_decoded_in_one_part() {
     };
     let batch = (31..200).map(|seed| coded::random_batch(seed, size, count, 600)).find(far_copy);
     let batch = batch.expect("one of the batches has such a copy");
-    let (kernels, left) = (Decode::load(&context, size).unwrap(), modeled(&batch).1);
+    let (kernels, expected_faults) = (Decode::load(&context, size).unwrap(), modeled(&batch).1);
     for parts in 1..=4 {
         let loaded = Loaded::new(&context, &batch);
-        assert!(loaded.at.copied);
+        assert!(loaded.layout.copied);
         // SAFETY: as in `run`.
-        unsafe { kernels.launch_in_parts(&loaded.stream, &loaded.memory, loaded.at, parts) }.unwrap();
+        unsafe { kernels.launch_in_parts(&loaded.stream, &loaded.memory, loaded.layout, parts) }.unwrap();
         let faults = loaded.faults();
-        assert_eq!(faults, left, "at most {parts} parts");
+        assert_eq!(faults, expected_faults, "at most {parts} parts");
         check(&batch, &loaded, &faults, &batch.expected, &format!("at most {parts} parts"));
     }
 }
@@ -240,8 +244,8 @@ fn the_kernels_equal_their_model_for_any_data() {
         let mut batch = coded::random_batch(1000 + seed, size, if sanitize() { 20 } else { 100 }, 200);
         for data in batch.data.clone().into_iter().filter(|data| !data.is_empty()) {
             // Damage a few bytes, or all of them.
-            let most = if rng.chance(0.1) { 1 << 20 } else { rng.below(3) };
-            for _ in 0..most.min(data.len() as u64) {
+            let max_changes = if rng.chance(0.1) { 1 << 20 } else { rng.below(3) };
+            for _ in 0..max_changes.min(data.len() as u64) {
                 batch.arena[data.start + rng.below(data.len() as u64) as usize] = rng.below(256) as u8;
             }
         }
@@ -275,24 +279,29 @@ fn the_kernels_do_not_read_uninitialized_memory() {
     let written = |poison: u8| {
         let loaded = Loaded::poisoned(&context, &batch, poison);
         loaded.run(&kernels);
-        let at = &loaded.at;
-        let tables = loaded.bytes(at.tables, at.count * DecodeOps::TABLES_BYTES);
-        let coefficients = loaded.bytes(at.coefficients, at.blocks * DecodeOps::COEFFICIENT_BYTES);
-        let planes = loaded.bytes(at.planes, at.blocks * DecodeOps::PLANE_BYTES);
+        let layout = &loaded.layout;
+        let tables = loaded.bytes(layout.tables, layout.count * DecodeOps::TABLES_BYTES);
+        let coefficients = loaded.bytes(layout.coefficients, layout.blocks * DecodeOps::COEFFICIENT_BYTES);
+        let planes = loaded.bytes(layout.planes, layout.blocks * DecodeOps::PLANE_BYTES);
         (tables, coefficients, planes, loaded.faults())
     };
     let (first, second) = (written(0xa5), written(0x5a));
     assert!(first.3 == second.3);
     let records = batch.records.as_chunks().0.iter().map(DecodeOps::read);
     for (i, ops) in records.enumerate().filter(|(i, ops)| ops.decodes() && !first.3[*i]) {
-        let differ = |a: &[u8], b: &[u8], each: usize, of: std::ops::Range<usize>| {
-            let bytes = of.start * each..of.end * each;
+        let differ = |a: &[u8], b: &[u8], each: usize, range: std::ops::Range<usize>| {
+            let bytes = range.start * each..range.end * each;
             a[bytes.clone()].iter().zip(&b[bytes]).filter(|(a, b)| a != b).count()
         };
         // The end of a sample's tables is used only for long segments.
-        let all = if ops.longest() < 2048 { DecodeOps::TABLES_BYTES - (20 << 10) } else { DecodeOps::TABLES_BYTES };
+        let table_bytes =
+            if ops.longest() < 2048 { DecodeOps::TABLES_BYTES - (20 << 10) } else { DecodeOps::TABLES_BYTES };
         let start = i * DecodeOps::TABLES_BYTES;
-        assert_eq!(differ(&first.0[start..], &second.0[start..], all, 0..1), 0, "the tables of sample {i} differ");
+        assert_eq!(
+            differ(&first.0[start..], &second.0[start..], table_bytes, 0..1),
+            0,
+            "the tables of sample {i} differ"
+        );
         let blocks = ops.blocks_end() - ops.blocks()..ops.blocks_end();
         assert_eq!(differ(&first.1, &second.1, DecodeOps::COEFFICIENT_BYTES, blocks.clone()), 0, "sample {i}");
         assert_eq!(differ(&first.2, &second.2, DecodeOps::PLANE_BYTES, blocks), 0, "sample {i}");
@@ -306,7 +315,8 @@ fn codes_that_never_synchronize_take_bounded_device_time() {
     let Some(context) = context() else { return };
     let (size, side) = ((24, 24), if sanitize() { 700 } else { 2000 });
     let kernels = Decode::load(&context, size).unwrap();
-    for (jpeg, left, what) in [(coded::pattern(side, None), true, "pattern"), (coded::noise(side), false, "noise")] {
+    for (jpeg, is_fault, what) in [(coded::pattern(side, None), true, "pattern"), (coded::noise(side), false, "noise")]
+    {
         let mut batch = Coded::new(size);
         assert!(batch.add(&jpeg, &coded::corner(side, size), true));
         // In a batch of many samples, a thread block processes several tiles of this sample.
@@ -315,12 +325,12 @@ fn codes_that_never_synchronize_take_bounded_device_time() {
         loaded.run(&kernels);
         let faults = loaded.faults();
         assert_eq!(faults, modeled(&batch).1, "{what}");
-        assert!(faults[0] == left, "{what}");
+        assert!(faults[0] == is_fault, "{what}");
         check(&batch, &loaded, &faults, &batch.expected, what);
         let ms =
             (0..3).map(|_| milliseconds(&loaded, &kernels, [Stage::Follow, Stage::Starts])).fold(f32::MAX, f32::min);
         println!("{what}: {} bytes without restart markers, {ms:.2} ms to find where pieces begin", jpeg.len());
-        assert!(!left || sanitize() || ms < 20.0, "{what}: the search takes {ms} ms on the device");
+        assert!(!is_fault || sanitize() || ms < 20.0, "{what}: the search takes {ms} ms on the device");
     }
 }
 
@@ -408,7 +418,7 @@ fn whole_and_cropped_photographs_match_the_host() {
         check(&batch, &loaded, &faults, &batch.expected, "photographs");
         for parts in [1, 2, 4] {
             // SAFETY: as in `run`.
-            unsafe { kernels.launch_in_parts(&loaded.stream, &loaded.memory, loaded.at, parts) }.unwrap();
+            unsafe { kernels.launch_in_parts(&loaded.stream, &loaded.memory, loaded.layout, parts) }.unwrap();
             loaded.stream.synchronize().unwrap();
             let faults = loaded.faults();
             check(&batch, &loaded, &faults, &batch.expected, "photographs in parts");
@@ -429,14 +439,14 @@ fn large_images_among_small_ones_match_the_host() {
     for (count, every) in [(150, 37), (65, 64), (3, 2), (1, 1)] {
         let mut batch = Coded::new(size);
         for i in 0..if sanitize() { count.min(20) } else { count } {
-            let (jpeg, of) = if (i + 1) % every == 0 { (&large[i / every % 3], image) } else { (&small, area) };
-            let region = if i % 2 == 0 { Rect::full(of) } else { Rect::new(5, 7, of.width - 11, of.height - 9) };
-            assert!(batch.add(jpeg, &Plan::resized_crop(of, region, output, Rect::full(output)), true), "{region:?}");
+            let (jpeg, size) = if (i + 1) % every == 0 { (&large[i / every % 3], image) } else { (&small, area) };
+            let region = if i % 2 == 0 { Rect::full(size) } else { Rect::new(5, 7, size.width - 11, size.height - 9) };
+            assert!(batch.add(jpeg, &Plan::resized_crop(size, region, output, Rect::full(output)), true), "{region:?}");
         }
         let loaded = Loaded::new(&context, &batch);
         for parts in [1, 2, 4] {
             // SAFETY: as in `run`.
-            unsafe { kernels.launch_in_parts(&loaded.stream, &loaded.memory, loaded.at, parts) }.unwrap();
+            unsafe { kernels.launch_in_parts(&loaded.stream, &loaded.memory, loaded.layout, parts) }.unwrap();
             loaded.stream.synchronize().unwrap();
             let faults = loaded.faults();
             assert!(!faults.contains(&true), "{count} samples in {parts} parts: {faults:?}");

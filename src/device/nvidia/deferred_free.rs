@@ -76,16 +76,16 @@ fn work() {
             };
             job
         };
-        let here = job.after.map(|mut after| {
+        let entered = job.after.map(|mut after| {
             after.wait();
-            let here = after.context.enter();
-            (here, after)
+            let entered = after.context.enter();
+            (entered, after)
         });
         // If the context cannot be entered, it has failed, and its memory is lost anyway.
-        if here.as_ref().is_none_or(|(here, _)| here.is_ok()) {
+        if entered.as_ref().is_none_or(|(entered, _)| entered.is_ok()) {
             (job.free)();
         }
-        drop(here);
+        drop(entered);
         queue().open -= 1;
         DONE.notify_all();
     }
@@ -124,8 +124,8 @@ pub(super) fn wait_until_freed(timeout: Duration) -> bool {
     if queue.open == 0 {
         return false;
     }
-    let left = DONE.wait_timeout_while(queue, timeout, |queue| queue.open > 0);
-    left.expect("no code panics while holding this lock").0.open == 0
+    let result = DONE.wait_timeout_while(queue, timeout, |queue| queue.open > 0);
+    result.expect("no code panics while holding this lock").0.open == 0
 }
 
 #[cfg(test)]

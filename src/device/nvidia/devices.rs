@@ -111,7 +111,7 @@ impl Devices {
     fn event(&self, context: &Context) -> Result<Event> {
         let mut spare = self.spare.lock().expect("no code panics while holding this lock");
         match spare.iter().position(|event| event.context() == context) {
-            Some(at) => Ok(spare.swap_remove(at)),
+            Some(index) => Ok(spare.swap_remove(index)),
             None => Event::new(context),
         }
     }

@@ -147,13 +147,13 @@ impl Context {
         if entered.is_refused() {
             return Err(exiting_error());
         }
-        let here = self.cudarc().cu_ctx();
-        if entered.before != here {
+        let current = self.cudarc().cu_ctx();
+        if entered.before != current {
             // SAFETY: the context lives as long as the `Arc` in `self`.
-            unsafe { result::ctx::set_current(here) }
+            unsafe { result::ctx::set_current(current) }
                 .doing(|| format!("binding the context of device {}", self.ordinal()))?;
         }
-        entered.now = here;
+        entered.now = current;
         Ok(entered)
     }
 

@@ -161,9 +161,9 @@ impl Gpu for Nvidia {
         unsafe { stream.clear(memory, offset, bytes) }
     }
 
-    unsafe fn fetch(&self, stream: &Stream, memory: &DeviceBuffer, offset: usize, to: &mut Pinned) -> Result<()> {
+    unsafe fn fetch(&self, stream: &Stream, memory: &DeviceBuffer, offset: usize, out: &mut Pinned) -> Result<()> {
         // SAFETY: guaranteed by the caller.
-        unsafe { stream.fetch(to, memory, offset) }
+        unsafe { stream.fetch(out, memory, offset) }
     }
 
     fn is_fault(&self, faults: &Pinned, index: usize) -> bool {
@@ -173,22 +173,22 @@ impl Gpu for Nvidia {
     unsafe fn copy(
         &self,
         stream: &Stream,
-        to: &DeviceBuffer,
+        dest: &DeviceBuffer,
         from: &DeviceBuffer,
         offset: usize,
         bytes: usize,
     ) -> Result<()> {
         // SAFETY: guaranteed by the caller.
-        unsafe { stream.copy(to, from, offset, bytes) }
+        unsafe { stream.copy(dest, from, offset, bytes) }
     }
 
-    fn download(&self, stream: &Stream, memory: &DeviceBuffer, offset: usize, to: &mut [u8]) -> Result<()> {
-        stream.download(to, memory, offset)
+    fn download(&self, stream: &Stream, memory: &DeviceBuffer, offset: usize, out: &mut [u8]) -> Result<()> {
+        stream.download(out, memory, offset)
     }
 
     fn decode(&self, stream: &Stream, memory: &DeviceBuffer, kernels: &Kernels, job: Decode) -> Result<()> {
         let Largest { segments, longest, columns, blocks, large_bytes, large_blocks, turned, copied } = job.largest;
-        let at = DecodeAt {
+        let layout = DecodeAt {
             ops: job.records,
             arena: job.encoded,
             arena_bytes: job.encoded_bytes,
@@ -210,24 +210,24 @@ impl Gpu for Nvidia {
             columns: columns as usize,
         };
         // SAFETY: invariant 2. Workers have also validated the data that the records refer to.
-        unsafe { kernels.decode[job.image].launch(stream, memory, at) }
+        unsafe { kernels.decode[job.image].launch(stream, memory, layout) }
     }
 
     fn compute(&self, stream: &Stream, memory: &DeviceBuffer, kernels: &Kernels, job: Job) -> Result<()> {
-        let Job { array, from, to, records, count } = job;
-        let at = Launch { from, to, records, count };
+        let Job { array, from, output: to, records, count } = job;
+        let args = Launch { from, output: to, records, count };
         match &kernels.arrays[array] {
             Kernel::None => Ok(()),
             Kernel::Convert { retouch, convert } => {
                 // SAFETY: invariant 2. Retouching overwrites the pixels, and the memory that the
                 // conversion overwrites next. The pixels are copied or decoded again before the
                 // next launch, and the memory is at least as large as the pixels.
-                retouch.as_ref().map_or(Ok(()), |retouch| unsafe { retouch.launch(stream, memory, at) })?;
+                retouch.as_ref().map_or(Ok(()), |retouch| unsafe { retouch.launch(stream, memory, args) })?;
                 // SAFETY: invariant 2.
-                unsafe { convert.launch(stream, memory, at) }
+                unsafe { convert.launch(stream, memory, args) }
             }
             // SAFETY: invariant 2.
-            Kernel::SoftLabels(kernel) => unsafe { kernel.launch(stream, memory, at) },
+            Kernel::SoftLabels(kernel) => unsafe { kernel.launch(stream, memory, args) },
         }
     }
 }

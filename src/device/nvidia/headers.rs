@@ -12,7 +12,7 @@ use crate::transform::{Effect, Record, declarations, dispatch, numbers};
 const NOTE: &str = "// Written by the tests of `device/nvidia/headers.rs` with WARPFEED_BLESS=1. Do not edit.\n";
 
 fn compare(name: &str, text: &str) {
-    generated_files::file(&format!("src/device/nvidia/kernels/{name}"), text);
+    generated_files::check_file(&format!("src/device/nvidia/kernels/{name}"), text);
 }
 
 #[test]

@@ -35,7 +35,7 @@ pub(super) fn entry_text(name: &str) -> Option<String> {
         PTX.map(|text| {
             let head = text.find(".visible .entry ").unwrap_or(text.len());
             let body = &text[head..];
-            let starts = body.match_indices(".visible .entry ").map(|(at, _)| at);
+            let starts = body.match_indices(".visible .entry ").map(|(offset, _)| offset);
             let starts = starts.chain([body.len()]).collect::<Vec<_>>();
             (&text[..head], starts.windows(2).map(|w| &body[w[0]..w[1]]).collect())
         })
@@ -77,10 +77,10 @@ impl Kernel {
     /// because the driver compiles the PTX and caches the result.
     pub(super) fn load(context: &Context, name: String) -> Result<Self> {
         let _here = context.enter()?;
-        let wrong = |cause: String| Error::new(ErrorKind::Cuda, cause);
-        let text = entry_text(&name).ok_or_else(|| wrong(format!("kernel {name} is not in the PTX")))?;
-        let text = CString::new(text).map_err(|_| wrong("the PTX contains a zero byte".into()))?;
-        let symbol = CString::new(name.as_str()).map_err(|_| wrong("the kernel name contains a zero byte".into()))?;
+        let error = |cause: String| Error::new(ErrorKind::Cuda, cause);
+        let text = entry_text(&name).ok_or_else(|| error(format!("kernel {name} is not in the PTX")))?;
+        let text = CString::new(text).map_err(|_| error("the PTX contains a zero byte".into()))?;
+        let symbol = CString::new(name.as_str()).map_err(|_| error("the kernel name contains a zero byte".into()))?;
         // SAFETY: the text is zero-terminated PTX, and the context is bound.
         let module =
             unsafe { result::module::load_data(text.as_ptr().cast()) }.doing(|| format!("loading kernel {name}"))?;

@@ -93,11 +93,11 @@ impl DeviceBuffer {
             let _here = self.context.enter();
             // cudarc may hold a deferred error for the program. Creating the slice would consume
             // this error and panic, so the error is saved first.
-            let kept = stream.context().check_err();
+            let status = stream.context().check_err();
             // SAFETY: the block has `len` bytes at `start` (invariant 1), and the slice never frees
             // them (invariant 3).
             let slice = ManuallyDrop::new(unsafe { stream.upgrade_device_ptr(self.start, self.len) });
-            stream.context().record_err(kept);
+            stream.context().record_err(status);
             slice
         });
         // SAFETY: every bit pattern is a valid element, and the offset is aligned.

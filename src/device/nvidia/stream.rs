@@ -137,29 +137,29 @@ impl Stream {
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] if a driver call fails.
-    pub fn download(&self, to: &mut [u8], from: &DeviceBuffer, offset: usize) -> Result<()> {
-        // SAFETY: `to` is borrowed until the copy is done.
-        unsafe { self.fetch(to, from, offset)? };
+    pub fn download(&self, out: &mut [u8], from: &DeviceBuffer, offset: usize) -> Result<()> {
+        // SAFETY: `out` is borrowed until the copy is done.
+        unsafe { self.fetch(out, from, offset)? };
         self.synchronize()
     }
 
-    /// Queues a copy of `to.len()` bytes from offset `offset` of `from`. If `to` is not
+    /// Queues a copy of `to.len()` bytes from offset `offset` of `from`. If `out` is not
     /// page-locked, waits for the copy.
     ///
     /// # Safety
-    /// `to` must stay allocated, and must not be accessed in any other way, until an event recorded
-    /// after this call has fired. Streams and events must order the copy with all other writes to
-    /// `from` on the device.
+    /// `out` must stay allocated, and must not be accessed in any other way, until an event
+    /// recorded after this call has fired. Streams and events must order the copy with all other
+    /// writes to `from` on the device.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] if a driver call fails.
-    pub unsafe fn fetch(&self, to: &mut [u8], from: &DeviceBuffer, offset: usize) -> Result<()> {
+    pub unsafe fn fetch(&self, out: &mut [u8], from: &DeviceBuffer, offset: usize) -> Result<()> {
         let _here = self.same_context(from.context())?;
-        let address = from.at(offset, to.len());
+        let address = from.at(offset, out.len());
         // SAFETY: the range is checked (invariant 3), and the caller guarantees the lifetime of
-        // `to`.
-        unsafe { result::memcpy_dtoh_async(to, address, self.raw) }
-            .doing(|| format!("copying {} bytes to the host", to.len()))
+        // `out`.
+        unsafe { result::memcpy_dtoh_async(out, address, self.raw) }
+            .doing(|| format!("copying {} bytes to the host", out.len()))
     }
 
     /// Queues a copy of `from[offset..offset + bytes]` to the start of `to`.

@@ -14,8 +14,8 @@ impl<'a> DeviceTensor<'a, Nvidia> {
     /// If `T` is not the tensor's dtype.
     pub fn view<T: DeviceElement>(&self) -> Result<CudaView<'a, T>> {
         if T::DTYPE != self.dtype() {
-            let (asked, is) = (T::DTYPE.name(), self.dtype().name());
-            return Err(Error::config(format!("cannot view this tensor as {asked}: its dtype is {is}")));
+            let (requested, is) = (T::DTYPE.name(), self.dtype().name());
+            return Err(Error::config(format!("cannot view this tensor as {requested}: its dtype is {is}")));
         }
         let shared = self.shared();
         let stream = shared.consumer.cudarc().expect("the loader was opened with the program's stream");

@@ -25,8 +25,8 @@ pub(crate) struct Held<G: Gpu> {
 
 impl<G: Gpu> Held<G> {
     pub(super) fn new(slot: Box<Slot<G>>, shared: Arc<Shared<G>>) -> Self {
-        let (taken, exported) = (OnceLock::new(), AtomicBool::new(false));
-        Held { slot: Some(slot), shared, taken, exported, users: Mutex::default() }
+        let (taken_on, exported) = (OnceLock::new(), AtomicBool::new(false));
+        Held { slot: Some(slot), shared, taken: taken_on, exported, users: Mutex::default() }
     }
 
     /// Makes `stream`, or the consumer's stream if it is `None`, wait for the batch. In a ring that
@@ -34,10 +34,10 @@ impl<G: Gpu> Held<G> {
     pub(crate) fn take_on(&self, stream: Option<G::Stream>) -> Result<()> {
         let Shared { gpu, consumer, .. } = &*self.shared;
         self.shared.check()?;
-        let on = stream.as_ref().unwrap_or(consumer);
-        self.shared.refuse_capture(on)?;
+        let used_stream = stream.as_ref().unwrap_or(consumer);
+        self.shared.refuse_capture(used_stream)?;
         self.shared.release_deferred()?;
-        gpu.wait(on, &self.slot().ready)?;
+        gpu.wait(used_stream, &self.slot().ready)?;
         let _ = self.taken.set(stream);
         Ok(())
     }
@@ -56,7 +56,7 @@ impl<G: Gpu> Held<G> {
         self.shared.check()?;
         let mut users = self.users.lock().expect("no code panics while holding this lock");
         if !users.contains(&stream) {
-            let waits = self.taken.get().and_then(Option::as_ref).is_some_and(|on| *on == stream);
+            let waits = self.taken.get().and_then(Option::as_ref).is_some_and(|taken_on| *taken_on == stream);
             if !waits {
                 self.shared.refuse_capture(&stream)?;
                 self.shared.gpu.wait(&stream, &self.slot().ready)?;

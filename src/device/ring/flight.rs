@@ -38,7 +38,7 @@ pub(super) struct Flight<G: Gpu, H> {
 pub(super) struct Load<G: Gpu, H> {
     pub(super) host: H,
     /// Completes once the device no longer reads the slot.
-    pub(super) done: G::Event,
+    pub(super) read: G::Event,
     /// Host memory for the fault flags of the images, if the device decodes any.
     pub(super) faults: Option<G::Faults>,
 }
@@ -90,7 +90,7 @@ impl<G: Gpu, H> Flight<G, H> {
     pub(super) fn free_completed(&mut self, gpu: &G) -> Result<Duration> {
         self.timing.read_completed(gpu)?;
         while let Some(load) = self.in_flight.front() {
-            if !gpu.is_done(&load.done)? {
+            if !gpu.is_done(&load.read)? {
                 return Ok(POLL);
             }
             let load = self.in_flight.pop_front().expect("the queue is not empty");
@@ -101,7 +101,7 @@ impl<G: Gpu, H> Flight<G, H> {
 
     /// Frees a host slot that the device no longer reads.
     pub(super) fn free(&mut self, load: Load<G, H>) {
-        let Load { host, done, faults } = load;
+        let Load { host, read: done, faults } = load;
         drop(host);
         self.events.push(done);
         self.faults.extend(faults);
@@ -120,7 +120,7 @@ impl<G: Gpu, H> Stage<G, H> {
     pub(super) fn is_due(&mut self, gpu: &G) -> Result<bool> {
         match self {
             Stage::Sent | Stage::Failed(_) => Ok(false),
-            Stage::Decoding(load) => gpu.is_done(&load.done),
+            Stage::Decoding(load) => gpu.is_done(&load.read),
             Stage::Repairing(repair) => Ok(repair.is_done()),
         }
     }

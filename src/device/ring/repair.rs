@@ -31,9 +31,9 @@ pub(crate) struct Repair<B> {
 
 impl<B> Repair<B> {
     /// Creates a handle for a batch that will arrive through `receiver`. Workers decode its images
-    /// as long as `wanted` is alive.
-    pub(crate) fn new(receiver: Receiver<B>, wanted: Arc<()>) -> Self {
-        Repair { receiver, received: None, _wanted: wanted }
+    /// as long as `alive` is alive.
+    pub(crate) fn new(receiver: Receiver<B>, alive: Arc<()>) -> Self {
+        Repair { receiver, received: None, _wanted: alive }
     }
 
     /// Returns whether [`take`](Repair::take) may be called, because the batch has arrived or the

@@ -44,7 +44,7 @@ pub(crate) struct Shared<G: Gpu> {
     pub(super) plan: DeviceMemory,
     pub(super) free: Sender<Box<Slot<G>>>,
     /// Number of the current run; 0 for none.
-    pub(super) wanted: AtomicU64,
+    pub(super) current_run: AtomicU64,
     /// The first driver error, after which no driver call is made.
     pub(super) failed: Mutex<Option<Error>>,
     /// Slots for which no event marks the end of their use, because their batches were dropped
@@ -109,7 +109,7 @@ impl<G: Gpu> Shared<G> {
     }
 
     pub(super) fn is_wanted(&self, run: u64) -> bool {
-        self.wanted.load(Ordering::Relaxed) == run
+        self.current_run.load(Ordering::Relaxed) == run
     }
 
     pub(super) fn take_back(&self, message: Option<Result<Box<Slot<G>>>>) {

@@ -43,18 +43,18 @@ fn read(batch: &Held<Sim>, seen: &Seen) {
     let (epoch, number) = (info.epoch(), info.number());
     let arrived = arrived(&shared.variant(info).spec, epoch, number);
     let (memory, seen) = (shared.memory.clone(), seen.clone());
-    let offsets: Vec<usize> = shared.variant(info).layout.arrays.iter().map(|at| slot.offset + at).collect();
+    let offsets: Vec<usize> = shared.variant(info).layout.arrays.iter().map(|offset| slot.offset + offset).collect();
     // The metadata of the batch must also be correct.
-    let keys = info.keys().enumerate().all(|(place, found)| found == key(number, place));
-    let told = keys && info.mixing() == mixing(number).as_ref() && info.header.labeled == (number % 3 == 1);
+    let keys = info.keys().enumerate().all(|(place, actual)| actual == key(number, place));
+    let is_info_right = keys && info.mixing() == mixing(number).as_ref() && info.header.labeled == (number % 3 == 1);
     shared.consumer.run(move |pace| {
-        let mut right = told;
-        for (at, expected) in offsets.into_iter().zip(arrived) {
+        let mut right = is_info_right;
+        for (offset, expected) in offsets.into_iter().zip(arrived) {
             for (i, &byte) in expected.iter().enumerate() {
                 if i % 64 == 0 {
                     pace.pause();
                 }
-                right &= memory[at + i].load(Relaxed) == byte;
+                right &= memory[offset + i].load(Relaxed) == byte;
             }
         }
         seen.lock().unwrap().push((epoch, number, right));
@@ -190,10 +190,10 @@ fn open_timed(sim: &Sim, dtype: Dtype, trace: Option<Arc<trace::Trace>>) -> (Rin
 
 /// Requests a batch, as a program does, and waits until the consumer's stream has received it.
 fn next_timed(sim: &Sim, ring: &mut Ring<Sim>, times: &trace::Counters) -> Option<Held<Sim>> {
-    let asked = times.record_request(ring.ready());
+    let requested = times.record_request(ring.ready());
     let batch = next(ring)?.unwrap();
     let info = batch.info();
-    times.delivered(info.epoch(), info.number(), (info.len(), 0), asked);
+    times.delivered(info.epoch(), info.number(), (info.len(), 0), requested);
     finish(sim, &ring.shared.consumer);
     Some(batch)
 }
@@ -296,11 +296,11 @@ fn copies_run_during_the_step_of_an_earlier_batch() {
     drop(ring);
     drop(times);
     let [copies, _, waits] = device_rows(&path);
-    let of = |batch: u64| waits.iter().find(|wait| wait.0 == batch);
+    let wait_for = |batch: u64| waits.iter().find(|wait| wait.0 == batch);
     let mut hidden = 0;
     for &(batch, begin, end) in &copies {
         // A step begins when the wait for its batch ends, and ends when the next wait begins.
-        if let (Some(from), Some(to)) = (of(batch - slots), of(batch - slots + 1)) {
+        if let (Some(from), Some(to)) = (wait_for(batch - slots), wait_for(batch - slots + 1)) {
             assert!(from.2 <= begin + 2.0 && end <= to.1 + 2.0, "copy {batch} at {begin}..{end}: {from:?}, {to:?}");
             hidden += 1;
         }
@@ -314,13 +314,13 @@ fn a_consumer_that_holds_every_batch_gets_an_error() {
     let sim = Sim::new(Mistake::None, 0);
     let mut ring = open(&sim, CONVERTED, 0).unwrap();
     ring.start(Course::one(0, 0..BATCHES));
-    let mut kept = (0..SLOTS).map(|_| next(&mut ring).unwrap().unwrap()).collect::<Vec<_>>();
+    let mut batches = (0..SLOTS).map(|_| next(&mut ring).unwrap().unwrap()).collect::<Vec<_>>();
     let since = Instant::now();
     let e = next(&mut ring).unwrap().err().unwrap();
     assert_eq!(e.kind(), ErrorKind::Timeout);
     assert!(e.to_string().contains("all 3 device slots are in use"), "{e}");
     assert!(since.elapsed() < Duration::from_secs(5));
-    kept.clear();
+    batches.clear();
     assert_eq!(next(&mut ring).unwrap().unwrap().info().number(), SLOTS as u64);
     assert_eq!(ring.gauge().stats().peak, ring.shared.plan.slots * ring.shared.plan.slot_bytes);
 }
@@ -335,7 +335,7 @@ fn an_interrupted_wait_keeps_its_timeout() {
     let (since, mut slices) = (Instant::now(), 0);
     let error = loop {
         let until = Instant::now() + Duration::from_millis(30);
-        let mut idle = || until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero());
+        let mut idle = || until.checked_duration_since(Instant::now()).filter(|remaining| !remaining.is_zero());
         match ring.next(&mut Wait::new(since, slices > 0, &mut idle)) {
             None => slices += 1,
             Some(batch) => break batch.err().unwrap(),
@@ -370,20 +370,20 @@ fn an_epoch_can_be_abandoned_at_any_batch() {
 
 #[test]
 fn a_ring_can_be_dropped_at_any_batch() {
-    for taken in 0..12 {
+    for count in 0..12 {
         let sim = Sim::new(Mistake::None, 20);
         let mut ring = open(&sim, CONVERTED, 100).unwrap();
         let seen = Seen::default();
         ring.start(Course::one(0, 0..BATCHES));
         let mut last = None;
-        for _ in 0..taken {
+        for _ in 0..count {
             last = Some(next(&mut ring).unwrap().unwrap());
         }
         drop(ring);
         if let Some(batch) = &last {
             read(batch, &seen);
             finish(&sim, &batch.shared.consumer);
-            assert_eq!(*seen.lock().unwrap(), [(0, taken - 1, true)]);
+            assert_eq!(*seen.lock().unwrap(), [(0, count - 1, true)]);
         }
     }
 }
@@ -418,8 +418,8 @@ fn a_driver_error_is_reported_once_and_ends_the_ring() {
         ring.start(Course::one(1, 0..BATCHES));
         errors += usize::from(next(&mut ring).is_some_and(|b| b.is_err()));
         // The number of driver calls depends on how often the thread checks its copies.
-        let made = sim.state().calls.load(Relaxed);
-        assert!(errors >= 1 || made < n + 20, "call {n} of {made}: {errors} errors");
+        let calls = sim.state().calls.load(Relaxed);
+        assert!(errors >= 1 || calls < n + 20, "call {n} of {calls}: {errors} errors");
         drop(ring);
         // Allow for synchronizing two streams at the end, and for a call that the other thread was
         // in the middle of.
@@ -432,7 +432,7 @@ fn a_bad_sample_ends_the_epoch_but_not_the_loader() {
     let sim = Sim::new(Mistake::None, 5);
     let spec = spec(CONVERTED);
     let mut feed = TestFeed::new(&spec, 0);
-    feed.bad = Some(5);
+    feed.failing = Some(5);
     let consumer = sim.stream().unwrap();
     let mut ring: Ring<Sim> = Ring::new(sim, consumer, vec![spec], 2, Duration::from_secs(1), feed, times()).unwrap();
     for epoch in 0..3 {
@@ -475,12 +475,12 @@ fn next_and_drop_during_a_capture_resume_after_it() {
 
 #[test]
 fn dropping_the_ring_does_not_wait_for_the_consumer() {
-    for taken in [1, SLOTS, 2 * SLOTS] {
+    for count in [1, SLOTS, 2 * SLOTS] {
         let sim = Sim::new(Mistake::None, 0);
         let mut ring = open(&sim, CONVERTED, 0).unwrap();
         let (gate, open) = bounded::<()>(0);
         ring.start(Course::one(0, 0..BATCHES));
-        for number in 0..taken {
+        for number in 0..count {
             drop(next(&mut ring).unwrap().unwrap());
             if number == 0 {
                 // Work of the consumer that lasts until this thread drops `gate`, after the ring.

@@ -193,7 +193,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
             self.flight.free(load);
             return queued;
         }
-        let Load { host, done, faults } = load;
+        let Load { host, read: done, faults } = load;
         self.flight.events.push(done);
         self.flight.faults.extend(faults);
         Queued { slot, stage: Stage::Repairing(self.feed().repair(host, &damaged)) }
@@ -255,14 +255,14 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         let work = Bracketed { what: Bracket::Copy, epoch: info.epoch(), number: info.number(), bytes: 0 };
         // The host slot is in flight from the first upload on. Even if an upload fails, the slot
         // must not be freed before the copy stream has stopped.
-        self.flight.in_flight.push_back(Load { host, done: copied, faults: None });
+        self.flight.in_flight.push_back(Load { host, read: copied, faults: None });
         let is_small = self.is_small();
         let switched = std::mem::replace(&mut self.is_small, is_small) != is_small;
         let work = Bracketed { bytes: self.copy(&mut slot, &time, switched)?, ..work };
         self.flight.timing.recorded(work, time);
         let mut decoded = None;
         if computes {
-            self.shared.gpu.wait(self.convert(), &self.flight.last().done)?;
+            self.shared.gpu.wait(self.convert(), &self.flight.last().read)?;
             if decodes {
                 decoded = Some(self.decode(&slot, work)?);
             }
@@ -277,9 +277,9 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
             return Ok(Queued::sent(slot, &mut load.host));
         };
         // If the device cannot decode an image, workers need the host slot even after the copies.
-        let Load { host, done: copied, .. } = self.flight.in_flight.pop_back().expect("pushed above");
+        let Load { host, read: copied, .. } = self.flight.in_flight.pop_back().expect("pushed above");
         self.flight.events.push(copied);
-        Ok(Queued { slot, stage: Stage::Decoding(Load { host, done, faults: Some(faults) }) })
+        Ok(Queued { slot, stage: Stage::Decoding(Load { host, read: done, faults: Some(faults) }) })
     }
 
     /// Returns whether the host slot that was added last fits into the workspace of a small batch.
@@ -302,8 +302,8 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
 
     /// Returns the workspace for the batch that is being sent, if batches need one.
     fn workspace(&self) -> Option<&Workspace<G>> {
-        let all = &self.workspaces[usize::from(self.is_small)];
-        all.get(self.sent % all.len().max(1))
+        let workspaces = &self.workspaces[usize::from(self.is_small)];
+        workspaces.get(self.sent % workspaces.len().max(1))
     }
 
     /// Returns the offsets of the staging buffer and of the scratch memory for the batch that is
@@ -322,14 +322,14 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
     /// earlier batches. Returns the number of image bytes.
     fn copy(&self, slot: &mut Slot<G>, time: &Pair<G>, switched: bool) -> Result<usize> {
         let Shared { gpu, memory, counters, .. } = &*self.shared;
-        let Load { host, done: copied, .. } = self.flight.last();
+        let Load { host, read: copied, .. } = self.flight.last();
         let layout = self.layout(host.info());
         let upload = |uploads: &[Upload], base: usize| {
-            uploads.iter().try_for_each(|&Upload { span, to }| {
+            uploads.iter().try_for_each(|&Upload { span, offset }| {
                 counters.bytes.fetch_add(host.bytes(span).len() as u64, Ordering::Relaxed);
                 // SAFETY: `host` stays in flight until `copied` has completed (invariant 1), which
                 // is recorded below, in the same stream.
-                unsafe { gpu.upload(&self.copy, memory, base + to, host.bytes(span)) }
+                unsafe { gpu.upload(&self.copy, memory, base + offset, host.bytes(span)) }
             })
         };
         if std::mem::take(&mut slot.taken_back) {
@@ -402,11 +402,11 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         gpu.record(&time.begin, convert)?;
         for step in &self.layout(info).computed {
             let from = match step.from {
-                At::Staging(at) => staging + at,
-                At::Slot(at) => slot.offset + at,
+                At::Staging(offset) => staging + offset,
+                At::Slot(offset) => slot.offset + offset,
             };
-            let (to, records) = (slot.offset + step.to, step.records.map(|at| slot.offset + at));
-            let job = Job { array: step.array, from, to, records, count: info.len() * step.frames };
+            let (output, records) = (slot.offset + step.output, step.records.map(|offset| slot.offset + offset));
+            let job = Job { array: step.array, from, output, records, count: info.len() * step.frames };
             gpu.compute(convert, memory, &self.kernels[info.header.variant], job)?;
         }
         gpu.record(&time.end, convert)?;
@@ -431,8 +431,8 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
                 continue;
             };
             let pixels = match step.pixels {
-                At::Staging(at) => staging + at,
-                At::Slot(at) => slot + at,
+                At::Staging(offset) => staging + offset,
+                At::Slot(offset) => slot + offset,
             };
             let job = Decode {
                 image,

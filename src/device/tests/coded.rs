@@ -3,7 +3,7 @@
 
 use crate::batch::{DecodeOps, Encoded};
 use crate::decode::{Bitstream, Pixels, Rect, Size, standard};
-use crate::libjpeg::{Options, encode, with_rest};
+use crate::libjpeg::{Options, encode, with_bytes_after_segment};
 use crate::sampler::Rng;
 use crate::transform::{Augment, Plan, Resizer};
 
@@ -45,13 +45,13 @@ impl Coded {
         else {
             return false;
         };
-        let at = self.arena.len();
+        let offset = self.arena.len();
         let bytes = stream.len();
-        self.arena.resize((at + bytes + DecodeOps::SLACK).next_multiple_of(16), 0xff);
-        stream.write(&mut self.arena[at..at + bytes]);
+        self.arena.resize((offset + bytes + DecodeOps::SLACK).next_multiple_of(16), 0xff);
+        stream.write(&mut self.arena[offset..offset + bytes]);
         let heads = grid.components().len() * 128 + (grid.tables * 272 + grid.segments * 16) as usize;
-        self.data.push(at + heads..at + bytes);
-        let encoded = Encoded { place: self.count(), at, bytes, block: self.blocks };
+        self.data.push(offset + heads..offset + bytes);
+        let encoded = Encoded { place: self.count(), offset, bytes, block: self.blocks };
         let ops = DecodeOps::new(&grid, plan, encoded).expect("the batch is small enough");
         let mut record = [0; DecodeOps::BYTES];
         ops.write(&mut record);
@@ -95,15 +95,19 @@ impl Coded {
 /// Returns every kind of file that a device decodes: the number of channels and the encoder
 /// options.
 pub(in crate::device) fn kinds() -> Vec<(usize, Options)> {
-    let of = |sampling: [(u8, u8); 3]| Options { sampling, ..Options::new(85, 1, 1) };
-    let mut kinds = vec![(1, of([(1, 1); 3])), (1, of([(2, 2); 3])), (3, Options { rgb: true, ..of([(1, 1); 3]) })];
+    let options_for = |sampling: [(u8, u8); 3]| Options { sampling, ..Options::new(85, 1, 1) };
+    let mut kinds = vec![
+        (1, options_for([(1, 1); 3])),
+        (1, options_for([(2, 2); 3])),
+        (3, Options { rgb: true, ..options_for([(1, 1); 3]) }),
+    ];
     for (h, v) in [(1, 1), (2, 1), (2, 2), (1, 2), (4, 1), (1, 4), (4, 2)] {
         kinds.push((3, Options::new(85, h, v)));
     }
     // Three components of different sizes; then chroma at a higher resolution than luma.
-    kinds.push((3, of([(2, 2), (2, 1), (1, 2)])));
-    kinds.push((3, of([(1, 1), (2, 2), (2, 2)])));
-    kinds.push((3, of([(1, 2), (2, 1), (1, 1)])));
+    kinds.push((3, options_for([(2, 2), (2, 1), (1, 2)])));
+    kinds.push((3, options_for([(1, 1), (2, 2), (2, 2)])));
+    kinds.push((3, options_for([(1, 2), (2, 1), (1, 1)])));
     kinds
 }
 
@@ -129,8 +133,8 @@ pub(in crate::device) fn random_jpeg(
     largest: u64,
 ) -> (Vec<u8>, Size) {
     let side = |rng: &mut Rng| {
-        let most = if rng.chance(0.3) { 20 } else { largest };
-        1 + rng.below(most) as u32
+        let max_side = if rng.chance(0.3) { 20 } else { largest };
+        1 + rng.below(max_side) as u32
     };
     let size = Size::new(side(rng), side(rng));
     let mut options = options.clone();
@@ -141,9 +145,9 @@ pub(in crate::device) fn random_jpeg(
     let jpeg = if rng.chance(0.1) { extended(&jpeg) } else { jpeg };
     // With an EXIF orientation, a device writes the upright pixels over the coefficients.
     let sampling = if *channels == 1 { [(1, 1); 1].to_vec() } else { options.sampling.to_vec() };
-    let most = |of: fn(&(u8, u8)) -> u8| u32::from(sampling.iter().map(of).max().unwrap_or(1));
+    let max_factor = |factor_of: fn(&(u8, u8)) -> u8| u32::from(sampling.iter().map(factor_of).max().unwrap_or(1));
     let blocks: u32 = sampling.iter().map(|&(h, v)| u32::from(h) * u32::from(v)).sum();
-    let fits = sampling.len() as u32 * most(|s| s.0) * most(|s| s.1) <= 2 * blocks;
+    let fits = sampling.len() as u32 * max_factor(|s| s.0) * max_factor(|s| s.1) <= 2 * blocks;
     let exif = 1 + rng.below(8) as u8;
     if !fits || rng.chance(0.6) {
         return (jpeg, size);
@@ -219,7 +223,7 @@ pub(in crate::device) fn with_rests(size: (usize, usize)) -> (Coded, Vec<bool>) 
             for number in [0, (mcus - 1) / interval] {
                 let last = mcus.min((number + 1) * interval) - 1;
                 for rest in [&[0x55][..], &[0xff, 0], &[0; 700], &noise] {
-                    assert!(coded.add(&with_rest(&jpeg, number as usize, rest), &plan, true));
+                    assert!(coded.add(&with_bytes_after_segment(&jpeg, number as usize, rest), &plan, true));
                     faults.push(last % across < wide && last / across < high);
                 }
             }

@@ -149,16 +149,16 @@ impl Sim {
     /// this.
     pub(in crate::device) fn record_anyway(&self, event: &SimEvent) {
         let mark = {
-            let mut at = event.marks.0.lock().unwrap();
-            at.0 += 1;
-            at.0
+            let mut counts = event.marks.0.lock().unwrap();
+            counts.0 += 1;
+            counts.0
         };
         // If a stream has already ended, sending fails and drops its share of the mark, which then
         // counts as reached.
         let queues = self.0.queues.lock().unwrap();
-        let all = Arc::new(Reached(event.marks.clone(), mark));
+        let everything = Arc::new(Reached(event.marks.clone(), mark));
         for (_, queue) in &*queues {
-            let mine = all.clone();
+            let mine = everything.clone();
             let _ = queue.send(Some(Box::new(move |_| drop(mine))));
         }
     }
@@ -275,8 +275,8 @@ impl Gpu for Sim {
 
     fn elapsed_ms(&self, begin: &SimEvent, end: &SimEvent) -> Result<f32> {
         self.call("reading the time")?;
-        let at = |event: &SimEvent| *event.passed.as_ref().expect("the event is timed").lock().unwrap();
-        let (begin, end) = (at(begin), at(end));
+        let time_of = |event: &SimEvent| *event.passed.as_ref().expect("the event is timed").lock().unwrap();
+        let (begin, end) = (time_of(begin), time_of(end));
         let ms = |time: Duration| time.as_secs_f32() * 1e3;
         Ok(end.checked_duration_since(begin).map_or_else(|| -ms(begin.duration_since(end)), ms))
     }
@@ -301,9 +301,9 @@ impl Gpu for Sim {
         assert!(!stream.capturing.load(SeqCst), "an event was recorded in a stream that is being captured");
         let (marks, passed) = (event.marks.clone(), event.passed.clone());
         let mark = {
-            let mut at = marks.0.lock().unwrap();
-            at.0 += 1;
-            at.0
+            let mut counts = marks.0.lock().unwrap();
+            counts.0 += 1;
+            counts.0
         };
         stream.run(move |pace| {
             match passed {
@@ -311,8 +311,8 @@ impl Gpu for Sim {
                 Some(passed) => *passed.lock().unwrap() = Instant::now(),
                 None => pace.pause(),
             }
-            let mut at = marks.0.lock().unwrap();
-            at.1 = at.1.max(mark);
+            let mut counts = marks.0.lock().unwrap();
+            counts.1 = counts.1.max(mark);
             marks.1.notify_all();
         });
         Ok(())
@@ -363,14 +363,14 @@ impl Gpu for Sim {
         }
         let marks = event.marks.clone();
         let mark = marks.0.lock().unwrap().0;
-        stream.run(move |_| drop(marks.1.wait_while(marks.0.lock().unwrap(), |at| at.1 < mark).unwrap()));
+        stream.run(move |_| drop(marks.1.wait_while(marks.0.lock().unwrap(), |counts| counts.1 < mark).unwrap()));
         Ok(())
     }
 
     fn is_done(&self, event: &SimEvent) -> Result<bool> {
         self.call("asking")?;
-        let at = event.marks.0.lock().unwrap();
-        Ok(at.1 >= at.0 || self.0.mistake == Mistake::EarlyReturn)
+        let counts = event.marks.0.lock().unwrap();
+        Ok(counts.1 >= counts.0 || self.0.mistake == Mistake::EarlyReturn)
     }
 
     fn synchronize(&self, stream: &SimStream) -> Result<()> {
@@ -406,15 +406,15 @@ impl Gpu for Sim {
         Ok(())
     }
 
-    unsafe fn fetch(&self, stream: &SimStream, memory: &SimMemory, offset: usize, to: &mut SimFaults) -> Result<()> {
+    unsafe fn fetch(&self, stream: &SimStream, memory: &SimMemory, offset: usize, out: &mut SimFaults) -> Result<()> {
         self.call("fetching")?;
-        let (memory, to) = (memory.clone(), to.0.clone());
-        assert!(offset + to.len() * 4 <= memory.len());
+        let (memory, out) = (memory.clone(), out.0.clone());
+        assert!(offset + out.len() * 4 <= memory.len());
         stream.run(move |pace| {
             pace.pause();
-            for (to, bytes) in to.iter().zip(memory[offset..].chunks_exact(4)) {
+            for (out, bytes) in out.iter().zip(memory[offset..].chunks_exact(4)) {
                 let bytes = std::array::from_fn(|i| bytes[i].load(Relaxed));
-                to.store(u32::from_le_bytes(bytes), Relaxed);
+                out.store(u32::from_le_bytes(bytes), Relaxed);
             }
         });
         Ok(())
@@ -423,13 +423,13 @@ impl Gpu for Sim {
     unsafe fn copy(
         &self,
         stream: &SimStream,
-        to: &SimMemory,
+        dest: &SimMemory,
         from: &SimMemory,
         offset: usize,
         bytes: usize,
     ) -> Result<()> {
         self.call("copying on the device")?;
-        let (to, from) = (to.clone(), from.clone());
+        let (to, from) = (dest.clone(), from.clone());
         stream.run(move |pace| {
             for i in 0..bytes {
                 if i % PIECE == 0 {
@@ -441,10 +441,10 @@ impl Gpu for Sim {
         Ok(())
     }
 
-    fn download(&self, stream: &SimStream, memory: &SimMemory, offset: usize, to: &mut [u8]) -> Result<()> {
+    fn download(&self, stream: &SimStream, memory: &SimMemory, offset: usize, out: &mut [u8]) -> Result<()> {
         self.call("copying to the host")?;
         stream.finish();
-        to.iter_mut().zip(&memory[offset..]).for_each(|(to, byte)| *to = byte.load(Relaxed));
+        out.iter_mut().zip(&memory[offset..]).for_each(|(out, byte)| *out = byte.load(Relaxed));
         Ok(())
     }
 
@@ -468,11 +468,12 @@ impl Gpu for Sim {
             state.decoding[1].fetch_max(now, SeqCst);
             // Mark the scratch memory, to detect work that uses it at the same time.
             let mark = state.seed.fetch_add(1, Relaxed) as u8;
-            let marked = || scratch.iter().flat_map(|&(at, bytes)| memory[at..at + bytes].iter().step_by(64));
+            let marked =
+                || scratch.iter().flat_map(|&(offset, bytes)| memory[offset..offset + bytes].iter().step_by(64));
             marked().for_each(|byte| byte.store(mark, Relaxed));
             pace.pause();
-            let bytes = |at: usize, count: usize| -> Vec<u8> {
-                memory[at..at + count].iter().map(|byte| byte.load(Relaxed)).collect()
+            let bytes = |offset: usize, count: usize| -> Vec<u8> {
+                memory[offset..offset + count].iter().map(|byte| byte.load(Relaxed)).collect()
             };
             let records = bytes(job.records, job.count * DecodeOps::BYTES);
             let (encoded, (height, width)) = (bytes(job.encoded, job.encoded_bytes), job.size);
@@ -485,12 +486,15 @@ impl Gpu for Sim {
             if !unchanged || marked().any(|byte| byte.load(Relaxed) != mark) {
                 pixels.iter_mut().for_each(|pixel| *pixel = !*pixel);
             }
-            let put = |at: usize, bytes: &[u8]| {
-                memory[at..at + bytes.len()].iter().zip(bytes).for_each(|(to, &byte)| to.store(byte, Relaxed));
+            let write = |offset: usize, bytes: &[u8]| {
+                memory[offset..offset + bytes.len()]
+                    .iter()
+                    .zip(bytes)
+                    .for_each(|(out, &byte)| out.store(byte, Relaxed));
             };
-            put(job.pixels, &pixels);
+            write(job.pixels, &pixels);
             for (place, fault) in faults.into_iter().enumerate() {
-                put(job.faults + 4 * place, &u32::from(fault).to_le_bytes());
+                write(job.faults + 4 * place, &u32::from(fault).to_le_bytes());
             }
             state.decoding[0].fetch_sub(1, SeqCst);
         });
@@ -499,21 +503,22 @@ impl Gpu for Sim {
 
     fn compute(&self, stream: &SimStream, memory: &SimMemory, kernels: &SimKernels, job: Job) -> Result<()> {
         self.call("converting")?;
-        let (memory, Job { from, to, records, count, array }) = (memory.clone(), job);
-        let SimKernel { bytes: (made, of), retouched } = kernels[array];
+        let (memory, Job { from, output: to, records, count, array }) = (memory.clone(), job);
+        let SimKernel { bytes: (output_bytes, input_bytes), retouched } = kernels[array];
         stream.run(move |pace| {
             if let (Some(size), Some(records)) = (retouched, records) {
                 pace.pause();
                 // Trash the output, as effects that use it for a copy of the image do.
-                memory[to..to + count * of].iter().for_each(|byte| byte.store(0xa5, Relaxed));
-                (0..count).for_each(|n| retouch(&memory, from + n * of, records + n * SampleOps::BYTES, size));
+                memory[to..to + count * input_bytes].iter().for_each(|byte| byte.store(0xa5, Relaxed));
+                (0..count).for_each(|n| retouch(&memory, from + n * input_bytes, records + n * SampleOps::BYTES, size));
             }
-            for start in (0..count * made).step_by(PIECE) {
+            for start in (0..count * output_bytes).step_by(PIECE) {
                 pace.pause();
-                for i in start..(count * made).min(start + PIECE) {
-                    let (sample, at) = (i / made, i % made % of);
+                for i in start..(count * output_bytes).min(start + PIECE) {
+                    let (sample, index) = (i / output_bytes, i % output_bytes % input_bytes);
                     let record = records.map_or(0, |records| memory[records + sample * SampleOps::BYTES].load(Relaxed));
-                    memory[to + i].store(converted(memory[from + sample * of + at].load(Relaxed), record), Relaxed);
+                    memory[to + i]
+                        .store(converted(memory[from + sample * input_bytes + index].load(Relaxed), record), Relaxed);
                 }
             }
         });
@@ -521,15 +526,15 @@ impl Gpu for Sim {
     }
 }
 
-/// Applies the effects on pixels in `record` to the image at `at`, like the kernel.
-fn retouch(memory: &SimMemory, at: usize, record: usize, (height, width): (usize, usize)) {
+/// Applies the effects on pixels in `record` to the image at `offset`, like the kernel.
+fn retouch(memory: &SimMemory, offset: usize, record: usize, (height, width): (usize, usize)) {
     let record = std::array::from_fn(|i| memory[record + i].load(Relaxed));
-    let bytes = &memory[at..at + height * width * 3];
+    let bytes = &memory[offset..offset + height * width * 3];
     let mut pixels: Vec<u8> = bytes.iter().map(|byte| byte.load(Relaxed)).collect();
     let mut image = ImageMut::new(&mut pixels, width as u32, height as u32);
     let mut scratch = Scratch::default();
     SampleOps::read_pixels(&record).iter().for_each(|effect| effect.run(&mut image, &mut scratch));
-    bytes.iter().zip(pixels).for_each(|(to, byte)| to.store(byte, Relaxed));
+    bytes.iter().zip(pixels).for_each(|(out, byte)| out.store(byte, Relaxed));
 }
 
 /// Number of device slots in the tests of single mistakes. These tests identify events by their

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::batch::{BatchInfo, Course, Delivered, Feed, Wait, is_recoverable};
 use crate::engine::state::{self, Checkpoint, LoaderHandle, SampleError, Shared};
 use crate::error::{Error, ErrorKind, Result, counted, guarded, panicked};
-use crate::sampler::Changing;
+use crate::sampler::UpdatableOrder;
 use crate::source::BatchIndex;
 use crate::trace::{self, Stats, WAIT};
 
@@ -41,7 +41,7 @@ pub struct Batches<B> {
     /// Number of runs started so far.
     runs: u64,
     /// Number of batches that the epoch in progress has not delivered yet.
-    pub(super) left: u64,
+    pub(super) batches_left: u64,
     /// Action of the next call to `next`. Unused once the epoch has no batches left.
     pub(super) next: Next,
     /// The epoch that was most recently delivered to its end.
@@ -79,7 +79,7 @@ impl<B> Batches<B> {
             first_epoch: position.epoch,
             resume: position,
             runs: 0,
-            left: 0,
+            batches_left: 0,
             next: Next::Batch,
             finished: None,
             given_up: None,
@@ -97,8 +97,8 @@ impl<B> Batches<B> {
 
     /// Returns the feed, or `None` in a forked child.
     pub(super) fn feed(&mut self) -> Option<&mut dyn Feed<Batch = B>> {
-        let here = std::process::id() == self.process;
-        self.feed.as_deref_mut().filter(|_| here).map(|feed| feed as _)
+        let is_this_process = std::process::id() == self.process;
+        self.feed.as_deref_mut().filter(|_| is_this_process).map(|feed| feed as _)
     }
 
     /// Returns the index of the first batch that [`epoch(epoch)`](Batches::epoch) delivers. The
@@ -148,7 +148,7 @@ impl<B> Batches<B> {
     /// Returns the number of batches that the epoch in progress has not delivered yet. A failed
     /// batch is counted until the next batch is requested.
     pub fn left(&self) -> u64 {
-        self.left
+        self.batches_left
     }
 
     /// Begins epoch `epoch` at batch `first`, like [`epoch_from`](Batches::epoch_from). If an epoch
@@ -172,13 +172,13 @@ impl<B> Batches<B> {
             Ok(end) => end,
             Err(e) => {
                 self.stop();
-                (self.left, self.next) = (1, Next::Error(e));
+                (self.batches_left, self.next) = (1, Next::Error(e));
                 return first;
             }
         };
         let first = BatchIndex { epoch, batch: first.min(end) };
-        self.left = end - first.batch;
-        let ahead = self.feed().is_some_and(|feed| feed.at() == Some(first)) && self.is_unchanged();
+        self.batches_left = end - first.batch;
+        let ahead = self.feed().is_some_and(|feed| feed.position() == Some(first)) && self.is_unchanged();
         let ahead = ahead & !self.shared().take_changed();
         tracing::debug!(epoch, first = first.batch, end, ahead, "epoch begins");
         if !ahead {
@@ -187,7 +187,7 @@ impl<B> Batches<B> {
         if self.feed().is_some() {
             self.shared().run.begin();
         }
-        if self.left > 0 {
+        if self.batches_left > 0 {
             let course = self.course(first);
             if ahead {
                 self.next = Next::Prepared(course);
@@ -201,7 +201,7 @@ impl<B> Batches<B> {
     /// Creates a run that starts at `first` and covers the remaining batches of the epoch.
     pub(super) fn course(&mut self, first: BatchIndex) -> Course {
         self.runs += 1;
-        let (batches, repeats) = (first.batch + self.left, self.finished == Some(first.epoch));
+        let (batches, repeats) = (first.batch + self.batches_left, self.finished == Some(first.epoch));
         Course { run: self.runs, first, batches, repeats, epochs: self.shared().epochs }
     }
 
@@ -223,8 +223,8 @@ impl<B> Batches<B> {
     /// Ends the epoch in progress and discards its prefetched batches. If the epoch was delivered
     /// to its end, the batches that were prepared for the next epoch remain.
     pub fn end(&mut self) {
-        let is_over = self.left == 0;
-        (self.left, self.next, self.given_up) = (0, Next::Batch, None);
+        let is_over = self.batches_left == 0;
+        (self.batches_left, self.next, self.given_up) = (0, Next::Batch, None);
         // A forked child must not take the parent's locks.
         if self.feed().is_some() {
             self.shared().run.end();
@@ -245,15 +245,15 @@ impl<B> Batches<B> {
     /// over.
     fn reach(&self, next: BatchIndex) {
         let epoch = next.epoch.saturating_add(1);
-        self.shared().reach(if self.left > 0 { next } else { BatchIndex { epoch, batch: 0 } });
+        self.shared().reach(if self.batches_left > 0 { next } else { BatchIndex { epoch, batch: 0 } });
     }
 
     /// Moves the position past the current batch. Returns the position of the following batch.
     fn pass(&mut self) -> BatchIndex {
         let BatchIndex { epoch, batch } = self.shared().position();
         let next = BatchIndex { epoch, batch: batch + 1 };
-        self.left -= 1;
-        if self.left == 0 {
+        self.batches_left -= 1;
+        if self.batches_left == 0 {
             self.finished = Some(epoch);
         }
         self.reach(next);
@@ -274,15 +274,15 @@ impl<B> Batches<B> {
         if matches!(self.next, Next::AfterFailed) && self.feed().is_some() {
             self.next = Next::Batch;
             let first = self.pass();
-            if self.left > 0 {
+            if self.batches_left > 0 {
                 let course = self.course(first);
                 self.feed()?.start(course);
             }
         }
-        if self.left > 0 && self.feed().is_some() && matches!(self.next, Next::Batch | Next::Prepared(_)) {
+        if self.batches_left > 0 && self.feed().is_some() && matches!(self.next, Next::Batch | Next::Prepared(_)) {
             self.restart_if_changed();
         }
-        if self.left == 0 {
+        if self.batches_left == 0 {
             // Stop the clock at the last batch, although the `Epoch` may live on.
             if self.feed().is_some() {
                 self.shared().run.end();
@@ -293,9 +293,9 @@ impl<B> Batches<B> {
         match (&batch, &self.next) {
             (Ok(_), _) => {
                 let next = self.pass();
-                if self.left > 0 && self.feed.as_ref()?.at() != Some(next) {
+                if self.batches_left > 0 && self.feed.as_ref()?.position() != Some(next) {
                     self.stop();
-                    self.next = Next::Error(other_length(next, self.left));
+                    self.next = Next::Error(other_length(next, self.batches_left));
                 }
             }
             // The position stays at the failed batch until the program requests the next batch.
@@ -303,7 +303,7 @@ impl<B> Batches<B> {
             (Err(e), Next::Batch | Next::Prepared(_)) if is_recoverable(e) => {}
             // Any other error ends the epoch. The position stays at the failed batch.
             (Err(_), _) => {
-                self.left = 0;
+                self.batches_left = 0;
                 self.stop();
             }
         }
@@ -319,7 +319,10 @@ impl<B> Batches<B> {
         if let Err(e) = self.check_process() {
             return Some(Err(e));
         }
-        let Batches { feed: Some(feed), monitor: LoaderHandle(shared), left, next, given_up, .. } = self else {
+        let Batches {
+            feed: Some(feed), monitor: LoaderHandle(shared), batches_left: remaining, next, given_up, ..
+        } = self
+        else {
             unreachable!("only drop takes the feed")
         };
         let _range = trace::range(WAIT);
@@ -329,13 +332,13 @@ impl<B> Batches<B> {
         };
         let mut wait = Wait::new(since, given_up.is_some(), idle);
         // Take the index from the feed: during `replay`, the loader's own position stands still.
-        let mut index = feed.at();
+        let mut index = feed.position();
         let mut received = feed.next(&mut wait);
         if let (None, false, Next::Prepared(course)) = (&received, wait.given_up, &next) {
             // The epoch could not be prepared in advance, but can start now: `start` has already
             // checked it.
             feed.start(*course);
-            (index, *next) = (feed.at(), Next::Batch);
+            (index, *next) = (feed.position(), Next::Batch);
             received = feed.next(&mut wait);
         }
         *given_up = wait.given_up.then(|| since.elapsed());
@@ -344,7 +347,7 @@ impl<B> Batches<B> {
             None if wait.given_up => return None,
             None => {
                 let cause =
-                    format!("the epoch ended {} early; open the loader again", counted(*left, "batch", "batches"));
+                    format!("the epoch ended {} early; open the loader again", counted(*remaining, "batch", "batches"));
                 Err(Error::new(ErrorKind::Panic, cause))
             }
         };
@@ -375,7 +378,7 @@ impl<B> Batches<B> {
     pub fn resume(&mut self, state: &Checkpoint) -> Result<()> {
         self.end();
         let (position, order) = self.resume_position(state)?;
-        if let (Some(order), Some(changes)) = (order, self.shared().schedule.changes()) {
+        if let (Some(order), Some(changes)) = (order, self.shared().schedule.live_order()) {
             changes.set(order);
             self.shared().mark_changed();
         }
@@ -395,7 +398,7 @@ impl<B> Batches<B> {
 
     /// Returns the position at which the loader would continue from `state`, and the order if the
     /// program can change it.
-    fn resume_position(&self, state: &Checkpoint) -> Result<(BatchIndex, Option<Arc<dyn Changing>>)> {
+    fn resume_position(&self, state: &Checkpoint) -> Result<(BatchIndex, Option<Arc<dyn UpdatableOrder>>)> {
         let Shared { recipe, run, schedule, .. } = self.shared();
         state.check(recipe, &run.counters, schedule)
     }
@@ -463,10 +466,10 @@ impl<G: crate::device::Gpu> Batches<crate::device::DeviceBatch<G>> {
 }
 
 /// Returns the error for an order that changed its length after an epoch was prepared: it ended at
-/// `next`, with `left` more batches expected.
-fn other_length(next: BatchIndex, left: u64) -> Error {
+/// `next`, with `remaining` more batches expected.
+fn other_length(next: BatchIndex, remaining: u64) -> Error {
     let BatchIndex { epoch, batch } = next;
-    let began = batch + left;
+    let began = batch + remaining;
     Error::config(format!(
         "the order returned {batch} batches for epoch {epoch} when the epoch was prepared, but {began} when it \
          began; an order must always return the same length"
@@ -516,13 +519,13 @@ mod tests {
             let mut batches = loader.host().unwrap();
             assert_eq!(batches.epoch(0).filter(|batch| batch.is_ok()).count(), 4);
             let shared = batches.monitor.0.clone();
-            let held = (shared.position.lock().unwrap(), shared.faults.lock().unwrap());
+            let guards = (shared.position.lock().unwrap(), shared.faults.lock().unwrap());
             batches.process += 1;
             assert!(batches.epoch(1).next().is_some_and(|batch| batch.is_err()));
             assert!(batches.epoch_from(1, 2).next().is_some_and(|batch| batch.is_err()));
             batches.end();
             batches.process -= 1;
-            drop(held);
+            drop(guards);
             done.send(batches.epoch(2).filter(|batch| batch.is_ok()).count()).unwrap();
         });
         let received = received.recv_timeout(std::time::Duration::from_secs(60));

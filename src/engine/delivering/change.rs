@@ -3,7 +3,7 @@
 use super::batches::{Batches, Next};
 use crate::engine::state::{self, Shared};
 use crate::error::{Error, Result};
-use crate::sampler::Changes;
+use crate::sampler::UpdateKind;
 use crate::source::BatchIndex;
 
 /// Maximum number of batches between a call and its change.
@@ -44,7 +44,7 @@ impl<B> Batches<B> {
     /// [`once`](crate::sampler::MixtureOptions::once)), or if images are combined with other
     /// samples of the epoch, as in a mosaic. After an error, nothing has changed.
     pub fn set_mixture(&self, proportions: &[f64], after: u64) -> Result<BatchIndex> {
-        self.change(Changes::Proportions, proportions, after)
+        self.change(UpdateKind::Proportions, proportions, after)
     }
 
     /// Changes the [weights](crate::Loader::weights) of the samples during the run. Pass one weight
@@ -65,17 +65,17 @@ impl<B> Batches<B> {
     /// the weights are invalid, or if images are combined with other samples of the epoch, as in a
     /// mosaic. After an error, nothing has changed.
     pub fn set_weights(&self, weights: &[f64], after: u64) -> Result<BatchIndex> {
-        self.change(Changes::Weights, weights, after)
+        self.change(UpdateKind::Weights, weights, after)
     }
 
-    fn change(&self, kind: Changes, values: &[f64], delay: u64) -> Result<BatchIndex> {
+    fn change(&self, kind: UpdateKind, values: &[f64], delay: u64) -> Result<BatchIndex> {
         self.check_process()?;
         let Shared { schedule, recipe, .. } = self.shared();
         let (call, needs) = match kind {
-            Changes::Proportions => ("set_mixture", "a mixture"),
-            Changes::Weights => ("set_weights", "weights or balanced()"),
+            UpdateKind::Proportions => ("set_mixture", "a mixture"),
+            UpdateKind::Weights => ("set_weights", "weights or balanced()"),
         };
-        let changes = schedule.changes().filter(|changes| changes.kind() == kind);
+        let changes = schedule.live_order().filter(|changes| changes.kind() == kind);
         let Some(changes) = changes else {
             return Err(Error::config(format!("{call}: this loader was opened without {needs}")));
         };
@@ -99,7 +99,7 @@ impl<B> Batches<B> {
                 first.batch, first.epoch
             )));
         };
-        let (effective, begun) = changes.change(from, values, epoch)?;
+        let (effective, begun) = changes.update(from, values, epoch)?;
         let affected = schedule.batch_from(effective, draws);
         if begun.is_some_and(|begun| begun >= affected) {
             self.shared().mark_changed();

@@ -200,23 +200,23 @@ impl<B> Engine<B> {
     /// long waits. `waited` is the time that the consumer has waited so far.
     fn check_stall(&mut self, waited: Duration) -> Result<()> {
         let next = self.next.map_or(0, |next| next.batch);
-        let (held, keeper) = (self.slot_return.held.load(Ordering::Relaxed), &self.slot_return.keeper);
-        keeper.as_ref().map_or(Ok(()), |keeper| keeper.set_wanted(true))?;
-        let kept = keeper.as_ref().map_or(0, |keeper| keeper.held_count());
-        if held + kept >= self.shared.run.settings.slots_in_use()
+        let (held_count, keeper) = (self.slot_return.held.load(Ordering::Relaxed), &self.slot_return.keeper);
+        keeper.as_ref().map_or(Ok(()), |keeper| keeper.set_waiting(true))?;
+        let kept_count = keeper.as_ref().map_or(0, |keeper| keeper.held_count());
+        if held_count + kept_count >= self.shared.run.settings.slots_in_use()
             && waited > CAPTURE
             && keeper.as_ref().is_some_and(|keeper| keeper.waits_for_a_capture())
         {
             let cause = format!(
-                "batch {next} cannot be filled: a stream is being captured into a CUDA graph, so {kept} slots of dropped batches \
-                 cannot be reused; end the capture before requesting more batches, or raise prefetch"
+                "batch {next} cannot be filled: a stream is being captured into a CUDA graph, so {kept_count} slots \
+                 of dropped batches cannot be reused; end the capture before requesting more batches, or raise prefetch"
             );
             return Err(Error::new(ErrorKind::Capturing, cause));
         }
-        if held >= self.shared.run.settings.slots_in_use() && waited > self.timeout {
+        if held_count >= self.shared.run.settings.slots_in_use() && waited > self.timeout {
             let cause = format!(
-                "batch {next} cannot be filled: for {:.0} s, all {held} slots have been held by batches that are still alive; \
-                 drop some before requesting more, or raise prefetch",
+                "batch {next} cannot be filled: for {:.0} s, all {held_count} slots have been held by batches that \
+                 are still alive; drop some before requesting more, or raise prefetch",
                 waited.as_secs_f64()
             );
             return Err(Error::new(ErrorKind::Timeout, cause));
@@ -226,8 +226,8 @@ impl<B> Engine<B> {
             tracing::warn!(
                 batch = next,
                 waited_seconds = waited.as_secs(),
-                slots_held_by_the_consumer = held,
-                slots_that_a_device_may_read = kept,
+                slots_held_by_the_consumer = held_count,
+                slots_that_a_device_may_read = kept_count,
                 "waiting for a batch: {}",
                 self.shared.run.counters.activity().join(", ")
             );
@@ -283,7 +283,7 @@ impl<B> Engine<B> {
     /// already taken the original parts of the slot from the queue.
     #[cfg(feature = "_device")]
     pub(crate) fn redecode(&self, full: Full, request: &Redecode) {
-        let group = Settings::group(full.schema().batch, self.shared.run.settings.workers);
+        let group = Settings::samples_per_part(full.schema().batch, self.shared.run.settings.workers);
         let work = self.work.as_ref().expect("only drop takes the sender");
         for part in full.split_again(group, &request.rows) {
             work.send(Task { part, fetched: None, redecode: Some(request.clone()) });
@@ -337,18 +337,18 @@ impl<B> Feed for Engine<B> {
         }
     }
 
-    fn at(&self) -> Option<BatchIndex> {
+    fn position(&self) -> Option<BatchIndex> {
         self.next
     }
 
     fn receive(&mut self, wait: &mut Wait<'_>) -> Option<Result<B>> {
         let keeper = self.slot_return.keeper.clone();
-        let received = match keeper.as_ref().map_or(Ok(()), |keeper| keeper.set_wanted(true)) {
+        let received = match keeper.as_ref().map_or(Ok(()), |keeper| keeper.set_waiting(true)) {
             Ok(()) => self.wait(wait),
             Err(e) => Some(Err(e)),
         };
         // If this fails, the next call returns the error.
-        let _ = keeper.map(|keeper| keeper.set_wanted(false));
+        let _ = keeper.map(|keeper| keeper.set_waiting(false));
         let received = received?;
         self.logged = Duration::ZERO;
         Some(received.and_then(|full| self.check_failures(full)).map(|full| {
@@ -395,7 +395,7 @@ impl<B> Feed for Engine<B> {
 
 /// Returns the maximum number of parts in a batch.
 fn max_parts(slots: &[Free], settings: &Settings) -> usize {
-    let parts = |schema: &Schema| schema.batch.div_ceil(Settings::group(schema.batch, settings.workers));
+    let parts = |schema: &Schema| schema.batch.div_ceil(Settings::samples_per_part(schema.batch, settings.workers));
     slots.first().and_then(|slot| slot.schemas().iter().map(parts).max()).unwrap_or(1)
 }
 
@@ -404,7 +404,7 @@ impl<B> Drop for Engine<B> {
         self.stop();
         // No more batches will be requested, so the keeper must release each slot as soon as
         // possible.
-        let _ = self.slot_return.keeper.as_ref().map(|keeper| keeper.set_wanted(true));
+        let _ = self.slot_return.keeper.as_ref().map(|keeper| keeper.set_waiting(true));
         // The coordinator ends when its channel is closed. It then drops its `WorkSender`, which
         // holds a handle to the pool, so that the pool's threads can be joined.
         drop(self.starts.take());

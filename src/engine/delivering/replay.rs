@@ -46,8 +46,8 @@ impl<B> Batches<B> {
         // Bypass `next`, which would move the position of the run.
         self.start(0, 0);
         let count = self.left().min(n as u64);
-        let taken = (0..count).map(|_| Some(self.receive(idle)?.map(Arc::new)));
-        let batches = taken.collect::<Option<Result<Vec<_>>>>();
+        let received = (0..count).map(|_| Some(self.receive(idle)?.map(Arc::new)));
+        let batches = received.collect::<Option<Result<Vec<_>>>>();
         self.end();
         let Some(batches) = batches.transpose()? else { return Ok(None) };
         if batches.is_empty() {

@@ -76,12 +76,12 @@ impl HostFeed for Engine<Crossing> {
         rows.sort_unstable();
         rows.dedup();
         let (sender, received) = bounded(1);
-        let (wanted, slot_return) = (Arc::new(()), batch.slot_return.clone());
+        let (alive, slot_return) = (Arc::new(()), batch.slot_return.clone());
         // If the batch was canceled, sending fails, and dropping the batch returns its slot.
         let done = move |full| drop(sender.send(Crossing { full: Some(full), slot_return: slot_return.clone() }));
-        let request = Redecode { rows: rows.into(), wanted: Arc::downgrade(&wanted), done: Arc::new(done) };
+        let request = Redecode { rows: rows.into(), is_canceled: Arc::downgrade(&alive), on_done: Arc::new(done) };
         self.redecode(full, &request);
-        Repair::new(received, wanted)
+        Repair::new(received, alive)
     }
 
     fn repaired(&mut self, mut batch: Crossing) -> Result<Crossing> {

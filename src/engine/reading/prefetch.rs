@@ -75,7 +75,7 @@ impl Following {
         let bytes = shared.run.scratch.plan().source;
         let order = Lookahead::drawn(bytes, batches, samples).with_next(next);
         let follow = guarded(|| Ok(recipe.reads.follow(order)));
-        if let (Ok(Some(_)), Some(changes)) = (&follow, schedule.changes()) {
+        if let (Ok(Some(_)), Some(changes)) = (&follow, schedule.live_order()) {
             changes.read_ahead();
         }
         let following = follow.map(|follow| Following { follow, run: Mutex::new(0), epochs });

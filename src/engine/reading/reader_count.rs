@@ -106,16 +106,16 @@ mod tests {
     /// Simulates `seconds` seconds of reading at `rate(readers)` samples per second. Returns the
     /// successive numbers of readers, starting with the initial one.
     fn run(depth: &mut Depth, seconds: f64, waiting: bool, rate: impl Fn(usize) -> f64) -> Vec<usize> {
-        let (mut now, mut readers, mut all) = (depth.last as f64, depth.readers, vec![depth.readers]);
+        let (mut now, mut readers, mut counts) = (depth.last as f64, depth.readers, vec![depth.readers]);
         let end = now + 1e9 * seconds;
         while now < end {
             now += 1e9 / rate(readers);
             if let Some(new) = depth.read(now as u64, waiting) {
                 readers = new;
-                all.push(new);
+                counts.push(new);
             }
         }
-        all
+        counts
     }
 
     #[test]
@@ -144,10 +144,10 @@ mod tests {
     /// Like [`run`], but the consumer pauses for `pause` seconds after the first `reads` reads.
     fn paused(reads: usize, pause: f64, rate: impl Fn(usize) -> f64) -> Vec<usize> {
         let mut depth = Depth::new();
-        let mut all = run(&mut depth, reads as f64 / rate(FIRST_READERS), true, &rate);
-        all.extend(depth.read(depth.last + (1e9 * pause) as u64, true));
-        all.extend_from_slice(&run(&mut depth, 5.0, true, &rate)[1..]);
-        all
+        let mut counts = run(&mut depth, reads as f64 / rate(FIRST_READERS), true, &rate);
+        counts.extend(depth.read(depth.last + (1e9 * pause) as u64, true));
+        counts.extend_from_slice(&run(&mut depth, 5.0, true, &rate)[1..]);
+        counts
     }
 
     #[test]

@@ -281,7 +281,7 @@ impl<T> Queue<T> {
                 state = self.changed.wait(state).expect("no code panics while holding this lock");
                 continue;
             };
-            let left = self.delay.saturating_sub(first.since.elapsed());
+            let remaining = self.delay.saturating_sub(first.since.elapsed());
             let mut count = 0;
             let fits = |request: &&Request<T>| {
                 count += request.images.len();
@@ -289,10 +289,10 @@ impl<T> Queue<T> {
             };
             let fitting = state.waiting.iter().take_while(fits).count();
             // `count` includes the first request that does not fit.
-            if count >= self.limits.images || left.is_zero() || state.closed {
+            if count >= self.limits.images || remaining.is_zero() || state.closed {
                 return Some(state.waiting.drain(..fitting).collect());
             }
-            state = self.changed.wait_timeout(state, left).expect("no code panics while holding this lock").0;
+            state = self.changed.wait_timeout(state, remaining).expect("no code panics while holding this lock").0;
         }
     }
 }

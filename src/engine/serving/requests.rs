@@ -44,11 +44,11 @@ impl Limits {
     /// # Errors
     /// If there are no images, or too many images.
     pub(super) fn request(&self, images: Vec<Owned>) -> Result<Vec<Image>> {
-        let (count, most) = (images.len(), self.images);
-        if count == 0 || count > most {
-            return Err(Error::config(format!("a request has {count} images: the decoder accepts 1 to {most}")));
+        let (count, max_images) = (images.len(), self.images);
+        if count == 0 || count > max_images {
+            return Err(Error::config(format!("a request has {count} images: the decoder accepts 1 to {max_images}")));
         }
-        let kept = images.into_iter().map(|image| {
+        let images_for_decoder = images.into_iter().map(|image| {
             // `as_ref` is user code. If it panics, ignore that here: it will panic again when the
             // image is read, and fail the image then.
             match guarded(|| Ok((*image).as_ref().len())) {
@@ -56,7 +56,7 @@ impl Limits {
                 _ => Image::Kept(image),
             }
         });
-        Ok(kept.collect())
+        Ok(images_for_decoder.collect())
     }
 
     /// Returns the error for a request that does not fit into the queue.
@@ -286,9 +286,9 @@ impl<B: Send> BatchSampler for Requests<B> {
             else {
                 return;
             };
-            let found =
+            let next_request =
                 if (index as usize) < state.begun.len() { state.begun.get(index as usize) } else { state.begin_next() };
-            if let Some(begun) = found {
+            if let Some(begun) = next_request {
                 break begun;
             }
             state = self.changed.wait(state).expect("no code panics while holding this lock");
@@ -312,9 +312,9 @@ impl<B: Send> Source for Requests<B> {
         let state = self.state();
         let after = state.begun.partition_point(|begun| begun.first <= index);
         let begun = after.checked_sub(1).and_then(|before| state.begun.get(before));
-        let found = begun.and_then(|begun| Some((index - begun.first, begun.request.as_ref()?.images.clone())));
+        let location = begun.and_then(|begun| Some((index - begun.first, begun.request.as_ref()?.images.clone())));
         drop(state);
-        let image = found.as_ref().and_then(|(offset, images)| images.get(*offset as usize));
+        let image = location.as_ref().and_then(|(offset, images)| images.get(*offset as usize));
         match image.ok_or_else(|| Error::in_source("the request was canceled"))? {
             Image::Kept(image) => {
                 scratch.clear();
@@ -322,8 +322,8 @@ impl<B: Send> Source for Requests<B> {
                 Sample::new("").with_field(Self::FIELD, scratch)
             }
             Image::TooLarge(bytes) => {
-                let most = self.limits.image_bytes;
-                Err(Error::in_source(format!("the image has {bytes} bytes, but max_sample_bytes is {most}")))
+                let max_bytes = self.limits.image_bytes;
+                Err(Error::in_source(format!("the image has {bytes} bytes, but max_sample_bytes is {max_bytes}")))
             }
         }
     }

@@ -57,16 +57,16 @@ struct Pace {
     /// Sequence number of the next batch that the device will take.
     next: u64,
     /// When the device took the previous batch.
-    taken: Option<Instant>,
+    previous: Option<Instant>,
     /// Average time between two batches that the device takes.
     between: f64,
     /// Average time that a worker takes to decode a part.
     decoding: f64,
     /// Average time that a worker takes to copy a part for the device.
     copying: f64,
-    /// Spare time of all workers together, as of `at`.
+    /// Spare time of all workers together, as of `begun`.
     spare: f64,
-    at: Instant,
+    begun: Instant,
     /// When a worker last decoded a part.
     decoded: Option<Instant>,
 }
@@ -88,53 +88,53 @@ impl Pace {
         Pace {
             workers: workers as f64,
             next: 0,
-            taken: None,
+            previous: None,
             between: 0.0,
             decoding: 0.0,
             copying: 0.0,
             spare: 0.0,
-            at: now,
+            begun: now,
             decoded: None,
         }
     }
 
     /// Records that a run begins.
     fn begin(&mut self) {
-        (self.next, self.taken) = (0, None);
+        (self.next, self.previous) = (0, None);
     }
 
     /// Records that the device took the batch with sequence number `seq`.
     fn batch_taken(&mut self, seq: u64, now: Instant) {
-        if let Some(before) = self.taken.replace(now) {
+        if let Some(before) = self.previous.replace(now) {
             let between = now.saturating_duration_since(before).as_nanos() as f64;
             // Clamp the time between two batches, so that a pause of the program does not distort
             // the average.
-            let most = if self.between > 0.0 { 4.0 * self.between } else { f64::INFINITY };
-            self.between = average(self.between, between.min(most));
+            let max_between = if self.between > 0.0 { 4.0 * self.between } else { f64::INFINITY };
+            self.between = average(self.between, between.min(max_between));
         }
         self.next = seq + 1;
     }
 
     /// Records that a worker spent `ns` on a part.
     fn part_finished(&mut self, on_device: bool, ns: f64) {
-        let known = if on_device { &mut self.copying } else { &mut self.decoding };
-        *known = average(*known, ns);
+        let mean = if on_device { &mut self.copying } else { &mut self.decoding };
+        *mean = average(*mean, ns);
     }
 
     /// Returns whether a worker should decode a part of the batch with sequence number `seq`.
     /// `ahead` is `Balance::batches_ahead`. Deducts the cost of the part from the spare time.
     fn worker_decodes(&mut self, seq: u64, ahead: usize, now: Instant) -> bool {
-        let grown = now.saturating_duration_since(self.at).as_nanos() as f64 * self.workers * Self::USABLE_FRACTION;
-        self.at = self.at.max(now);
-        let most = Self::MAX_SPARE_PARTS * self.workers * self.decoding.max(self.copying);
-        self.spare = (self.spare + grown - self.copying).clamp(-most, most);
+        let grown = now.saturating_duration_since(self.begun).as_nanos() as f64 * self.workers * Self::USABLE_FRACTION;
+        self.begun = self.begun.max(now);
+        let max_spare = Self::MAX_SPARE_PARTS * self.workers * self.decoding.max(self.copying);
+        self.spare = (self.spare + grown - self.copying).clamp(-max_spare, max_spare);
         let more = (self.decoding - self.copying).max(0.0);
         // The consumer first takes the batches that are on the device.
         let batches = seq.saturating_sub(self.next) as f64 + ahead as f64;
-        let elapsed = self.taken.map_or(0, |taken| now.saturating_duration_since(taken).as_nanos());
-        let left = batches * self.between - elapsed as f64;
+        let elapsed = self.previous.map_or(0, |previous| now.saturating_duration_since(previous).as_nanos());
+        let spare = batches * self.between - elapsed as f64;
         let due = self.decoded.is_none_or(|last| now.saturating_duration_since(last) >= Self::PROBE);
-        let decodes = ahead > 0 && (due || (left > Self::MARGIN * self.decoding && self.spare >= more));
+        let decodes = ahead > 0 && (due || (spare > Self::MARGIN * self.decoding && self.spare >= more));
         if decodes {
             self.spare -= more;
             self.decoded = Some(now);
@@ -143,10 +143,10 @@ impl Pace {
     }
 }
 
-/// Returns the moving average `known`, updated with `value`. An average of 0 means that there is no
+/// Returns the moving average `mean`, updated with `value`. An average of 0 means that there is no
 /// value yet.
-fn average(known: f64, value: f64) -> f64 {
-    if known > 0.0 { known + (value - known) / 8.0 } else { value }
+fn average(mean: f64, value: f64) -> f64 {
+    if mean > 0.0 { mean + (value - mean) / 8.0 } else { value }
 }
 
 /// Token bucket for the device's decoding time: it fills as time passes, and the decoding time that
@@ -155,38 +155,38 @@ fn average(known: f64, value: f64) -> f64 {
 struct Allowance {
     /// Fraction of the device's time that decoding may take, less than 1.
     share: f64,
-    /// Remaining budget in ns, as of `at`.
-    left: f64,
-    at: Instant,
-    /// Total decoding time in ns, as of `at`.
-    taken: u64,
+    /// Remaining budget in ns, as of `updated`.
+    budget: f64,
+    updated: Instant,
+    /// Total decoding time in ns, as of `updated`.
+    spent: u64,
 }
 
 impl Allowance {
     /// The budget grows for at most this long, so that no burst of decoding follows a pause.
     const MAX_GROWTH: Duration = Duration::from_millis(250);
 
-    /// Updates the budget, and returns whether it is not used up. `taken` is the total decoding
-    /// time so far, in ns.
-    fn is_left(&mut self, now: Instant, taken: u64) -> bool {
-        let grown = now.saturating_duration_since(self.at).as_nanos() as f64 * self.share;
-        self.left += grown - taken.saturating_sub(self.taken) as f64;
-        self.left = self.left.min(Self::MAX_GROWTH.as_nanos() as f64 * self.share);
+    /// Updates the budget, and returns whether it is not used up. `device_time` is the total
+    /// decoding time so far, in ns.
+    fn is_left(&mut self, now: Instant, device_time: u64) -> bool {
+        let grown = now.saturating_duration_since(self.updated).as_nanos() as f64 * self.share;
+        self.budget += grown - device_time.saturating_sub(self.spent) as f64;
+        self.budget = self.budget.min(Self::MAX_GROWTH.as_nanos() as f64 * self.share);
         // Take the maximum, because workers may report out of order, and no time may be counted
         // twice.
-        (self.at, self.taken) = (self.at.max(now), self.taken.max(taken));
-        self.left > 0.0
+        (self.updated, self.spent) = (self.updated.max(now), self.spent.max(device_time));
+        self.budget > 0.0
     }
 }
 
 impl Balance {
     /// Creates the balance of a loader. `share` is the maximum fraction of device time for
     /// decoding, from 0 to 1.
-    pub(crate) fn new(on: DecodeOn, share: f64, workers: usize) -> Self {
+    pub(crate) fn new(decode_on: DecodeOn, share: f64, workers: usize) -> Self {
         let now = Instant::now();
-        let allowance = Allowance { share, left: 0.0, at: now, taken: 0 };
+        let allowance = Allowance { share, budget: 0.0, updated: now, spent: 0 };
         Balance {
-            on,
+            on: decode_on,
             batches_ahead: AtomicUsize::new(0),
             pace: Mutex::new(Pace::new(workers, now)),
             allowance: (share < 1.0).then(|| Mutex::new(allowance)),
@@ -244,9 +244,9 @@ impl Balance {
     }
 
     /// Returns whether the device should decode the next part, which belongs to the batch with
-    /// sequence number `seq`. `taken` is the device's total decoding time so far, in ns.
-    pub(crate) fn device_decodes(&self, seq: u64, taken: u64) -> bool {
-        let wanted = match self.on {
+    /// sequence number `seq`. `device_time` is the device's total decoding time so far, in ns.
+    pub(crate) fn device_decodes(&self, seq: u64, device_time: u64) -> bool {
+        let may_decode = match self.on {
             DecodeOn::Cpu => false,
             DecodeOn::Gpu => true,
             DecodeOn::Auto => {
@@ -254,21 +254,21 @@ impl Balance {
                 !self.pace().worker_decodes(seq, ahead, now)
             }
         };
-        wanted && self.is_allowed(taken)
+        may_decode && self.is_allowed(device_time)
     }
 
     /// Returns whether the device decodes the very large images of a part that a worker decodes. On
     /// the worker, a single such image would delay its batch.
-    pub(crate) fn device_takes_large(&self, taken: u64) -> bool {
-        self.on == DecodeOn::Auto && self.is_allowed(taken)
+    pub(crate) fn device_takes_large(&self, device_time: u64) -> bool {
+        self.on == DecodeOn::Auto && self.is_allowed(device_time)
     }
 
     /// Returns whether more decoding is allowed by the limit on the device time, if there is one.
-    fn is_allowed(&self, taken: u64) -> bool {
+    fn is_allowed(&self, device_time: u64) -> bool {
         self.allowance.as_ref().is_none_or(|allowance| {
             let now = Instant::now();
             let mut allowance = allowance.lock().unwrap_or_else(PoisonError::into_inner);
-            allowance.is_left(now, taken)
+            allowance.is_left(now, device_time)
         })
     }
 }
@@ -281,33 +281,33 @@ mod tests {
 
     #[test]
     fn decoding_stays_within_its_share_of_device_time() {
-        let mut at = Instant::now();
-        let mut allowance = Allowance { share: 0.05, left: 0.0, at, taken: 0 };
+        let mut now = Instant::now();
+        let mut allowance = Allowance { share: 0.05, budget: 0.0, updated: now, spent: 0 };
         // One batch is requested per ms. A batch takes 2 ms of device time, which the device
         // reports after 7 ms.
-        let (mut known, mut under_way, mut taken) = (0, std::collections::VecDeque::new(), 0);
+        let (mut started, mut under_way, mut device_time) = (0, std::collections::VecDeque::new(), 0);
         for ms in 0..10_000 {
-            at += Duration::from_millis(1);
+            now += Duration::from_millis(1);
             while under_way.front().is_some_and(|&done| done <= ms) {
                 under_way.pop_front();
-                known += 2_000_000;
+                started += 2_000_000;
             }
-            if allowance.is_left(at, known) {
+            if allowance.is_left(now, started) {
                 under_way.push_back(ms + 7);
-                taken += 2_000_000_u64;
+                device_time += 2_000_000_u64;
             }
         }
-        let share = taken as f64 / 10e9;
+        let share = device_time as f64 / 10e9;
         assert!((0.045..0.055).contains(&share), "{share}");
         // Decoding does not catch up after a pause.
-        at += Duration::from_secs(3600);
-        assert!(allowance.is_left(at, known));
-        assert!(!allowance.is_left(at, known + 20_000_000), "the budget of 250 ms is 12.5 ms");
+        now += Duration::from_secs(3600);
+        assert!(allowance.is_left(now, started));
+        assert!(!allowance.is_left(now, started + 20_000_000), "the budget of 250 ms is 12.5 ms");
         // An outdated report from a worker has no effect.
-        let left = allowance.left;
-        allowance.is_left(at, known);
-        allowance.is_left(at, known + 20_000_000);
-        assert_eq!(allowance.left, left);
+        let budget_before = allowance.budget;
+        allowance.is_left(now, started);
+        allowance.is_left(now, started + 20_000_000);
+        assert_eq!(allowance.budget, budget_before);
     }
 
     #[test]
@@ -319,7 +319,7 @@ mod tests {
         auto.set_batches_ahead(2);
         assert!(!auto.device_decodes(0, 0), "no worker has been measured yet");
         assert!(auto.device_decodes(0, 0), "the batch is needed immediately");
-        let takes_large = |on, share| Balance::new(on, share, 2).device_takes_large(0);
+        let takes_large = |decode_on, share| Balance::new(decode_on, share, 2).device_takes_large(0);
         assert!(takes_large(DecodeOn::Auto, 1.0) && !takes_large(DecodeOn::Auto, 0.0));
         assert!(!takes_large(DecodeOn::Cpu, 1.0), "workers decode everything");
         assert!(
@@ -355,7 +355,8 @@ mod tests {
 
     /// Simulates `batches` batches. `choose` decides where each part is decoded. The consumer
     /// queues its steps without waiting for the device. It therefore returns a device slot before
-    /// the step that reads it has run, and the next upload to that slot waits for the step.
+    /// the step that reads it has run, and the next upload to that slot waits for the
+    /// step.
     fn run(machine: Machine, batches: u64, choose: &mut dyn Choice) -> Outcome {
         let Machine { workers, decodes, converts, step, slots } = machine;
         // For each worker: the time at which the worker finishes its current part, the batch of the
@@ -371,7 +372,7 @@ mod tests {
         let mut ring = VecDeque::<(u64, bool)>::new();
         // The batch that waits for a slot of the device, and the end of the step of each batch.
         let (mut waiting, mut step_ends) = (None, Vec::<u64>::new());
-        let (mut taken, mut sent, mut ahead, mut device_free, mut on_device) = (0, 0, 0, 0, 0);
+        let (mut taken_batches, mut sent, mut ahead, mut device_free, mut on_device) = (0, 0, 0, 0, 0);
         let mut now = 0;
         while (step_ends.len() as u64) < batches || step_ends.last().is_some_and(|end| *end > now) {
             // The host slot of a batch is free again once the device has decoded the batch.
@@ -383,10 +384,10 @@ mod tests {
                 ring.pop_front();
                 step_ends.push(step_ends.last().map_or(now, |end| now.max(*end)) + step);
             }
-            if waiting.is_none() && parts.get(&taken).is_some_and(|(left, _)| *left == 0) {
-                waiting = parts.remove(&taken).map(|(_, device)| device);
-                choose.batch_taken(taken, now);
-                (taken, ahead) = (taken + 1, ring.len());
+            if waiting.is_none() && parts.get(&taken_batches).is_some_and(|(parts_left, _)| *parts_left == 0) {
+                waiting = parts.remove(&taken_batches).map(|(_, device)| device);
+                choose.batch_taken(taken_batches, now);
+                (taken_batches, ahead) = (taken_batches + 1, ring.len());
             }
             // The consumer has freed all batches that it has taken, except for the last one.
             let full = sent - (step_ends.len() as u64).saturating_sub(1) >= DEVICE_SLOTS;
@@ -408,8 +409,8 @@ mod tests {
                 if let Some((end, seq, device)) = *worker
                     && end <= now
                 {
-                    let (left, of_device) = parts.get_mut(&seq).unwrap();
-                    (*left, *of_device) = (*left - 1, *of_device + u64::from(device));
+                    let (parts_left, of_device) = parts.get_mut(&seq).unwrap();
+                    (*parts_left, *of_device) = (*parts_left - 1, *of_device + u64::from(device));
                     choose.part_finished(device, if device { COPYING } else { DECODING });
                     *worker = None;
                 }
@@ -497,12 +498,12 @@ mod tests {
     fn workers_decode_during_slow_steps() {
         // With four host slots, the device has taken every batch except the one that workers fill.
         for slots in [4, 18] {
-            for (workers, most) in [(1, 1.0), (4, 0.65), (8, 0.15), (16, 0.15)] {
+            for (workers, max_share) in [(1, 1.0), (4, 0.65), (8, 0.15), (16, 0.15)] {
                 let machine = Machine { workers, slots, step: 20_000, ..PHOTOGRAPHS };
                 let Outcome { rate, on_device } = paced(machine, 200);
                 let gpu = run(machine, 200, &mut Always(false)).rate;
                 assert!(
-                    rate > 0.97 * gpu && on_device <= most,
+                    rate > 0.97 * gpu && on_device <= max_share,
                     "{workers} workers, {slots} slots: {rate}, with the device only {gpu}, \
                      decoded on the device: {on_device}"
                 );

@@ -83,7 +83,7 @@ impl MemoryPlan {
             device_slots: 0,
             staging_bytes: 0,
             scratch_bytes: scratch.total(),
-            worker_scratch_bytes: scratch.fixed + scratch.own,
+            worker_scratch_bytes: scratch.fixed + scratch.per_worker,
             shared_scratch_bytes: scratch.shared,
             ahead_bytes: scratch.ahead,
             source_bytes: scratch.source,
@@ -163,9 +163,9 @@ mod tests {
         let (pinned_bytes, device_bytes, staging_bytes) = (mib(75), mib(90), mib(15));
         let device = MemoryPlan { slots_in_use: 2, pinned_bytes, device_bytes, staging_bytes, ..host };
         let (ahead_bytes, source_bytes, transform_bytes, decoded_cache_bytes) = (mib(40), mib(10), mib(2), mib(30));
-        let all = MemoryPlan { ahead_bytes, source_bytes, transform_bytes, decoded_cache_bytes, ..device };
+        let full_plan = MemoryPlan { ahead_bytes, source_bytes, transform_bytes, decoded_cache_bytes, ..device };
         assert_eq!(
-            all.to_string(),
+            full_plan.to_string(),
             format!(
                 "3 slots of 2.5 MiB: 7.5 MiB of page-locked host memory at most, 2 slots in use, 9.0 MiB on the \
                  device (1.5 MiB for staging){workers}, 4.0 MiB to read ahead, 1.0 MiB for the source to \

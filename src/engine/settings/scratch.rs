@@ -25,7 +25,7 @@ pub(crate) struct ScratchPlan {
     /// Memory that each worker always needs: one output image, and scratch memory for mixing.
     pub(crate) fixed: usize,
     /// A worker's own share, in addition to `fixed`.
-    pub(crate) own: usize,
+    pub(crate) per_worker: usize,
     /// Memory that all workers share.
     pub(crate) shared: usize,
     /// Memory for samples that readers read ahead.
@@ -42,7 +42,7 @@ impl ScratchPlan {
     /// Returns the plan for `workers` workers on `cores` cores if memory is not scarce.
     pub(crate) fn ample(workers: usize, cores: usize, fixed: usize) -> Self {
         let shared = cores.min(workers).saturating_mul(SHARED_PER_CORE);
-        ScratchPlan { workers, fixed, own: OWN, shared, ahead: AHEAD, source: 0, transforms: 0, cache: 0 }
+        ScratchPlan { workers, fixed, per_worker: OWN, shared, ahead: AHEAD, source: 0, transforms: 0, cache: 0 }
     }
 
     /// Returns the plan without memory for reading ahead.
@@ -72,7 +72,7 @@ impl ScratchPlan {
 
     pub(crate) fn total(&self) -> usize {
         self.workers
-            .saturating_mul(self.own)
+            .saturating_mul(self.per_worker)
             .saturating_add(self.needed())
             .saturating_add(self.shared)
             .saturating_add(self.ahead)
@@ -85,11 +85,17 @@ impl ScratchPlan {
         if self.total() <= bytes {
             return self;
         }
-        let left = bytes.saturating_sub(self.needed());
-        let (ahead, source) = (self.ahead.min(left / 8), self.source.min(left / 4));
-        let left = left - ahead - source;
-        let own = self.own.min(left / 2 / self.workers);
-        ScratchPlan { own, shared: self.shared.min(left - own * self.workers), ahead, source, ..self }
+        let remaining = bytes.saturating_sub(self.needed());
+        let (ahead, source) = (self.ahead.min(remaining / 8), self.source.min(remaining / 4));
+        let remaining = remaining - ahead - source;
+        let per_worker = self.per_worker.min(remaining / 2 / self.workers);
+        ScratchPlan {
+            per_worker,
+            shared: self.shared.min(remaining - per_worker * self.workers),
+            ahead,
+            source,
+            ..self
+        }
     }
 }
 
@@ -101,7 +107,7 @@ pub(crate) struct Share {
     /// Memory for the encoded bytes of the current samples.
     pub(crate) encoded: usize,
     /// Memory that decoders keep from image to image.
-    pub(crate) kept: usize,
+    pub(crate) retained: usize,
 }
 
 impl Share {
@@ -129,7 +135,7 @@ pub(crate) struct Scratch {
 #[derive(Default)]
 struct Queue {
     /// Number of bytes in use.
-    taken: usize,
+    in_use: usize,
     /// Number of the oldest waiting request. The waiting requests are `first..last`.
     first: u64,
     last: u64,
@@ -139,8 +145,8 @@ struct Queue {
 }
 
 impl Queue {
-    fn admits(&self, bytes: usize, all: usize) -> bool {
-        self.taken == 0 || self.taken.saturating_add(bytes) <= all
+    fn admits(&self, bytes: usize, limit: usize) -> bool {
+        self.in_use == 0 || self.in_use.saturating_add(bytes) <= limit
     }
 }
 
@@ -154,7 +160,11 @@ impl Scratch {
     }
 
     pub(crate) fn share(&self) -> Share {
-        Share { decode: self.plan.own / 2, encoded: self.plan.own / 4, kept: self.plan.own / 4 }
+        Share {
+            decode: self.plan.per_worker / 2,
+            encoded: self.plan.per_worker / 4,
+            retained: self.plan.per_worker / 4,
+        }
     }
 
     /// Returns the largest number of bytes that [`Scratch::take`] granted since the last call to
@@ -172,11 +182,11 @@ impl Scratch {
     /// waiting.
     pub(crate) fn try_take(&self, bytes: usize) -> Option<SharedMemory<'_>> {
         let mut queue = self.queue();
-        let fits = queue.taken.saturating_add(bytes) <= self.plan.shared;
+        let fits = queue.in_use.saturating_add(bytes) <= self.plan.shared;
         if queue.first < queue.last || !fits {
             return None;
         }
-        queue.taken += bytes;
+        queue.in_use += bytes;
         Some(SharedMemory { scratch: self, bytes })
     }
 
@@ -191,7 +201,7 @@ impl Scratch {
             queue = self.changed.wait(queue).expect("no code panics while holding this lock");
         }
         queue.first += 1;
-        queue.taken = queue.taken.saturating_add(bytes);
+        queue.in_use = queue.in_use.saturating_add(bytes);
         #[cfg(test)]
         {
             queue.largest = queue.largest.max(bytes);
@@ -212,7 +222,7 @@ pub(crate) struct SharedMemory<'a> {
 impl Drop for SharedMemory<'_> {
     fn drop(&mut self) {
         let mut queue = self.scratch.queue();
-        queue.taken = queue.taken.saturating_sub(self.bytes);
+        queue.in_use = queue.in_use.saturating_sub(self.bytes);
         drop(queue);
         self.scratch.changed.notify_all();
     }
@@ -227,23 +237,32 @@ mod tests {
     use super::*;
 
     fn scratch(shared: usize) -> Scratch {
-        Scratch::new(ScratchPlan { workers: 1, fixed: 0, own: 0, shared, ahead: 0, source: 0, transforms: 0, cache: 0 })
+        Scratch::new(ScratchPlan {
+            workers: 1,
+            fixed: 0,
+            per_worker: 0,
+            shared,
+            ahead: 0,
+            source: 0,
+            transforms: 0,
+            cache: 0,
+        })
     }
 
     #[test]
     fn only_a_request_that_runs_alone_exceeds_the_memory() {
         let scratch = Arc::new(scratch(100));
-        let taken = Arc::new(AtomicUsize::new(0));
+        let in_use = Arc::new(AtomicUsize::new(0));
         let threads: Vec<_> = (0..8)
             .map(|i| {
-                let (scratch, taken) = (scratch.clone(), taken.clone());
+                let (scratch, in_use) = (scratch.clone(), in_use.clone());
                 thread::spawn(move || {
                     for round in 0..200 {
                         let bytes = if (i + round) % 11 == 0 { 250 } else { 10 + 13 * (i + round) % 60 };
                         let hold = scratch.take(bytes);
-                        let all = taken.fetch_add(bytes, Ordering::SeqCst) + bytes;
-                        assert!(all <= 100 || all == bytes, "{all} bytes are in use, {bytes} by this thread");
-                        taken.fetch_sub(bytes, Ordering::SeqCst);
+                        let total = in_use.fetch_add(bytes, Ordering::SeqCst) + bytes;
+                        assert!(total <= 100 || total == bytes, "{total} bytes are in use, {bytes} by this thread");
+                        in_use.fetch_sub(bytes, Ordering::SeqCst);
                         drop(hold);
                     }
                 })
@@ -251,7 +270,7 @@ mod tests {
             .collect();
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         let queue = scratch.queue();
-        assert_eq!((queue.taken, queue.first, queue.last), (0, 1600, 1600));
+        assert_eq!((queue.in_use, queue.first, queue.last), (0, 1600, 1600));
     }
 
     #[test]
@@ -268,16 +287,16 @@ mod tests {
         assert!(scratch.try_take(10).is_none(), "memory is available, but another request is waiting");
         drop(first);
         waits.join().unwrap();
-        let all = scratch.try_take(100);
-        assert!(all.is_some() && scratch.try_take(1).is_none());
-        drop(all);
+        let everything = scratch.try_take(100);
+        assert!(everything.is_some() && scratch.try_take(1).is_none());
+        drop(everything);
         assert!(scratch.try_take(101).is_none(), "only a blocking request may exceed the memory");
     }
 
     #[test]
     fn a_plan_stays_within_its_limit() {
         let ample = ScratchPlan::ample(64, 2, 1000);
-        assert_eq!((ample.own, ample.shared), (OWN, 2 * SHARED_PER_CORE));
+        assert_eq!((ample.per_worker, ample.shared), (OWN, 2 * SHARED_PER_CORE));
         assert_eq!(ample.within(ample.total()), ample);
         for bytes in [0, 500, 2000, 64_000, 65_000, 1 << 20, 1 << 28, ample.total() - 1] {
             let plan = ample.within(bytes);
@@ -285,7 +304,7 @@ mod tests {
             assert_eq!(plan.workers, 64);
         }
         let plan = ample.within(1 << 30);
-        assert!(plan.own > 4 << 20 && plan.shared >= 256 << 20 && plan.ahead >= 32 << 20, "{plan:?}");
+        assert!(plan.per_worker > 4 << 20 && plan.shared >= 256 << 20 && plan.ahead >= 32 << 20, "{plan:?}");
         assert_eq!(ScratchPlan::ample(3, 8, 0).within(0).total(), 0);
         let plan = ample.with_source(1 << 40).within(1 << 30);
         assert!(plan.total() <= 1 << 30 && plan.source > 200 << 20, "{plan:?}");

@@ -144,7 +144,7 @@ impl Settings {
 
     /// Returns the number of samples per part. A part is a quarter of a worker's share of the
     /// batch, so that all workers finish at about the same time.
-    pub(crate) fn group(batch: usize, workers: usize) -> usize {
+    pub(crate) fn samples_per_part(batch: usize, workers: usize) -> usize {
         batch.div_ceil(4 * workers).clamp(1, MAX_GROUP)
     }
 
@@ -177,7 +177,7 @@ impl Settings {
 
     /// Returns how long workers have been runnable but not running, in seconds, or 0 if the system
     /// does not report it.
-    pub(crate) fn delayed(&self) -> f64 {
+    pub(crate) fn waited_for_core(&self) -> f64 {
         let tasks = self.tasks.lock().expect("no code panics while holding this lock");
         tasks.iter().filter_map(Task::delayed_seconds).sum()
     }
@@ -205,13 +205,13 @@ impl Settings {
     }
 
     /// If the consumer requests a batch while it holds every slot in use, puts one more slot into
-    /// use permanently. `held` is the number of batches that the consumer holds.
-    pub(crate) fn lend(&self, held: usize) {
+    /// use permanently. `held_count` is the number of batches that the consumer holds.
+    pub(crate) fn lend(&self, held_count: usize) {
         if !self.prefetch.is_range() {
             return;
         }
         let mut reserve = self.reserve();
-        if held >= reserve.in_use && !reserve.slots.is_empty() {
+        if held_count >= reserve.in_use && !reserve.slots.is_empty() {
             reserve.lent += 1;
             reserve.fill(self.slots());
         }
@@ -272,10 +272,10 @@ mod tests {
             "more slots are put into use immediately, before a slot returns"
         );
         settings.use_prefetch(2);
-        let kept: Vec<_> =
+        let slots: Vec<_> =
             std::iter::from_fn(|| freed.try_recv().ok()).filter_map(|slot| settings.keep(slot)).collect();
-        assert_eq!(kept.len(), 4, "two of six slots moved to the reserve");
-        assert!(kept.into_iter().all(|slot| settings.keep(slot).is_some()), "no further slot moves to the reserve");
+        assert_eq!(slots.len(), 4, "two of six slots moved to the reserve");
+        assert!(slots.into_iter().all(|slot| settings.keep(slot).is_some()), "no further slot moves to the reserve");
         settings.use_prefetch(6);
         assert_eq!(freed.len(), 4, "all remaining slots are put into use");
     }
@@ -308,9 +308,9 @@ mod tests {
         settings.begin();
         pause();
         settings.end();
-        let all = settings.seconds();
+        let seconds = settings.seconds();
         pause();
-        assert_eq!(settings.seconds(), all, "the epoch has ended");
-        assert!(all >= 0.02, "{all}");
+        assert_eq!(settings.seconds(), seconds, "the epoch has ended");
+        assert!(seconds >= 0.02, "{seconds}");
     }
 }

@@ -86,7 +86,7 @@ impl Sums {
             blocked: seconds(counters.slot.ns()),
             busy: seconds(counters.busy().values().sum()),
             cpu: ProcessStats::cpu_now(),
-            delayed: settings.delayed(),
+            delayed: settings.waited_for_core(),
         }
     }
 
@@ -133,7 +133,7 @@ impl AddAssign for Sums {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Change {
     from: usize,
-    to: usize,
+    new: usize,
     kind: Kind,
 }
 
@@ -207,7 +207,7 @@ impl Climb {
         if from < to && window.behind.min(window.wait() * window.seconds) >= MIN_BEHIND * window.seconds {
             (self.prefetch, self.block, self.windows) = (to, Sums::default(), 0);
             (self.trial, self.pause, self.steady) = (None, Pause::default(), Sums::default());
-            return Some(Change { from, to, kind: Kind::Behind });
+            return Some(Change { from, new: to, kind: Kind::Behind });
         }
         self.block += window;
         self.windows += 1;
@@ -216,7 +216,7 @@ impl Climb {
             None => self.consider_trial()?,
         };
         if let Some(change) = change {
-            self.prefetch = change.to;
+            self.prefetch = change.new;
         }
         (self.block, self.windows) = (Sums::default(), 0);
         change
@@ -246,7 +246,7 @@ impl Climb {
         self.steady = before;
         let last = (2 * self.pause.last).clamp(FIRST_PAUSE, MAX_PAUSE);
         self.pause = Pause { remaining: last, last };
-        Some(Some(Change { from: change.to, to: change.from, kind: Kind::Revert }))
+        Some(Some(Change { from: change.new, new: change.from, kind: Kind::Revert }))
     }
 
     /// Decides whether to start a trial. Returns `None` if the block needs more windows,
@@ -276,7 +276,7 @@ impl Climb {
         // At best, the trial eliminates all waiting. Require a quarter of that gain, but no more
         // than 3 %.
         let min_gain = 1.0 + (0.25 * wait).min(0.03);
-        let change = Change { from, to, kind: Kind::Trial };
+        let change = Change { from, new: to, kind: Kind::Trial };
         self.trial = Some(Trial { change, before: std::mem::take(&mut self.steady), min_gain });
         Some(Some(change))
     }
@@ -332,7 +332,7 @@ impl Tuner {
         self.pause(&mut state, counters);
         // Reuse the counters if possible, because reading them takes system calls, which would
         // delay the first batch.
-        let ended = state.ended.take().filter(|(at, _)| at.elapsed() < MAX_EPOCH_GAP);
+        let ended = state.ended.take().filter(|(time, _)| time.elapsed() < MAX_EPOCH_GAP);
         state.from = Some(ended.map_or_else(|| self.sums(&state, counters), |(_, sums)| sums));
         state.skip = 0.0;
     }
@@ -385,7 +385,7 @@ impl Tuner {
         }
     }
 
-    fn apply(&self, Change { from, to, kind }: Change, rate: f64) {
+    fn apply(&self, Change { from, new: to, kind }: Change, rate: f64) {
         self.settings.use_prefetch(to);
         let (rate, was) = (rate.round(), from);
         // Without the guard, a panic in the user's logger would lose the batch that is being

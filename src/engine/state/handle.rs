@@ -177,7 +177,7 @@ impl LoaderHandle {
         (stats.prefetch, stats.most_prefetch) = (settings.prefetch(), settings.prefetch.max);
         (stats.seconds, stats.cores) = (settings.seconds(), settings.cores);
         stats.worker_seconds = stats.seconds * stats.workers as f64;
-        stats.delayed_seconds = settings.delayed();
+        stats.delayed_seconds = settings.waited_for_core();
         stats.slots = Settings::slots_for(stats.prefetch);
         stats.allocated_slots = memory.slots;
         (stats.host_bytes, stats.pinned_bytes, stats.device_bytes) =

@@ -17,14 +17,15 @@ pub(crate) fn some_batches(schedule: &Schedule) -> Result<()> {
     if batches(schedule, 0)? > 0 {
         return Ok(());
     }
-    let (left, world) = (schedule.order().len(0), schedule.rank().world_size);
-    let of = format!("of {}", schedule.global_batch())
+    let (samples, world) = (schedule.order().len(0), schedule.rank().world_size);
+    let of_batch = format!("of {}", schedule.global_batch())
         + &if world > 1 { format!(" on {world} ranks") } else { String::new() };
-    let why = if left == 0 {
+    let why = if samples == 0 {
         "the order has no samples in epoch 0".to_owned()
     } else {
         format!(
-            "{left} samples do not fill one batch {of}, and LastBatch::Drop drops a partial batch; lower batch_size, or use LastBatch::Keep or LastBatch::Pad"
+            "{samples} samples do not fill one batch {of_batch}, and LastBatch::Drop drops a partial batch; lower \
+             batch_size, or use LastBatch::Keep or LastBatch::Pad"
         )
     };
     Err(Error::config(format!("an epoch has no batch: {why}")))

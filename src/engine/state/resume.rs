@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result, counted, guarded};
 use crate::recipe::Recipe;
-use crate::sampler::{Change, Changing, History, Sampler, Schedule};
+use crate::sampler::{History, Sampler, Schedule, UpdatableOrder, Update};
 use crate::source::{BatchIndex, Hash, retried};
 use crate::trace::Counters;
 use crate::transform::{Augment, Step};
@@ -84,7 +84,7 @@ pub struct Checkpoint {
     /// Augmentations of all images, as JSON, or `None` to accept any augmentation.
     augment: Option<String>,
     /// Changes to the proportions or weights.
-    history: Vec<Change>,
+    history: Vec<Update>,
     /// Position before which `history` is incomplete.
     history_from: u64,
 }
@@ -173,7 +173,7 @@ impl Checkpoint {
         let BatchIndex { epoch, batch } = next;
         // If the order panics here, the checkpoint is created anyway, but `check` will reject it.
         let evaluated = !(stateful && batch == 0);
-        let changing = schedule.changes().map(|changes| changes.current());
+        let changing = schedule.live_order().map(|changes| changes.current());
         let order: &dyn Sampler = match &changing {
             Some(changing) => changing,
             None => schedule.order(),
@@ -212,7 +212,7 @@ impl Checkpoint {
 
     /// Returns the order with the history of the checkpoint, or `None` if the program cannot change
     /// the order.
-    fn changed(&self, schedule: &Schedule) -> Result<Option<Arc<dyn Changing>>> {
+    fn changed(&self, schedule: &Schedule) -> Result<Option<Arc<dyn UpdatableOrder>>> {
         let Checkpoint { version, history, history_from, .. } = self;
         if ![VERSION, VERSION_WITH_HISTORY].contains(version) {
             return Err(Error::config(format!(
@@ -226,7 +226,7 @@ impl Checkpoint {
                 counted(history.len() as u64, "change", "changes")
             )));
         }
-        let Some(changes) = schedule.changes() else {
+        let Some(changes) = schedule.live_order() else {
             return if history.is_empty() {
                 Ok(None)
             } else {
@@ -250,7 +250,7 @@ impl Checkpoint {
         recipe: &Recipe,
         counters: &Counters,
         schedule: &Schedule,
-    ) -> Result<(BatchIndex, Option<Arc<dyn Changing>>)> {
+    ) -> Result<(BatchIndex, Option<Arc<dyn UpdatableOrder>>)> {
         let Checkpoint { epoch, batch, stateful, .. } = *self;
         let changed = self.changed(schedule)?;
         let probed = schedule.without_changes();

@@ -16,7 +16,7 @@ pub(crate) const MAX_READERS: usize = 512;
 /// State that all threads of a loader share: the current run, the counters and the settings.
 pub(crate) struct Run {
     /// Number of the current run, or 0 if there is none. Threads drop parts of any other run.
-    wanted: Arc<AtomicU64>,
+    current_run: Arc<AtomicU64>,
     /// Returns whether a run is no longer the current one. Waiting reads ask, and cancel
     /// themselves.
     ended: Arc<dyn Fn(u64) -> bool + Send + Sync>,
@@ -42,19 +42,19 @@ impl Run {
     ) -> Result<Self> {
         let counters = Counters::new(settings.workers, MAX_READERS, fields);
         let counters = Arc::new(counters.map_err(|e| e.settled(&format!("{} workers", settings.workers)))?);
-        let wanted = Arc::new(AtomicU64::new(0));
-        let now = wanted.clone();
+        let current_run = Arc::new(AtomicU64::new(0));
+        let now = current_run.clone();
         let ended = Arc::new(move |run| now.load(Ordering::Relaxed) != run);
-        Ok(Run { wanted, ended, counters, tuner: Tuner::new(&settings), settings, scratch, balance })
+        Ok(Run { current_run, ended, counters, tuner: Tuner::new(&settings), settings, scratch, balance })
     }
 
     /// Makes `run` the current run. 0 means that there is no current run.
     pub(crate) fn want(&self, run: u64) {
-        self.wanted.store(run, Ordering::Relaxed);
+        self.current_run.store(run, Ordering::Relaxed);
     }
 
     pub(crate) fn is_wanted(&self, run: u64) -> bool {
-        self.wanted.load(Ordering::Relaxed) == run
+        self.current_run.load(Ordering::Relaxed) == run
     }
 
     /// Returns the token that cancels the reads of `run` once it is no longer the current run.
@@ -64,11 +64,11 @@ impl Run {
 
     /// Returns whether to retry a failed read of `run`. If so, counts the retry.
     pub(crate) fn tries_again(&self, run: u64) -> bool {
-        let wanted = self.is_wanted(run);
-        if wanted {
+        let is_current = self.is_wanted(run);
+        if is_current {
             self.counters.retries.add(1);
         }
-        wanted
+        is_current
     }
 
     /// Records that an epoch begins.

@@ -17,9 +17,9 @@ pub(super) fn fitting(samples: &[ReadSample<'_>], share: Share) -> usize {
     let mut sum = 0_usize;
     samples
         .iter()
-        .take_while(|taken| {
+        .take_while(|sample| {
             // A custom codec may return any estimate.
-            sum = sum.saturating_add(taken.memory);
+            sum = sum.saturating_add(sample.memory);
             sum <= share.decode
         })
         .count()
@@ -28,10 +28,10 @@ pub(super) fn fitting(samples: &[ReadSample<'_>], share: Share) -> usize {
 impl PartFiller<'_> {
     /// Returns the memory, in bytes, that decoding `region` of an image requires.
     pub(super) fn decoding_memory(&self, encoded: &EncodedImage<'_>, region: Rect) -> usize {
-        let all = encoded.size().area().saturating_mul(3);
-        let one = if self.counts_pixels(all) { all } else { encoded.memory(region) };
-        let one = if self.recipe.strict { one.saturating_add(encoded.check_memory()) } else { one };
-        usize::try_from(one).unwrap_or(usize::MAX)
+        let pixel_bytes = encoded.size().area().saturating_mul(3);
+        let memory = if self.counts_pixels(pixel_bytes) { pixel_bytes } else { encoded.memory(region) };
+        let memory = if self.recipe.strict { memory.saturating_add(encoded.check_memory()) } else { memory };
+        usize::try_from(memory).unwrap_or(usize::MAX)
     }
 
     /// Returns whether only the pixels count as memory use when an image of `bytes` bytes is
@@ -50,15 +50,15 @@ impl PartFiller<'_> {
 
     /// Frees all pixel buffers if decoding `samples` into them would exceed the worker's own share.
     pub(super) fn free_buffers(&mut self, samples: &[ReadSample<'_>]) {
-        let kept = |pixels: &[Pixels]| pixels.iter().map(Pixels::capacity).sum::<usize>();
+        let capacity = |pixels: &[Pixels]| pixels.iter().map(Pixels::capacity).sum::<usize>();
         let (mut sum, mut rest) = (0_usize, &self.pixels[..]);
-        for taken in samples {
-            let own = if self.recipe.any_fields().has_clips() { rest.len() } else { taken.image_count };
-            let (own, others) = rest.split_at(own);
-            sum = sum.saturating_add(kept(own).max(taken.memory));
+        for sample in samples {
+            let needed = if self.recipe.any_fields().has_clips() { rest.len() } else { sample.image_count };
+            let (in_use, others) = rest.split_at(needed);
+            sum = sum.saturating_add(capacity(in_use).max(sample.memory));
             rest = others;
         }
-        if sum.saturating_add(kept(rest)) > self.run.scratch.share().decode {
+        if sum.saturating_add(capacity(rest)) > self.run.scratch.share().decode {
             self.pixels.iter_mut().for_each(Pixels::release);
         }
     }

@@ -130,7 +130,7 @@ impl<'a> PartFiller<'a> {
                 others.push(frame);
             }
         }
-        self.bitstream.keep(self.run.scratch.share().kept / 2);
+        self.bitstream.keep(self.run.scratch.share().retained / 2);
         Ok(others)
     }
 

@@ -115,7 +115,7 @@ impl Coordinator {
         let of_batch = self.shared.schedule.size_of(index.epoch, index.batch);
         let variant = of_batch.unwrap_or_else(|| recipe.output_sizes.at(index.epoch));
         let schema = slot.schemas().variant(variant);
-        let mut group = Settings::group(schema.batch, self.shared.run.settings.workers);
+        let mut group = Settings::samples_per_part(schema.batch, self.shared.run.settings.workers);
         if recipe.copies && !self.stage.waits.readers_enabled() {
             group = copier::part_len(group, schema.batch, schema.sample_bytes());
         }
@@ -148,7 +148,7 @@ impl Coordinator {
     fn choose(&self, run: u64, index: BatchIndex, entries: &mut Vec<Entry>) -> Result<()> {
         let BatchIndex { epoch, batch } = index;
         let len = self.shared.recipe.source.len() as u64;
-        let _begun = self.shared.schedule.changes().map(|changes| changes.begin(run, index));
+        let _begun = self.shared.schedule.live_order().map(|changes| changes.begin(run, index));
         guarded(|| {
             match &self.batch_sampler {
                 Some(batch_sampler) => batch_sampler.fill(epoch, batch, entries),

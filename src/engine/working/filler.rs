@@ -288,7 +288,7 @@ impl<'a> PartFiller<'a> {
         let pasted = group.sample_images[first..].iter().any(|image| image.pastes).then_some(&NOTHING);
         let computed = self.recipe.memory(sample, (plan.or(field_plan.as_deref()), &tiles, pasted), entry)?;
         let memory = memory.saturating_add(usize::try_from(computed).unwrap_or(usize::MAX));
-        Ok((if copied > share.kept / 2 { memory.saturating_add(copied) } else { memory }, field_plan))
+        Ok((if copied > share.retained / 2 { memory.saturating_add(copied) } else { memory }, field_plan))
     }
 
     /// Finds the images of a sample in the cache of decoded images. Images for which the cache has
@@ -416,7 +416,7 @@ impl<'a> PartFiller<'a> {
             }
         }
         // Free scratch memory, because this worker needs it to decode the remaining images.
-        self.bitstream.keep(self.run.scratch.share().kept / 2);
+        self.bitstream.keep(self.run.scratch.share().retained / 2);
     }
 
     /// Copies the data of `encoded`, which is `sample_image` or one of its frames, so that the device

@@ -111,8 +111,8 @@ impl<'a> Meter<'a> {
                     trace.record_at(row, name, begin, begin + ns, self.args(sample, sample_image.encoded));
                     begin += ns;
                 } else if std::ptr::eq(sample_image, &raw const sample_images[0]) {
-                    let all = sample_images.iter().map(|sample_image| sample_image.encoded).sum();
-                    let args = Args { samples: Some(sample_images.len() as u64), ..self.args(sample, all) };
+                    let encoded = sample_images.iter().map(|sample_image| sample_image.encoded).sum();
+                    let args = Args { samples: Some(sample_images.len() as u64), ..self.args(sample, encoded) };
                     trace.record_at(row, name, begin, begin + took, args);
                 }
             }

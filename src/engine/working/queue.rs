@@ -156,7 +156,7 @@ impl WorkQueue {
             let worker = worker.get_or_insert_with(|| Worker::new(shared.recipe.clone(), shared.run.clone(), index));
             if let Some(redecode) = task.redecode {
                 if let Some(full) = worker.redecode(task.part, &redecode) {
-                    (redecode.done)(full);
+                    (redecode.on_done)(full);
                 }
                 return Ok(());
             }

@@ -24,13 +24,13 @@ pub(crate) struct Redecode {
     /// Rows of the samples, in ascending order.
     pub(crate) rows: Arc<[usize]>,
     /// Reference to a value that is dropped when the batch is canceled.
-    pub(crate) wanted: Weak<()>,
+    pub(crate) is_canceled: Weak<()>,
     /// Called with the full slot. Must not block.
-    pub(crate) done: Arc<dyn Fn(Full) + Send + Sync>,
+    pub(crate) on_done: Arc<dyn Fn(Full) + Send + Sync>,
 }
 
 impl Redecode {
     pub(crate) fn is_wanted(&self) -> bool {
-        self.wanted.strong_count() > 0
+        self.is_canceled.strong_count() > 0
     }
 }

@@ -323,8 +323,8 @@ fn trim_pixels(pixels: &mut [Pixels], limit: usize) {
 /// Limits the memory retained between images to `share.kept` bytes. The bitstream may retain up to
 /// half of this memory, and the decoders retain the remainder.
 fn trim_decoders(bitstream: &mut Bitstream, share: Share) {
-    bitstream.keep(share.kept / 2);
-    decode::keep(share.kept - bitstream.memory());
+    bitstream.keep(share.retained / 2);
+    decode::keep(share.retained - bitstream.memory());
 }
 
 /// Fills a slot with the first `samples` samples as a single part, mixed according to `mixing`.
@@ -358,7 +358,7 @@ pub(crate) fn memory_after_fill(shared: &Shared, slot: crate::batch::Free, sampl
     assert!((0..full.len()).all(|row| full.meta(row).fault.is_none()));
     let encoded: usize = worker.encoded.iter().flatten().map(Vec::capacity).sum();
     let pixels: usize = worker.pixels.iter().map(Pixels::capacity).sum();
-    let Share { decode, encoded: read, kept } = run.scratch.share();
+    let Share { decode, encoded: read, retained: kept } = run.scratch.share();
     (run.counters.stats().decoded_on_device, encoded + pixels + worker.bitstream.memory(), decode + read + kept)
 }
 
@@ -384,7 +384,7 @@ pub(crate) fn redecode_memory(shared: &Shared, slot: crate::batch::Free) -> usiz
     let (full, mut worker) = fill_slot(shared, slot, 1, None, DeviceImages::All);
     run.scratch.reset_largest();
     let wanted = Arc::new(());
-    let request = Redecode { rows: Arc::from([0]), wanted: Arc::downgrade(&wanted), done: Arc::new(|_| {}) };
+    let request = Redecode { rows: Arc::from([0]), is_canceled: Arc::downgrade(&wanted), on_done: Arc::new(|_| {}) };
     let part = full.split_again(1, &request.rows).next().expect("one part");
     let full = worker.redecode(part, &request).expect("the only part");
     assert!(full.meta(0).fault.is_none(), "{:?}", full.meta(0).fault);

@@ -11,25 +11,25 @@ use crate::source::Sample;
 use crate::transform::{Clipped, Plan};
 
 impl Boxes {
-    /// Writes the masks of the boxes in `visible_boxes`. The sample has `all` boxes. Pixels that
-    /// are covered by objects in `hidden` are set to 0.
+    /// Writes the masks of the boxes in `visible_boxes`. The sample has `box_count` boxes. Pixels
+    /// that are covered by objects in `hidden` are set to 0.
     pub(super) fn write_masks(
         name: &str,
         sample: &Sample<'_>,
         placed: (&Plan, Frame, (f64, f64)),
-        (all, visible_boxes, hidden): (usize, &[VisibleBox], Option<&Pasted>),
+        (box_count, visible_boxes, hidden): (usize, &[VisibleBox], Option<&Pasted>),
         (segments, drawn): (&mut Segments, &mut Vec<u8>),
-        to: &mut [u8],
+        out: &mut [u8],
     ) -> Result<()> {
-        if all == 0 {
+        if box_count == 0 {
             return Ok(());
         }
         let plan = placed.0;
-        let field = read_masks(name, sample, all, segments)?;
-        for (to, visible_box) in to.chunks_exact_mut(plan.output.area() as usize).zip(visible_boxes) {
-            draw_mask(&field, visible_box.index, placed, (segments, drawn), to)?;
-            hidden.into_iter().for_each(|pasted| pasted.hide(to));
-            plan.warp_nearest(to, 1, &[0], drawn);
+        let field = read_masks(name, sample, box_count, segments)?;
+        for (out, visible_box) in out.chunks_exact_mut(plan.output.area() as usize).zip(visible_boxes) {
+            draw_mask(&field, visible_box.index, placed, (segments, drawn), out)?;
+            hidden.into_iter().for_each(|pasted| pasted.hide(out));
+            plan.warp_nearest(out, 1, &[0], drawn);
         }
         Ok(())
     }
@@ -108,17 +108,17 @@ impl Objects for Boxes {
     }
 }
 
-/// Reads the field `name`, which contains the masks of a sample with `all` boxes.
+/// Reads the field `name`, which contains the masks of a sample with `box_count` boxes.
 fn read_masks<'a>(
     name: &str,
     sample: &Sample<'a>,
-    all: usize,
+    box_count: usize,
     segments: &mut Segments,
 ) -> Result<encoded::Encoded<'a>> {
     let field = encoded::find(sample, name)?;
-    let found = segments.read(field.value).map_err(|e| field.at_field(&e))?;
-    if found != all {
-        return Err(field.error(format_args!("has {found} masks: expected {all}, one for each box")));
+    let actual = segments.read(field.value).map_err(|e| field.at_field(&e))?;
+    if actual != box_count {
+        return Err(field.error(format_args!("has {actual} masks: expected {box_count}, one for each box")));
     }
     Ok(field)
 }
@@ -129,20 +129,20 @@ fn draw_mask(
     index: usize,
     (plan, frame, units): (&Plan, Frame, (f64, f64)),
     (segments, drawn): (&mut Segments, &mut Vec<u8>),
-    to: &mut [u8],
+    out: &mut [u8],
 ) -> Result<()> {
     segments.draw(index, frame.size(), units, drawn).map_err(|e| field.at_field(&e))?;
     // `drawn` is stored column by column, in the coordinates of the annotated image.
     let (width, shown, high) = (plan.output.width as usize, plan.shown(), frame.size().height as usize);
     let (across, down) = if frame.is_transposed() { (1, high) } else { (high, 1) };
-    to.fill(0);
+    out.fill(0);
     // A mask may extend beyond its box, so the whole visible area is copied.
     for x in shown.x..shown.x + shown.width {
         let Some(column) = plan.column(x) else { continue };
         let column = frame.across(column) as usize * across;
         for y in shown.y..shown.y + shown.height {
             let Some(row) = plan.row(y) else { continue };
-            to[y as usize * width + x as usize] = drawn[column + frame.down(row) as usize * down];
+            out[y as usize * width + x as usize] = drawn[column + frame.down(row) as usize * down];
         }
     }
     Ok(())

@@ -15,9 +15,9 @@ fn field(name: &str, bytes: &[u8]) -> (String, Vec<u8>) {
 /// shape.
 fn read<T: Element>(fields: &[(String, Vec<u8>)]) -> Result<(Vec<T>, Vec<usize>)> {
     let sample = fields.iter().try_fold(Sample::new("s"), |sample, (name, bytes)| sample.with_field(name, bytes))?;
-    let mut to = Vec::new();
-    let shape = numbers(&sample, "x", &mut to)?;
-    Ok((to, shape.to_vec()))
+    let mut out = Vec::new();
+    let shape = numbers(&sample, "x", &mut out)?;
+    Ok((out, shape.to_vec()))
 }
 
 fn read_one<T: Element>(name: &str, bytes: impl AsRef<[u8]>) -> Result<(Vec<T>, Vec<usize>)> {
@@ -60,10 +60,10 @@ fn a_field_without_a_suffix_has_precedence() {
     }
     let sample = fields.iter().try_fold(Sample::new("s"), |sample, (name, bytes)| sample.with_field(name, bytes));
     let sample = sample.unwrap();
-    let mut to: Vec<i64> = Vec::new();
-    numbers(&sample, "x.json", &mut to).unwrap();
-    numbers(&sample, "x.txt", &mut to).unwrap();
-    assert_eq!(to, [2, 3]);
+    let mut out: Vec<i64> = Vec::new();
+    numbers(&sample, "x.json", &mut out).unwrap();
+    numbers(&sample, "x.txt", &mut out).unwrap();
+    assert_eq!(out, [2, 3]);
     assert!(has(&sample, "x") && has(&sample, "x.npy") && !has(&sample, "y") && !has(&sample, ""));
     let e = numbers::<u8>(&Sample::new("s").with_field("xx.txt", b"1").unwrap(), "x", &mut Vec::new()).unwrap_err();
     assert_eq!(e.cause(), "no field \"x\" among [\"xx.txt\"]");
@@ -74,20 +74,20 @@ fn encoding_names_and_array_headers_are_recognized() {
     let array = npy("<f4", &[2], &[1.5_f32, -2.0].map(f32::to_le_bytes).concat());
     for (name, bytes) in [("npy", &array[..]), ("json", b"[1.5, -2]"), ("txt", b"1.5 -2"), ("anything", &array)] {
         let sample = Sample::new("s").with_field(name, bytes).unwrap();
-        let mut to = Vec::<f32>::new();
-        let shape = numbers(&sample, name, &mut to).unwrap();
-        assert_eq!((&to[..], &shape[..]), (&[1.5, -2.0][..], &[2][..]), "{name}");
+        let mut out = Vec::<f32>::new();
+        let shape = numbers(&sample, name, &mut out).unwrap();
+        assert_eq!((&out[..], &shape[..]), (&[1.5, -2.0][..], &[2][..]), "{name}");
     }
     // Eight bytes, so this could pass for two 32-bit numbers, but it must be read as JSON.
     let sample = Sample::new("s").with_field("json", &b"[1,2.50]"[..]).unwrap();
-    let mut to = Vec::<f32>::new();
-    numbers(&sample, "json", &mut to).unwrap();
-    assert_eq!(to, [1.0, 2.5]);
+    let mut out = Vec::<f32>::new();
+    numbers(&sample, "json", &mut out).unwrap();
+    assert_eq!(out, [1.0, 2.5]);
 }
 
 #[test]
 fn integers_stay_exact_and_fractions_are_rounded() {
-    let kept = |name: &str, bytes: &[u8], dtype| {
+    let converted = |name: &str, bytes: &[u8], dtype| {
         let sample = Sample::new("s").with_field(name, bytes).unwrap();
         let read = find(&sample, name).unwrap().with_kept_numbers(dtype, |bytes, _| Ok(bytes.to_vec()));
         read.map_err(|e| e.cause().to_owned())
@@ -96,30 +96,35 @@ fn integers_stay_exact_and_fractions_are_rounded() {
     let i64s = |numbers: &[i64]| npy("<i8", &[numbers.len()], bytemuck::cast_slice::<_, u8>(numbers));
     let bytes = |numbers: &[f32]| bytemuck::cast_slice::<_, u8>(numbers).to_vec();
     let large = 1_i64 << 24;
-    assert_eq!(kept("x.npy", &i64s(&[large, -3]), Dtype::F32), Ok(bytes(&[16_777_216.0, -3.0])));
-    assert_eq!(kept("x.npy", &f64s(&[0.1, 1e30, f64::INFINITY]), Dtype::F32), Ok(bytes(&[0.1, 1e30, f32::INFINITY])));
-    assert_eq!(kept("x.txt", b"0.1 -inf 1e-60", Dtype::F32), Ok(bytes(&[0.1, f32::NEG_INFINITY, 0.0])));
-    assert!(kept("x.npy", &f64s(&[f64::NAN]), Dtype::F32).is_ok());
+    assert_eq!(converted("x.npy", &i64s(&[large, -3]), Dtype::F32), Ok(bytes(&[16_777_216.0, -3.0])));
+    assert_eq!(
+        converted("x.npy", &f64s(&[0.1, 1e30, f64::INFINITY]), Dtype::F32),
+        Ok(bytes(&[0.1, 1e30, f32::INFINITY]))
+    );
+    assert_eq!(converted("x.txt", b"0.1 -inf 1e-60", Dtype::F32), Ok(bytes(&[0.1, f32::NEG_INFINITY, 0.0])));
+    assert!(converted("x.npy", &f64s(&[f64::NAN]), Dtype::F32).is_ok());
     for (name, data) in [
         ("x.npy", i64s(&[1, large + 1])),
         ("x.npy", f64s(&[1.0, (large + 1) as f64])),
         ("x.json", b"[1, 16777217]".to_vec()),
         ("x.txt", b"1 16777217".to_vec()),
     ] {
-        let e = kept(name, &data, Dtype::F32).unwrap_err();
+        let e = converted(name, &data, Dtype::F32).unwrap_err();
         let expected = "is 16777217, which float32 cannot hold exactly (read it as float64, or an integer type)";
         assert!(e.contains(expected) && e.contains("element 1 is"), "{e}");
-        let wide = kept(name, &data, Dtype::F64).unwrap();
+        let wide = converted(name, &data, Dtype::F64).unwrap();
         assert_eq!(bytemuck::pod_collect_to_vec::<u8, f64>(&wide), [1.0, 16_777_217.0]);
     }
     for (name, data) in [("x.npy", f64s(&[1e300])), ("x.json", b"1e300".to_vec()), ("x.txt", b"1e300".to_vec())] {
-        assert!(kept(name, &data, Dtype::F32).unwrap_err().contains("which float32 cannot hold"));
-        assert_eq!(kept(name, &data, Dtype::F64), Ok(1e300_f64.to_ne_bytes().to_vec()));
+        assert!(converted(name, &data, Dtype::F32).unwrap_err().contains("which float32 cannot hold"));
+        assert_eq!(converted(name, &data, Dtype::F64), Ok(1e300_f64.to_ne_bytes().to_vec()));
     }
-    assert!(kept("x.txt", b"1e999", Dtype::F64).is_err());
-    assert!(kept("x.npy", &i64s(&[(1 << 53) + 1]), Dtype::F64).unwrap_err().contains("read it as an integer type"));
-    assert!(kept("x.npy", &f64s(&[70_000.0]), Dtype::F16).is_err());
-    assert!(kept("x.npy", &i64s(&[2049]), Dtype::F16).is_ok(), "16 bits are rounded");
+    assert!(converted("x.txt", b"1e999", Dtype::F64).is_err());
+    assert!(
+        converted("x.npy", &i64s(&[(1 << 53) + 1]), Dtype::F64).unwrap_err().contains("read it as an integer type")
+    );
+    assert!(converted("x.npy", &f64s(&[70_000.0]), Dtype::F16).is_err());
+    assert!(converted("x.npy", &i64s(&[2049]), Dtype::F16).is_ok(), "16 bits are rounded");
 }
 
 #[test]

@@ -20,7 +20,7 @@ use crate::device::tests::coded::oriented;
 use crate::device::tests::sim::{Mistake, Sim, converted};
 use crate::engine::{Batches, Decoder, OnError};
 use crate::error::ErrorKind;
-use crate::libjpeg::with_rest;
+use crate::libjpeg::with_bytes_after_segment;
 use crate::loader::DecoderBuilder;
 use crate::sampler::Rng;
 use crate::source::{Memory as Samples, OwnedSample};
@@ -75,8 +75,8 @@ fn originals(damaged: bool) -> Vec<Vec<u8>> {
         }
         if damaged && n % 5 == 4 {
             // Overwrite bytes in the middle of the data, so that the decoder loses synchronization.
-            let at = bytes.len() * 2 / 3;
-            bytes[at..at + 6].copy_from_slice(&[0x12, 0xef, 0x55, 0xaa, 0x31, 0x77]);
+            let offset = bytes.len() * 2 / 3;
+            bytes[offset..offset + 6].copy_from_slice(&[0x12, 0xef, 0x55, 0xaa, 0x31, 0x77]);
         }
         bytes
     };
@@ -108,13 +108,13 @@ fn on_device(loader: Loader, epoch: u64, first: u64) -> Result<(Vec<Vec<u8>>, u6
 fn field_on_device(loader: Loader, epoch: u64, first: u64, name: Option<&str>) -> Result<(Vec<Vec<u8>>, u64)> {
     let sim = Sim::new(Mistake::None, 20);
     let consumer = sim.stream()?;
-    let mut on = loader.on_device::<_, Held<Sim>>(sim.clone(), consumer)?;
-    on.start(epoch, first);
+    let mut opened = loader.on_device::<_, Held<Sim>>(sim.clone(), consumer)?;
+    opened.start(epoch, first);
     let mut batches = Vec::new();
-    while let Some(batch) = on.ring.next(&mut Wait::begins(&mut || Some(Duration::from_millis(100)))) {
+    while let Some(batch) = opened.ring.next(&mut Wait::begins(&mut || Some(Duration::from_millis(100)))) {
         batches.push(pixels_of(&sim, &batch?, name));
     }
-    let decoded = on.shared.run.counters.stats().decoded_on_device;
+    let decoded = opened.shared.run.counters.stats().decoded_on_device;
     Ok((batches, decoded))
 }
 
@@ -135,8 +135,8 @@ fn arrived(batch: &Held<Sim>, name: Option<&str>) -> Vec<u8> {
     let images = name.map_or_else(|| spec.images(), |name| spec.named(name)).unwrap();
     let (field, (len, row)) = (&spec.arrays[images].field, spec.shape(images, &slot.info));
     let bytes = len * row.iter().product::<usize>() * field.dtype.bytes();
-    let at = slot.offset + layout.arrays[images];
-    shared.memory[at..at + bytes].iter().map(|byte| byte.load(Relaxed)).collect()
+    let offset = slot.offset + layout.arrays[images];
+    shared.memory[offset..offset + bytes].iter().map(|byte| byte.load(Relaxed)).collect()
 }
 
 fn on_host(loader: Loader, epoch: u64) -> Vec<Vec<u8>> {
@@ -180,19 +180,19 @@ fn device_decoding_is_bit_identical_to_the_host() {
 #[test]
 fn workers_decode_images_that_only_the_host_can_resize() {
     let originals = originals(false);
-    let by = |filter| Augment::train(32).interpolation(filter);
+    let resized_by = |filter| Augment::train(32).interpolation(filter);
     let border = |shows| Augment::random_crop(40).padding(8).border(shows).pad_if_needed();
     for (augment, host_only) in [
-        (by(Interpolation::BilinearExact), true),
-        (by(Interpolation::Bicubic), true),
-        (by(Interpolation::Lanczos), true),
-        (by(Interpolation::Nearest), true),
-        (by(Interpolation::Bilinear).antialias(false), true),
-        (by(Interpolation::Bicubic).antialias(false), true),
+        (resized_by(Interpolation::BilinearExact), true),
+        (resized_by(Interpolation::Bicubic), true),
+        (resized_by(Interpolation::Lanczos), true),
+        (resized_by(Interpolation::Nearest), true),
+        (resized_by(Interpolation::Bilinear).antialias(false), true),
+        (resized_by(Interpolation::Bicubic).antialias(false), true),
         (border(Border::Reflect), false),
         (border(Border::Edge), false),
         // The device can resize the images of all later epochs.
-        (by(Interpolation::Bicubic).from_epoch(1, Augment::train(32)), false),
+        (resized_by(Interpolation::Bicubic).from_epoch(1, Augment::train(32)), false),
         (Augment::train(32).antialias(false).from_epoch(1, Augment::train(32)), false),
     ] {
         let loader = loader(&originals).augment(augment.clone());
@@ -261,8 +261,8 @@ fn device_views_are_bit_identical_to_the_host() {
             let expected: Vec<Vec<u8>> = batches.epoch(1).map(bytes).collect();
             let expected = if converts { expected.into_iter().map(all_converted).collect() } else { expected };
             for decode_on in [DecodeOn::Cpu, DecodeOn::Gpu] {
-                let made = field_on_device(loader.clone().decode_on(decode_on), 1, 0, Some(&name));
-                let (batches, decoded) = made.unwrap();
+                let result = field_on_device(loader.clone().decode_on(decode_on), 1, 0, Some(&name));
+                let (batches, decoded) = result.unwrap();
                 assert!(batches == expected, "{name} {decode_on:?}");
                 assert_eq!(decoded > 24, decode_on == DecodeOn::Gpu, "{decoded} images");
             }
@@ -294,12 +294,15 @@ fn all_converted(batch: Vec<u8>) -> Vec<u8> {
 fn workers_decode_samples_with_host_only_operations() {
     let originals = originals(false);
     let plain = loader(&originals).decode_on(DecodeOn::Gpu);
-    let (_, most) = on_device(plain.clone(), 0, 0).unwrap();
+    let (_, all_decoded) = on_device(plain.clone(), 0, 0).unwrap();
     let halved = plain.augment(Augment::train(32).halve(0.5).jitter(ColorJitter::new().hue(0.3)));
     let expected: Vec<Vec<u8>> = on_host(halved.clone(), 0).into_iter().map(all_converted).collect();
     let (batches, decoded) = on_device(halved, 0, 0).unwrap();
     assert!(batches == expected);
-    assert!(decoded > 8 && decoded + 8 < most, "the device decoded {decoded} images, and {most} without the effect");
+    assert!(
+        decoded > 8 && decoded + 8 < all_decoded,
+        "the device decoded {decoded} images, and {all_decoded} without the effect"
+    );
 }
 
 #[test]
@@ -307,15 +310,15 @@ fn workers_decode_mosaics_and_the_device_decodes_the_rest() {
     let originals = originals(false);
     let plain = loader(&originals).decode_on(DecodeOn::Gpu).drop_field("label");
     let augment = || Augment::train(32).vertical_flip(0.5).jitter(ColorJitter::new().hue(0.3));
-    let (_, most) = on_device(plain.clone().augment(augment()), 0, 0).unwrap();
-    for (probability, range) in [(0.5, 8..most - 8), (1.0, 0..1)] {
+    let (_, all_decoded) = on_device(plain.clone().augment(augment()), 0, 0).unwrap();
+    for (probability, range) in [(0.5, 8..all_decoded - 8), (1.0, 0..1)] {
         let mosaics = plain.clone().augment(augment().mosaic(Mosaic::new().probability(probability)));
         let expected: Vec<Vec<u8>> = on_host(mosaics.clone(), 0).into_iter().map(all_converted).collect();
         let (batches, decoded) = on_device(mosaics, 0, 0).unwrap();
         assert!(batches == expected);
         assert!(
             range.contains(&decoded),
-            "the device decoded {decoded} images at {probability}, and {most} without mosaics"
+            "the device decoded {decoded} images at {probability}, and {all_decoded} without mosaics"
         );
     }
 }
@@ -369,21 +372,21 @@ fn device_workers_have_low_priority_except_on_one_core() {
 #[test]
 fn a_loader_reports_host_decoding_once() {
     let originals = originals(false);
-    let said = |loader: Loader| {
+    let warnings_of = |loader: Loader| {
         let warnings = Warnings::default();
         tracing::subscriber::with_default(warnings.clone(), || drop(on_device(loader, 0, 0).unwrap()));
         std::mem::take(&mut *warnings.0.lock().unwrap())
     };
     let gpu = loader(&originals).decode_on(DecodeOn::Gpu);
     let halved = Augment::train(32).halve(0.5).jitter(ColorJitter::new().hue(0.3));
-    let own = |loader: Loader| loader.transform(|_: &mut ImageMut<'_>, _: &mut Rng| Ok(()));
+    let with_transform = |loader: Loader| loader.transform(|_: &mut ImageMut<'_>, _: &mut Rng| Ok(()));
     let operation = "workers decode some images, because these operations do not run on a device: halve";
-    assert_eq!(said(gpu.clone().augment(halved.clone())), [operation]);
+    assert_eq!(warnings_of(gpu.clone().augment(halved.clone())), [operation]);
     let transform = "workers decode all images, because a custom transform runs on the host";
-    assert_eq!(said(own(gpu.clone().augment(halved.clone()))), [transform]);
+    assert_eq!(warnings_of(with_transform(gpu.clone().augment(halved.clone()))), [transform]);
     let jitter = Augment::train(32).jitter(ColorJitter::new().hue(0.3));
-    for quiet in [gpu.clone().augment(jitter), own(gpu.clone().augment(halved).decode_on(DecodeOn::Cpu))] {
-        assert!(said(quiet).is_empty());
+    for quiet in [gpu.clone().augment(jitter), with_transform(gpu.clone().augment(halved).decode_on(DecodeOn::Cpu))] {
+        assert!(warnings_of(quiet).is_empty());
     }
 }
 
@@ -418,8 +421,8 @@ fn only_images_that_workers_decode_use_the_cache() {
         let OnDevice { ring, shared } = loader.on_device::<_, Held<Sim>>(sim.clone(), consumer).unwrap();
         let mut batches = Batches::new(ring, &shared);
         for (epoch, expected) in (0..).zip(&expected) {
-            let found: Vec<_> = batches.epoch(epoch).map(|batch| pixels(&sim, &batch.unwrap())).collect();
-            assert!(found == *expected, "{decode_on:?}, epoch {epoch}");
+            let actual: Vec<_> = batches.epoch(epoch).map(|batch| pixels(&sim, &batch.unwrap())).collect();
+            assert!(actual == *expected, "{decode_on:?}, epoch {epoch}");
         }
         let stats = batches.stats();
         let cache = stats.decoded_cache.unwrap();
@@ -465,13 +468,13 @@ fn workers_and_the_device_report_the_same_damage_count() {
     // End a segment early, which a full decode always detects.
     for n in [3, 8, 14] {
         let start = originals[n].windows(2).rposition(|marker| marker == [0xff, 0xda]).unwrap() + 14;
-        let at = start + (originals[n].len() - start) / 3;
-        originals[n][at..at + 2].copy_from_slice(&[0xff, 0xd9]);
+        let offset = start + (originals[n].len() - start) / 3;
+        originals[n][offset..offset + 2].copy_from_slice(&[0xff, 0xd9]);
     }
     // A byte after the last MCU does not change the pixels.
     for n in [1, 7, 12] {
         assert!(matches!(check(&originals[n]), Condition::Sound));
-        originals[n] = with_rest(&originals[n], 0, &[0x55]);
+        originals[n] = with_bytes_after_segment(&originals[n], 0, &[0x55]);
     }
     for augment in [Augment::train(32), Augment::resize(20, 70), Augment::eval(40, 36)] {
         let loader = loader(&originals).augment(augment).epochs(1);
@@ -510,8 +513,8 @@ fn errors_do_not_depend_on_where_images_are_decoded() {
     let skipping = loader.clone().on_error(OnError::Skip { max_skipped: 3 });
     let replaced = on_host(skipping.clone(), 0);
     for decode_on in [DecodeOn::Gpu, DecodeOn::Auto] {
-        let found = on_device(loader.clone().decode_on(decode_on), 0, 0).unwrap_err();
-        assert_eq!(found.to_string(), expected.to_string());
+        let actual = on_device(loader.clone().decode_on(decode_on), 0, 0).unwrap_err();
+        assert_eq!(actual.to_string(), expected.to_string());
         let (batches, decoded) = on_device(skipping.clone().decode_on(decode_on), 0, 0).unwrap();
         assert!(
             batches == replaced && decoded > 0,
@@ -529,11 +532,11 @@ fn resumed_and_abandoned_epochs_keep_the_pixels() {
     assert!(rest == expected[4..], "batches 4 and later are the same");
     // Drop the loader in the middle of an epoch, while batches are in flight.
     let sim = Sim::new(Mistake::None, 200);
-    let mut on = loader.on_device::<_, Held<Sim>>(sim.clone(), sim.stream().unwrap()).unwrap();
+    let mut opened = loader.on_device::<_, Held<Sim>>(sim.clone(), sim.stream().unwrap()).unwrap();
     for epoch in 0..20 {
-        on.start(epoch, 0);
+        opened.start(epoch, 0);
         for _ in 0..epoch % 4 {
-            on.ring.next(&mut Wait::begins(&mut || Some(Duration::from_millis(100)))).unwrap().unwrap();
+            opened.ring.next(&mut Wait::begins(&mut || Some(Duration::from_millis(100)))).unwrap().unwrap();
         }
     }
 }
@@ -590,20 +593,20 @@ fn a_device_decoder_matches_the_host_and_reports_bad_images() {
     }
     let decoded = decoder.stats().decoded_on_device;
     assert!(decoded > 3 * 24, "the device decoded only {decoded} of 144 images");
-    for bad in (2..48).step_by(5) {
-        originals[bad].truncate(200);
+    for place in (2..48).step_by(5) {
+        originals[place].truncate(200);
     }
     for (number, (answer, expected)) in ask(&originals).into_iter().zip(&expected).enumerate() {
         let batch = answer.wait().unwrap();
-        let (found, each) = (pixels(&sim, &batch), expected.len() / 8);
+        let (actual, each) = (pixels(&sim, &batch), expected.len() / 8);
         let info = &batch.slot().info;
         for place in 0..8 {
-            let (found, error) = (&found[place * each..][..each], info.error(place));
+            let (actual, error) = (&actual[place * each..][..each], info.error(place));
             if (8 * number + place) % 5 == 2 {
-                assert!(found.iter().all(|value| *value == 0), "a bad image is black");
+                assert!(actual.iter().all(|value| *value == 0), "a bad image is black");
                 assert!(error.unwrap().to_string().starts_with(&format!("sample {place}: decode: ")));
             } else {
-                assert!(error.is_none() && *found == expected[place * each..][..each]);
+                assert!(error.is_none() && *actual == expected[place * each..][..each]);
             }
         }
     }
@@ -701,7 +704,7 @@ fn prepared_responses_are_kept_while_every_batch_is_held() {
         on_host(Loader { sampling: Default::default(), ..loader(&originals) }.augment(Augment::eval(40, 36)), 0);
     let decoder = decoder_with(&sim, |options| options.prefetch(2).timeout(Duration::from_millis(400)));
     assert_eq!(decoder.memory_plan().device_slots, 3);
-    let held: Vec<_> = (0..3).map(|_| decoder.decode(originals[..8].to_vec()).unwrap()).collect();
+    let batches: Vec<_> = (0..3).map(|_| decoder.decode(originals[..8].to_vec()).unwrap()).collect();
     let counted: Vec<_> = originals[..8].iter().map(|bytes| Counted(bytes.clone(), reads.clone())).collect();
     let first = decoder.submit(counted.clone()).unwrap();
     std::thread::sleep(Duration::from_millis(300));
@@ -709,7 +712,7 @@ fn prepared_responses_are_kept_while_every_batch_is_held() {
     let error = first.wait().err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Timeout);
     assert!(error.to_string().contains("the program holds all 3 batches of the decoder"), "{error}");
-    drop(held);
+    drop(batches);
     for answer in behind {
         assert!(pixels(&sim, &answer.wait().unwrap()) == expected[0]);
     }
@@ -723,8 +726,8 @@ fn a_decoder_on_a_device_may_be_dropped_at_any_point() {
     for turn in 0..20 {
         let sim = Sim::new(Mistake::None, 200);
         let decoder = decoder(&sim);
-        let kept = decoder.decode(originals[..8].to_vec()).unwrap();
-        let before = pixels(&sim, &kept);
+        let batch = decoder.decode(originals[..8].to_vec()).unwrap();
+        let before = pixels(&sim, &batch);
         let pending: Vec<_> = originals.chunks(8).map(|request| decoder.submit(request.to_vec()).unwrap()).collect();
         std::thread::sleep(Duration::from_micros(turn * 300));
         drop(decoder);
@@ -733,7 +736,7 @@ fn a_decoder_on_a_device_may_be_dropped_at_any_point() {
                 assert!(e.to_string().contains("the decoder was dropped"), "{e}");
             }
         }
-        assert!(pixels(&sim, &kept) == before, "a batch that the program holds does not change");
+        assert!(pixels(&sim, &batch) == before, "a batch that the program holds does not change");
     }
 }
 
@@ -745,16 +748,16 @@ fn decode_share_limits_decoding_on_the_device() {
     let decoded = |share: f64| {
         let sim = Sim::new(Mistake::None, 20);
         let consumer = sim.stream().unwrap();
-        let mut on = loader.clone().decode_share(share).on_device::<_, Held<Sim>>(sim, consumer).unwrap();
+        let mut opened = loader.clone().decode_share(share).on_device::<_, Held<Sim>>(sim, consumer).unwrap();
         for epoch in 0..20 {
-            on.start(epoch, 0);
-            while let Some(batch) = on.ring.next(&mut Wait::begins(&mut || Some(Duration::from_millis(100)))) {
+            opened.start(epoch, 0);
+            while let Some(batch) = opened.ring.next(&mut Wait::begins(&mut || Some(Duration::from_millis(100)))) {
                 batch.unwrap();
             }
         }
-        on.shared.run.counters.stats().decoded_on_device
+        opened.shared.run.counters.stats().decoded_on_device
     };
-    let (all, some) = (decoded(1.0), decoded(0.0001));
-    assert!(all > 20 * 24, "the device decoded only {all} of 960 images without a limit");
-    assert!(some > 0 && some < all / 3, "the device decoded {some} of {all} images with a limit of 0.01 %");
+    let (unlimited, some) = (decoded(1.0), decoded(0.0001));
+    assert!(unlimited > 20 * 24, "the device decoded only {unlimited} of 960 images without a limit");
+    assert!(some > 0 && some < unlimited / 3, "the device decoded {some} of {unlimited} images with a limit of 0.01 %");
 }

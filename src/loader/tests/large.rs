@@ -41,11 +41,11 @@ fn batches(images: &[Vec<u8>], with: impl Fn(Loader) -> Loader) -> Vec<Vec<u8>> 
     let source = Memory::new(images.iter().enumerate().map(sample).collect());
     let loader = Loader::source(source).batch_size(8).augment(Augment::train(32)).workers(3);
     let mut batches = with(loader).host().unwrap();
-    let mut all = Vec::new();
+    let mut contents = Vec::new();
     for epoch in 0..2 {
-        all.extend(batches.epoch(epoch).map(|batch| batch.unwrap().images().bytes().to_vec()));
+        contents.extend(batches.epoch(epoch).map(|batch| batch.unwrap().images().bytes().to_vec()));
     }
-    all
+    contents
 }
 
 fn is_banded(within: Size) -> bool {
@@ -61,10 +61,10 @@ fn large_images_decoded_in_bands_have_the_same_pixels() {
     // One of the two images is damaged, so it is decoded a second time, without bands.
     let middle = images[61].len() / 2;
     images[61][middle..middle + 40].fill(0x3f);
-    let whole = |loader: Loader| loader.augment(Augment::resize(40, 40));
-    let banded = batches(&images, whole);
+    let resized = |loader: Loader| loader.augment(Augment::resize(40, 40));
+    let banded = batches(&images, resized);
     assert!(is_banded(large));
-    assert!(banded == batches(&images, |loader| whole(loader).codec(Whole)));
+    assert!(banded == batches(&images, |loader| resized(loader).codec(Whole)));
     assert!(batches(&images, |loader| loader) == batches(&images, |loader| loader.codec(Whole)), "random crops");
 }
 

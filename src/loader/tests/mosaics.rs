@@ -89,13 +89,13 @@ pub(in crate::loader) struct Shown {
     pub(in crate::loader) masks: Vec<Vec<u8>>,
 }
 
-pub(in crate::loader) fn shown(batch: &HostBatch) -> HashMap<u64, Shown> {
+pub(in crate::loader) fn shown_images(batch: &HostBatch) -> HashMap<u64, Shown> {
     let bytes = |name: &str, place: usize| {
-        let all = batch.field(name).unwrap().bytes();
-        let each = all.len() / batch.len();
-        all[place * each..][..each].to_vec()
+        let bytes = batch.field(name).unwrap().bytes();
+        let each = bytes.len() / batch.len();
+        bytes[place * each..][..each].to_vec()
     };
-    let of = |place: usize| {
+    let content_at = |place: usize| {
         let count = batch.counts("boxes").unwrap()[place] as usize;
         let boxes: Vec<[f32; 4]> = read(&bytes("boxes", place));
         let classes: Vec<i64> = read(&bytes("boxes.class", place));
@@ -114,7 +114,7 @@ pub(in crate::loader) fn shown(batch: &HostBatch) -> HashMap<u64, Shown> {
             masks: masks.chunks_exact((SIDE * SIDE) as usize).map(<[u8]>::to_vec).collect(),
         }
     };
-    batch.ids().enumerate().map(|(place, sample)| (sample, of(place))).collect()
+    batch.ids().enumerate().map(|(place, sample)| (sample, content_at(place))).collect()
 }
 
 fn tiling(augment: &Augment, epoch: u64, sample: u64) -> Tiling {
@@ -129,13 +129,13 @@ fn expected(augment: &Augment, epoch: u64, sample: u64) -> Shown {
     let tiling = tiling(augment, epoch, sample);
     let order = Shuffled::new(LEN, SEED);
     let partners = tiling.partners.map(|position| order.index(epoch, position));
-    let mut all = blank();
+    let mut canvas = blank();
     for (tile, id) in std::iter::once(sample).chain(partners).enumerate() {
         let truth = truth(id);
         let plan = augment.plan_tile((&tiling, tile), truth.size, &mut Rng::new(SEED, epoch, sample)).unwrap();
-        draw(&truth, &plan, &mut all);
+        draw(&truth, &plan, &mut canvas);
     }
-    all
+    canvas
 }
 
 /// Returns an output without images.
@@ -146,14 +146,14 @@ fn blank() -> Shown {
 }
 
 /// Returns the output for an image that is not part of a mosaic.
-pub(in crate::loader) fn drawn(truth: &Truth, plan: &Plan) -> Shown {
-    let mut all = blank();
-    draw(truth, plan, &mut all);
-    all
+pub(in crate::loader) fn draw_tile(truth: &Truth, plan: &Plan) -> Shown {
+    let mut canvas = blank();
+    draw(truth, plan, &mut canvas);
+    canvas
 }
 
 /// Pastes an image and its annotations into an output.
-fn draw(Truth { size, pixels, mask, boxes }: &Truth, plan: &Plan, all: &mut Shown) {
+fn draw(Truth { size, pixels, mask, boxes }: &Truth, plan: &Plan, canvas: &mut Shown) {
     let side = SIDE as usize;
     let Rect { x, y, width, height } = plan.shown();
     let inside = || (y..y + height).flat_map(|y| (x..x + width).map(move |x| (x as usize, y as usize)));
@@ -165,30 +165,30 @@ fn draw(Truth { size, pixels, mask, boxes }: &Truth, plan: &Plan, all: &mut Show
         Resizer::new().run(&decoded, plan, &mut alone).unwrap();
     }
     for (x, y) in inside() {
-        let (at, from) = (y * side + x, (plan.column(x as u32).unwrap(), plan.row(y as u32).unwrap()));
-        all.image[at * 3..][..3].copy_from_slice(&alone[at * 3..][..3]);
-        all.mask[at] = mask[(from.1 * size.width + from.0) as usize];
+        let (index, from) = (y * side + x, (plan.column(x as u32).unwrap(), plan.row(y as u32).unwrap()));
+        canvas.image[index * 3..][..3].copy_from_slice(&alone[index * 3..][..3]);
+        canvas.mask[index] = mask[(from.1 * size.width + from.0) as usize];
     }
     for &(corners, class) in boxes {
         let Some(moved) = moved(plan, corners) else { continue };
-        all.boxes.push((moved, class));
+        canvas.boxes.push((moved, class));
         let mut drawn = vec![0; side * side];
         for (x, y) in inside() {
             let (u, v) = (plan.column(x as u32).unwrap(), plan.row(y as u32).unwrap());
             let [x1, y1, x2, y2] = corners;
             drawn[y * side + x] = u8::from((x1..x2).contains(&u) && (y1..y2).contains(&v));
         }
-        all.masks.push(drawn);
+        canvas.masks.push(drawn);
         let (px, py) = plan.point(corners[0].into(), corners[1].into());
         let is_shown = plan.shows(px, py);
-        all.points.push(if is_shown { [px as f32, py as f32, 2.0] } else { [0.0; 3] });
+        canvas.points.push(if is_shown { [px as f32, py as f32, 2.0] } else { [0.0; 3] });
     }
 }
 
 /// Maps a box into the output, or returns `None` if nothing of it remains.
 fn moved(plan: &Plan, [x1, y1, x2, y2]: [u32; 4]) -> Option<[f32; 4]> {
-    let along = |v: u32, of: u32, resized: u32, offset: u32, start: u32, length: u32| {
-        let place = f64::from(v) * f64::from(resized) / f64::from(of) - f64::from(offset) + f64::from(start);
+    let along = |v: u32, length_before: u32, resized: u32, offset: u32, start: u32, length: u32| {
+        let place = f64::from(v) * f64::from(resized) / f64::from(length_before) - f64::from(offset) + f64::from(start);
         place.clamp(start.into(), (start + length).into())
     };
     let across =
@@ -214,12 +214,12 @@ fn a_mosaic_equals_four_images_loaded_separately() {
         let mut batches = loader(augment.clone()).batch_size(batch_size).workers(workers).host().unwrap();
         for epoch in 0..2 {
             for batch in batches.epoch(epoch) {
-                for (sample, found) in shown(&batch.unwrap()) {
+                for (sample, actual) in shown_images(&batch.unwrap()) {
                     let expected = expected(&augment, epoch, sample);
-                    assert!(found.image == expected.image && found.mask == expected.mask, "sample {sample}");
-                    assert_eq!(found.boxes, expected.boxes, "sample {sample}");
-                    assert!(found == expected, "sample {sample}");
-                    boxes += found.boxes.len();
+                    assert!(actual.image == expected.image && actual.mask == expected.mask, "sample {sample}");
+                    assert_eq!(actual.boxes, expected.boxes, "sample {sample}");
+                    assert!(actual == expected, "sample {sample}");
+                    boxes += actual.boxes.len();
                 }
             }
         }
@@ -236,19 +236,19 @@ fn an_unscaled_mosaic_is_the_center_of_the_canvas() {
     let resized: Vec<(i64, i64, Vec<u8>)> = (0..LEN)
         .map(|number| {
             let Size { width, height } = truth(number).size;
-            let most = width.max(height);
-            let (w, h) = ((SIDE * width / most).max(1), (SIDE * height / most).max(1));
+            let longer = width.max(height);
+            let (w, h) = ((SIDE * width / longer).max(1), (SIDE * height / longer).max(1));
             let alone = images(Augment::resize(w, h)).subset(vec![number]);
             let batch = alone.batch_size(1).host().unwrap().epoch(0).next().unwrap().unwrap();
             (w.into(), h.into(), batch.images().bytes().to_vec())
         })
         .collect();
-    let (mut equal, mut all) = (0, 0);
+    let (mut equal, mut total) = (0, 0);
     for batch in loader(augment.clone()).batch_size(4).host().unwrap().epoch(0) {
-        for (sample, found) in shown(&batch.unwrap()) {
+        for (sample, mosaic) in shown_images(&batch.unwrap()) {
             let tiling = tiling(&augment, 0, sample);
             let [xc, yc] = tiling.center.map(|v| (v * side as f64).round() as i64);
-            let ids = std::iter::once(sample).chain(tiling.partners.map(|at| order.index(0, at)));
+            let ids = std::iter::once(sample).chain(tiling.partners.map(|position| order.index(0, position)));
             let mut canvas = FILL.repeat(4 * (side * side) as usize);
             for (tile, id) in ids.enumerate() {
                 let (w, h, pixels) = &resized[id as usize];
@@ -265,11 +265,11 @@ fn an_unscaled_mosaic_is_the_center_of_the_canvas() {
             let middle: Vec<u8> =
                 rows.flat_map(|row| &row[3 * side as usize / 2..][..3 * side as usize]).copied().collect();
             // Crop-then-resize may round differently than resize-then-crop.
-            let far = found.image.iter().zip(&middle).map(|(a, b)| a.abs_diff(*b));
-            assert!(far.clone().all(|by| by <= 1), "sample {sample}: {:?}", far.max());
-            equal += far.filter(|&by| by == 0).count();
-            all += middle.len();
+            let far = mosaic.image.iter().zip(&middle).map(|(a, b)| a.abs_diff(*b));
+            assert!(far.clone().all(|difference| difference <= 1), "sample {sample}: {:?}", far.max());
+            equal += far.filter(|&difference| difference == 0).count();
+            total += middle.len();
         }
     }
-    assert!(equal * 1000 > all * 998, "only {equal} of {all} values are equal");
+    assert!(equal * 1000 > total * 998, "only {equal} of {total} values are equal");
 }

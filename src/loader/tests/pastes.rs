@@ -1,7 +1,7 @@
 //! Compares copy-paste with images and annotations that the test composes from separately loaded
 //! samples.
 
-use super::mosaics::{FILL, LEN, SEED, SIDE, Shown, drawn, loader, read, shown, truth};
+use super::mosaics::{FILL, LEN, SEED, SIDE, Shown, draw_tile, loader, read, shown_images, truth};
 use crate::batch::Dtype;
 use crate::field::Boxes;
 use crate::loader::Loader;
@@ -19,7 +19,7 @@ fn plain() -> Augment {
 fn alone(sample: u64, mut rng: Rng) -> Shown {
     let truth = truth(sample);
     let plan = plain().plan(truth.size, &mut rng).unwrap();
-    drawn(&truth, &plan)
+    draw_tile(&truth, &plan)
 }
 
 /// Returns the expected output for `sample`, computed pixel by pixel.
@@ -27,48 +27,50 @@ fn expected(augment: &Augment, epoch: u64, sample: u64, margin: i64) -> Shown {
     let Some(Join::Paste(pasting)) = augment.join((SEED, epoch, sample), LEN) else { panic!("nothing is pasted") };
     let partner = Shuffled::new(LEN, SEED).index(epoch, pasting.partner[0]);
     let own_rng = Rng::new(SEED, epoch, sample);
-    let mut own = alone(sample, own_rng.clone());
+    let mut sample_content = alone(sample, own_rng.clone());
     let other = alone(partner, Pasting::rng(&own_rng));
     let mut chosen = Vec::new();
     Pasting::choose(other.boxes.len(), &own_rng, &mut chosen);
     if chosen.is_empty() {
-        return own;
+        return sample_content;
     }
     let side = i64::from(SIDE);
     let object = |x: i64, y: i64| {
         let inside = (0..side).contains(&x) && (0..side).contains(&y);
         inside && chosen.iter().any(|&number| other.masks[number][(y * side + x) as usize] > 0)
     };
-    let near = |at: i64| {
-        let (x, y) = (at % side, at / side);
+    let near = |pixel: i64| {
+        let (x, y) = (pixel % side, pixel / side);
         (-margin..=margin).any(|v| (-margin..=margin).any(|u| object(x + u, y + v)))
     };
     let covered: Vec<bool> = (0..side * side).map(near).collect();
-    for at in (0..ALL).filter(|&at| covered[at]) {
-        own.image[at * 3..][..3].copy_from_slice(&other.image[at * 3..][..3]);
-        own.mask[at] = other.mask[at];
+    for pixel in (0..ALL).filter(|&pixel| covered[pixel]) {
+        sample_content.image[pixel * 3..][..3].copy_from_slice(&other.image[pixel * 3..][..3]);
+        sample_content.mask[pixel] = other.mask[pixel];
     }
-    let mut all = Shown { boxes: Vec::new(), points: Vec::new(), masks: Vec::new(), ..own };
-    for ((mut corners, point), mask) in own.boxes.into_iter().zip(own.points).zip(own.masks) {
-        let rest: Vec<u8> = (0..ALL).map(|at| if covered[at] { 0 } else { mask[at] }).collect();
-        let seen: Vec<usize> = (0..ALL).filter(|&at| rest[at] > 0).collect();
+    let mut pasted = Shown { boxes: Vec::new(), points: Vec::new(), masks: Vec::new(), ..sample_content };
+    for ((mut corners, point), mask) in
+        sample_content.boxes.into_iter().zip(sample_content.points).zip(sample_content.masks)
+    {
+        let rest: Vec<u8> = (0..ALL).map(|pixel| if covered[pixel] { 0 } else { mask[pixel] }).collect();
+        let seen: Vec<usize> = (0..ALL).filter(|&pixel| rest[pixel] > 0).collect();
         let Some(&first) = seen.first() else { continue };
         if rest != mask {
-            let columns = seen.iter().map(|at| at % SIDE as usize);
+            let columns = seen.iter().map(|pixel| pixel % SIDE as usize);
             let (left, right) = (columns.clone().min().unwrap(), columns.max().unwrap() + 1);
             let (top, bottom) = (first / SIDE as usize, seen[seen.len() - 1] / SIDE as usize + 1);
             corners.0 = [left, top, right, bottom].map(|edge| edge as f32);
         }
-        all.boxes.push(corners);
-        all.points.push(point);
-        all.masks.push(rest);
+        pasted.boxes.push(corners);
+        pasted.points.push(point);
+        pasted.masks.push(rest);
     }
     for number in chosen {
-        all.boxes.push(other.boxes[number]);
-        all.points.push(other.points[number]);
-        all.masks.push(other.masks[number].clone());
+        pasted.boxes.push(other.boxes[number]);
+        pasted.points.push(other.points[number]);
+        pasted.masks.push(other.masks[number].clone());
     }
-    all
+    pasted
 }
 
 #[test]
@@ -79,14 +81,18 @@ fn pasted_objects_equal_the_partner_loaded_separately() {
         let mut batches = loader(augment.clone()).batch_size(batch_size).workers(workers).host().unwrap();
         for epoch in 0..3 {
             for batch in batches.epoch(epoch) {
-                for (sample, found) in shown(&batch.unwrap()) {
+                for (sample, actual) in shown_images(&batch.unwrap()) {
                     let expected = expected(&augment, epoch, sample, margin.into());
-                    assert_eq!(found.boxes, expected.boxes, "sample {sample}");
-                    assert!(found == expected, "sample {sample}");
-                    let own = alone(sample, Rng::new(SEED, epoch, sample));
-                    boxes += found.boxes.len();
-                    changed += usize::from(found.image != own.image);
-                    dropped += own.boxes.iter().filter(|of| !found.boxes.iter().any(|at| at.1 == of.1)).count();
+                    assert_eq!(actual.boxes, expected.boxes, "sample {sample}");
+                    assert!(actual == expected, "sample {sample}");
+                    let original = alone(sample, Rng::new(SEED, epoch, sample));
+                    boxes += actual.boxes.len();
+                    changed += usize::from(actual.image != original.image);
+                    dropped += original
+                        .boxes
+                        .iter()
+                        .filter(|object| !actual.boxes.iter().any(|other| other.1 == object.1))
+                        .count();
                 }
             }
         }
@@ -127,10 +133,10 @@ fn pasting_equals_torchvisions_reference() {
             let runs = |mask: &Vec<u8>| {
                 // COCO stores run lengths in column-major order.
                 let (mut counts, mut last) = (vec![0], 0);
-                for at in (0..width).flat_map(|x| (0..height).map(move |y| (y * width + x) as usize)) {
-                    if mask[at] != last {
+                for index in (0..width).flat_map(|x| (0..height).map(move |y| (y * width + x) as usize)) {
+                    if mask[index] != last {
                         counts.push(0);
-                        last = mask[at];
+                        last = mask[index];
                     }
                     *counts.last_mut().unwrap() += 1;
                 }
@@ -150,8 +156,8 @@ fn pasting_equals_torchvisions_reference() {
         let boxes = Boxes::new(12).column("class", Dtype::I64).masks();
         let mut batches = loader.field("boxes", boxes).seed(3).batch_size(1).host().unwrap();
         for epoch in 0..40 {
-            let mut all = batches.epoch(epoch).map(Result::unwrap);
-            let batch = all.find(|batch| batch.ids().next() == Some(0)).unwrap();
+            let mut delivered = batches.epoch(epoch).map(Result::unwrap);
+            let batch = delivered.find(|batch| batch.ids().next() == Some(0)).unwrap();
             let count = batch.counts("boxes").unwrap()[0] as usize;
             let classes: Vec<i64> = read(batch.field("boxes.class").unwrap().bytes());
             let classes = &classes[..count];
@@ -165,11 +171,11 @@ fn pasting_equals_torchvisions_reference() {
             let masks = batch.field("boxes.masks").unwrap().bytes();
             assert_eq!(&masks[..count * (width * height) as usize], expected.masks.concat(), "{subset}");
             let boxes: Vec<[f32; 4]> = read(batch.field("boxes").unwrap().bytes());
-            for (number, (found, expected)) in boxes.iter().zip(&expected.boxes).enumerate() {
+            for (number, (actual, expected)) in boxes.iter().zip(&expected.boxes).enumerate() {
                 if number >= first {
-                    assert_eq!(found, expected, "pasted");
-                } else if found != &case.boxes[0][classes[number] as usize] {
-                    assert_eq!(*found, [expected[0], expected[1], expected[2] + 1.0, expected[3] + 1.0], "hidden");
+                    assert_eq!(actual, expected, "pasted");
+                } else if actual != &case.boxes[0][classes[number] as usize] {
+                    assert_eq!(*actual, [expected[0], expected[1], expected[2] + 1.0, expected[3] + 1.0], "hidden");
                 }
             }
             compared += 1;

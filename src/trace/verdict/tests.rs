@@ -299,10 +299,10 @@ fn no_advice_promises_more_than_the_loop_can_gain() {
         let stats = Stats { waited_seconds, transform: stage(6400, 1.0, 0), plain_jpegs: 6400, ..many.clone() };
         for cores in [1, 64] {
             let verdict = Stats { cores, ..stats.clone() }.verdict();
-            let most = verdict.max_speedup.unwrap();
+            let max_speedup = verdict.max_speedup.unwrap();
             let promised = verdict.text.split(" times as ").next().unwrap().rsplit(' ').next().unwrap();
             let promised: f64 = promised.parse().unwrap_or_else(|_| panic!("{verdict}"));
-            assert!(promised <= most + 0.05, "{promised} of {most}: {verdict}");
+            assert!(promised <= max_speedup + 0.05, "{promised} of {max_speedup}: {verdict}");
         }
     }
     // If threads are already waiting for cores, more threads gain nothing.
@@ -327,10 +327,10 @@ fn slow_starts_of_epochs_are_named_next_to_another_limit() {
 #[test]
 fn every_share_is_from_0_to_1() {
     let mut state = 7_u64;
-    let mut random = |most: f64| {
+    let mut random = |max: f64| {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         // Cubed, so that values are often small. The range includes impossible values.
-        most * ((state >> 33) as f64 / (1_u64 << 31) as f64).powi(3)
+        max * ((state >> 33) as f64 / (1_u64 << 31) as f64).powi(3)
     };
     let percents = |text: &str| -> Vec<f64> {
         let numbers = text.split(" %").map(|before| before.rsplit([' ', '(']).next().unwrap().parse::<f64>());
@@ -426,13 +426,13 @@ fn waiting_for_a_store_is_network_bound() {
 
 #[test]
 fn the_table_has_slot_waits_and_process_counters() {
-    let known = ProcessStats {
+    let process = ProcessStats {
         disk_bytes: Some(3 << 20),
         anonymous_bytes: Some(5 << 19),
         major_faults: 7,
         ..ProcessStats::default()
     };
-    let stats = Stats { slot: stage(100, 2.5, 0), process: known, damaged: 2, ..loader() };
+    let stats = Stats { slot: stage(100, 2.5, 0), process, damaged: 2, ..loader() };
     let table = stats.to_string();
     let slot = table.lines().find(|line| line.starts_with("  slot ")).expect("a row for slots");
     let cells: Vec<&str> = slot.split_whitespace().collect();

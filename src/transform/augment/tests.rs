@@ -41,26 +41,26 @@ fn pass_through_rejects_other_sizes() {
 
 #[test]
 fn own_size_keeps_rejects_or_shrinks_images() {
-    let own = || Augment::own_size(40, 30);
+    let fixed = || Augment::own_size(40, 30);
     let part = |augment: &Augment, size| {
         let plan = plan(augment, size);
         (plan.crop, plan.shown(), plan.output)
     };
-    let all = |width, height| Rect::new(0, 0, width, height);
+    let full_area = |width, height| Rect::new(0, 0, width, height);
     let output = Size::new(40, 30);
     for size in [(40, 30), (7, 30), (40, 1), (12, 9)] {
-        let unchanged = (all(size.0, size.1), all(size.0, size.1), output);
-        assert_eq!(part(&own(), size), unchanged);
-        assert_eq!(part(&own().shrink_larger(), size), unchanged);
-        assert_eq!(part(&own().flip(1.0).vertical_flip(1.0), size), unchanged);
+        let unchanged = (full_area(size.0, size.1), full_area(size.0, size.1), output);
+        assert_eq!(part(&fixed(), size), unchanged);
+        assert_eq!(part(&fixed().shrink_larger(), size), unchanged);
+        assert_eq!(part(&fixed().flip(1.0).vertical_flip(1.0), size), unchanged);
     }
-    let e = own().plan(Size::new(41, 9), &mut Rng::new(0, 0, 0)).unwrap_err();
+    let e = fixed().plan(Size::new(41, 9), &mut Rng::new(0, 0, 0)).unwrap_err();
     assert_eq!(
         e.cause(),
         "the image is 41x9, but Augment::own_size allows at most 40x30: raise this size, or add Augment::shrink_larger"
     );
-    assert_eq!(part(&own().shrink_larger(), (80, 20)), (all(80, 20), all(40, 10), output));
-    assert_eq!(part(&own().shrink_larger(), (20, 90)), (all(20, 90), all(6, 30), output));
+    assert_eq!(part(&fixed().shrink_larger(), (80, 20)), (full_area(80, 20), full_area(40, 10), output));
+    assert_eq!(part(&fixed().shrink_larger(), (20, 90)), (full_area(20, 90), full_area(6, 30), output));
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn mirrored_images_stay_in_the_upper_left_corner() {
 
 #[test]
 fn effects_run_in_the_order_of_the_calls() {
-    let jitter = |by: f64| ColorJitter::new().brightness(by);
+    let jitter = |factor: f64| ColorJitter::new().brightness(factor);
     let codes = |augment: Augment| -> Vec<_> {
         plan(&augment, (24, 24)).drawn.pixels.iter().map(std::mem::discriminant).collect()
     };
@@ -236,8 +236,8 @@ const CALLS: &str = r#"
 #[test]
 fn augmentations_round_trip_through_their_steps() {
     let rows: Vec<String> = effect_descriptions().iter().map(EffectDescription::step).collect();
-    let all = format!("{CALLS} {}", rows.join(" "));
-    let calls = serde_json::Deserializer::from_str(&all).into_iter::<serde_json::Value>().map(Result::unwrap);
+    let text = format!("{CALLS} {}", rows.join(" "));
+    let calls = serde_json::Deserializer::from_str(&text).into_iter::<serde_json::Value>().map(Result::unwrap);
     let begins = [
         "train",
         "eval",
@@ -258,16 +258,16 @@ fn augmentations_round_trip_through_their_steps() {
         let begun = text.contains("preset") || begins.iter().any(|name| text.starts_with(&format!("{{\"{name}")));
         let base = if text.contains("zoom_out") { "iou_crop" } else { "letterbox" };
         let list = if begun { format!("[{text}]") } else { format!("[{{\"{base}\": [[32, 32]]}}, {text}]") };
-        let made: Augment = serde_json::from_str(&list).unwrap_or_else(|e| panic!("{list}: {e}"));
-        let written = serde_json::to_string(&made).unwrap();
+        let parsed: Augment = serde_json::from_str(&list).unwrap_or_else(|e| panic!("{list}: {e}"));
+        let written = serde_json::to_string(&parsed).unwrap();
         let again: Augment = serde_json::from_str(&written).unwrap_or_else(|e| panic!("{written}: {e}"));
-        assert!(again == made && again.steps() == made.steps(), "{list} {written}");
-        assert_eq!(again.to_string(), made.to_string());
-        assert!(begun || made != Augment::letterbox(32, 32), "{list} does nothing");
+        assert!(again == parsed && again.steps() == parsed.steps(), "{list} {written}");
+        assert_eq!(again.to_string(), parsed.to_string());
+        assert!(begun || parsed != Augment::letterbox(32, 32), "{list} does nothing");
         seen += 1;
     }
     // `CALLS` must contain every operation except `halve` and `policy`.
-    let missing = Op::NAMES.iter().filter(|name| !all.contains(&format!("\"{name}\":")) && **name != "halve");
+    let missing = Op::NAMES.iter().filter(|name| !text.contains(&format!("\"{name}\":")) && **name != "halve");
     assert_eq!(missing.collect::<Vec<_>>(), [&"policy"], "policies are added by methods with different names");
     assert_eq!(seen, 45 + rows.len());
 }

@@ -110,10 +110,10 @@ impl RandomAffine {
     }
 
     fn check_options(&self) -> Result<()> {
-        let interval = |name: &str, interval: Option<Interval>, least: f64, most: f64| match interval {
-            Some([low, high]) if !(least <= low && low <= high && high <= most) => Err(Error::config(format!(
-                "affine: {name} of {low} to {high}: expected {least} <= low <= high <= {most}"
-            ))),
+        let interval = |name: &str, interval: Option<Interval>, min: f64, max: f64| match interval {
+            Some([low, high]) if !(min <= low && low <= high && high <= max) => {
+                Err(Error::config(format!("affine: {name} of {low} to {high}: expected {min} <= low <= high <= {max}")))
+            }
             _ => Ok(()),
         };
         interval("rotate", self.rotate, -360.0, 360.0)?;
@@ -134,21 +134,21 @@ impl RandomAffine {
 
     fn warp(&self, size: Size, rng: &mut Rng) -> Warp {
         let mut affine = Affine::IDENTITY;
-        let mut drawn = |interval: Option<Interval>, to: &mut f64| {
+        let mut drawn = |interval: Option<Interval>, out: &mut f64| {
             if let Some([low, high]) = interval {
-                *to = rng.range(low, high);
+                *out = rng.range(low, high);
             }
         };
         drawn(self.rotate, &mut affine.angle);
         if let Some([across, down]) = self.translate {
-            let most = [across * f64::from(size.width), down * f64::from(size.height)];
-            for (most, to) in most.into_iter().zip(&mut affine.translate) {
-                drawn(Some([-most, most]), to);
-                *to = to.round_ties_even();
+            let max_shift = [across * f64::from(size.width), down * f64::from(size.height)];
+            for (max_shift, out) in max_shift.into_iter().zip(&mut affine.translate) {
+                drawn(Some([-max_shift, max_shift]), out);
+                *out = out.round_ties_even();
             }
         }
         drawn(self.scale, &mut affine.scale);
-        [self.shear_x, self.shear_y].into_iter().zip(&mut affine.shear).for_each(|(shear, to)| drawn(shear, to));
+        [self.shear_x, self.shear_y].into_iter().zip(&mut affine.shear).for_each(|(shear, out)| drawn(shear, out));
         // By default, torchvision's functions do not fill, but its classes fill with black.
         let bilinear = self.interpolation == Interpolation::Bilinear;
         Warp::affine(affine, size, Sampling { bilinear, fill: Some(self.fill) })
@@ -164,8 +164,8 @@ fn draw_perspective(size: Size, scale: f64, sampling: Sampling, rng: &mut Rng) -
     let from = [[0.0, 0.0], [width - 1.0, 0.0], [width - 1.0, height - 1.0], [0.0, height - 1.0]];
     let to = from.map(|[x, y]| {
         let mut inward = |from: f64, side: u32| {
-            let by = rng.below(bound(side)) as f64;
-            if from == 0.0 { by } else { from - by }
+            let shift = rng.below(bound(side)) as f64;
+            if from == 0.0 { shift } else { from - shift }
         };
         [inward(x, size.width), inward(y, size.height)]
     });
@@ -190,8 +190,8 @@ impl Operation for RandomAffine {
         self.check_options()
     }
 
-    fn draw(&self, output: Size, rng: &mut Rng, to: &mut Drawn) {
-        to.push(self.warp(output, rng));
+    fn draw(&self, output: Size, rng: &mut Rng, drawn: &mut Drawn) {
+        drawn.push(self.warp(output, rng));
     }
 }
 
@@ -209,12 +209,12 @@ impl Operation for Perspective {
 
     /// If the probability is less than 1, draws one number to decide whether to apply the effect.
     /// If so, draws two numbers per corner.
-    fn draw(&self, output: Size, rng: &mut Rng, to: &mut Drawn) {
+    fn draw(&self, output: Size, rng: &mut Rng, drawn: &mut Drawn) {
         let sampling = Sampling { bilinear: true, fill: Some([0; 3]) };
         if (self.probability >= 1.0 || rng.chance(self.probability))
             && let Some(warp) = draw_perspective(output, self.scale, sampling, rng)
         {
-            to.push(warp);
+            drawn.push(warp);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Arithmetic on 32-bit floats with PyTorch's rounding. The device code in
 //! `device/nvidia/kernels/image.cuh` implements the same arithmetic.
 
-use super::wide::{level, whole};
+use super::wide::{level, round_to_level};
 
 /// Computes `a * b + c`, like PyTorch's vector loops. The product is exact, because a double can
 /// represent the product of any two floats.
@@ -13,7 +13,7 @@ pub(super) fn fused(a: f32, b: f32, c: f32) -> f32 {
 /// Returns the ITU-R BT.601 luma, truncated to an integer.
 #[inline(always)]
 fn luma([r, g, b]: [f32; 3]) -> i32 {
-    whole(fused(b, 0.114, fused(g, 0.587, r * 0.2989)))
+    round_to_level(fused(b, 0.114, fused(g, 0.587, r * 0.2989)))
 }
 
 /// Returns the luma of a pixel.
@@ -21,10 +21,10 @@ pub(super) fn gray(pixel: &[u8; 3]) -> u8 {
     luma(pixel.map(f32::from)) as u8
 }
 
-/// torchvision's `_blend`: returns `own * value + rest * other`, clamped and truncated to a byte.
+/// torchvision's `_blend`: returns `weight * value + rest * other`, clamped and truncated to a byte.
 #[inline(always)]
-pub(super) fn blend(value: f32, other: f32, [own, rest]: [f32; 2]) -> u8 {
-    level(fused(other, rest, value * own))
+pub(super) fn blend(value: f32, other: f32, [weight, rest]: [f32; 2]) -> u8 {
+    level(fused(other, rest, value * weight))
 }
 
 /// Number of adjacent pixels that are processed together. A block fills several vectors.

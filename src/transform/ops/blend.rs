@@ -49,7 +49,7 @@ impl PixelEffect for Blend {
         sum.iter_mut().zip(image.data()).for_each(|(sum, &v)| *sum += self.weight * f32::from(v));
         match self.part {
             Self::NEXT => image.data_mut().copy_from_slice(original),
-            Self::END => image.data_mut().iter_mut().zip(sum).for_each(|(to, sum)| *to = *sum as u8),
+            Self::END => image.data_mut().iter_mut().zip(sum).for_each(|(out, sum)| *out = *sum as u8),
             _ => {}
         }
     }

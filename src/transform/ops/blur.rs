@@ -44,8 +44,8 @@ impl Blur {
     pub(super) fn weights(&self) -> [f32; MAX_RADIUS as usize + 1] {
         let mut weights = [0.0; MAX_RADIUS as usize + 1];
         let (mut weight, mut ratio, mut sum) = (1.0, self.near, 0.0);
-        for (distance, to) in weights[..=self.radius as usize].iter_mut().enumerate() {
-            *to = weight;
+        for (distance, out) in weights[..=self.radius as usize].iter_mut().enumerate() {
+            *out = weight;
             sum += if distance == 0 { weight } else { 2.0 * weight };
             // exp(-a (n + 1)^2) is exp(-a n^2) times exp(-a (2 n + 1)).
             weight *= ratio;
@@ -77,7 +77,7 @@ impl PixelEffect for Blur {
         kernel.iter_mut().zip(0..taps).for_each(|(weight, tap)| *weight = weights[tap.abs_diff(radius)]);
         let kernel = &kernel[..taps];
         let (from, sums) = scratch.copy_and_row(image, stride + 6 * radius);
-        for (y, to) in image.rows_mut().enumerate() {
+        for (y, row) in image.rows_mut().enumerate() {
             let mut rows = [0; MAX_TAPS];
             for (row, tap) in rows.iter_mut().zip(0..taps) {
                 *row = stride * reflect(y as i64 + tap as i64 - radius as i64, height as i64);
@@ -87,7 +87,7 @@ impl PixelEffect for Blur {
                 let source = radius + reflect(x as i64 - radius as i64, width as i64);
                 sums.copy_within(3 * source..3 * source + 3, 3 * x);
             }
-            add_columns(sums, kernel, to);
+            add_columns(sums, kernel, row);
         }
     }
 }
@@ -124,7 +124,7 @@ wide! {
                 out.iter_mut().zip(values).for_each(|(out, sum)| *out += weight * sum);
             }
             // `level` clamps the value, because sums may slightly exceed 255.
-            to.iter_mut().zip(out).for_each(|(to, v)| *to = level(v + ROUND - ROUND));
+            to.iter_mut().zip(out).for_each(|(out, v)| *out = level(v + ROUND - ROUND));
         }
         for (index, to) in (end..).zip(rest) {
             let mut out = 0.0;
@@ -161,12 +161,12 @@ mod naive {
     use crate::decode::Size;
     use crate::transform::ops::effect::Naive;
 
-    /// Like [`reflect`], but reflects `at` one end at a time, until it is inside the range.
-    fn stepwise(mut at: i64, length: i64) -> i64 {
-        while length > 1 && !(0..length).contains(&at) {
-            at = if at < 0 { -at } else { 2 * (length - 1) - at };
+    /// Like [`reflect`], but reflects `index` one end at a time, until it is inside the range.
+    fn stepwise(mut index: i64, length: i64) -> i64 {
+        while length > 1 && !(0..length).contains(&index) {
+            index = if index < 0 { -index } else { 2 * (length - 1) - index };
         }
-        if length == 1 { 0 } else { at }
+        if length == 1 { 0 } else { index }
     }
 
     impl Naive for Blur {

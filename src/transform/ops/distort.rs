@@ -37,30 +37,30 @@ struct Params {
 }
 
 impl Params {
-    /// Adds the effects to `to` in torchvision's order.
-    fn push(&self, to: &mut Drawn) {
-        let contrast = |to: &mut Drawn| {
+    /// Adds the effects to `drawn` in torchvision's order.
+    fn push(&self, drawn: &mut Drawn) {
+        let contrast = |drawn: &mut Drawn| {
             if let Some(factor) = self.contrast {
-                to.push(Tone::contrast(factor));
+                drawn.push(Tone::contrast(factor));
             }
         };
         if let Some(factor) = self.brightness {
-            to.push(Tone::brightness(factor));
+            drawn.push(Tone::brightness(factor));
         }
         if self.contrast_first {
-            contrast(to);
+            contrast(drawn);
         }
         if let Some(factor) = self.saturation {
-            to.push(Tint::saturation(factor));
+            drawn.push(Tint::saturation(factor));
         }
         if let Some(turn) = self.hue {
-            to.push(Tint::hue(turn));
+            drawn.push(Tint::hue(turn));
         }
         if !self.contrast_first {
-            contrast(to);
+            contrast(drawn);
         }
         if let Some(channels) = self.channels {
-            to.push(Tint::permuted(channels));
+            drawn.push(Tint::permuted(channels));
         }
     }
 }
@@ -80,13 +80,13 @@ impl Operation for Distort {
 
     /// Draws one number per effect to decide whether to apply it, and if so, its parameters. One
     /// more number, drawn before the permutation of the channels, decides where the contrast goes.
-    fn draw(&self, _: Size, rng: &mut Rng, to: &mut Drawn) {
+    fn draw(&self, _: Size, rng: &mut Rng, drawn: &mut Drawn) {
         let mut factor = |[low, high]: Interval| rng.chance(self.probability).then(|| rng.range(low, high));
         let (brightness, contrast) = (factor(BRIGHTNESS), factor(CONTRAST));
         let (saturation, hue) = (factor(SATURATION), factor(HUE));
         let contrast_first = rng.chance(0.5);
         let channels = rng.chance(self.probability).then(|| permutation(rng));
-        Params { brightness, contrast, saturation, hue, contrast_first, channels }.push(to);
+        Params { brightness, contrast, saturation, hue, contrast_first, channels }.push(drawn);
     }
 }
 

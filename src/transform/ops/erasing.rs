@@ -122,7 +122,7 @@ impl Operation for RandomErasing {
 
     /// Draws one number to decide whether to erase. If so, draws two numbers per try, two for the
     /// position, and one more for noise or six more for a random color.
-    fn draw(&self, size: Size, rng: &mut Rng, to: &mut Drawn) {
+    fn draw(&self, size: Size, rng: &mut Rng, drawn: &mut Drawn) {
         if !rng.chance(self.probability) {
             return;
         }
@@ -136,9 +136,11 @@ impl Operation for RandomErasing {
                 let y = rng.below(u64::from(size.height - h) + 1) as u32;
                 let x = rng.below(u64::from(size.width - w) + 1) as u32;
                 let (rect, value) = (Rect::new(x, y, w, h), self.value);
-                to.values.push(match self.fill {
+                drawn.values.push(match self.fill {
                     Fill::Value => Erase { rect, value }.into(),
-                    Fill::Color(by) => Erase { rect, value: value.map(|v| v + by * normal(rng) as f32) }.into(),
+                    Fill::Color(deviation) => {
+                        Erase { rect, value: value.map(|v| v + deviation * normal(rng) as f32) }.into()
+                    }
                     Fill::Noise(deviation) => {
                         let bits = rng.next_u64();
                         Noise { rect, mean: value, deviation, seed: [bits as u32, (bits >> 32) as u32] }.into()
@@ -155,7 +157,7 @@ mod tests {
     use super::super::registry::OnValues;
     use super::*;
 
-    fn drawn(erasing: &RandomErasing, sample: u64) -> Option<OnValues> {
+    fn draw_effect(erasing: &RandomErasing, sample: u64) -> Option<OnValues> {
         erasing.check().unwrap();
         let mut drawn = Drawn::default();
         erasing.draw(Size::new(40, 30), &mut Rng::new(3, 1, sample), &mut drawn);
@@ -168,15 +170,17 @@ mod tests {
         let erasing = RandomErasing::new(0.7).value([0.5, 1.0, -1.0]);
         let (mut colors, mut seeds) = (Vec::new(), Vec::new());
         for sample in 0..400 {
-            let Some(OnValues::Erase(plain)) = drawn(&erasing, sample) else {
-                assert!(drawn(&erasing.clone().noise(1.0), sample).is_none());
+            let Some(OnValues::Erase(plain)) = draw_effect(&erasing, sample) else {
+                assert!(draw_effect(&erasing.clone().noise(1.0), sample).is_none());
                 continue;
             };
             assert_eq!(plain.value, [0.5, 1.0, -1.0]);
-            let Some(OnValues::Noise(noise)) = drawn(&erasing.clone().noise(2.0), sample) else { panic!("no noise") };
+            let Some(OnValues::Noise(noise)) = draw_effect(&erasing.clone().noise(2.0), sample) else {
+                panic!("no noise")
+            };
             assert_eq!((noise.rect, noise.mean, noise.deviation), (plain.rect, plain.value, 2.0));
             seeds.push(noise.seed);
-            let Some(OnValues::Erase(color)) = drawn(&erasing.clone().random_color(2.0), sample) else {
+            let Some(OnValues::Erase(color)) = draw_effect(&erasing.clone().random_color(2.0), sample) else {
                 panic!("no color")
             };
             assert_eq!(color.rect, plain.rect);

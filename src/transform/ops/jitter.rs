@@ -102,10 +102,10 @@ impl Operation for ColorJitter {
             if let Some([low, high]) = interval
                 && !(low <= high && high <= limit)
             {
-                let most = if limit < f64::MAX { format!(" and at most {limit}") } else { String::new() };
+                let upper = if limit < f64::MAX { format!(" and at most {limit}") } else { String::new() };
                 let range = format!("{name} range {low:?}..{high:?}");
                 return Err(Error::config(format!(
-                    "jitter: {range} is invalid: the amount must be finite and not negative{most}"
+                    "jitter: {range} is invalid: the amount must be finite and not negative{upper}"
                 )));
             }
         }
@@ -118,7 +118,7 @@ impl Operation for ColorJitter {
 
     /// If the probability is less than 1, draws one number to decide whether to jitter. If so,
     /// draws three numbers for the order and one for each enabled effect.
-    fn draw(&self, _: Size, rng: &mut Rng, to: &mut Drawn) {
+    fn draw(&self, _: Size, rng: &mut Rng, drawn: &mut Drawn) {
         if self.probability < 1.0 && !rng.chance(self.probability) {
             return;
         }
@@ -130,10 +130,10 @@ impl Operation for ColorJitter {
         for effect in order {
             let Some(factor) = factors[effect] else { continue };
             match effect {
-                0 => to.push(Tone::brightness(factor)),
-                1 => to.push(Tone::contrast(factor)),
-                2 => to.push(Tint::saturation(factor)),
-                _ => to.push(Tint::hue(factor)),
+                0 => drawn.push(Tone::brightness(factor)),
+                1 => drawn.push(Tone::contrast(factor)),
+                2 => drawn.push(Tint::saturation(factor)),
+                _ => drawn.push(Tint::hue(factor)),
             }
         }
     }

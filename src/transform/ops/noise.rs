@@ -68,18 +68,18 @@ mod tests {
     fn values_have_the_moments_of_a_normal_distribution() {
         let noise = noise([3, 7]);
         let n = 200.0 * 150.0;
-        let all = || (0..150).flat_map(|y| (0..200).map(move |x| (x, y)));
+        let pixels = || (0..150).flat_map(|y| (0..200).map(move |x| (x, y)));
         for channel in 0..3 {
             let z = |channel: usize, (x, y): (u32, u32)| {
                 (f64::from(noise.value(x, y, [9.0; 3])[channel]) - f64::from(noise.mean[channel])) / 0.5
             };
-            let moment = |power: i32| all().map(|at| z(channel, at).powi(power)).sum::<f64>() / n;
+            let moment = |power: i32| pixels().map(|pixel| z(channel, pixel).powi(power)).sum::<f64>() / n;
             for (power, expected, max_error) in [(1, 0.0, 0.03), (2, 1.0, 0.04), (3, 0.0, 0.1), (4, 2.9, 0.25)] {
                 assert!((moment(power) - expected).abs() < max_error, "moment {power}: {}", moment(power));
             }
             // Adjacent pixels, and the channels of a pixel, are independent.
             let with = |other: usize, right: u32, below: u32| {
-                all().map(|(x, y)| z(channel, (x, y)) * z(other, (x + right, y + below))).sum::<f64>() / n
+                pixels().map(|(x, y)| z(channel, (x, y)) * z(other, (x + right, y + below))).sum::<f64>() / n
             };
             for shared in [with(channel, 1, 0), with(channel, 0, 1), with(channel, 1, 1), with((channel + 1) % 3, 0, 0)]
             {
@@ -90,9 +90,15 @@ mod tests {
 
     #[test]
     fn values_differ_between_seeds_and_between_pixels() {
-        let at = |seed, x, y| noise(seed).value(x, y, [0.0; 3]);
-        assert_eq!(at([3, 7], 5, 9), at([3, 7], 5, 9));
-        let values = [at([3, 7], 5, 9), at([4, 7], 5, 9), at([3, 8], 5, 9), at([3, 7], 6, 9), at([3, 7], 5, 10)];
+        let value_at = |seed, x, y| noise(seed).value(x, y, [0.0; 3]);
+        assert_eq!(value_at([3, 7], 5, 9), value_at([3, 7], 5, 9));
+        let values = [
+            value_at([3, 7], 5, 9),
+            value_at([4, 7], 5, 9),
+            value_at([3, 8], 5, 9),
+            value_at([3, 7], 6, 9),
+            value_at([3, 7], 5, 10),
+        ];
         for (i, value) in values.iter().enumerate() {
             assert!(values[..i].iter().all(|other| other != value));
         }

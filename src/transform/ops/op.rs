@@ -75,10 +75,11 @@ impl Drawn {
     /// Validates `ops`, including the limit on effects per sample.
     pub(crate) fn check(ops: &[Op]) -> Result<()> {
         ops.iter().try_for_each(|op| op.check())?;
-        let most = ops.iter().filter(|op| !op.on_values()).map(|op| op.max_effects()).fold(0, usize::saturating_add);
-        if most > EFFECTS_ON_PIXELS {
+        let effects = ops.iter().filter(|op| !op.on_values()).map(|op| op.max_effects()).fold(0, usize::saturating_add);
+        if effects > EFFECTS_ON_PIXELS {
             return Err(Error::config(format!(
-                "augment: the operations may draw {most} effects for one sample: expected at most {EFFECTS_ON_PIXELS}"
+                "augment: the operations may draw {effects} effects for one sample: expected at most \
+                 {EFFECTS_ON_PIXELS}"
             )));
         }
         Ok(())

@@ -41,9 +41,9 @@ pub(crate) trait Operation {
         1
     }
 
-    /// Draws the effects for one sample and adds them to `to`. `output` is the size of the sample's
-    /// image.
-    fn draw(&self, output: Size, rng: &mut Rng, to: &mut Drawn);
+    /// Draws the effects for one sample and adds them to `drawn`. `output` is the size of the
+    /// sample's image.
+    fn draw(&self, output: Size, rng: &mut Rng, drawn: &mut Drawn);
 }
 
 impl<R: RandomEffect> Operation for R
@@ -67,9 +67,9 @@ where
 
     /// If the probability is less than 1, draws one number to decide whether to apply the effect.
     /// If so, draws the numbers of the effect.
-    fn draw(&self, _: Size, rng: &mut Rng, to: &mut Drawn) {
+    fn draw(&self, _: Size, rng: &mut Rng, drawn: &mut Drawn) {
         if self.probability() >= 1.0 || rng.chance(self.probability()) {
-            to.push(self.effect(rng));
+            drawn.push(self.effect(rng));
         }
     }
 }

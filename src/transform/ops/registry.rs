@@ -87,7 +87,7 @@ macro_rules! registry {
 
         impl OnPixels {
             /// Returns whether a device can run the effect.
-            pub(crate) fn is_for_devices(&self) -> bool {
+            pub(crate) fn runs_on_device(&self) -> bool {
                 match self {
                     $($(#[$on])* OnPixels::$peffect(_) => <super::$pmod::$peffect as PixelEffect>::DEVICE.is_some(),)+
                 }
@@ -228,8 +228,8 @@ impl Drawn {
     }
 
     /// Returns whether a device can run all effects on pixels.
-    pub(crate) fn is_for_devices(&self) -> bool {
-        self.pixels.iter().all(OnPixels::is_for_devices)
+    pub(crate) fn runs_on_device(&self) -> bool {
+        self.pixels.iter().all(OnPixels::runs_on_device)
     }
 
     /// Runs the effects on pixels on the host.

@@ -35,8 +35,8 @@ impl PixelEffect for Sharpen {
         }
         let (from, stride) = (scratch.copy_of(image), width * 3);
         for (y, row) in image.rows_mut().enumerate().take(height - 1).skip(1) {
-            let [above, own, below] = [y - 1, y, y + 1].map(|y| &from[y * stride..][..stride]);
-            sharpen_row([above, own, below], self.share, &mut row[3..stride - 3]);
+            let [above, center, below] = [y - 1, y, y + 1].map(|y| &from[y * stride..][..stride]);
+            sharpen_row([above, center, below], self.share, &mut row[3..stride - 3]);
         }
     }
 }
@@ -85,9 +85,9 @@ mod naive {
                 for (c, level) in out[y * width + x].iter_mut().enumerate() {
                     let around = (y - 1..=y + 1).flat_map(|y| (x - 1..=x + 1).map(move |x| (x, y)));
                     let around: i32 = around.map(|(x, y)| value(x, y, c)).sum();
-                    let own = value(x, y, c);
-                    let smooth = (2 * (around + 4 * own) + 13) / 26;
-                    *level = fused((smooth - own) as f32, self.share, own as f32).clamp(0.0, 255.0) as u8;
+                    let center = value(x, y, c);
+                    let smooth = (2 * (around + 4 * center) + 13) / 26;
+                    *level = fused((smooth - center) as f32, self.share, center as f32).clamp(0.0, 255.0) as u8;
                 }
             }
             out

@@ -150,15 +150,15 @@ fn rotate_block(block: &mut [[u8; 3]; BLOCK], turn: f32) {
     let (mut maxima, mut saturations, mut hues) = ([0.0; BLOCK], [0.0; BLOCK], [0.0; BLOCK]);
     let outputs = maxima.iter_mut().zip(&mut saturations).zip(&mut hues);
     for (((max, saturation), hue), ((&r, &g), &b)) in outputs.zip(reds.iter().zip(greens).zip(blues)) {
-        let (most, least) = (larger(larger(r, g), b), smaller(smaller(r, g), b));
-        let range = most - least;
-        let [rc, gc, bc] = [(most - r) / range, (most - g) / range, (most - b) / range];
-        let sector = if most == g { 2.0 + rc - bc } else { 4.0 + gc - rc };
-        let sector = if most == r { bc - gc } else { sector };
+        let (largest, min) = (larger(larger(r, g), b), smaller(smaller(r, g), b));
+        let range = largest - min;
+        let [rc, gc, bc] = [(largest - r) / range, (largest - g) / range, (largest - b) / range];
+        let sector = if largest == g { 2.0 + rc - bc } else { 4.0 + gc - rc };
+        let sector = if largest == r { bc - gc } else { sector };
         // Subtracting the integer part is exact, so the result equals `ahead % 1.0`.
         let ahead = sector / 6.0 + 1.0;
         let h = (ahead - below(ahead)) + turn;
-        (*max, *saturation, *hue) = (most, range / most, (h - below(h)) * 6.0);
+        (*max, *saturation, *hue) = (largest, range / largest, (h - below(h)) * 6.0);
     }
     let mut levels = [[0; BLOCK]; 3];
     // Over the six hue sectors, each channel runs through `max`, `q`, `p`, `p`, `t`, `max`; only
@@ -166,14 +166,14 @@ fn rotate_block(block: &mut [[u8; 3]; BLOCK], turn: f32) {
     for (levels, shift) in levels.iter_mut().zip([0.0, 4.0, 2.0]) {
         let inputs = maxima.iter().zip(&saturations).zip(&hues);
         for (level_of, ((&max, &saturation), &hue)) in levels.iter_mut().zip(inputs) {
-            let whole = below(hue);
-            let f = hue - whole;
+            let sextant = below(hue);
+            let f = hue - sextant;
             let p = unit(max * (1.0 - saturation));
             let q = unit(max * (1.0 - saturation * f));
             let t = unit(max * (1.0 - saturation * (1.0 - f)));
             // A hue just below a full turn may be rounded up to a full turn, so treat sector 6 like
             // sector 0.
-            let sector = whole + shift;
+            let sector = sextant + shift;
             let sector = if sector >= 6.0 { sector - 6.0 } else { sector };
             let chosen = if sector == 1.0 { q } else { max };
             let chosen = if (sector == 2.0) | (sector == 3.0) { p } else { chosen };
@@ -259,12 +259,12 @@ pub(super) mod naive {
         };
         let h = (sector / 6.0 + 1.0) % 1.0 + turn;
         let h6 = (h - h.floor()) * 6.0;
-        let whole = h6.floor();
-        let f = h6 - whole;
+        let sextant = h6.floor();
+        let f = h6 - sextant;
         let p = (max * (1.0 - saturation)).clamp(0.0, 1.0);
         let q = (max * (1.0 - saturation * f)).clamp(0.0, 1.0);
         let t = (max * (1.0 - saturation * (1.0 - f))).clamp(0.0, 1.0);
-        let turned = match whole as u32 % 6 {
+        let turned = match sextant as u32 % 6 {
             0 => [max, t, p],
             1 => [q, max, p],
             2 => [p, max, t],

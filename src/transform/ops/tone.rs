@@ -167,20 +167,20 @@ fn histogram(image: &ImageMut<'_>) -> [[u32; 256]; 3] {
 
 /// Returns the lookup table of `autocontrast`. A channel that has only one level does not change.
 fn autocontrast_table(counts: &[u32; 256]) -> [u8; 256] {
-    let least = counts.iter().position(|&n| n > 0).unwrap_or(0) as f32;
-    let most = counts.iter().rposition(|&n| n > 0).unwrap_or(0) as f32;
-    if least == most {
+    let lowest = counts.iter().position(|&n| n > 0).unwrap_or(0) as f32;
+    let highest = counts.iter().rposition(|&n| n > 0).unwrap_or(0) as f32;
+    if lowest == highest {
         return std::array::from_fn(|v| v as u8);
     }
-    let scale = (most - least) * (1.0 / 255.0) as f32;
-    std::array::from_fn(|v| ((v as f32 - least) / scale).clamp(0.0, 255.0) as u8)
+    let scale = (highest - lowest) * (1.0 / 255.0) as f32;
+    std::array::from_fn(|v| ((v as f32 - lowest) / scale).clamp(0.0, 255.0) as u8)
 }
 
 /// Returns the lookup table of `equalize`, computed like in Pillow. A channel does not change if
 /// fewer than 255 of its pixels are below its maximum level.
 fn equalize_table(counts: &[u32; 256]) -> [u8; 256] {
-    let most = counts.iter().rposition(|&n| n > 0).unwrap_or(0);
-    let stride = counts[..most].iter().sum::<u32>() / 255;
+    let highest = counts.iter().rposition(|&n| n > 0).unwrap_or(0);
+    let stride = counts[..highest].iter().sum::<u32>() / 255;
     if stride == 0 {
         return std::array::from_fn(|v| v as u8);
     }
@@ -250,8 +250,8 @@ mod naive {
             let mean = (sum as f64 / image.len() as f64) as f32;
             let level = |channel: usize, v: u8| {
                 let levels = || image.iter().map(|pixel| pixel[channel]);
-                let (least, most) = (levels().min().unwrap(), levels().max().unwrap());
-                let stride = levels().filter(|level| *level < most).count() / 255;
+                let (lowest, highest) = (levels().min().unwrap(), levels().max().unwrap());
+                let stride = levels().filter(|level| *level < highest).count() / 255;
                 match self.kind {
                     Self::BRIGHTNESS => (f32::from(v) * a).clamp(0.0, 255.0) as u8,
                     Self::CONTRAST => blended(v, mean, self.by),
@@ -259,9 +259,9 @@ mod naive {
                     Self::SOLARIZE if f32::from(v) < a => v,
                     Self::SOLARIZE | Self::INVERT => 255 - v,
                     Self::ADD if f32::from(v) < b => v.saturating_add(a as u8),
-                    Self::AUTOCONTRAST if least < most => {
-                        let scale = f32::from(most - least) * (1.0 / 255.0) as f32;
-                        (f32::from(v - least) / scale).clamp(0.0, 255.0) as u8
+                    Self::AUTOCONTRAST if lowest < highest => {
+                        let scale = f32::from(highest - lowest) * (1.0 / 255.0) as f32;
+                        (f32::from(v - lowest) / scale).clamp(0.0, 255.0) as u8
                     }
                     Self::EQUALIZE if stride > 0 => {
                         ((levels().filter(|level| *level < v).count() + stride / 2) / stride).min(255) as u8

@@ -108,7 +108,7 @@ impl Warp {
         let [a, b, c, d, e, f] = rows.map(|v| v as f32);
         let [g, h] = under.map(|v| v as f32);
         let [red, green, blue] = sampling.fill.unwrap_or_default();
-        let bit = |on: bool, bit: u32| if on { bit } else { 0 };
+        let bit = |is_set: bool, bit: u32| if is_set { bit } else { 0 };
         Warp {
             map: [a / across, b / across, c / across, d / down, e / down, f / down, g, h],
             mode: u32::from_le_bytes([red, green, blue, 0])
@@ -131,7 +131,7 @@ impl Warp {
         Some(Self::new([a, b, c, d, e, f], [g, h], size, sampling, Self::PERSPECTIVE))
     }
 
-    fn is(&self, bit: u32) -> bool {
+    fn has_flag(&self, bit: u32) -> bool {
         self.mode & bit != 0
     }
 
@@ -143,7 +143,7 @@ impl Warp {
     /// Returns whether the effect also moves masks, boxes, points and maps. Effects in a chain do
     /// not move them, because annotations of a mixture match the original image.
     pub(super) fn moves_annotations(&self) -> bool {
-        !self.is(Self::IN_CHAIN)
+        !self.has_flag(Self::IN_CHAIN)
     }
 
     /// Returns the color of positions outside the image.
@@ -157,7 +157,7 @@ impl Warp {
     #[inline(always)]
     pub(super) fn source(&self, x: u32, y: u32, size: Size) -> (f32, f32) {
         let ([a, b, c, d, e, f, g, h], [across, down]) = (self.map, halves(size));
-        let (x, y) = if self.is(Self::PERSPECTIVE) {
+        let (x, y) = if self.has_flag(Self::PERSPECTIVE) {
             let (x, y) = (x as f32 + 0.5, y as f32 + 0.5);
             let under = (x * g + y * h) + 1.0;
             (((x * a + y * b) + c) / under - 1.0, ((x * d + y * e) + f) / under - 1.0)
@@ -173,8 +173,8 @@ impl Warp {
     fn nearest((x, y): (f32, f32), size: Size) -> Option<(u32, u32)> {
         let inside = |v: f32, length: u32| {
             // The comparison is false for NaN.
-            let whole = (v >= -0.5 && v < length as f32).then_some((v + ROUND - ROUND) as u32)?;
-            (whole < length).then_some(whole)
+            let rounded = (v >= -0.5 && v < length as f32).then_some((v + ROUND - ROUND) as u32)?;
+            (rounded < length).then_some(rounded)
         };
         Some((inside(x, size.width)?, inside(y, size.height)?))
     }
@@ -198,13 +198,13 @@ impl Warp {
         copy.clear();
         copy.extend_from_slice(plane);
         for (y, row) in plane.chunks_exact_mut(size.width as usize * channels).enumerate() {
-            for (x, to) in row.chunks_exact_mut(channels).enumerate() {
+            for (x, out) in row.chunks_exact_mut(channels).enumerate() {
                 match self.nearest_source(x as u32, y as u32, size) {
                     Some((x, y)) => {
                         let index = (y as usize * size.width as usize + x as usize) * channels;
-                        to.copy_from_slice(&copy[index..index + channels]);
+                        out.copy_from_slice(&copy[index..index + channels]);
                     }
-                    None => to.iter_mut().zip(fill.iter().cycle()).for_each(|(to, fill)| *to = *fill),
+                    None => out.iter_mut().zip(fill.iter().cycle()).for_each(|(out, fill)| *out = *fill),
                 }
             }
         }
@@ -212,7 +212,7 @@ impl Warp {
 
     /// Returns whether the effect samples the source bilinearly.
     pub(crate) fn is_bilinear(&self) -> bool {
-        self.is(Self::BILINEAR)
+        self.has_flag(Self::BILINEAR)
     }
 
     /// Transforms a plane of floats with bilinear sampling, like an image. `fill` may be NaN or
@@ -227,10 +227,10 @@ impl Warp {
         copy.clear();
         copy.extend_from_slice(plane);
         for (y, row) in plane.chunks_exact_mut(size.width as usize * channels).enumerate() {
-            for (x, to) in row.chunks_exact_mut(channels).enumerate() {
+            for (x, out) in row.chunks_exact_mut(channels).enumerate() {
                 let sample = BilinearSample::new(self.source(x as u32, y as u32, size), size);
-                for (channel, to) in to.iter_mut().enumerate() {
-                    *to = sample.filled(fill, |pixel| copy[pixel * channels + channel]);
+                for (channel, out) in out.iter_mut().enumerate() {
+                    *out = sample.filled(fill, |pixel| copy[pixel * channels + channel]);
                 }
             }
         }
@@ -241,7 +241,7 @@ impl Warp {
     fn matrix(&self, size: Size) -> [[f64; 3]; 3] {
         let [across, down] = [f64::from(size.width) / 2.0, f64::from(size.height) / 2.0];
         let [a, b, c, d, e, f, g, h] = self.map.map(f64::from);
-        if self.is(Self::PERSPECTIVE) {
+        if self.has_flag(Self::PERSPECTIVE) {
             return [[a * across, b * across, c * across], [d * down, e * down, f * down], [g, h, 1.0]];
         }
         let row = |a: f64, b: f64, c: f64, half: f64| [a * half, b * half, (c - a * across - b * down) * half + half];
@@ -310,8 +310,8 @@ impl BilinearSample {
         let (right, below) = (x - left, y - top);
         let inside = |v: f32, length: u32| (v >= 0.0 && v < length as f32).then_some(v as usize);
         let pixel = |x: f32, y: f32, weight: f32| {
-            let at = inside(y, size.height).zip(inside(x, size.width));
-            (at.map(|(y, x)| y * size.width as usize + x), weight)
+            let pixel = inside(y, size.height).zip(inside(x, size.width));
+            (pixel.map(|(y, x)| y * size.width as usize + x), weight)
         };
         let pixels = [
             pixel(left, top, (1.0 - right) * (1.0 - below)),
@@ -324,7 +324,7 @@ impl BilinearSample {
 
     /// Returns the weighted sum of `value` over the pixels that are inside the image.
     fn sum(&self, value: impl Fn(usize) -> f32) -> f32 {
-        let [a, b, c, d] = self.pixels.map(|(at, weight)| at.map_or(0.0, |at| value(at) * weight));
+        let [a, b, c, d] = self.pixels.map(|(pixel, weight)| pixel.map_or(0.0, |index| value(index) * weight));
         ((a + b) + c) + d
     }
 
@@ -334,12 +334,13 @@ impl BilinearSample {
     /// none is inside, the result is `fill`. Pixels with weight 0 are ignored, even if they are
     /// NaN.
     fn filled(&self, fill: f32, value: impl Fn(usize) -> f32) -> f32 {
-        let counts = |inside: bool| self.pixels.iter().any(|(at, weight)| at.is_some() == inside && *weight != 0.0);
+        let counts =
+            |inside: bool| self.pixels.iter().any(|(pixel, weight)| pixel.is_some() == inside && *weight != 0.0);
         if !counts(true) {
             return fill;
         }
-        let part = |(at, weight): (Option<usize>, f32)| match at {
-            Some(at) if weight != 0.0 => value(at) * weight,
+        let part = |(pixel, weight): (Option<usize>, f32)| match pixel {
+            Some(index) if weight != 0.0 => value(index) * weight,
             _ => 0.0,
         };
         let [a, b, c, d] = self.pixels.map(part);
@@ -361,12 +362,12 @@ impl PixelEffect for Warp {
         for (y, row) in image.rows_mut().enumerate() {
             let mut first = 0;
             for pixels in row.as_chunks_mut::<3>().0.chunks_mut(BLOCK) {
-                if self.is(Self::BILINEAR) {
+                if self.has_flag(Self::BILINEAR) {
                     sum_pixels(self, (first, y as u32), size, from, pixels);
                 } else {
                     let indices = nearest_indices(self, (first, y as u32), size);
-                    for (to, index) in pixels.iter_mut().zip(indices) {
-                        *to = from.get(index as usize).copied().unwrap_or(fill);
+                    for (out, index) in pixels.iter_mut().zip(indices) {
+                        *out = from.get(index as usize).copied().unwrap_or(fill);
                     }
                 }
                 first += BLOCK as u32;
@@ -441,7 +442,7 @@ wide! {
         let mut levels = [[0; BLOCK]; 3];
         for (channel, levels) in levels.iter_mut().enumerate() {
             let fill = f32::from(warp.fill()[channel]);
-            let is_filled = warp.is(Warp::FILLED);
+            let is_filled = warp.has_flag(Warp::FILLED);
             for (i, level_of) in levels.iter_mut().enumerate() {
                 let [a, b, c, d] = [shares[0][i], shares[1][i], shares[2][i], shares[3][i]];
                 let [p, q, r, s] = [p[channel][i], q[channel][i], r[channel][i], s[channel][i]];
@@ -462,12 +463,12 @@ wide! {
 
 impl Warp {
     /// Returns the color at a source position, by bilinear sampling.
-    fn bilinear_color(&self, at: (f32, f32), size: Size, from: &[[u8; 3]]) -> [u8; 3] {
-        let sample = BilinearSample::new(at, size);
+    fn bilinear_color(&self, point: (f32, f32), size: Size, from: &[[u8; 3]]) -> [u8; 3] {
+        let sample = BilinearSample::new(point, size);
         let inside = sample.sum(|_| 1.0);
         std::array::from_fn(|channel| {
             let mut value = sample.sum(|pixel| f32::from(from[pixel][channel]));
-            if self.is(Self::FILLED) {
+            if self.has_flag(Self::FILLED) {
                 let fill = f32::from(self.fill()[channel]);
                 value = (value - fill) * inside + fill;
             }
@@ -481,11 +482,11 @@ mod tests {
     use super::*;
 
     fn moved(map: &[f32], translate: [f64; 2], fill: f32) -> Vec<f32> {
-        let (size, mut to) = (Size::new(8, 4), map.to_vec());
+        let (size, mut out) = (Size::new(8, 4), map.to_vec());
         let sampling = Sampling { bilinear: true, fill: None };
         let warp = Warp::affine(Affine { translate, ..Affine::IDENTITY }, size, sampling);
-        warp.move_floats(&mut to, (size, 1), fill, &mut Vec::new());
-        to
+        warp.move_floats(&mut out, (size, 1), fill, &mut Vec::new());
+        out
     }
 
     #[test]
@@ -493,13 +494,13 @@ mod tests {
         let map: Vec<f32> = (0..32).map(|v| v as f32 + 0.125).collect();
         for fill in [f32::NAN, 1e9, -1e30, f32::INFINITY] {
             // Move by a whole number of pixels, and by half a pixel.
-            let (whole, half) = (moved(&map, [2.0, 0.0], fill), moved(&map, [0.5, 0.0], fill));
-            for (at, (whole, half)) in whole.into_iter().zip(half).enumerate() {
-                let expected = if at % 8 < 2 { fill } else { map[at - 2] };
-                assert_eq!(whole.to_bits(), expected.to_bits(), "fill {fill}, value {at}: {whole}");
-                match at % 8 {
-                    0 => assert!(if fill.is_nan() { half.is_nan() } else { half == map[at] / 4.0 + fill / 2.0 }),
-                    _ => assert_eq!(half, (map[at - 1] + map[at]) / 2.0, "fill {fill}, value {at}"),
+            let (moved_whole, half) = (moved(&map, [2.0, 0.0], fill), moved(&map, [0.5, 0.0], fill));
+            for (index, (whole_value, half)) in moved_whole.into_iter().zip(half).enumerate() {
+                let expected = if index % 8 < 2 { fill } else { map[index - 2] };
+                assert_eq!(whole_value.to_bits(), expected.to_bits(), "fill {fill}, value {index}: {whole_value}");
+                match index % 8 {
+                    0 => assert!(if fill.is_nan() { half.is_nan() } else { half == map[index] / 4.0 + fill / 2.0 }),
+                    _ => assert_eq!(half, (map[index - 1] + map[index]) / 2.0, "fill {fill}, value {index}"),
                 }
             }
         }
@@ -514,7 +515,7 @@ mod naive {
     impl Naive for Warp {
         fn naive(&self, image: &[[u8; 3]], size: Size) -> Vec<[u8; 3]> {
             let pixel = |x: u32, y: u32| image[y as usize * size.width as usize + x as usize];
-            let at = |x: f32, y: f32| {
+            let pixel_at = |x: f32, y: f32| {
                 let inside = x >= 0.0 && y >= 0.0 && x < size.width as f32 && y < size.height as f32;
                 inside.then(|| pixel(x as u32, y as u32))
             };
@@ -522,10 +523,10 @@ mod naive {
                 let (left, top) = (x.floor(), y.floor());
                 let (right, below) = (x - left, y - top);
                 let corners = [
-                    (at(left, top), (1.0 - right) * (1.0 - below)),
-                    (at(left + 1.0, top), right * (1.0 - below)),
-                    (at(left, top + 1.0), (1.0 - right) * below),
-                    (at(left + 1.0, top + 1.0), right * below),
+                    (pixel_at(left, top), (1.0 - right) * (1.0 - below)),
+                    (pixel_at(left + 1.0, top), right * (1.0 - below)),
+                    (pixel_at(left, top + 1.0), (1.0 - right) * below),
+                    (pixel_at(left + 1.0, top + 1.0), right * below),
                 ];
                 let sum = |value: &dyn Fn([u8; 3]) -> f32| {
                     let [a, b, c, d] = corners.map(|(pixel, weight)| pixel.map_or(0.0, |pixel| value(pixel) * weight));
@@ -534,7 +535,7 @@ mod naive {
                 std::array::from_fn(|c| {
                     let (value, fill) = (sum(&|pixel| f32::from(pixel[c])), f32::from(self.fill()[c]));
                     let filled = (value - fill) * sum(&|_| 1.0) + fill;
-                    (if self.is(Self::FILLED) { filled } else { value }).round_ties_even() as u8
+                    (if self.has_flag(Self::FILLED) { filled } else { value }).round_ties_even() as u8
                 })
             };
             let moved = |(x, y): (u32, u32)| match self.is_bilinear() {

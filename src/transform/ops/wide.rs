@@ -6,7 +6,7 @@
 //!
 //! **Invariants**
 //! 1. [`wide`] calls a function that is compiled for AVX2 only after checking the CPU for AVX2.
-//! 2. [`whole`] clamps to 0..=255 before the unchecked conversion.
+//! 2. [`round_to_level`] clamps to 0..=255 before the unchecked conversion.
 #![allow(unsafe_code)]
 
 /// Defines a function that is compiled twice, for any CPU and for AVX2, and selects the version at
@@ -44,7 +44,7 @@ pub(super) use wide;
 // `clamp` would preserve NaN.
 #[allow(clippy::manual_clamp)]
 #[inline(always)]
-pub(super) fn whole(v: f32) -> i32 {
+pub(super) fn round_to_level(v: f32) -> i32 {
     // SAFETY: the number is from 0 to 255 (invariant 2). If `v` is NaN, `max` returns 0.
     unsafe { v.max(0.0).min(255.0).to_int_unchecked() }
 }
@@ -52,7 +52,7 @@ pub(super) fn whole(v: f32) -> i32 {
 /// Computes `v as u8` in a form that vectorizes.
 #[inline(always)]
 pub(super) fn level(v: f32) -> u8 {
-    whole(v) as u8
+    round_to_level(v) as u8
 }
 
 /// Adding and subtracting this number rounds a float whose magnitude is less than 2^22 to an
@@ -77,7 +77,7 @@ mod tests {
         let steps = (-1000..70_000).map(|n| n as f32 / 256.0);
         for v in odd.into_iter().chain(steps) {
             assert_eq!(level(v), v as u8, "{v}");
-            assert_eq!(whole(v), i32::from(v as u8), "{v}");
+            assert_eq!(round_to_level(v), i32::from(v as u8), "{v}");
             if v.abs() < 4_194_304.0 {
                 assert_eq!(below(v), v.floor(), "{v}");
             }

@@ -60,22 +60,22 @@ unsafe fn gather(from: *const u8, starts: *const u32) -> Vector {
     }
 }
 
-/// Stores eight pixels, or as many as fit into `to`. Each half of the vector contains four pixels,
+/// Stores eight pixels, or as many as fit into `out`. Each half of the vector contains four pixels,
 /// which are 12 bytes.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn store_pixels(pixels: Vector, to: &mut [u8]) {
+fn store_pixels(pixels: Vector, out: &mut [u8]) {
     let pixels = _mm256_permutevar8x32_epi32(pixels, _mm256_setr_epi32(0, 1, 2, 4, 5, 6, 7, 7));
-    if to.len() >= 24 {
-        // SAFETY: `to` has at least 24 bytes (invariant 2).
+    if out.len() >= 24 {
+        // SAFETY: `out` has at least 24 bytes (invariant 2).
         unsafe {
-            _mm_storeu_si128(to.as_mut_ptr().cast(), _mm256_castsi256_si128(pixels));
-            _mm_storel_epi64(to.as_mut_ptr().add(16).cast(), _mm256_extracti128_si256::<1>(pixels));
+            _mm_storeu_si128(out.as_mut_ptr().cast(), _mm256_castsi256_si128(pixels));
+            _mm_storel_epi64(out.as_mut_ptr().add(16).cast(), _mm256_extracti128_si256::<1>(pixels));
         }
     } else {
         let mut last = [0u8; 32];
         // SAFETY: the array has 32 bytes (invariant 2).
         unsafe { store(last.as_mut_ptr().cast(), pixels) };
-        to.copy_from_slice(&last[..to.len()]);
+        out.copy_from_slice(&last[..out.len()]);
     }
 }

@@ -57,13 +57,15 @@ unsafe fn gather(from: *const u8, starts: *const u32) -> Vector {
     }
 }
 
-/// Stores 16 pixels, or as many as fit into `to`. Each quarter of the vector contains four pixels,
+/// Stores 16 pixels, or as many as fit into `out`. Each quarter of the vector contains four pixels,
 /// which are 12 bytes.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
-fn store_pixels(pixels: Vector, to: &mut [u8]) {
+fn store_pixels(pixels: Vector, out: &mut [u8]) {
     let join = _mm512_setr_epi32(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, 15, 15, 15, 15);
-    let left = to.len().min(48);
-    // SAFETY: the mask limits the store to the first `left` bytes of the slice (invariant 2).
-    unsafe { _mm512_mask_storeu_epi8(to.as_mut_ptr().cast(), (1 << left) - 1, _mm512_permutexvar_epi32(join, pixels)) };
+    let count = out.len().min(48);
+    // SAFETY: the mask limits the store to the first `count` bytes of the slice (invariant 2).
+    unsafe {
+        _mm512_mask_storeu_epi8(out.as_mut_ptr().cast(), (1 << count) - 1, _mm512_permutexvar_epi32(join, pixels))
+    };
 }

@@ -18,7 +18,7 @@ use crate::transform::interpolation::Resampling;
 ///
 /// The weights are rounded to 16 bits in the same way as in `fast_image_resize` and PyTorch, so the
 /// results are bit-identical. PyTorch resizes the whole image before it crops, so the largest
-/// weight of the whole resize determines PyTorch's number of fractional bits. With [`Key::whole`],
+/// weight of the whole resize determines PyTorch's number of fractional bits. With [`Key::larger`],
 /// this weight is computed even if only a part of the image is resized.
 #[derive(Debug, Default)]
 pub(super) struct Axis {
@@ -45,10 +45,10 @@ pub(super) struct Key {
     pub(super) mirrored: bool,
     /// The filter. For [`Interpolation::Nearest`](crate::transform::Interpolation::Nearest), use
     /// [`Axis::pick`] instead.
-    pub(super) by: Resampling,
+    pub(super) resampling: Resampling,
     /// Number of source and output positions of the whole resize. Set if the output is only a part
     /// of a larger resize that determines the number of fractional bits.
-    pub(super) whole: Option<(u32, u32)>,
+    pub(super) larger: Option<(u32, u32)>,
 }
 
 /// Source positions and coefficients of one output.
@@ -59,13 +59,13 @@ struct Taps {
     /// Index of the first coefficient.
     from: u32,
     /// Index one past the last coefficient.
-    to: u32,
+    end: u32,
 }
 
 /// Filter for a resize by a given factor.
 #[derive(Debug, Clone, Copy)]
 struct Step {
-    by: Resampling,
+    resampling: Resampling,
     /// Number of source positions per output position.
     scale: f64,
     /// Number of positions in the source.
@@ -78,9 +78,9 @@ struct Step {
 }
 
 impl Step {
-    fn new(by: Resampling, scale: f64, length: u32) -> Self {
-        let (support, wide) = (by.support(), by.width(scale));
-        Step { by, scale, length, support, radius: support * wide, narrow: 1.0 / wide }
+    fn new(resampling: Resampling, scale: f64, length: u32) -> Self {
+        let (support, wide) = (resampling.support(), resampling.width(scale));
+        Step { resampling, scale, length, support, radius: support * wide, narrow: 1.0 / wide }
     }
 }
 
@@ -106,7 +106,7 @@ impl Axis {
         self.key = Some(key);
         self.taps.clear();
         self.weights.clear();
-        let step = Step::new(key.by, (end - start) / f64::from(key.outputs), key.length);
+        let step = Step::new(key.resampling, (end - start) / f64::from(key.outputs), key.length);
         (self.max_taps, self.precision) = (0, 0);
         let mut largest: f64 = 0.0;
         for output in 0..key.outputs {
@@ -114,14 +114,14 @@ impl Axis {
             let first = self.push_weights(step, start + (f64::from(output) + 0.5) * step.scale);
             largest = self.weights[from..].iter().fold(largest, |largest, &weight| largest.max(weight));
             self.max_taps = self.max_taps.max(self.weights.len() - from);
-            self.taps.push(Taps { start: first, from: from as u32, to: self.weights.len() as u32 });
+            self.taps.push(Taps { start: first, from: from as u32, end: self.weights.len() as u32 });
         }
-        if let Some((length, outputs)) = key.whole {
-            let step = Step::new(key.by, f64::from(length) / f64::from(outputs), length);
-            let own = self.weights.len();
+        if let Some((length, outputs)) = key.larger {
+            let step = Step::new(key.resampling, f64::from(length) / f64::from(outputs), length);
+            let start = self.weights.len();
             for output in 0..outputs {
                 self.push_weights(step, (f64::from(output) + 0.5) * step.scale);
-                largest = self.weights.drain(own..).fold(largest, f64::max);
+                largest = self.weights.drain(start..).fold(largest, f64::max);
             }
         }
         // As many fractional bits as possible, so that the largest coefficient is still less than
@@ -134,7 +134,7 @@ impl Axis {
         self.coefficients.extend(self.weights.iter().map(|weight| (weight * unit + 0.5_f64.copysign(*weight)) as i16));
         // From one output to the next, neither the start nor the end of the taps decreases.
         let (first, last) = (self.taps[0], self.taps[self.taps.len() - 1]);
-        self.span = (first.start, last.start + last.to - last.from);
+        self.span = (first.start, last.start + last.end - last.from);
         if key.mirrored {
             self.taps.reverse();
         }
@@ -145,7 +145,7 @@ impl Axis {
     /// Appends the weights of the output with the center `middle`. Returns the source position of
     /// the first weight.
     #[inline]
-    fn push_weights(&mut self, Step { by, length, support, narrow, radius, .. }: Step, middle: f64) -> u32 {
+    fn push_weights(&mut self, Step { resampling, length, support, narrow, radius, .. }: Step, middle: f64) -> u32 {
         // `as` truncates, which equals `floor`, because the number is not negative.
         let low = (middle - radius).max(0.0) as u32;
         let high = ceil((middle + radius).min(f64::from(length)));
@@ -155,15 +155,15 @@ impl Axis {
         for x in low..high {
             let t = ((f64::from(x) - (middle - 0.5)) * narrow).abs();
             if t < support {
-                let weight = by.weight(t);
+                let weight = resampling.weight(t);
                 self.weights.push(weight);
                 sum += weight;
             } else if self.weights.len() == from {
                 first = x + 1;
             }
         }
-        if !by.antialias {
-            sum += self.extend_edges((by, length), middle, from, first);
+        if !resampling.antialias {
+            sum += self.extend_edges((resampling, length), middle, from, first);
         }
         for weight in &mut self.weights[from..] {
             *weight /= sum;
@@ -174,12 +174,12 @@ impl Axis {
     /// Adds the weights that an output has beyond the edges of the source to the weights of the
     /// edge positions. Returns the sum of the added weights. `middle` is the center of the output,
     /// `from` is the index of its first weight, and `first` is the source position of this weight.
-    fn extend_edges(&mut self, (by, length): (Resampling, u32), middle: f64, from: usize, first: u32) -> f64 {
+    fn extend_edges(&mut self, (resampling, length): (Resampling, u32), middle: f64, from: usize, first: u32) -> f64 {
         let weights = &mut self.weights[from..];
         let (last, length) = (weights.len() - 1, i64::from(length));
         let mut beyond = |edge: usize, positions: Range<i64>| {
-            let distances = positions.map(|x| (x as f64 - (middle - 0.5)).abs()).filter(|&t| t < by.support());
-            let sum: f64 = distances.map(|t| by.weight(t)).sum();
+            let distances = positions.map(|x| (x as f64 - (middle - 0.5)).abs()).filter(|&t| t < resampling.support());
+            let sum: f64 = distances.map(|t| resampling.weight(t)).sum();
             weights[edge] += sum;
             sum
         };
@@ -194,7 +194,7 @@ impl Axis {
     pub(super) fn pick(&mut self, positions: impl Iterator<Item = u32>) {
         (self.key, self.max_taps, self.precision) = (None, 1, 14);
         self.taps.clear();
-        self.taps.extend(positions.map(|start| Taps { start, from: 0, to: 1 }));
+        self.taps.extend(positions.map(|start| Taps { start, from: 0, end: 1 }));
         self.weights.clear();
         self.weights.push(1.0);
         self.coefficients.clear();
@@ -218,14 +218,14 @@ impl Axis {
     /// and the following ones. There is at least one coefficient.
     pub(super) fn taps(&self, output: usize) -> (usize, &[i16]) {
         let taps = self.taps[output];
-        (taps.start as usize, &self.coefficients[taps.from as usize..taps.to as usize])
+        (taps.start as usize, &self.coefficients[taps.from as usize..taps.end as usize])
     }
 
     /// Returns the first source position that `output` reads, and the weights of this position and
     /// the following ones, which sum to 1.
     pub(super) fn weights(&self, output: usize) -> (usize, &[f64]) {
         let taps = self.taps[output];
-        (taps.start as usize, &self.weights[taps.from as usize..taps.to as usize])
+        (taps.start as usize, &self.weights[taps.from as usize..taps.end as usize])
     }
 
     /// Returns the number of fractional bits of the coefficients.
@@ -262,16 +262,16 @@ mod tests {
     /// source.
     fn interpolated(key: Key, output: u32) -> Vec<f64> {
         let scale = (key.window.1 - key.window.0) / f64::from(key.outputs);
-        let at = key.window.0 + (f64::from(output) + 0.5) * scale - 0.5;
-        let (whole, t) = (at.floor(), at - at.floor());
+        let center = key.window.0 + (f64::from(output) + 0.5) * scale - 0.5;
+        let (floor, t) = (center.floor(), center - center.floor());
         let mut weights = vec![0.0; key.length as usize];
         let mut add = |offset: i64, weight: f64| {
-            weights[(whole as i64 + offset).clamp(0, i64::from(key.length) - 1) as usize] += weight;
+            weights[(floor as i64 + offset).clamp(0, i64::from(key.length) - 1) as usize] += weight;
         };
         const A: f64 = -0.75;
         let near = |x: f64| ((A + 2.0) * x - (A + 3.0)) * x * x + 1.0;
         let far = |x: f64| ((A * x - 5.0 * A) * x + 8.0 * A) * x - 4.0 * A;
-        if key.by.filter == Interpolation::Bicubic {
+        if key.resampling.filter == Interpolation::Bicubic {
             let weights = [far(t + 1.0), near(t), near(1.0 - t), far(2.0 - t)];
             weights.into_iter().zip(-1..).for_each(|(weight, offset)| add(offset, weight));
         } else {
@@ -285,24 +285,24 @@ mod tests {
     fn weights_without_antialiasing_match_pytorch() {
         let (mut rng, mut axis) = (Rng::new(3, 1, 4), Axis::default());
         for case in 0..3000 {
-            let most = [3, 20, 300][case % 3];
-            let mut side = || rng.below(most) as u32 + 1;
+            let max_side = [3, 20, 300][case % 3];
+            let mut side = || rng.below(max_side) as u32 + 1;
             let (length, outputs) = (side(), side());
             let from = if case % 4 == 0 { 0.0 } else { rng.unit() * f64::from(length) * 0.7 };
-            let to = if case % 5 == 0 {
+            let end = if case % 5 == 0 {
                 f64::from(length)
             } else {
                 rng.range(from + 0.1, f64::from(length).max(from + 0.2))
             };
             let filter = [Interpolation::Bilinear, Interpolation::BilinearExact, Interpolation::Bicubic][case / 3 % 3];
-            let by = Resampling { filter, antialias: false };
+            let resampling = Resampling { filter, antialias: false };
             let key = Key {
                 length,
-                window: (from, to.min(length.into())),
+                window: (from, end.min(length.into())),
                 outputs,
                 mirrored: case % 2 == 1,
-                by,
-                whole: None,
+                resampling,
+                larger: None,
             };
             axis.prepare(key);
             for output in 0..outputs {
@@ -321,8 +321,8 @@ mod tests {
         let (mut with, mut without) = (Axis::default(), Axis::default());
         for (length, outputs) in [(7, 7), (7, 8), (30, 41), (1, 9)] {
             let key = |filter, antialias| {
-                let by = Resampling { filter, antialias };
-                Key { length, window: (0.0, length.into()), outputs, mirrored: false, by, whole: None }
+                let resampling = Resampling { filter, antialias };
+                Key { length, window: (0.0, length.into()), outputs, mirrored: false, resampling, larger: None }
             };
             with.prepare(key(Interpolation::Bilinear, true));
             without.prepare(key(Interpolation::Bilinear, false));

@@ -77,8 +77,8 @@ fn add_pixels(sum: Sums, pixels: Vector, taps: int16x4_t) -> Sums {
 
 #[inline]
 #[target_feature(enable = "neon")]
-fn shr_i32(v: Sums, by: Sums) -> Sums {
-    vshlq_s32(v, vnegq_s32(by))
+fn shr_i32(v: Sums, bits: Sums) -> Sums {
+    vshlq_s32(v, vnegq_s32(bits))
 }
 
 #[inline]
@@ -104,19 +104,19 @@ unsafe fn gather(from: *const u8, starts: *const u32) -> Vector {
     unsafe { load(from.add(*starts as usize)) }
 }
 
-/// Stores four pixels, which are 12 bytes, or as many as fit into `to`. If 16 bytes fit, the
+/// Stores four pixels, which are 12 bytes, or as many as fit into `out`. If 16 bytes fit, the
 /// function writes four bytes too many, which the next pixels overwrite.
 #[inline]
 #[target_feature(enable = "neon")]
-fn store_pixels(pixels: Vector, to: &mut [u8]) {
-    if to.len() >= 16 {
-        // SAFETY: `to` has at least 16 bytes (invariant 2).
-        unsafe { store(to.as_mut_ptr(), pixels) };
+fn store_pixels(pixels: Vector, out: &mut [u8]) {
+    if out.len() >= 16 {
+        // SAFETY: `out` has at least 16 bytes (invariant 2).
+        unsafe { store(out.as_mut_ptr(), pixels) };
     } else {
         let mut last = [0u8; 16];
         // SAFETY: the array has 16 bytes (invariant 2).
         unsafe { store(last.as_mut_ptr(), pixels) };
-        let left = to.len().min(12);
-        to[..left].copy_from_slice(&last[..left]);
+        let count = out.len().min(12);
+        out[..count].copy_from_slice(&last[..count]);
     }
 }

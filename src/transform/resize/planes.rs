@@ -18,9 +18,9 @@ pub(crate) struct Planes {
 }
 
 impl Planes {
-    /// Transforms a map according to `plan`, and writes it to `to`, which has the shape (H, W,
+    /// Transforms a map according to `plan`, and writes it to `out`, which has the shape (H, W,
     /// `channels`) of the output. `pixel(x, y, c)` returns channel `c` of a source pixel. Values of
-    /// `to` that the map does not cover stay unchanged.
+    /// `out` that the map does not cover stay unchanged.
     ///
     /// The window of the plan must not be empty. Plans from an
     /// [`Augment`](crate::transform::Augment) never have an empty one.
@@ -29,7 +29,7 @@ impl Planes {
         plan: &Plan,
         channels: usize,
         pixel: impl Fn(usize, usize, usize) -> f32,
-        to: &mut [f32],
+        out: &mut [f32],
     ) {
         let Rect { x, y, width, height } = plan.region;
         let within = |start: f64, length: f64, origin: u32, limit: u32| {
@@ -39,14 +39,15 @@ impl Planes {
         let Plan { window, target, .. } = plan;
         let across = within(window.x, window.width, x, width);
         let down = within(window.y, window.height, y, height);
-        let by = Resampling { filter: Interpolation::Bilinear, antialias: plan.antialias };
-        let key = |length, window, outputs, mirrored| Key { length, window, outputs, mirrored, by, whole: None };
+        let resampling = Resampling { filter: Interpolation::Bilinear, antialias: plan.antialias };
+        let key =
+            |length, window, outputs, mirrored| Key { length, window, outputs, mirrored, resampling, larger: None };
         self.across.prepare(key(width, across, target.width, plan.flip));
         self.down.prepare(key(height, down, target.height, plan.vertical_flip));
         let (x, y, span, shown) = (x as usize, y as usize, self.across.span(), plan.shown());
         resize(&mut self.row, span.len() * channels, 0.0);
         let stride = plan.output.width as usize * channels;
-        let rows = to.chunks_exact_mut(stride).skip(shown.y as usize).take(shown.height as usize);
+        let rows = out.chunks_exact_mut(stride).skip(shown.y as usize).take(shown.height as usize);
         for (output, out) in rows.enumerate() {
             let (first, weights) = self.down.weights(output);
             for (index, sum) in self.row.iter_mut().enumerate() {

@@ -33,12 +33,12 @@ pub struct Resizer {
 /// Returns the vector code that this CPU can run, fastest first.
 fn kernels() -> impl Iterator<Item = Kernels> {
     #[cfg(target_arch = "x86_64")]
-    let all = [avx512::kernels(), avx2::kernels()];
+    let kernels = [avx512::kernels(), avx2::kernels()];
     #[cfg(target_arch = "aarch64")]
-    let all = [neon::kernels()];
+    let kernels = [neon::kernels()];
     #[cfg(not(any(target_arch = "aarch64", target_arch = "x86_64")))]
-    let all = [None; 0];
-    all.into_iter().flatten()
+    let kernels = [None; 0];
+    kernels.into_iter().flatten()
 }
 
 impl Default for Resizer {
@@ -79,14 +79,14 @@ impl Resizer {
 
     /// Writes the target of the plan. If `fill` is set, fills the rest of `dst` with this color.
     fn resize(&mut self, pixels: &Pixels, plan: &Plan, dst: &mut [u8], fill: Option<[u8; 3]>) -> Result<()> {
-        let region = pixels.locate(plan.region).map_err(crate::error::of_jpeg)?;
+        let region = pixels.locate(plan.region).map_err(crate::error::from_jpeg)?;
         let expected = plan.output.area() * 3;
         if dst.len() as u64 != expected || expected == 0 {
-            let (found, output) = (dst.len(), plan.output);
+            let (actual, output) = (dst.len(), plan.output);
             return Err(Error::new(
                 ErrorKind::Transform,
                 format!(
-                    "the buffer has {found} bytes, but an image of {}x{} needs {expected}",
+                    "the buffer has {actual} bytes, but an image of {}x{} needs {expected}",
                     output.width, output.height
                 ),
             ));
@@ -107,11 +107,12 @@ impl Resizer {
             self.pick_nearest(plan)?;
             true
         } else {
-            let by = plan.resampling();
+            let resampling = plan.resampling();
             let (target, crop, resized) = (plan.target, plan.crop, plan.resized);
-            let key = |length, window, (outputs, mirrored), whole: (u32, u32)| {
-                let whole = Some(whole).filter(|(_, all)| filter.resizes_horizontally_first() && *all != outputs);
-                Key { length, window, outputs, mirrored, by, whole }
+            let key = |length, window, (outputs, mirrored), larger: (u32, u32)| {
+                let larger = Some(larger)
+                    .filter(|(_, resized_length)| filter.resizes_horizontally_first() && *resized_length != outputs);
+                Key { length, window, outputs, mirrored, resampling, larger }
             };
             let down = (down, (target.height, plan.vertical_flip), (crop.height, resized.height));
             self.down.prepare(key(region.height, down.0, down.1, down.2));
@@ -181,16 +182,16 @@ impl Resizer {
             }
             while end < start + taps.len() {
                 let row = &source[end * stride + left..];
-                let to = &mut self.lines[(end - first) * line..][..line];
+                let out = &mut self.lines[(end - first) * line..][..line];
                 match self.kernels {
-                    _ if self.across.is_copy() => to.copy_from_slice(&row[..length]),
-                    None => scalar::horizontal(row, &self.across, to),
-                    Some(kernels) if row.len() >= self.table.reach => (kernels.horizontal)(row, &self.table, to),
+                    _ if self.across.is_copy() => out.copy_from_slice(&row[..length]),
+                    None => scalar::horizontal(row, &self.across, out),
+                    Some(kernels) if row.len() >= self.table.reach => (kernels.horizontal)(row, &self.table, out),
                     Some(kernels) => {
                         // Copy the row to a longer buffer, because the vector code would read past
                         // the end of the image.
                         self.row[..length].copy_from_slice(&row[..length]);
-                        (kernels.horizontal)(&self.row, &self.table, to);
+                        (kernels.horizontal)(&self.row, &self.table, out);
                     }
                 }
                 end += 1;
@@ -259,9 +260,9 @@ fn target_rows<'a>(
     paint(above);
     paint(below);
     rows.chunks_exact_mut(outputs * 3).map(move |row| {
-        let (left, rest) = row.split_at_mut(x * 3);
+        let (before, rest) = row.split_at_mut(x * 3);
         let (target, right) = rest.split_at_mut(width * 3);
-        paint(left);
+        paint(before);
         paint(right);
         target
     })
@@ -311,11 +312,11 @@ mod tests {
                 out[..32].iter().chain(&out[expected.len() + 32..]).all(|&v| v == 0x5a),
                 "the code with {lanes:?} lanes wrote outside the image: {plan:?}"
             );
-            let wrong = out[32..].iter().zip(&expected).position(|(a, b)| a != b);
+            let differing = out[32..].iter().zip(&expected).position(|(a, b)| a != b);
             assert_eq!(
-                wrong,
+                differing,
                 None,
-                "the code with {lanes:?} lanes differs at byte {wrong:?}: {:?} {plan:?}",
+                "the code with {lanes:?} lanes differs at byte {differing:?}: {:?} {plan:?}",
                 pixels.size()
             );
         }
@@ -326,8 +327,8 @@ mod tests {
         let mut resizers = backends();
         let mut rng = Rng::new(9, 9, 9);
         for case in 0..1500 {
-            let most = [6, 40, 130][case % 3];
-            let mut side = || rng.below(most) as u32 + 1;
+            let max_side = [6, 40, 130][case % 3];
+            let mut side = || rng.below(max_side) as u32 + 1;
             let (size, output) = (Size::new(side(), side()), Size::new(side(), side()));
             let pixels = image(size, case as u64);
             let (w, h) = (rng.below(size.width.into()) as u32 + 1, rng.below(size.height.into()) as u32 + 1);
@@ -357,16 +358,23 @@ mod tests {
 
     /// Reference implementation: resizes horizontally, rounds to bytes, resizes vertically, and
     /// rounds to bytes again.
-    fn resize_naively(pixels: &Pixels, output: Size, by: Resampling) -> Vec<u8> {
+    fn resize_naively(pixels: &Pixels, output: Size, resampling: Resampling) -> Vec<u8> {
         let size = pixels.size();
         let axis = |length: u32, outputs: u32| {
             let mut axis = Axis::default();
-            axis.prepare(Key { length, window: (0.0, length.into()), outputs, mirrored: false, by, whole: None });
+            axis.prepare(Key {
+                length,
+                window: (0.0, length.into()),
+                outputs,
+                mirrored: false,
+                resampling,
+                larger: None,
+            });
             axis
         };
         let sum = |axis: &Axis, output: usize, value: &dyn Fn(usize) -> u8| {
             let (start, taps) = axis.taps(output);
-            let sum: i64 = taps.iter().zip(start..).map(|(&tap, at)| i64::from(tap) * i64::from(value(at))).sum();
+            let sum: i64 = taps.iter().zip(start..).map(|(&tap, index)| i64::from(tap) * i64::from(value(index))).sum();
             ((sum + (1 << (axis.precision() - 1))) >> axis.precision()).clamp(0, 255) as u8
         };
         let (across, down) = (axis(size.width, output.width), axis(size.height, output.height));
@@ -374,13 +382,13 @@ mod tests {
         let rows: Vec<u8> = (0..size.height as usize * wide * 3)
             .map(|i| {
                 let (y, x, c) = (i / 3 / wide, i / 3 % wide, i % 3);
-                sum(&across, x, &|at| pixels.data()[(y * width + at) * 3 + c])
+                sum(&across, x, &|index| pixels.data()[(y * width + index) * 3 + c])
             })
             .collect();
         (0..output.height as usize * wide * 3)
             .map(|i| {
                 let (y, x, c) = (i / 3 / wide, i / 3 % wide, i % 3);
-                sum(&down, y, &|at| rows[(at * wide + x) * 3 + c])
+                sum(&down, y, &|index| rows[(index * wide + x) * 3 + c])
             })
             .collect()
     }
@@ -420,8 +428,8 @@ mod tests {
             let ((x, width), (y, height)) = (span(resized.width), span(resized.height));
             let part = Rect::new(x, y, width, height);
             let (filter, antialias) = (FILTERS[case as usize % 4], case % 3 > 0);
-            let by = Resampling { filter, antialias };
-            let mut plan = Plan::part_of_resized(size, resized, part, part.size(), by);
+            let resampling = Resampling { filter, antialias };
+            let mut plan = Plan::part_of_resized(size, resized, part, part.size(), resampling);
             (plan.flip, plan.vertical_flip) = (rng.chance(0.3), rng.chance(0.3));
             for (axis, (from, to)) in
                 [(size.width, resized.width), (size.height, resized.height)].into_iter().enumerate()
@@ -429,17 +437,18 @@ mod tests {
                 drawn[axis][(from.cmp(&to) as i8 + 1) as usize] += u32::from(part.size() != resized);
             }
             let pixels = image(size, case);
-            let whole = if filter.resizes_horizontally_first() {
-                resize_naively(&pixels, resized, by)
+            let whole_image = if filter.resizes_horizontally_first() {
+                resize_naively(&pixels, resized, resampling)
             } else {
-                let plan = Plan::resized_crop(size, Rect::full(size), resized, Rect::full(resized)).with_resampling(by);
-                let mut whole = vec![0; resized.area() as usize * 3];
-                Resizer::with(None).run(&pixels, &plan, &mut whole).unwrap();
-                whole
+                let plan = Plan::resized_crop(size, Rect::full(size), resized, Rect::full(resized))
+                    .with_resampling(resampling);
+                let mut whole_image = vec![0; resized.area() as usize * 3];
+                Resizer::with(None).run(&pixels, &plan, &mut whole_image).unwrap();
+                whole_image
             };
             // With the default filter, the precision of the coefficients depends on the crop (as on
             // a device), so each of the two passes may round differently.
-            let most = if filter.resizes_horizontally_first() { 0 } else { 2 };
+            let max_off = if filter.resizes_horizontally_first() { 0 } else { 2 };
             for resizer in &mut resizers {
                 let mut ours = vec![0; part.size().area() as usize * 3];
                 resizer.run(&pixels, &plan, &mut ours).unwrap();
@@ -447,9 +456,9 @@ mod tests {
                     let (column, row) = (place as u32 % width, place as u32 / width);
                     let column = x + if plan.flip { width - 1 - column } else { column };
                     let row = y + if plan.vertical_flip { height - 1 - row } else { row };
-                    let theirs = &whole[(row * resized.width + column) as usize * 3..][..3];
+                    let theirs = &whole_image[(row * resized.width + column) as usize * 3..][..3];
                     let off = ours.iter().zip(theirs).map(|(a, b)| a.abs_diff(*b)).max();
-                    assert!(off <= Some(most), "case {case} at ({column}, {row}) of {size:?}: {plan:?}");
+                    assert!(off <= Some(max_off), "case {case} at ({column}, {row}) of {size:?}: {plan:?}");
                 }
             }
         }
@@ -476,7 +485,7 @@ mod tests {
                 for (place, ours) in ours.as_chunks::<3>().0.iter().enumerate() {
                     let (x, y) = (place as u32 % plan.output.width, place as u32 / plan.output.width);
                     let from = plan.column(x).zip(plan.row(y)).map(|(x, y)| (y * size.width + x) as usize * 3);
-                    let theirs = from.map_or(plan.fill, |at| [0, 1, 2].map(|c| pixels.data()[at + c]));
+                    let theirs = from.map_or(plan.fill, |offset| [0, 1, 2].map(|c| pixels.data()[offset + c]));
                     assert_eq!(*ours, theirs, "sample {sample} at ({x}, {y}): {plan:?}");
                 }
             }

@@ -66,7 +66,7 @@ class Link:
             with running(*in_namespace(SERVER, sys.executable, *serve)):
                 yield
 
-    def read(self, name: str, *more: object) -> dict[str, object] | str:
+    def read(self, name: str, *extra: object) -> dict[str, object] | str:
         """Returns the result of a reader, or the last line of its error."""
         work = self.work / "reader"
         shutil.rmtree(work, ignore_errors=True)
@@ -75,7 +75,7 @@ class Link:
         # Don't bind readers to some of the cores: the other libraries size their thread pools by
         # the cores of the machine.
         command = in_namespace(CLIENT, self.options.python, "-W", "ignore", HERE / "readers.py", name, "--work", work)
-        command += [str(word) for word in ("--server", f"http://{ADDRESS}:{PORT}", "--root", self.options.root, *more)]
+        command += [str(word) for word in ("--server", f"http://{ADDRESS}:{PORT}", "--root", self.options.root, *extra)]
         environment = {**os.environ, "HOME": str(work), "PYTHONPATH": str(self.options.path)}
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True
@@ -133,7 +133,7 @@ def rates(options: argparse.Namespace) -> None:
             came = [batch for epoch in result["came"] for batch in epoch]
             samples = sum(number for _, number in came)
             end = came[-1][0]
-            late = [(at, number) for at, number in came if at >= end / 4]
+            late = [(index, number) for index, number in came if index >= end / 4]
             seconds = late[-1][0] - late[0][0]
             share = sum(number for _, number in late[1:]) * mean / seconds / capacity if seconds > 0 else float("nan")
             used = samples * mean
@@ -150,8 +150,8 @@ def first(options: argparse.Namespace) -> None:
     with link.open():
         for name in options.only:
             cells = []
-            for more in ([], ["--resume", BATCHES_BEFORE_RESUME]):
-                result = link.read(name, "--seconds", 0, "--batch", 8, *more)
+            for extra in ([], ["--resume", BATCHES_BEFORE_RESUME]):
+                result = link.read(name, "--seconds", 0, "--batch", 8, *extra)
                 cells.append(result if isinstance(result, str) else f"{result['came'][0][0][0] / trip:.1f}")
             result = link.read(name, "--seconds", options.seconds, "--epochs", 2)
             if isinstance(result, str):

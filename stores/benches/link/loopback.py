@@ -57,15 +57,15 @@ def spent(process: int | str, names: bool = True) -> collections.Counter[str]:
 
 
 def children(process: int) -> list[int]:
-    found = [process]
+    results = [process]
     for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = path.read_text().rpartition(")")[2].split()
         except OSError:
             continue
         if int(fields[1]) == process:
-            found.append(int(path.parent.name))
-    return found
+            results.append(int(path.parent.name))
+    return results
 
 
 def write_shards(photographs: pathlib.Path, folder: pathlib.Path) -> None:
@@ -90,12 +90,12 @@ def write_shards(photographs: pathlib.Path, folder: pathlib.Path) -> None:
     subprocess.run([*program, "inspect", str(folder)], check=True, stdout=subprocess.DEVNULL)
 
 
-def measure(name: str, url: str, server: subprocess.Popen | None, options: argparse.Namespace, **more: object) -> None:
+def measure(name: str, url: str, server: subprocess.Popen | None, options: argparse.Namespace, **extra: object) -> None:
     import warpfeed
 
     device = {"device": options.device, "decode_on": "gpu"} if options.device != "cpu" else {"output": "numpy"}
     loader = warpfeed.Loader(
-        url, batch_size=256, augment=warpfeed.Augment.train(224), unlabeled=True, **device, **more
+        url, batch_size=256, augment=warpfeed.Augment.train(224), unlabeled=True, **device, **extra
     )
     begun, images, first = time.monotonic(), 0, None
     before = after = None

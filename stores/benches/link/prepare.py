@@ -99,8 +99,8 @@ def main() -> None:
         random.Random(1).shuffle(images)
 
         def batches():
-            for at in range(0, len(images), 500):
-                column = pa.array([path.read_bytes() for path in images[at : at + 500]], pa.large_binary())
+            for offset in range(0, len(images), 500):
+                column = pa.array([path.read_bytes() for path in images[offset : offset + 500]], pa.large_binary())
                 yield pa.record_batch([column], schema=schema)
 
         (options.root / "lance").mkdir(parents=True, exist_ok=True)

@@ -39,7 +39,7 @@ class Options(argparse.Namespace):
 # warpfeed
 
 
-def warpfeed(url: str, cached: float = 0, **more: object) -> Reader:
+def warpfeed(url: str, cached: float = 0, **extra: object) -> Reader:
     """Returns a reader with a cache. `cached` is the size of the cache as a fraction of the dataset."""
 
     def reader(options: Options) -> Callable[[], Batches]:
@@ -58,7 +58,7 @@ def warpfeed(url: str, cached: float = 0, **more: object) -> Reader:
             output="numpy",
             epochs=options.epochs,
             **cache,
-            **more,
+            **extra,
         )
         state = None
         if options.resume:
@@ -88,7 +88,7 @@ def warpfeed(url: str, cached: float = 0, **more: object) -> Reader:
 # Other libraries
 
 
-def torch_loader(dataset: object, options: Options, **more: object) -> Callable[[], Batches]:
+def torch_loader(dataset: object, options: Options, **extra: object) -> Callable[[], Batches]:
     from torch.utils.data import DataLoader
 
     loader = DataLoader(
@@ -97,7 +97,7 @@ def torch_loader(dataset: object, options: Options, **more: object) -> Callable[
         num_workers=options.workers,
         collate_fn=len,
         persistent_workers=options.workers > 0,
-        **more,  # type: ignore[arg-type]
+        **extra,  # type: ignore[arg-type]
     )
     return lambda: iter(loader)
 
@@ -194,7 +194,7 @@ def pylance(options: Options) -> Callable[[], Batches]:
     def epoch() -> Batches:
         order = list(range(dataset.count_rows()))
         random.Random(42).shuffle(order)
-        groups = [order[at : at + options.batch] for at in range(0, len(order), options.batch)]
+        groups = [order[offset : offset + options.batch] for offset in range(0, len(order), options.batch)]
         # `take` releases the interpreter, and threads may share the dataset.
         with concurrent.futures.ThreadPoolExecutor(options.workers) as pool:
             for table in pool.map(lambda group: dataset.take(group, columns=["image"]), groups):

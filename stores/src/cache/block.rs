@@ -28,7 +28,7 @@ const MAX_HEADER: usize = 1 << 16;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Range<'a> {
     pub(super) object: &'a Object,
-    pub(super) at: u64,
+    pub(super) offset: u64,
     pub(super) len: u64,
 }
 
@@ -38,7 +38,7 @@ impl Range<'_> {
     /// cache miss.
     pub(super) fn key(&self) -> Key {
         let tag = self.object.tag.as_deref();
-        let numbers = [self.object.len, self.at, self.len, u64::from(tag.is_some())];
+        let numbers = [self.object.len, self.offset, self.len, u64::from(tag.is_some())];
         let numbers = numbers.into_iter().flat_map(u64::to_le_bytes);
         let url = self.object.url.bytes().chain([0]);
         let server = self.object.server.iter().flat_map(|server| [0].into_iter().chain(server.bytes()));
@@ -51,7 +51,7 @@ impl Range<'_> {
     fn header(&self, owner: Owner, checksum: u32) -> Vec<u8> {
         let (tag, name) = (self.object.tag.as_deref(), name(self.object));
         let mut header = MAGIC.to_vec();
-        for number in [self.at, self.len, self.object.len, owner.dataset, owner.sample] {
+        for number in [self.offset, self.len, self.object.len, owner.dataset, owner.sample] {
             header.extend_from_slice(&number.to_le_bytes());
         }
         let tag_len = tag.map_or(u32::MAX, |tag| tag.len() as u32);
@@ -111,22 +111,22 @@ pub(super) fn write(file: &mut File, range: Range<'_>, owner: Owner, bytes: &[u8
     file.write_all(&bytes[written.saturating_sub(header.len())..])
 }
 
-/// Fills `to` with the bytes of a block. Returns `false` if the block is damaged or contains a
+/// Fills `out` with the bytes of a block. Returns `false` if the block is damaged or contains a
 /// different range.
-pub(super) fn read(file: &mut File, range: Range<'_>, to: &mut [u8]) -> io::Result<bool> {
+pub(super) fn read(file: &mut File, range: Range<'_>, out: &mut [u8]) -> io::Result<bool> {
     // The owner and the checksum in this header are placeholders. The values in the file replace
     // them.
     let mut header = range.header(Owner::default(), 0);
     let expected = header.clone();
     // One more byte is requested, to detect a file that is too long.
     let mut extra = [0];
-    let expected_len = header.len() + to.len();
+    let expected_len = header.len() + out.len();
     let mut read = 0;
     loop {
-        let parts = (read.min(header.len()), read.saturating_sub(header.len()).min(to.len()));
+        let parts = (read.min(header.len()), read.saturating_sub(header.len()).min(out.len()));
         let buffers = &mut [
             IoSliceMut::new(&mut header[parts.0..]),
-            IoSliceMut::new(&mut to[parts.1..]),
+            IoSliceMut::new(&mut out[parts.1..]),
             IoSliceMut::new(&mut extra),
         ];
         match file.read_vectored(buffers) {
@@ -143,7 +143,7 @@ pub(super) fn read(file: &mut File, range: Range<'_>, to: &mut [u8]) -> io::Resu
     let sound = read == expected_len && crc32fast::hash(body).to_le_bytes() == end;
     // All fields except the owner and the checksum must match the range.
     let same = [0..32, 48..56, FIXED..body.len()].into_iter().all(|part| body[part.clone()] == expected[part]);
-    Ok(sound && same && crc32fast::hash(to).to_le_bytes() == body[56..60])
+    Ok(sound && same && crc32fast::hash(out).to_le_bytes() == body[56..60])
 }
 
 /// Returns whether the file at `path` begins with the magic number of a block.
@@ -156,7 +156,7 @@ pub(super) fn has_magic(path: &Path) -> bool {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) object: Object,
-    pub(super) at: u64,
+    pub(super) offset: u64,
     pub(super) len: u64,
     pub(super) owner: Owner,
     checksum: u32,
@@ -170,12 +170,12 @@ impl Header {
         if let Err(e) = file.read_exact(&mut bytes) {
             return if e.kind() == io::ErrorKind::UnexpectedEof { Ok(None) } else { Err(e) };
         }
-        let long = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
-        let word = |at: usize| u32::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
+        let long = |offset: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[offset + i]));
+        let word = |offset: usize| u32::from_le_bytes(std::array::from_fn(|i| bytes[offset + i]));
         let (tag_len, url_len, checksum) = (word(48), word(52) as usize, word(56));
         let tagged = if tag_len == u32::MAX { 0 } else { tag_len as usize };
         let owner = Owner { dataset: long(32), sample: long(40) };
-        let (at, len, object_len) = (long(8), long(16), long(24));
+        let (offset, len, object_len) = (long(8), long(16), long(24));
         if bytes[..8] != MAGIC || tagged + url_len > MAX_HEADER {
             return Ok(None);
         }
@@ -193,24 +193,24 @@ impl Header {
         let tag = (tag_len != u32::MAX).then(|| tag.to_owned());
         let (server, url) = split(url);
         let object = Object { url: url.to_owned(), len: object_len, tag, server };
-        Ok(Some(Header { object, at, len, owner, checksum }))
+        Ok(Some(Header { object, offset, len, owner, checksum }))
     }
 
     pub(super) fn range(&self) -> Range<'_> {
-        Range { object: &self.object, at: self.at, len: self.len }
+        Range { object: &self.object, offset: self.offset, len: self.len }
     }
 
     /// Returns whether the bytes after the header match the checksum.
     pub(super) fn check(&self, file: &mut File) -> io::Result<bool> {
-        let (mut hasher, mut left) = (crc32fast::Hasher::new(), self.len);
+        let (mut hasher, mut remaining) = (crc32fast::Hasher::new(), self.len);
         let mut buffer = [0; 1 << 16];
         loop {
             match file.read(&mut buffer)? {
-                0 => return Ok(left == 0 && hasher.finalize() == self.checksum),
-                n if n as u64 > left => return Ok(false),
+                0 => return Ok(remaining == 0 && hasher.finalize() == self.checksum),
+                n if n as u64 > remaining => return Ok(false),
                 n => {
                     hasher.update(&buffer[..n]);
-                    left -= n as u64;
+                    remaining -= n as u64;
                 }
             }
         }
@@ -232,17 +232,17 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("block");
         let (object, owner) = (object(Some("v\"1\"")), Owner { dataset: 3, sample: 5 });
-        let range = Range { object: &object, at: 7, len: 9 };
+        let range = Range { object: &object, offset: 7, len: 9 };
         write(&mut File::create(&path).unwrap(), range, owner, b"the bytes").unwrap();
         let bytes = fs::read(&path).unwrap();
-        let mut to = [0; 9];
+        let mut out = [0; 9];
         let mut reads = |bytes: &[u8]| {
             fs::write(&path, bytes).unwrap();
-            let sound = read(&mut File::open(&path).unwrap(), range, &mut to).unwrap();
+            let sound = read(&mut File::open(&path).unwrap(), range, &mut out).unwrap();
             let header = Header::read(&mut File::open(&path).unwrap()).unwrap();
             let mut file = File::open(&path).unwrap();
-            let whole = Header::read(&mut file).unwrap().is_some_and(|header| header.check(&mut file).unwrap());
-            assert_eq!(sound, whole, "`read` and `check` agree");
+            let is_valid = Header::read(&mut file).unwrap().is_some_and(|header| header.check(&mut file).unwrap());
+            assert_eq!(sound, is_valid, "`read` and `check` agree");
             (sound, header)
         };
         let (sound, header) = reads(&bytes);
@@ -258,26 +258,26 @@ mod tests {
         }
         assert!(!reads(&[&bytes[..], b"x"].concat()).0);
         assert!(reads(&bytes).0);
-        assert_eq!(to, *b"the bytes");
+        assert_eq!(out, *b"the bytes");
     }
 
     #[test]
     fn a_block_matches_only_its_object_version_and_range() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("block");
-        let own = object(Some("1"));
-        let range = Range { object: &own, at: 7, len: 9 };
+        let cached = object(Some("1"));
+        let range = Range { object: &cached, offset: 7, len: 9 };
         write(&mut File::create(&path).unwrap(), range, Owner::default(), b"the bytes").unwrap();
         let others = [
             object(Some("2")),
             object(None),
             object(Some("")),
-            Object { len: 98, ..own.clone() },
-            Object { url: "s3://b/x.taq".to_owned(), ..own.clone() },
+            Object { len: 98, ..cached.clone() },
+            Object { url: "s3://b/x.taq".to_owned(), ..cached.clone() },
             // One character has moved from the URL to the tag.
-            Object { url: "s3://b/x.ta".to_owned(), tag: Some("r1".to_owned()), ..own.clone() },
-            Object { server: Some("http://127.0.0.1:9000".into()), ..own.clone() },
-            Object { server: Some("".into()), ..own.clone() },
+            Object { url: "s3://b/x.ta".to_owned(), tag: Some("r1".to_owned()), ..cached.clone() },
+            Object { server: Some("http://127.0.0.1:9000".into()), ..cached.clone() },
+            Object { server: Some("".into()), ..cached.clone() },
         ];
         for object in &others {
             let other = Range { object, ..range };
@@ -286,12 +286,12 @@ mod tests {
             let header = Header::read(&mut File::open(&path).unwrap()).unwrap().unwrap();
             assert_eq!(header.object, *object);
         }
-        let mut ranges = vec![Range { at: 8, ..range }, Range { len: 8, ..range }];
+        let mut ranges = vec![Range { offset: 8, ..range }, Range { len: 8, ..range }];
         ranges.extend(others.iter().map(|object| Range { object, ..range }));
         for other in ranges {
             assert_ne!(other.key(), range.key());
-            let mut to = vec![0; other.len as usize];
-            assert!(!read(&mut File::open(&path).unwrap(), other, &mut to).unwrap(), "{other:?}");
+            let mut out = vec![0; other.len as usize];
+            assert!(!read(&mut File::open(&path).unwrap(), other, &mut out).unwrap(), "{other:?}");
         }
         // The keys are part of the file format, so they must never change.
         assert_eq!(range.key(), 0x4baf_da83_b638_7a9b_bd93_9c9a_6298_ca90);

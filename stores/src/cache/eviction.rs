@@ -58,7 +58,7 @@ enum Rank {
 struct Follower {
     id: u64,
     order: Lookahead,
-    now: BatchIndex,
+    position: BatchIndex,
 }
 
 impl Follower {
@@ -82,7 +82,7 @@ impl Follower {
 
     /// Returns the distance of `time` from now, or 0 if `time` is in the past.
     fn distance(&self, time: u64) -> u64 {
-        time.saturating_sub(self.time(self.now))
+        time.saturating_sub(self.time(self.position))
     }
 }
 
@@ -162,7 +162,7 @@ impl Index {
     pub(super) fn follow(&mut self, dataset: u64, order: Lookahead) -> u64 {
         self.followers += 1;
         let id = self.followers;
-        let follower = Follower { id, order, now: BatchIndex::default() };
+        let follower = Follower { id, order, position: BatchIndex::default() };
         let dataset = self.datasets.entry(dataset).or_default();
         dataset.followers.push(follower);
         dataset.outdate();
@@ -183,8 +183,8 @@ impl Index {
         let Some(follower) = dataset.followers.iter_mut().find(|follower| follower.id == id) else { return };
         // Normally, blocks are ranked again one by one, when their next use has passed. After a
         // step back, earlier uses are in the future again, so all ranks are outdated.
-        let is_step_back = now < follower.now;
-        follower.now = now;
+        let is_step_back = now < follower.position;
+        follower.position = now;
         if is_step_back {
             dataset.outdate();
         }
@@ -195,7 +195,7 @@ impl Index {
         let mut passed = Vec::new();
         for dataset in self.datasets.values() {
             let Some(follower) = dataset.followers.last() else { continue };
-            let now = follower.time(follower.now);
+            let now = follower.time(follower.position);
             // If the next uses of more than `MAX_RANKED` blocks have passed, the remaining blocks
             // are not ranked again yet, and count as the blocks that are needed soonest.
             passed
@@ -219,7 +219,7 @@ impl Index {
     fn rank(&mut self, key: Key) {
         let Some(mut entry) = self.take(key) else { return };
         let follower = self.datasets.get(&entry.owner.dataset).and_then(|dataset| dataset.followers.last());
-        let next = follower.and_then(|follower| follower.next(entry.owner.sample, follower.now));
+        let next = follower.and_then(|follower| follower.next(entry.owner.sample, follower.position));
         entry.rank = match (next, entry.rank) {
             (Some(next), _) => Rank::Next(next),
             (None, Rank::Used(used)) => Rank::Used(used),
@@ -300,8 +300,8 @@ impl Index {
             return None;
         }
         let follower = self.datasets.get(&owner.dataset).and_then(|dataset| dataset.followers.last());
-        let next =
-            follower.and_then(|follower| Some((follower, follower.next(owner.sample, from.unwrap_or(follower.now))?)));
+        let next = follower
+            .and_then(|follower| Some((follower, follower.next(owner.sample, from.unwrap_or(follower.position))?)));
         let distance = next.map(|(follower, next)| match next {
             u64::MAX => u64::MAX,
             next => follower.distance(next),
@@ -354,14 +354,14 @@ mod tests {
     /// samples.
     fn order(len: u64, seed: u64, node: u64, nodes: u64, batch: u64) -> (Lookahead, Arc<Shuffled>) {
         let order = Arc::new(Shuffled::new(len, seed));
-        let (global, of) = (nodes * batch, order.clone());
-        let samples = move |at: BatchIndex| {
-            let first = at.batch * global + node * batch;
-            Some((first..first + batch).map(|position| of.index(at.epoch, position)).collect())
+        let (global, inner) = (nodes * batch, order.clone());
+        let samples = move |start: BatchIndex| {
+            let first = start.batch * global + node * batch;
+            Some((first..first + batch).map(|position| inner.index(start.epoch, position)).collect())
         };
-        let of = order.clone();
-        let next = move |epoch, sample, from| match of.position(epoch, sample, from * global) {
-            Position::At(at) if at % global / batch == node => Position::At(at / global),
+        let inner = order.clone();
+        let next = move |epoch, sample, from| match inner.position(epoch, sample, from * global) {
+            Position::At(position) if position % global / batch == node => Position::At(position / global),
             _ => Position::Absent,
         };
         (Lookahead::new(0, move |_| len / global, samples).with_next(next), order)
@@ -370,10 +370,10 @@ mod tests {
     /// Returns the number of hits of an index with `limit` blocks, and the number of hits of the
     /// optimal policy, in the epochs from `from` up to `epochs`.
     fn hits(order: &Lookahead, limit: usize, from: u64, epochs: u64) -> (u64, u64) {
-        let all: Vec<(BatchIndex, Vec<u64>)> =
-            order.from(BatchIndex::default()).take_while(|(at, _)| at.epoch < epochs + 40).collect();
+        let batches: Vec<(BatchIndex, Vec<u64>)> =
+            order.from(BatchIndex::default()).take_while(|(batch, _)| batch.epoch < epochs + 40).collect();
         let reads: Vec<(BatchIndex, u64)> =
-            all.iter().flat_map(|(at, samples)| samples.iter().map(|&s| (*at, s))).collect();
+            batches.iter().flat_map(|(batch, samples)| samples.iter().map(|&s| (*batch, s))).collect();
         // For each read, find the position of the next read of the same sample in the full list.
         let mut next = vec![usize::MAX; reads.len()];
         let mut last = HashMap::new();
@@ -384,14 +384,14 @@ mod tests {
         let number = index.follow(7, order.clone());
         let (mut best, mut queue) = (HashMap::<u64, usize>::new(), BTreeSet::new());
         let (mut hits, mut optimum) = (0, 0);
-        for (i, &(at, sample)) in reads.iter().enumerate().take_while(|(_, (at, _))| at.epoch < epochs) {
-            index.start(7, number, at);
-            let counts = u64::from(at.epoch >= from);
+        for (i, &(batch, sample)) in reads.iter().enumerate().take_while(|(_, (batch, _))| batch.epoch < epochs) {
+            index.start(7, number, batch);
+            let counts = u64::from(batch.epoch >= from);
             if index.contains(Key::from(sample)) {
                 hits += counts;
             } else {
                 let owner = Owner { dataset: 7, sample };
-                if let Some(evicted) = index.admit(1, owner, Some(order.after(at))) {
+                if let Some(evicted) = index.admit(1, owner, Some(order.after(batch))) {
                     evicted.into_iter().for_each(|key| index.remove(key));
                     index.add(Key::from(sample), 1, owner);
                 }
@@ -483,8 +483,8 @@ mod tests {
     fn nothing_is_evicted_before_all_next_uses_are_known() {
         let (len, searched) = (2_000, Arc::new(AtomicUsize::new(0)));
         let (_, order) = order(len, 3, 0, 1, 1);
-        let (of, inverse, count) = (order.clone(), order.clone(), searched.clone());
-        let samples = move |at: BatchIndex| Some(vec![of.index(at.epoch, at.batch)]);
+        let (inner, inverse, count) = (order.clone(), order.clone(), searched.clone());
+        let samples = move |batch: BatchIndex| Some(vec![inner.index(batch.epoch, batch.batch)]);
         let next = move |epoch, sample, batch| {
             count.fetch_add(1, Ordering::Relaxed);
             inverse.position(epoch, sample, batch)

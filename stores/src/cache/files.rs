@@ -227,13 +227,13 @@ pub(super) fn datasets(folder: &Folder) -> io::Result<Vec<(PathBuf, Option<Listi
 /// Returns the datasets with files in the folder, each with the number and the total size in bytes
 /// of its files.
 pub(super) fn contents(folder: &Folder) -> io::Result<Vec<(String, (u64, u64))>> {
-    let known = datasets(folder)?.into_iter().filter_map(|(_, listing)| listing);
-    let known = known.map(|Listing { prefix, objects, .. }| {
+    let cached = datasets(folder)?.into_iter().filter_map(|(_, listing)| listing);
+    let objects_of = cached.map(|Listing { prefix, objects, .. }| {
         let server = objects.first().and_then(|object| object.server.as_ref());
         let server = server.map(|server| format!(" at {server}")).unwrap_or_default();
         (format!("{prefix}{server}"), (objects.len() as u64, bytes(&objects)))
     });
-    Ok(known.collect())
+    Ok(objects_of.collect())
 }
 
 /// Reads all files, and drops the files that do not match their checksums. Dropped files are
@@ -279,13 +279,13 @@ pub(super) fn empty(folder: &Folder) -> io::Result<()> {
     }
     let space_lock = lock_file(&files.join("room.lock"))?;
     space_lock.lock()?;
-    let mut left: u64 = 0;
+    let mut total: u64 = 0;
     for (path, listing) in datasets(folder)? {
         if !remove(&path)? {
-            left += listing.map_or(0, |listing| bytes(&listing.objects));
+            total += listing.map_or(0, |listing| bytes(&listing.objects));
         }
     }
-    listing::write(folder, &files.join(USED), &left.to_le_bytes())
+    listing::write(folder, &files.join(USED), &total.to_le_bytes())
 }
 
 impl<'a> Dataset<'a> {
@@ -382,7 +382,7 @@ impl<'a> Dataset<'a> {
             let (checksum, time) = record.split_at(4);
             let now = present(modified(&path))?;
             let same = now.is_some_and(|(len, now)| len == object.len && now.to_le_bytes() == time);
-            if !same && checksum_of(&path, object.len)?.is_none_or(|found| found.to_le_bytes() != checksum) {
+            if !same && checksum_of(&path, object.len)?.is_none_or(|actual| actual.to_le_bytes() != checksum) {
                 tracing::warn!("{}: damaged; fetching again", path.display());
                 return Ok(false);
             }
@@ -394,21 +394,22 @@ impl<'a> Dataset<'a> {
     fn fill(&self, read: &ReadParts<'_>) -> Result<()> {
         let failed = |e: io::Error| Error::io(&self.path, &e);
         let mut have = self.arrived().map_err(failed)?;
-        let all: u64 = self.objects.iter().map(|object| object.len).sum();
+        let total: u64 = self.objects.iter().map(|object| object.len).sum();
         let mut arrived: u64 = have.iter().map(|(len, _)| len).sum();
         let count = self.objects.len();
-        tracing::info!("{}: downloading {count} files of {all} bytes to {}", self.base, self.path.display());
+        tracing::info!("{}: downloading {count} files of {total} bytes to {}", self.base, self.path.display());
         let mut last_log = Instant::now();
         let journal = self.path.join("arrived");
         let mut journal = OpenOptions::new().create(true).append(true).open(journal).map_err(failed)?;
         let mut parts: Vec<(usize, Range<u64>)> = Vec::new();
         for (number, object) in self.objects.iter().enumerate() {
             let starts = (have[number].0..object.len).step_by(PART as usize);
-            parts.extend(starts.map(|at| (number, at..object.len.min(at + PART))));
+            parts.extend(starts.map(|start| (number, start..object.len.min(start + PART))));
         }
-        let wanted: Vec<_> = parts.iter().map(|(number, range)| (&self.objects[*number], range.clone())).collect();
+        let requested_ranges: Vec<_> =
+            parts.iter().map(|(number, range)| (&self.objects[*number], range.clone())).collect();
         let mut next = parts.iter();
-        read(&wanted, &mut |bytes| {
+        read(&requested_ranges, &mut |bytes| {
             let more = || Error::in_source("received more parts than requested").at_path(self.base);
             let (number, range) = next.next().cloned().ok_or_else(more)?;
             if bytes.len() as u64 != range.end - range.start {
@@ -424,7 +425,7 @@ impl<'a> Dataset<'a> {
             arrived += bytes.len() as u64;
             if last_log.elapsed() > LOG_INTERVAL {
                 last_log = Instant::now();
-                tracing::info!("{}: {arrived} of {all} bytes downloaded", self.base);
+                tracing::info!("{}: {arrived} of {total} bytes downloaded", self.base);
             }
             Ok(())
         })?;
@@ -456,7 +457,7 @@ impl<'a> Dataset<'a> {
         };
         let mut latest = vec![None; self.objects.len()];
         for bytes in bytes.as_chunks::<RECORD>().0 {
-            let number = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
+            let number = |offset: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[offset + i]));
             let checksum = u32::from_le_bytes(std::array::from_fn(|i| bytes[16 + i]));
             let file = usize::try_from(number(0)).ok().filter(|&file| file < latest.len());
             if let Some(file) = file.filter(|&file| record(file, number(8), checksum) == *bytes) {
@@ -468,12 +469,12 @@ impl<'a> Dataset<'a> {
             let file = OpenOptions::new().write(true).open(self.path.join("arrived"))?;
             file.set_len((bytes.len() - bytes.len() % RECORD) as u64)?;
         }
-        let found = latest.into_iter().zip(&self.names).zip(self.objects).map(|((latest, name), object)| {
+        let sizes = latest.into_iter().zip(&self.names).zip(self.objects).map(|((latest, name), object)| {
             let path = self.data().join(name);
             // An incomplete file may end with a part whose record was not written. A complete file
             // must have exactly the recorded length.
-            let found = present(fs::metadata(&path))?.map(|file| file.len());
-            let fits = |len: u64| len < object.len || found == Some(len);
+            let on_disk = present(fs::metadata(&path))?.map(|file| file.len());
+            let fits = |len: u64| len < object.len || on_disk == Some(len);
             if let Some((len, checksum)) = latest.filter(|&(len, _)| len <= object.len && fits(len))
                 && let Some(hasher) = hashed(&path, len)?
                 && hasher.clone().finalize() == checksum
@@ -484,18 +485,18 @@ impl<'a> Dataset<'a> {
             drop_file(&path)?;
             Ok((0, Hasher::new()))
         });
-        found.collect()
+        sizes.collect()
     }
 }
 
-/// Truncates the file at `path` to `at` bytes, and appends `bytes`.
-fn append(path: &Path, at: u64, bytes: &[u8]) -> io::Result<()> {
-    if at == 0 {
+/// Truncates the file at `path` to `offset` bytes, and appends `bytes`.
+fn append(path: &Path, offset: u64, bytes: &[u8]) -> io::Result<()> {
+    if offset == 0 {
         fs::create_dir_all(path.parent().expect("a file is in a folder"))?;
     }
     let mut file = lock_file(path)?;
-    file.set_len(at)?;
-    file.seek(SeekFrom::Start(at))?;
+    file.set_len(offset)?;
+    file.seek(SeekFrom::Start(offset))?;
     file.write_all(bytes)
 }
 
@@ -528,14 +529,14 @@ fn checksum_of(path: &Path, len: u64) -> io::Result<Option<u32>> {
 /// shorter.
 fn hashed(path: &Path, len: u64) -> io::Result<Option<Hasher>> {
     let Some(file) = present(File::open(path))? else { return Ok(None) };
-    let (mut file, mut hasher, mut left) = (file.take(len), Hasher::new(), len);
+    let (mut file, mut hasher, mut remaining) = (file.take(len), Hasher::new(), len);
     let mut buffer = [0; 1 << 16];
     loop {
         match file.read(&mut buffer)? {
-            0 => return Ok((left == 0).then_some(hasher)),
+            0 => return Ok((remaining == 0).then_some(hasher)),
             n => {
                 hasher.update(&buffer[..n]);
-                left -= n as u64;
+                remaining -= n as u64;
             }
         }
     }

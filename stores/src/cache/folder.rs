@@ -86,10 +86,10 @@ impl Folder {
     /// Checks that other users cannot create files in the folder.
     #[cfg(unix)]
     fn check_owner(&self) -> Result<()> {
-        let (Ok(folder), Ok(own)) = (fs::metadata(&self.path), fs::metadata("/proc/self")) else { return Ok(()) };
+        let (Ok(folder), Ok(process)) = (fs::metadata(&self.path), fs::metadata("/proc/self")) else { return Ok(()) };
         let advice = "choose a folder that only you can write to, such as a new folder inside it";
         let refused = |cause: &str| Err(Error::config(format!("{cause}: {advice}")).at_path(&self.path));
-        match (folder.mode() & 0o002, own.uid()) {
+        match (folder.mode() & 0o002, process.uid()) {
             (0, 0) => Ok(()),
             (0, uid) if uid == folder.uid() => Ok(()),
             (0, _) => refused("the cache folder belongs to a different user"),
@@ -124,7 +124,7 @@ impl Folder {
             new_folder(&self.path)?;
         }
         let mut mark = self.mark()?;
-        let own = [MARKER, JOURNAL, LOCK, BLOCKS, PARTIAL, FILES];
+        let known_names = [MARKER, JOURNAL, LOCK, BLOCKS, PARTIAL, FILES];
         for entry in fs::read_dir(&self.path)? {
             let entry = entry?;
             let name = entry.file_name();
@@ -132,12 +132,12 @@ impl Folder {
             // Another process that opens the folder at the same time writes the marker under a
             // temporary name first.
             let is_marker = name.starts_with("warpfeed-cache.");
-            if own.contains(&&*name) && mark.is_none() && create {
+            if known_names.contains(&&*name) && mark.is_none() && create {
                 // The other process writes the marker before any other file, so the marker may
                 // exist by now.
                 mark = self.mark()?;
             }
-            if !is_marker && (!own.contains(&&*name) || (mark.is_none() && create)) {
+            if !is_marker && (!known_names.contains(&&*name) || (mark.is_none() && create)) {
                 return Err(Refused::Not(format!(
                     "a cache needs its own folder, but this one contains {name:?}: choose an empty folder"
                 )));
@@ -224,7 +224,7 @@ impl Folder {
         let (mut blocks, mut others) = (Vec::new(), Vec::new());
         let listed = |path: &Path| match fs::read_dir(path) {
             Err(e) if e.kind() == ErrorKind::NotFound => Ok(Vec::new()),
-            found => found?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>(),
+            entries => entries?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>(),
         };
         for part in listed(&self.path.join(BLOCKS))? {
             let Some(metadata) = present(fs::symlink_metadata(&part))? else { continue };
@@ -336,8 +336,8 @@ impl Record {
     }
 
     fn decode(record: &[u8]) -> Option<Self> {
-        let word = |at: usize| u32::from_le_bytes(std::array::from_fn(|i| record[at + i]));
-        let long = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| record[at + i]));
+        let word = |offset: usize| u32::from_le_bytes(std::array::from_fn(|i| record[offset + i]));
+        let long = |offset: usize| u64::from_le_bytes(std::array::from_fn(|i| record[offset + i]));
         let key = Key::from_le_bytes(std::array::from_fn(|i| record[8 + i]));
         match (crc32fast::hash(&record[4..]) == word(0), word(4)) {
             (true, 1) => Some(Record::Add(key, long(24), Owner { dataset: long(32), sample: long(40) })),
@@ -399,14 +399,14 @@ impl Journal {
         if !is_first {
             return Ok(News::Changes(records));
         }
-        let mut all = Known::new();
+        let mut blocks = Known::new();
         for record in records {
             match record {
-                Record::Add(key, bytes, owner) => all.insert(key, (bytes, owner)),
-                Record::Remove(key) => all.remove(&key),
+                Record::Add(key, bytes, owner) => blocks.insert(key, (bytes, owner)),
+                Record::Remove(key) => blocks.remove(&key),
             };
         }
-        Ok(News::All(all))
+        Ok(News::All(blocks))
     }
 
     /// Returns whether the journal, which lists `blocks` blocks, contains so many obsolete records
@@ -416,12 +416,12 @@ impl Journal {
     }
 
     /// Rewrites the journal.
-    pub(super) fn write(&mut self, folder: &Folder, all: &Known) -> io::Result<()> {
+    pub(super) fn write(&mut self, folder: &Folder, blocks: &Known) -> io::Result<()> {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let generation = (now.as_nanos() as u64).max(self.generation.wrapping_add(1));
         let mut bytes = MAGIC.to_vec();
         bytes.extend_from_slice(&generation.to_le_bytes());
-        for (&key, &(size, owner)) in all {
+        for (&key, &(size, owner)) in blocks {
             bytes.extend_from_slice(&Record::Add(key, size, owner).encode());
         }
         let partial = folder.partial();
@@ -468,9 +468,9 @@ impl Journal {
     /// blocks.
     pub(super) fn rebuild(&mut self, folder: &Folder) -> io::Result<Known> {
         let (blocks, _) = folder.scan()?;
-        let all = blocks.into_iter().map(|(key, header, bytes)| (key, (bytes, header.owner))).collect();
-        self.write(folder, &all)?;
-        Ok(all)
+        let entries = blocks.into_iter().map(|(key, header, bytes)| (key, (bytes, header.owner))).collect();
+        self.write(folder, &entries)?;
+        Ok(entries)
     }
 }
 
@@ -489,10 +489,11 @@ impl Index {
     pub(super) fn learn(&mut self, news: &News) {
         match news {
             News::Changes(records) => self.apply(records),
-            News::All(all) => {
-                let removed: Vec<_> = self.iter().map(|(key, ..)| key).filter(|key| !all.contains_key(key)).collect();
+            News::All(blocks) => {
+                let removed: Vec<_> =
+                    self.iter().map(|(key, ..)| key).filter(|key| !blocks.contains_key(key)).collect();
                 removed.into_iter().for_each(|key| self.remove(key));
-                for (&key, &(bytes, owner)) in all {
+                for (&key, &(bytes, owner)) in blocks {
                     if !self.contains(key) {
                         self.add(key, bytes, owner);
                     }

@@ -111,7 +111,7 @@ impl Listing {
         let probes = (0..count).map(|i| &self.objects[i * last / (count - 1).max(1)]);
         let stop = CancelToken::current();
         let check = |object: &Object| match store.object(&object.url) {
-            Ok(found) => Ok(found == *object),
+            Ok(current) => Ok(current == *object),
             Err(e) if e.is_transient() => Err(e),
             Err(_) => Ok(false),
         };
@@ -133,7 +133,7 @@ impl Listing {
             };
             threads.into_iter().map(join).collect()
         });
-        results.into_iter().try_fold(true, |all, result| Ok(all && result?))
+        results.into_iter().try_fold(true, |is_current, result| Ok(is_current && result?))
     }
 }
 
@@ -257,7 +257,7 @@ pub(super) fn forget(folder: &Folder, prefix: &str) {
 }
 
 /// Returns the paths of all cached listings.
-pub(super) fn all(folder: &Folder) -> io::Result<Vec<PathBuf>> {
+pub(super) fn listing_paths(folder: &Folder) -> io::Result<Vec<PathBuf>> {
     let entries = match fs::read_dir(folder.path.join(FILES)) {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries?,

@@ -43,7 +43,7 @@ pub struct Contents {
 /// If the folder is not a cache or cannot be read.
 pub fn show(path: impl AsRef<Path>) -> Result<Contents> {
     let folder = Folder::existing(path.as_ref())?;
-    Ok(listed(&folder)?.0)
+    Ok(list_contents(&folder)?.0)
 }
 
 /// Drops the listings of all URLs that begin with `prefix` from the cache at `path`. When a dataset
@@ -55,7 +55,7 @@ pub fn show(path: impl AsRef<Path>) -> Result<Contents> {
 pub fn refresh(path: impl AsRef<Path>, prefix: &str) -> Result<u64> {
     let folder = Folder::existing(path.as_ref())?;
     let mut dropped = 0;
-    for path in listing::all(&folder).map_err(|e| Error::io(&folder.path, &e))? {
+    for path in listing::listing_paths(&folder).map_err(|e| Error::io(&folder.path, &e))? {
         let listing = Listing::load(&path).map_err(|e| Error::io(&path, &e))?;
         if listing.is_none_or(|listing| listing.prefix.starts_with(prefix)) {
             drop_listing(&path)?;
@@ -78,7 +78,7 @@ fn drop_listing(path: &Path) -> Result<()> {
 /// If the folder is not a cache, or cannot be read or written.
 pub fn check(path: impl AsRef<Path>) -> Result<Contents> {
     let folder = Folder::existing(path.as_ref())?;
-    let (mut contents, blocks) = listed(&folder)?;
+    let (mut contents, blocks) = list_contents(&folder)?;
     let mut damaged = Vec::new();
     for (key, header, bytes) in blocks {
         let sound = match File::open(folder.block(key)) {
@@ -107,7 +107,7 @@ pub fn check(path: impl AsRef<Path>) -> Result<Contents> {
     contents.damaged += without_header.len() as u64;
     contents.others.retain(|path| named(path).is_none());
     damaged.extend(without_header);
-    for path in listing::all(&folder).map_err(|e| Error::io(&folder.path, &e))? {
+    for path in listing::listing_paths(&folder).map_err(|e| Error::io(&folder.path, &e))? {
         let failed = |e: std::io::Error| Error::io(&path, &e);
         // If the file no longer exists, another process has dropped it.
         if Listing::load(&path).map_err(failed)?.is_none() && path.try_exists().map_err(failed)? {
@@ -127,14 +127,14 @@ pub fn check(path: impl AsRef<Path>) -> Result<Contents> {
 /// If the folder is not a cache, or cannot be read or written.
 pub fn empty(path: impl AsRef<Path>) -> Result<Contents> {
     let folder = Folder::existing(path.as_ref())?;
-    let (contents, blocks) = listed(&folder)?;
+    let (contents, blocks) = list_contents(&folder)?;
     refresh(path, "")?;
     files::empty(&folder).map_err(|e| Error::io(&folder.path, &e))?;
     drop_blocks(&folder, &blocks.iter().map(|(key, ..)| *key).collect::<Vec<_>>())?;
     Ok(contents)
 }
 
-fn listed(folder: &Folder) -> Result<(Contents, Blocks)> {
+fn list_contents(folder: &Folder) -> Result<(Contents, Blocks)> {
     let (blocks, others) = folder.scan().map_err(|e| Error::io(&folder.path, &e))?;
     let mut contents = Contents { others, ..Contents::default() };
     for (_, header, bytes) in &blocks {
@@ -151,10 +151,10 @@ fn listed(folder: &Folder) -> Result<(Contents, Blocks)> {
         let total = contents.files.entry(dataset).or_default();
         *total = (total.0 + files, total.1 + bytes);
     }
-    for path in listing::all(folder).map_err(|e| Error::io(&folder.path, &e))? {
+    for path in listing::listing_paths(folder).map_err(|e| Error::io(&folder.path, &e))? {
         if let Some(listing) = Listing::load(&path).map_err(|e| Error::io(&path, &e))? {
-            let found = (listing.objects.len() as u64, listing.age());
-            contents.listings.insert(listing.prefix, found);
+            let summary = (listing.objects.len() as u64, listing.age());
+            contents.listings.insert(listing.prefix, summary);
         }
     }
     Ok((contents, blocks))

@@ -56,17 +56,17 @@ impl Store for Cached {
     }
 
     /// Doesn't cache the bytes: reads outside a known order are for indexes and whole shards.
-    fn read(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
-        match self.cache.0.get(object, at, to) {
+    fn read(&self, object: &Object, offset: u64, out: &mut [u8]) -> Result<()> {
+        match self.cache.0.get(object, offset, out) {
             Some(_) => Ok(()),
-            None => Self::check_result(&self.cache, &self.listed, &object.url, self.store.read(object, at, to)),
+            None => Self::check_result(&self.cache, &self.listed, &object.url, self.store.read(object, offset, out)),
         }
     }
 
     fn read_ranges(&self, object: &Object, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
-        let missing = ranges
-            .iter_mut()
-            .filter_map(|(at, to)| self.cache.0.get(object, *at, to).is_none().then_some((*at, &mut **to)));
+        let missing = ranges.iter_mut().filter_map(|(offset, out)| {
+            self.cache.0.get(object, *offset, out).is_none().then_some((*offset, &mut **out))
+        });
         let mut missing: Vec<_> = missing.collect();
         if missing.is_empty() {
             return Ok(());
@@ -114,17 +114,17 @@ impl ObjectCache for LoaderCache {
         self.cache.0.start(self.dataset, self.id, index);
     }
 
-    fn has(&self, object: &Object, at: u64, len: u64) -> bool {
-        self.cache.0.has(object, at, len)
+    fn has(&self, object: &Object, offset: u64, len: u64) -> bool {
+        self.cache.0.has(object, offset, len)
     }
 
-    fn get(&self, object: &Object, at: u64, to: &mut [u8]) -> Option<Tier> {
-        self.cache.0.get(object, at, to)
+    fn get(&self, object: &Object, offset: u64, out: &mut [u8]) -> Option<Tier> {
+        self.cache.0.get(object, offset, out)
     }
 
-    fn offer(&self, object: &Object, at: u64, bytes: &[u8], sample: u64, next: BatchIndex) {
+    fn offer(&self, object: &Object, offset: u64, bytes: &[u8], sample: u64, next: BatchIndex) {
         self.cache.0.missed(bytes.len());
-        self.cache.0.offer(object, at, bytes, Owner { dataset: self.dataset, sample }, Some(next));
+        self.cache.0.offer(object, offset, bytes, Owner { dataset: self.dataset, sample }, Some(next));
     }
 }
 

@@ -62,7 +62,7 @@ struct Disk {
 /// A block in memory.
 struct Block {
     object: Object,
-    at: u64,
+    offset: u64,
     owner: Owner,
     bytes: Vec<u8>,
 }
@@ -165,8 +165,8 @@ impl TieredCache {
                     .is_sparse(index.len())
                     .then(|| index.iter().map(|(key, size, owner)| (key, (size, owner))).collect())
             };
-            if let Some(all) = sparse {
-                journal.write(folder, &all)?;
+            if let Some(records) = sparse {
+                journal.write(folder, &records)?;
             }
             change(folder, &mut journal, &self.disk)
         });
@@ -182,20 +182,20 @@ impl TieredCache {
         }
     }
 
-    /// If exactly the range of `object` that begins at `at` and fills `to` is cached, copies its
-    /// bytes to `to`, and returns the tier that they came from.
-    pub(super) fn get(&self, object: &Object, at: u64, to: &mut [u8]) -> Option<Tier> {
+    /// If exactly the range of `object` that begins at `offset` and fills `out` is cached, copies
+    /// its bytes to `out`, and returns the tier that they came from.
+    pub(super) fn get(&self, object: &Object, offset: u64, out: &mut [u8]) -> Option<Tier> {
         if !self.is_own_process() || !is_versioned(object) {
             return None;
         }
-        let range = Range { object, at, len: to.len() as u64 };
+        let range = Range { object, offset, len: out.len() as u64 };
         let key = range.key();
-        if self.get_in_memory(key, range, to) {
+        if self.get_in_memory(key, range, out) {
             self.counts.memory.fetch_add(1, Relaxed);
             self.counts.memory_bytes.fetch_add(range.len, Relaxed);
             return Some(Tier::Memory);
         }
-        if self.get_in_folder(key, range, to) {
+        if self.get_in_folder(key, range, out) {
             self.counts.disk.fetch_add(1, Relaxed);
             self.counts.disk_bytes.fetch_add(range.len, Relaxed);
             return Some(Tier::Folder);
@@ -210,11 +210,11 @@ impl TieredCache {
     }
 
     /// Returns whether exactly this range is cached, without reading it.
-    pub(super) fn has(&self, object: &Object, at: u64, len: u64) -> bool {
+    pub(super) fn has(&self, object: &Object, offset: u64, len: u64) -> bool {
         if !self.is_own_process() || !is_versioned(object) {
             return false;
         }
-        let key = Range { object, at, len }.key();
+        let key = Range { object, offset, len }.key();
         if self.memory().blocks.contains_key(&key) {
             return true;
         }
@@ -226,20 +226,20 @@ impl TieredCache {
         !unknown || folder.block(key).exists()
     }
 
-    fn get_in_memory(&self, key: Key, range: Range<'_>, to: &mut [u8]) -> bool {
+    fn get_in_memory(&self, key: Key, range: Range<'_>, out: &mut [u8]) -> bool {
         let mut memory = self.memory();
         let Some(block) = memory.blocks.get(&key) else { return false };
-        if block.object != *range.object || block.at != range.at || block.bytes.len() != to.len() {
+        if block.object != *range.object || block.offset != range.offset || block.bytes.len() != out.len() {
             return false;
         }
-        to.copy_from_slice(&block.bytes);
+        out.copy_from_slice(&block.bytes);
         memory.index.used(key);
         true
     }
 
-    fn get_in_folder(&self, key: Key, range: Range<'_>, to: &mut [u8]) -> bool {
+    fn get_in_folder(&self, key: Key, range: Range<'_>, out: &mut [u8]) -> bool {
         let Some(folder) = &self.folder else { return false };
-        match File::open(folder.block(key)).and_then(|mut file| block::read(&mut file, range, to)) {
+        match File::open(folder.block(key)).and_then(|mut file| block::read(&mut file, range, out)) {
             Ok(true) => {
                 self.disk().index.used(key);
                 return true;
@@ -267,13 +267,13 @@ impl TieredCache {
         false
     }
 
-    /// Offers `bytes` to the cache. They begin at offset `at` of `object`. The next use of the
+    /// Offers `bytes` to the cache. They begin at offset `offset` of `object`. The next use of the
     /// bytes is in batch `from` or later.
-    pub(super) fn offer(&self, object: &Object, at: u64, bytes: &[u8], owner: Owner, from: Option<BatchIndex>) {
+    pub(super) fn offer(&self, object: &Object, offset: u64, bytes: &[u8], owner: Owner, from: Option<BatchIndex>) {
         if !self.is_own_process() || !is_versioned(object) {
             return;
         }
-        let range = Range { object, at, len: bytes.len() as u64 };
+        let range = Range { object, offset, len: bytes.len() as u64 };
         if !range.fits() {
             return;
         }
@@ -295,10 +295,10 @@ impl TieredCache {
             })
             .collect();
         memory.index.add(key, range.len, owner);
-        memory.blocks.insert(key, Block { object: object.clone(), at, owner, bytes: bytes.to_vec() });
+        memory.blocks.insert(key, Block { object: object.clone(), offset, owner, bytes: bytes.to_vec() });
         drop(memory);
-        for Block { object, at, owner, bytes } in evicted {
-            let range = Range { object: &object, at, len: bytes.len() as u64 };
+        for Block { object, offset, owner, bytes } in evicted {
+            let range = Range { object: &object, offset, len: bytes.len() as u64 };
             self.write(range, &bytes, owner, None);
         }
     }
@@ -411,8 +411,8 @@ impl TieredCache {
 
     /// Removes the cached listings of the folders above `url`.
     pub(super) fn forget_above(&self, url: &str) {
-        let start = url.find("://").map_or(0, |at| at + 3);
-        url[start..].match_indices('/').for_each(|(at, _)| self.forget(&url[..=start + at]));
+        let start = url.find("://").map_or(0, |end| end + 3);
+        url[start..].match_indices('/').for_each(|(offset, _)| self.forget(&url[..=start + offset]));
     }
 
     /// Registers the order in which a loader reads a dataset. Returns the id of the loader.
@@ -496,7 +496,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let cache = TieredCache::open(folder.path(), 1 << 30, 0).unwrap();
         let object = Object { url: "mem://b/x".to_owned(), len: 99, tag: Some("1".to_owned()), server: None };
-        let offer = |at: u64| cache.offer(&object, at, &[at as u8; 9], Owner { dataset: 7, sample: at }, None);
+        let offer =
+            |offset: u64| cache.offer(&object, offset, &[offset as u8; 9], Owner { dataset: 7, sample: offset }, None);
         offer(0);
         // A pipe simulates a slow disk, because opening it waits for a writer.
         let journal = folder.path().join("journal");
@@ -510,12 +511,12 @@ mod tests {
                 drop(OpenOptions::new().write(true).open(&journal));
             });
             thread::sleep(Duration::from_millis(200));
-            let (start, mut found) = (Instant::now(), [1; 9]);
+            let (start, mut bytes) = (Instant::now(), [1; 9]);
             assert!(cache.has(&object, 0, 9) && !cache.has(&object, 9, 9));
-            assert_eq!(cache.get(&object, 0, &mut found), Some(Tier::Folder));
+            assert_eq!(cache.get(&object, 0, &mut bytes), Some(Tier::Folder));
             cache.start(7, cache.follow(7, &Lookahead::new(0, |_| 1, |_| Some(vec![0]))), BatchIndex::default());
             assert!(!writes.is_finished() && start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
-            assert_eq!(found, [0; 9]);
+            assert_eq!(bytes, [0; 9]);
         });
         // The journal has been rewritten.
         assert!(journal.is_file() && cache.has(&object, 9, 9));

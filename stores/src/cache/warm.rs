@@ -14,7 +14,7 @@ const BATCH: u64 = 64;
 /// Returns the error of the first sample that cannot be read.
 pub fn warm(source: &dyn Source, mut read: impl FnMut()) -> Result<()> {
     let len = source.len() as u64;
-    let samples = move |at: BatchIndex| Some((at.batch * BATCH..len.min((at.batch + 1) * BATCH)).collect());
+    let samples = move |batch: BatchIndex| Some((batch.batch * BATCH..len.min((batch.batch + 1) * BATCH)).collect());
     let batches = move |epoch| if epoch == 0 { len.div_ceil(BATCH) } else { 0 };
     let next = move |epoch, sample: u64, batch| match sample / BATCH >= batch && epoch == 0 {
         true => Position::At(sample / BATCH),

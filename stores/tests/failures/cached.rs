@@ -29,7 +29,7 @@ impl Data {
     fn new(format: &str) -> Data {
         let root = tempfile::tempdir().unwrap();
         let dataset = small(crate::datasets::Kind::Labeled);
-        let format = FORMATS.iter().find(|known| known.name == format).unwrap();
+        let format = FORMATS.iter().find(|candidate| candidate.name == format).unwrap();
         let name = (format.write)(&dataset, root.path());
         let url = if name.is_empty() { "mem://set".to_owned() } else { format!("mem://set/{name}") };
         Data { objects: Arc::new(Objects::of(root.path(), "mem://set")), url }
@@ -46,17 +46,17 @@ impl Data {
 
 /// Checks the cache in `folder` after a failure, before a loader uses it again.
 fn check_folder(folder: &Path, seen: &std::result::Result<String, String>) -> std::result::Result<(), String> {
-    let wrong = |what: &str| Err(format!("wrong: {what} (the loader had returned {seen:?})"));
+    let failure = |what: &str| Err(format!("wrong: {what} (the loader had returned {seen:?})"));
     if !folder.join("warpfeed-cache").exists() {
         return Ok(()); // It could not be created.
     }
     let contents = check(folder).map_err(|e| format!("wrong: the cache cannot be checked: {e}"))?;
     if contents.damaged > 0 || !contents.others.is_empty() {
-        return wrong(&format!("the cache is damaged: {contents:?}"));
+        return failure(&format!("the cache is damaged: {contents:?}"));
     }
     let partial = fs::read_dir(folder.join("partial")).map_or(0, Iterator::count);
     if partial > usize::from(calls::fails_now(Kind::Remove)) {
-        return wrong(&format!("{partial} partial files remain"));
+        return failure(&format!("{partial} partial files remain"));
     }
     Ok(())
 }
@@ -65,8 +65,8 @@ fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {
         let path = entry.unwrap().path();
-        let to = to.join(path.file_name().unwrap());
-        if path.is_dir() { copy(&path, &to) } else { _ = fs::copy(&path, &to).unwrap() }
+        let dest = to.join(path.file_name().unwrap());
+        if path.is_dir() { copy(&path, &dest) } else { _ = fs::copy(&path, &dest).unwrap() }
     }
 }
 
@@ -74,8 +74,8 @@ fn copy(from: &Path, to: &Path) {
 fn filled(data: &Data) -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     let folder = root.path();
-    let made = attempt(None, || twice(&|| data.loader(folder, ROOM, 0), usize::MAX, None));
-    assert!(matches!(made.end, End::Done(Done { result: Ok(_), .. })), "{made:?}");
+    let attempt_made = attempt(None, || twice(&|| data.loader(folder, ROOM, 0), usize::MAX, None));
+    assert!(matches!(attempt_made.end, End::Done(Done { result: Ok(_), .. })), "{attempt_made:?}");
     root
 }
 
@@ -118,7 +118,7 @@ fn a_failing_cache_disk_changes_no_batch() {
                     return Err(format!("wrong: after {seen:?}: {again}"));
                 }
                 now = show(&folder).map_err(|e| format!("wrong: {e}"))?.blocks;
-                if blocks.is_none_or(|(least, most)| now >= least && now <= most) {
+                if blocks.is_none_or(|(min_block, max_block)| now >= min_block && now <= max_block) {
                     return seen;
                 }
             }
@@ -158,9 +158,13 @@ fn a_failing_cache_disk_can_be_checked_and_emptied() {
                 let checked = check(&folder)?;
                 let emptied = empty(&folder)?;
                 // `empty` may have removed some blocks before it failed.
-                let left = show(&folder)?;
-                if checked.damaged > 0 || left.blocks > 0 || !left.files.is_empty() || !left.listings.is_empty() {
-                    return Err(Error::new(ErrorKind::Source, format!("{checked:?} {emptied:?} {left:?}")));
+                let contents = show(&folder)?;
+                if checked.damaged > 0
+                    || contents.blocks > 0
+                    || !contents.files.is_empty()
+                    || !contents.listings.is_empty()
+                {
+                    return Err(Error::new(ErrorKind::Source, format!("{checked:?} {emptied:?} {contents:?}")));
                 }
                 Ok("emptied".into())
             };

@@ -21,7 +21,7 @@ use warpfeed_stores::{Cache, check, empty, show};
 const SAMPLES: u64 = 200;
 
 /// Returns the offset of a sample in the object.
-fn at(sample: u64) -> u64 {
+fn offset_of(sample: u64) -> u64 {
     (0..sample).map(len).sum()
 }
 
@@ -41,8 +41,8 @@ impl Objects {
     }
 }
 
-fn content(version: u64, at: u64, to: &mut [u8]) {
-    for (i, byte) in (at..).zip(to) {
+fn content(version: u64, offset: u64, out: &mut [u8]) {
+    for (i, byte) in (offset..).zip(out) {
         *byte = ((i ^ version).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u8;
     }
 }
@@ -55,27 +55,27 @@ impl Store for Objects {
     fn object(&self, url: &str) -> Result<Object> {
         Ok(Object {
             url: url.to_owned(),
-            len: at(SAMPLES),
+            len: offset_of(SAMPLES),
             tag: Some(self.version.lock().unwrap().to_string()),
             server: None,
         })
     }
 
-    fn read(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
+    fn read(&self, object: &Object, offset: u64, out: &mut [u8]) -> Result<()> {
         let version = *self.version.lock().unwrap();
         if object.tag != Some(version.to_string()) {
             return Err(Error::in_source("a different version"));
         }
-        self.bytes.fetch_add(to.len() as u64, Relaxed);
-        content(version, at, to);
+        self.bytes.fetch_add(out.len() as u64, Relaxed);
+        content(version, offset, out);
         Ok(())
     }
 }
 
 /// Returns the order of shuffled epochs with batches of 10 samples.
 fn lookahead() -> Lookahead {
-    let of = |epoch: u64, position: u64| Shuffled::new(SAMPLES, 3).index(epoch, position);
-    let samples = move |index: BatchIndex| Some((0..10).map(|i| of(index.epoch, index.batch * 10 + i)).collect());
+    let index_at = |epoch: u64, position: u64| Shuffled::new(SAMPLES, 3).index(epoch, position);
+    let samples = move |index: BatchIndex| Some((0..10).map(|i| index_at(index.epoch, index.batch * 10 + i)).collect());
     Lookahead::new(0, |_| SAMPLES / 10, samples).with_next(|epoch, sample, batch| {
         match Shuffled::new(SAMPLES, 3).position(epoch, sample, batch * 10) {
             Position::At(position) => Position::At(position / 10),
@@ -97,20 +97,20 @@ fn epochs(store: &Arc<dyn Store>, mut index: BatchIndex, batches: u64) -> BatchI
             bytes.clear();
             bytes.resize(len(sample) as usize, 0);
             expected.resize(bytes.len(), 0);
-            content(version, at(sample), &mut expected);
-            let has = keep.has(&object, at(sample), len(sample));
-            let found = keep.get(&object, at(sample), &mut bytes).is_some();
-            if !found {
+            content(version, offset_of(sample), &mut expected);
+            let has = keep.has(&object, offset_of(sample), len(sample));
+            let is_hit = keep.get(&object, offset_of(sample), &mut bytes).is_some();
+            if !is_hit {
                 let (send, fetched) = mpsc::channel();
-                let range = at(sample)..at(sample) + len(sample);
+                let range = offset_of(sample)..offset_of(sample) + len(sample);
                 store.fetch(&object, range, ReadCompletion::new(move |bytes| send.send(bytes).unwrap()));
                 bytes = fetched.recv().unwrap().unwrap();
-                keep.offer(&object, at(sample), &bytes, sample, order.after(index));
+                keep.offer(&object, offset_of(sample), &bytes, sample, order.after(index));
             }
             assert!(bytes == expected, "sample {sample} at {index:?}");
             // A damaged block is a cache miss. Another process may write a block between the two
             // calls.
-            assert!(found <= has || std::env::var_os("WARPFEED_TEST_CACHE").is_some(), "sample {sample} at {index:?}");
+            assert!(is_hit <= has || std::env::var_os("WARPFEED_TEST_CACHE").is_some(), "sample {sample} at {index:?}");
         }
         index = order.after(index);
     }
@@ -126,16 +126,16 @@ fn open_as_another_process(folder: &Path, limit: u64) -> Cache {
 
 /// Returns all files under a folder and their lengths.
 fn files(path: &Path) -> Vec<(PathBuf, u64)> {
-    let mut found = Vec::new();
+    let mut list = Vec::new();
     for entry in fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()) {
         // Another process may have removed the file.
         match fs::metadata(&entry) {
-            Ok(metadata) if metadata.is_dir() => found.extend(files(&entry)),
-            Ok(metadata) => found.push((entry, metadata.len())),
+            Ok(metadata) if metadata.is_dir() => list.extend(files(&entry)),
+            Ok(metadata) => list.push((entry, metadata.len())),
             Err(_) => {}
         }
     }
-    found
+    list
 }
 
 fn blocks(path: &Path) -> Vec<(PathBuf, u64)> {
@@ -144,9 +144,16 @@ fn blocks(path: &Path) -> Vec<(PathBuf, u64)> {
 
 #[test]
 fn reads_through_the_cache_return_the_bytes_of_the_store() {
-    let all = at(SAMPLES);
-    for (limit, memory) in [(0, 0), (1, 1), (10_000, 0), (all / 3, 0), (all / 3, all / 10), (4 * all, 0), (0, all / 2)]
-    {
+    let dataset_bytes = offset_of(SAMPLES);
+    for (limit, memory) in [
+        (0, 0),
+        (1, 1),
+        (10_000, 0),
+        (dataset_bytes / 3, 0),
+        (dataset_bytes / 3, dataset_bytes / 10),
+        (4 * dataset_bytes, 0),
+        (0, dataset_bytes / 2),
+    ] {
         let folder = tempfile::tempdir().unwrap();
         let objects = Objects::new(1);
         let cache = Cache::with_memory(folder.path(), limit, memory).unwrap();
@@ -155,26 +162,28 @@ fn reads_through_the_cache_return_the_bytes_of_the_store() {
         let written: u64 = blocks(folder.path()).iter().map(|(_, len)| len.next_multiple_of(4096)).sum();
         assert!(written <= limit, "{written} bytes are cached, but the limit is {limit}");
         let counts = cache.counts();
-        assert_eq!(counts.memory_bytes + counts.disk_bytes + counts.missed_bytes, 6 * all);
-        if limit > all {
-            assert_eq!((objects.bytes.load(Relaxed), counts.hit_rate()), (all, Some(5.0 / 6.0)));
+        assert_eq!(counts.memory_bytes + counts.disk_bytes + counts.missed_bytes, 6 * dataset_bytes);
+        if limit > dataset_bytes {
+            assert_eq!((objects.bytes.load(Relaxed), counts.hit_rate()), (dataset_bytes, Some(5.0 / 6.0)));
             // Another process, or the next run, finds the blocks.
             let again = open_as_another_process(folder.path(), limit);
             epochs(&again.store(objects.clone()), BatchIndex::default(), SAMPLES / 10);
-            assert_eq!((objects.bytes.load(Relaxed), again.counts().hit_rate()), (all, Some(1.0)));
+            assert_eq!((objects.bytes.load(Relaxed), again.counts().hit_rate()), (dataset_bytes, Some(1.0)));
         }
         // Read in an order that the cache does not know.
         let object = store.object("mem://set/x").unwrap();
         for sample in (0..SAMPLES).chain(0..SAMPLES) {
             let mut ranges = vec![0; 2 * len(sample) as usize];
             let (bytes, half) = ranges.split_at_mut(len(sample) as usize);
-            store.read_ranges(&object, &mut [(at(sample), &mut *bytes), (at(sample) + 1, &mut half[1..])]).unwrap();
+            store
+                .read_ranges(&object, &mut [(offset_of(sample), &mut *bytes), (offset_of(sample) + 1, &mut half[1..])])
+                .unwrap();
             let mut expected = vec![0; bytes.len()];
-            content(1, at(sample), &mut expected);
+            content(1, offset_of(sample), &mut expected);
             assert!(
                 bytes == expected
                     && half[1..expected.len()] == {
-                        content(1, at(sample) + 1, &mut expected);
+                        content(1, offset_of(sample) + 1, &mut expected);
                         expected
                     }[..half.len() - 1]
             );
@@ -197,7 +206,7 @@ fn a_cache_of_a_third_of_the_data_serves_a_third_of_the_bytes() {
     assert!(hits > 0.31, "{hits:.3}");
     // An LRU cache would write nearly every block that it reads. The optimal policy admits only a
     // few of these blocks.
-    assert!(counts.written_bytes < 15 * at(SAMPLES), "{counts:?}");
+    assert!(counts.written_bytes < 15 * offset_of(SAMPLES), "{counts:?}");
 }
 
 /// The child process of the tests below. Reads until it is killed.
@@ -234,7 +243,7 @@ fn check_folder(folder: &Path, limit: u64) {
 #[test]
 fn processes_share_a_folder() {
     let folder = tempfile::tempdir().unwrap();
-    let limit = at(SAMPLES) / 2;
+    let limit = offset_of(SAMPLES) / 2;
     // All processes open the folder at the same time, before it exists.
     let path = folder.path().join("new/cache");
     let fillers: Vec<_> = (0..4).map(|epoch| filler(&path, limit, epoch, 3 * SAMPLES / 10)).collect();
@@ -249,7 +258,7 @@ fn processes_share_a_folder() {
 fn killed_processes_leave_a_valid_folder() {
     let mut rng = Rng::new(25, 0, 0);
     let folder = tempfile::tempdir().unwrap();
-    let limit = at(SAMPLES) / 3;
+    let limit = offset_of(SAMPLES) / 3;
     for schedule in 0..52 {
         // Some schedules continue with the folder of the previous schedule.
         let path = folder.path().join((schedule / 4).to_string());
@@ -272,8 +281,8 @@ fn a_process_killed_with_the_lock_does_not_block_others() {
     epochs(&cache.store(Objects::new(1)), BatchIndex::default(), SAMPLES / 10);
     // Simulate a process that was killed before it renamed its files: the blocks are in the journal
     // but have no files.
-    let all = blocks(folder.path());
-    all.iter().take(20).for_each(|(path, _)| fs::remove_file(path).unwrap());
+    let paths = blocks(folder.path());
+    paths.iter().take(20).for_each(|(path, _)| fs::remove_file(path).unwrap());
     // Simulate a process or machine that stopped while it wrote a record.
     let journal = folder.path().join("journal");
     let mut records = fs::read(&journal).unwrap();
@@ -281,7 +290,7 @@ fn a_process_killed_with_the_lock_does_not_block_others() {
     fs::write(&journal, records).unwrap();
     let again = open_as_another_process(folder.path(), 1 << 30);
     epochs(&again.store(Objects::new(1)), BatchIndex::default(), 2 * SAMPLES / 10);
-    assert_eq!(blocks(folder.path()).len(), all.len(), "missing blocks are written again");
+    assert_eq!(blocks(folder.path()).len(), paths.len(), "missing blocks are written again");
     check_folder(folder.path(), 1 << 30);
     // The journal is missing, or its file is not a valid journal.
     for content in [None, Some("not a journal at all")] {
@@ -306,8 +315,8 @@ fn a_damaged_block_is_fetched_again() {
     let folder = tempfile::tempdir().unwrap();
     let objects = Objects::new(1);
     epochs(&Cache::open(folder.path(), 1 << 30).unwrap().store(objects.clone()), BatchIndex::default(), SAMPLES / 10);
-    let all = blocks(folder.path());
-    for (number, (path, _)) in all.iter().enumerate() {
+    let paths = blocks(folder.path());
+    for (number, (path, _)) in paths.iter().enumerate() {
         let mut bytes = fs::read(path).unwrap();
         match number % 4 {
             0 => {
@@ -317,21 +326,21 @@ fn a_damaged_block_is_fetched_again() {
             1 => bytes.truncate(rng.below(bytes.len() as u64) as usize),
             2 => bytes.push(0),
             // The file of this block contains a different block.
-            _ => bytes = fs::read(&all[number - 1].0).unwrap(),
+            _ => bytes = fs::read(&paths[number - 1].0).unwrap(),
         }
         fs::write(path, bytes).unwrap();
     }
     let cache = Cache::open(folder.path(), 1 << 30).unwrap();
     epochs(&cache.store(objects.clone()), BatchIndex::default(), SAMPLES / 10);
-    assert_eq!((cache.counts().damaged, objects.bytes.load(Relaxed)), (SAMPLES, 2 * at(SAMPLES)));
+    assert_eq!((cache.counts().damaged, objects.bytes.load(Relaxed)), (SAMPLES, 2 * offset_of(SAMPLES)));
     check_folder(folder.path(), 1 << 30);
     // `check` finds damaged blocks without a loader.
-    fs::write(&all[0].0, "").unwrap();
-    let mut bytes = fs::read(&all[1].0).unwrap();
+    fs::write(&paths[0].0, "").unwrap();
+    let mut bytes = fs::read(&paths[1].0).unwrap();
     *bytes.last_mut().unwrap() ^= 1;
-    fs::write(&all[1].0, bytes).unwrap();
+    fs::write(&paths[1].0, bytes).unwrap();
     assert_eq!(check(folder.path()).unwrap().damaged, 2);
-    assert!(!all[0].0.exists() && !all[1].0.exists());
+    assert!(!paths[0].0.exists() && !paths[1].0.exists());
     check_folder(folder.path(), 1 << 30);
 }
 
@@ -339,13 +348,13 @@ fn a_damaged_block_is_fetched_again() {
 fn a_changed_object_never_returns_old_bytes() {
     let folder = tempfile::tempdir().unwrap();
     let objects = Objects::new(1);
-    let cache = Cache::with_memory(folder.path(), 1 << 30, at(SAMPLES) / 2).unwrap();
+    let cache = Cache::with_memory(folder.path(), 1 << 30, offset_of(SAMPLES) / 2).unwrap();
     let store = cache.store(objects.clone());
     for version in [1, 2, 1, 3] {
         *objects.version.lock().unwrap() = version;
         epochs(&store, BatchIndex::default(), 2 * SAMPLES / 10);
     }
-    assert_eq!(objects.bytes.load(Relaxed), 3 * at(SAMPLES));
+    assert_eq!(objects.bytes.load(Relaxed), 3 * offset_of(SAMPLES));
     // Objects without a tag are not cached, because their versions cannot be distinguished.
     let keep = store.keep(9, &lookahead()).unwrap();
     let untagged = Object { tag: None, ..store.object("mem://set/x").unwrap() };
@@ -405,11 +414,11 @@ fn a_foreign_folder_is_refused_and_nothing_is_deleted() {
     let others = [path.join("blocks/mine.jpg"), blocks(&path)[0].0.with_file_name("mine.jpg")];
     others.iter().for_each(|other| fs::write(other, "x").unwrap());
     epochs(&cache.store(Objects::new(1)), BatchIndex::default(), 3 * SAMPLES / 10);
-    let mut found = check(&path).unwrap().others;
-    found.sort();
+    let mut actual = check(&path).unwrap().others;
+    actual.sort();
     let mut expected = others.to_vec();
     expected.sort();
-    assert_eq!(found, expected);
+    assert_eq!(actual, expected);
     let before = show(&path).unwrap();
     assert_eq!(before.sets.keys().collect::<Vec<_>>(), ["mem://set"]);
     assert_eq!(empty(&path).unwrap(), before);
@@ -443,10 +452,14 @@ fn objects_without_a_strong_version_are_not_cached() {
     let cache = Cache::with_memory(folder.path(), 1 << 30, 1 << 20).unwrap();
     let store = cache.store(Objects::new(1));
     let keep = store.keep(9, &lookahead()).unwrap();
-    for (tag, kept) in [(None, false), (Some("W/\"1\""), false), (Some("\"1\""), true)] {
+    for (tag, is_cached) in [(None, false), (Some("W/\"1\""), false), (Some("\"1\""), true)] {
         let object = Object { url: "mem://set/y".to_owned(), len: 9, tag: tag.map(str::to_owned), server: None };
         keep.offer(&object, 0, b"the bytes", 1, BatchIndex::default());
-        assert_eq!((keep.has(&object, 0, 9), keep.get(&object, 0, &mut [0; 9]).is_some()), (kept, kept), "{tag:?}");
+        assert_eq!(
+            (keep.has(&object, 0, 9), keep.get(&object, 0, &mut [0; 9]).is_some()),
+            (is_cached, is_cached),
+            "{tag:?}"
+        );
     }
 }
 
@@ -462,11 +475,11 @@ fn reads_continue_if_the_folder_is_read_only() {
     let cache = Cache::open(folder.path(), 1 << 30).unwrap();
     let store = cache.store(Objects::new(1));
     epochs(&store, BatchIndex::default(), 3);
-    let kept = blocks(folder.path()).len();
+    let block_count = blocks(folder.path()).len();
     fs::remove_dir_all(folder.path().join("partial")).unwrap();
     fs::write(folder.path().join("partial"), "").unwrap();
     epochs(&store, BatchIndex::default(), SAMPLES / 10);
-    assert_eq!((blocks(folder.path()).len(), cache.counts().disk), (kept, 30), "existing blocks are still read");
+    assert_eq!((blocks(folder.path()).len(), cache.counts().disk), (block_count, 30), "existing blocks are still read");
 }
 
 /// This test needs the permission to mount a file system. Without this permission, only the
@@ -505,21 +518,22 @@ fn reads_continue_if_the_disk_is_full() {
 fn a_slow_folder_does_not_delay_reads_from_memory() {
     let folder = tempfile::tempdir().unwrap();
     let objects = Objects::new(1);
-    let cache = Cache::with_memory(folder.path(), 1 << 30, at(60)).unwrap();
+    let cache = Cache::with_memory(folder.path(), 1 << 30, offset_of(60)).unwrap();
     let store = cache.store(objects);
     let (keep, object) = (store.keep(9, &lookahead()).unwrap(), store.object("mem://set/x").unwrap());
     let bytes = |sample: u64| {
         let mut bytes = vec![0; len(sample) as usize];
-        content(1, at(sample), &mut bytes);
+        content(1, offset_of(sample), &mut bytes);
         bytes
     };
     // No next use is known, so the samples fill the memory in order.
-    let mut kept = Vec::new();
+    let mut tiers = Vec::new();
     for sample in 0..60 {
-        keep.offer(&object, at(sample), &bytes(sample), sample, BatchIndex::default());
-        kept.extend((keep.get(&object, at(sample), &mut bytes(sample)) == Some(Tier::Memory)).then_some(sample));
+        keep.offer(&object, offset_of(sample), &bytes(sample), sample, BatchIndex::default());
+        tiers
+            .extend((keep.get(&object, offset_of(sample), &mut bytes(sample)) == Some(Tier::Memory)).then_some(sample));
     }
-    assert!(kept.len() > 20, "{kept:?}");
+    assert!(tiers.len() > 20, "{tiers:?}");
     let (done, end) = mpsc::channel::<()>();
     let path = folder.path().join("lock");
     let reads = std::thread::scope(|scope| {
@@ -537,20 +551,20 @@ fn a_slow_folder_does_not_delay_reads_from_memory() {
         // A second thread keeps writing to the folder, so it waits for the lock.
         let writes = scope.spawn(|| {
             for sample in 60..80 {
-                keep.offer(&object, at(sample), &bytes(sample), sample, BatchIndex::default());
+                keep.offer(&object, offset_of(sample), &bytes(sample), sample, BatchIndex::default());
             }
         });
-        let expected: Vec<_> = kept.iter().map(|&sample| (sample, bytes(sample))).collect();
+        let expected: Vec<_> = tiers.iter().map(|&sample| (sample, bytes(sample))).collect();
         let mut reads = 0_u64;
         while !writes.is_finished() {
             for (sample, expected) in &expected {
-                let (sample, mut found) = (*sample, vec![0; expected.len()]);
+                let (sample, mut actual) = (*sample, vec![0; expected.len()]);
                 keep.start(BatchIndex::default());
                 // A sample that was evicted from memory is read from the folder, or is a cache
                 // miss.
-                let tier = keep.get(&object, at(sample), &mut found);
+                let tier = keep.get(&object, offset_of(sample), &mut actual);
                 reads += 1;
-                assert!(tier.is_none() || found == *expected);
+                assert!(tier.is_none() || actual == *expected);
             }
         }
         drop(done);
@@ -560,37 +574,37 @@ fn a_slow_folder_does_not_delay_reads_from_memory() {
     // per write.
     assert!(reads > 20 * 10, "{reads} reads during 20 writes");
     // The writing thread may evict a sample between these calls.
-    for &sample in &kept {
-        let tier = keep.get(&object, at(sample), &mut bytes(sample));
-        assert!(keep.has(&object, at(sample), len(sample)) || tier.is_none());
+    for &sample in &tiers {
+        let tier = keep.get(&object, offset_of(sample), &mut bytes(sample));
+        assert!(keep.has(&object, offset_of(sample), len(sample)) || tier.is_none());
     }
 }
 
 #[test]
 fn a_lower_limit_shrinks_the_cache_in_bounded_steps() {
     let folder = tempfile::tempdir().unwrap();
-    let of = |limit: u64, number: u64| {
+    let cache_of = |limit: u64, number: u64| {
         let cache = open_as_another_process(folder.path(), limit);
         let keep = cache.store(Objects::new(1)).keep(number, &lookahead()).unwrap();
-        move |at: u64, len: usize| {
+        move |offset: u64, len: usize| {
             let object = Object { url: "mem://set/z".into(), len: 1 << 40, tag: Some("1".into()), server: None };
-            keep.offer(&object, at, &vec![1; len], at, BatchIndex::default());
+            keep.offer(&object, offset, &vec![1; len], offset, BatchIndex::default());
         }
     };
-    let small = of(1 << 30, 1);
+    let small = cache_of(1 << 30, 1);
     (0..600).for_each(|number| small(number * 4000, 3000));
     assert_eq!(blocks(folder.path()).len(), 600);
     // The new limit is one block. Blocks that no loader needs are evicted first.
     drop(small);
-    let less = of(5000, 2);
-    let left: Vec<_> = (0..4)
+    let less = cache_of(5000, 2);
+    let limits: Vec<_> = (0..4)
         .map(|number| {
             less(1_000_000_000 + number, 3000);
             blocks(folder.path()).len()
         })
         .collect();
-    assert_eq!(left[..2], [600 - 256, 600 - 512]);
-    assert!(left[2..].iter().all(|&left| left <= 1), "{left:?}");
+    assert_eq!(limits[..2], [600 - 256, 600 - 512]);
+    assert!(limits[2..].iter().all(|&limit| limit <= 1), "{limits:?}");
     check(folder.path()).unwrap();
 }
 

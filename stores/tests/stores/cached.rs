@@ -29,10 +29,10 @@ impl Store for Objects {
         Ok(Object { url: url.to_owned(), len: bytes.len() as u64, tag: Some("v".to_owned()), server: None })
     }
 
-    fn read(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
+    fn read(&self, object: &Object, offset: u64, out: &mut [u8]) -> Result<()> {
         if let Some(faults) = &self.faults {
             let fault = faults.lock().unwrap().below(20);
-            to.fill(fault as u8);
+            out.fill(fault as u8);
             match fault {
                 0 => return Err(Error::in_source("cut").transient()),
                 1 => return Err(Error::in_source("slow down").throttled()),
@@ -40,7 +40,7 @@ impl Store for Objects {
                 _ => {}
             }
         }
-        to.copy_from_slice(&self.objects[&object.url][at as usize..][..to.len()]);
+        out.copy_from_slice(&self.objects[&object.url][offset as usize..][..out.len()]);
         Ok(())
     }
 }
@@ -74,14 +74,14 @@ fn shards(faults: Option<u64>) -> (tempfile::TempDir, Arc<Objects>) {
 /// Returns the labels and images of all batches in `epochs` epochs.
 fn batches(loader: Loader, epochs: usize) -> Vec<(Vec<i64>, Vec<u8>)> {
     let mut batches = loader.augment(Augment::train(16)).batch_size(8).shuffle(5).epochs(epochs as u64).host().unwrap();
-    let mut all = Vec::new();
+    let mut contents = Vec::new();
     for epoch in 0..epochs {
         for batch in batches.epoch(epoch as u64) {
             let batch = batch.unwrap();
-            all.push((batch.labels().unwrap().to_vec(), batch.images().as_u8().unwrap().to_vec()));
+            contents.push((batch.labels().unwrap().to_vec(), batch.images().as_u8().unwrap().to_vec()));
         }
     }
-    all
+    contents
 }
 
 #[test]

@@ -57,22 +57,22 @@ fn a_dataset_is_the_same_from_a_server_and_through_the_cache() {
         let url =
             |root: &str| if name.is_empty() { format!("{root}/{dataset}") } else { format!("{root}/{dataset}/{name}") };
         let objects = Arc::new(Objects::of(folder, &format!("mem://{dataset}")));
-        let kept = folder.with_extension("cache");
-        let in_memory = || Some(Cache::open(&kept, 1 << 30).unwrap().store(objects.clone()));
+        let cache_folder = folder.with_extension("cache");
+        let in_memory = || Some(Cache::open(&cache_folder, 1 << 30).unwrap().store(objects.clone()));
         let mem = if name.is_empty() { format!("mem://{dataset}") } else { format!("mem://{dataset}/{name}") };
-        let mut all = vec![
+        let mut members = vec![
             member(format, "cache", mem.clone(), in_memory(), true),
             // The cache folder now contains the whole dataset.
             member(format, "cache, again", mem.clone(), in_memory(), true),
         ];
         if formats::BY_RANGES.contains(&format.name) {
             let small = Cache::open(folder.with_extension("small"), 3_000).unwrap().store(objects);
-            all.push(member(format, "small cache", mem, Some(small), true));
+            members.push(member(format, "small cache", mem, Some(small), true));
             // The name needs escaping in a URL, and spaces occur in names of class folders.
             upload(&server, folder, &format!("/bucket/100% of 5%20/{dataset}"));
-            all.push(member(format, "server", url("s3://bucket/100% of 5%20"), Some(of_urls("s3")), true));
+            members.push(member(format, "server", url("s3://bucket/100% of 5%20"), Some(of_urls("s3")), true));
         }
-        all
+        members
     };
     let may_refuse = |opened: &Opened| opened.format == formats::FOLDER_WITH_MASKS;
     let compressed = if cfg!(all(feature = "hdf5", feature = "parquet")) { compressed::FORMATS } else { &[] };

@@ -33,8 +33,8 @@ fn drive(source: &dyn Source, expected: &[OwnedSample], seed: u64, bytes: usize,
         for batch in 0..SAMPLES / BATCH {
             let index = BatchIndex { epoch, batch };
             for sample in order(index).unwrap() {
-                let found = OwnedSample::try_from(&source.read(sample as usize, &mut Vec::new())?)?;
-                assert!(found == expected[sample as usize], "seed {seed}, epoch {epoch}, sample {sample}");
+                let actual = OwnedSample::try_from(&source.read(sample as usize, &mut Vec::new())?)?;
+                assert!(actual == expected[sample as usize], "seed {seed}, epoch {epoch}, sample {sample}");
             }
             follow.done(index);
         }

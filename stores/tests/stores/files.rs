@@ -32,8 +32,8 @@ struct Objects {
 
 impl Objects {
     fn of(objects: BTreeMap<String, Vec<u8>>) -> Arc<Self> {
-        let (version, bytes, left) = (Mutex::new(0), AtomicU64::new(0), AtomicU64::new(u64::MAX));
-        Arc::new(Objects { objects, version, bytes, left, changed: None })
+        let (version, bytes, reads_left) = (Mutex::new(0), AtomicU64::new(0), AtomicU64::new(u64::MAX));
+        Arc::new(Objects { objects, version, bytes, left: reads_left, changed: None })
     }
 
     /// Creates objects from the files of a folder, under `mem://set/`.
@@ -66,12 +66,12 @@ impl Store for Objects {
         Ok(Object { url: url.to_owned(), len: bytes.len() as u64, tag, server: None })
     }
 
-    fn read(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
-        if self.left.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_err() {
+    fn read(&self, object: &Object, offset: u64, out: &mut [u8]) -> Result<()> {
+        if self.left.fetch_update(SeqCst, SeqCst, |reads| reads.checked_sub(1)).is_err() {
             return Err(Error::in_source("refused").at_path(&object.url));
         }
-        self.bytes.fetch_add(to.len() as u64, SeqCst);
-        to.copy_from_slice(&self.objects[&object.url][at as usize..][..to.len()]);
+        self.bytes.fetch_add(out.len() as u64, SeqCst);
+        out.copy_from_slice(&self.objects[&object.url][offset as usize..][..out.len()]);
         Ok(())
     }
 }
@@ -92,26 +92,26 @@ fn with(folder: &Path, limit: u64, store: &Arc<Objects>) -> Options {
 /// Creates a folder of images with annotations in YOLO and Pascal VOC format.
 fn annotated() -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
-    let put = |name: &str, bytes: &[u8]| {
+    let write = |name: &str, bytes: &[u8]| {
         let path = root.path().join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, bytes).unwrap();
     };
     let image = b"\xff\xd8\xff not decoded here";
-    put("yolo/images/1.jpg", image);
-    put("yolo/labels/1.txt", b"0 0.5 0.5 0.25 0.25\n");
-    put("voc/JPEGImages/1.jpg", image);
-    put("voc/ImageSets/Main/train.txt", b"1\n");
+    write("yolo/images/1.jpg", image);
+    write("yolo/labels/1.txt", b"0 0.5 0.5 0.25 0.25\n");
+    write("voc/JPEGImages/1.jpg", image);
+    write("voc/ImageSets/Main/train.txt", b"1\n");
     let xml = "<annotation><size><width>8</width><height>8</height></size><object><name>cat</name><bndbox>\
                <xmin>1</xmin><ymin>1</ymin><xmax>4</xmax><ymax>4</ymax></bndbox></object></annotation>";
-    put("voc/Annotations/1.xml", xml.as_bytes());
-    put("table/t.csv", b"path,label\na.jpg,0\n");
-    put("table/a.jpg", image);
-    put("folder/cat/1.jpg", image);
+    write("voc/Annotations/1.xml", xml.as_bytes());
+    write("table/t.csv", b"path,label\na.jpg,0\n");
+    write("table/a.jpg", image);
+    write("folder/cat/1.jpg", image);
     let coco = r#"{"images":[{"id":1,"file_name":"1.jpg","width":8,"height":8}],"categories":[{"id":1,"name":"cat"}],
         "annotations":[{"id":1,"image_id":1,"category_id":1,"bbox":[1,1,2,2],"area":4,"iscrowd":0}]}"#;
-    put("coco/_annotations.coco.json", coco.as_bytes());
-    put("coco/1.jpg", image);
+    write("coco/_annotations.coco.json", coco.as_bytes());
+    write("coco/1.jpg", image);
     let source = warpfeed::source::Memory::new(vec![OwnedSample::new("s").field("jpg", image.to_vec()).label(3)]);
     fs::create_dir_all(root.path().join("tar")).unwrap();
     warpfeed::pack::Pack::new(&source).keep_bad(true).to(root.path().join("tar/s.tar")).unwrap();
@@ -155,18 +155,21 @@ fn every_format_opens_from_a_store() {
         ("folder", root.path().join("folder"), ""),
         ("tar", root.path().join("tar"), "s.tar"),
     ] {
-        let here = match open(local.join(path)) {
+        let local_source = match open(local.join(path)) {
             Err(e) if e.cause().contains("enable the Cargo feature") => {
                 seen.push(kind);
                 continue;
             }
-            here => here.unwrap(),
+            local_source => local_source.unwrap(),
         };
         let (folder, store) = (tempfile::tempdir().unwrap(), Objects::below(&local));
         let url = if path.is_empty() { "mem://set".to_owned() } else { format!("mem://set/{path}") };
         let there = with(folder.path(), 1 << 30, &store).open(&url).unwrap_or_else(|e| panic!("{url}: {e}"));
-        assert_eq!((here.kind(), there.kind()), (kind, kind), "{url}");
-        assert!(samples(&*here) == samples(&*there) && here.classes() == there.classes(), "{kind}: {url}");
+        assert_eq!((local_source.kind(), there.kind()), (kind, kind), "{url}");
+        assert!(
+            samples(&*local_source) == samples(&*there) && local_source.classes() == there.classes(),
+            "{kind}: {url}"
+        );
         // A second process finds the files and does not download any.
         if !show(folder.path()).unwrap().files.is_empty() {
             let bytes = store.bytes.load(SeqCst);
@@ -203,13 +206,13 @@ fn large() -> Arc<Objects> {
 
 /// Creates the dataset of [`large`] in a local folder.
 fn large_local() -> tempfile::TempDir {
-    let here = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().unwrap();
     for (url, bytes) in yolo("", 10 << 20) {
-        let path = here.path().join(&url[1..]);
+        let path = folder.path().join(&url[1..]);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, bytes).unwrap();
     }
-    here
+    folder
 }
 
 #[test]
@@ -327,8 +330,8 @@ fn files_and_blocks_stay_within_the_cache_limit() {
     open(2).unwrap();
     let e = open(3).err().unwrap();
     assert!(e.cause().contains("files in use have") && e.to_string().contains("mem://3"), "{e}");
-    let held: u64 = show(folder.path()).unwrap().files.values().map(|(_, bytes)| bytes).sum();
-    assert!(held <= limit, "{held}");
+    let used_bytes: u64 = show(folder.path()).unwrap().files.values().map(|(_, bytes)| bytes).sum();
+    assert!(used_bytes <= limit, "{used_bytes}");
 
     // Blocks are evicted to free space for files.
     let folder = tempfile::tempdir().unwrap();
@@ -338,15 +341,15 @@ fn files_and_blocks_stay_within_the_cache_limit() {
     for sample in 0..8 {
         keep.offer(&object, sample * 130_000, &bytes(1), sample, BatchIndex::default());
     }
-    let found = || {
+    let measure = || {
         let contents = show(folder.path()).unwrap();
         (contents.blocks, contents.bytes + contents.files.values().map(|(_, bytes)| bytes).sum::<u64>())
     };
-    let (blocks, all) = found();
-    assert!(blocks == 8 && all <= limit, "{blocks} blocks of {all} bytes");
+    let (blocks, bytes) = measure();
+    assert!(blocks == 8 && bytes <= limit, "{blocks} blocks of {bytes} bytes");
     with(folder.path(), limit, &store).open("mem://1").unwrap();
-    let (blocks, all) = found();
-    assert!((1..8).contains(&blocks) && all <= limit, "{blocks} blocks, {all} bytes with the files");
+    let (blocks, bytes) = measure();
+    assert!((1..8).contains(&blocks) && bytes <= limit, "{blocks} blocks, {bytes} bytes with the files");
 }
 
 #[test]

@@ -106,7 +106,7 @@ fn a_hub_listing_is_complete_or_fails() {
     let pages = vec![(tree("away"), vec![page(&one, Some(&format!("{elsewhere}/page2")))])];
     assert_eq!(set("away", vec![commit.clone()], pages).unwrap().len(), 3);
     let received_token =
-        |server: &Server| server.seen.lock().unwrap().iter().any(|request| request.contains("hf_secret"));
+        |server: &Server| server.received.lock().unwrap().iter().any(|request| request.contains("hf_secret"));
     assert_eq!((received_token(server), received_token(&other)), (true, false));
 
     // Although the branch moves after the first request, a table and its files come from the same
@@ -147,16 +147,16 @@ fn a_hub_listing_is_complete_or_fails() {
 /// Publishes the files under `folder` on the simulated Hub, at `path_in_commit` in `commit` of the
 /// dataset `name`.
 fn publish(server: &Server, name: &str, (revision, commit): (&str, &str), folder: &Path, path_in_commit: &str) {
-    fn files(folder: &Path, below: &str, found: &mut Vec<(String, Vec<u8>)>) {
+    fn files(folder: &Path, below: &str, out: &mut Vec<(String, Vec<u8>)>) {
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
             let name = format!("{below}/{}", path.file_name().unwrap().to_str().unwrap());
-            if path.is_dir() { files(&path, &name, found) } else { found.push((name, fs::read(path).unwrap())) }
+            if path.is_dir() { files(&path, &name, out) } else { out.push((name, fs::read(path).unwrap())) }
         }
     }
-    let mut found = Vec::new();
-    files(folder, path_in_commit, &mut found);
-    let listed: Vec<_> = found
+    let mut contents = Vec::new();
+    files(folder, path_in_commit, &mut contents);
+    let listed: Vec<_> = contents
         .iter()
         .map(|(path, bytes)| format!(r#"{{"type":"file","path":"{path}","size":{}}}"#, bytes.len()))
         .collect();
@@ -166,7 +166,7 @@ fn publish(server: &Server, name: &str, (revision, commit): (&str, &str), folder
         &format!("/api/datasets/o/{name}/tree/{commit}/{path_in_commit}"),
         format!("[{}]", listed.join(",")).into_bytes(),
     );
-    for (path, bytes) in found {
+    for (path, bytes) in contents {
         server.put(&format!("/datasets/o/{name}/resolve/{commit}/{path}"), bytes);
     }
 }
@@ -230,6 +230,6 @@ fn a_hub_revision_may_contain_slashes() {
         let source = options.open(format!("hf://datasets/o/revised{revision}/train")).unwrap();
         assert_eq!(samples(&*source)[0].as_sample().unwrap().image().unwrap().1, commit.as_bytes(), "{revision}");
     }
-    let seen = server.seen.lock().unwrap();
+    let seen = server.received.lock().unwrap();
     assert!(seen.iter().any(|request| request.contains("/revised/revision/refs%2Fpr%2F1 ")), "{seen:?}");
 }

@@ -51,11 +51,11 @@ impl Store for Objects {
         Ok(Object { url: url.to_owned(), len: bytes.len() as u64, tag: Some(version.to_string()), server })
     }
 
-    fn read(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
+    fn read(&self, object: &Object, offset: u64, out: &mut [u8]) -> Result<()> {
         if self.object(&object.url)? != *object {
             return Err(Error::in_source("the object has changed").at_path(&object.url));
         }
-        to.copy_from_slice(&self.objects.lock().unwrap()[&object.url].1[at as usize..][..to.len()]);
+        out.copy_from_slice(&self.objects.lock().unwrap()[&object.url].1[offset as usize..][..out.len()]);
         Ok(())
     }
 }

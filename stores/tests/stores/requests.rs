@@ -27,7 +27,7 @@ fn shards() -> (tempfile::TempDir, usize) {
     (root, number)
 }
 
-fn put(store: &InMemory, key: &str, bytes: Vec<u8>) {
+fn put_object(store: &InMemory, key: &str, bytes: Vec<u8>) {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(store.put(&Path::from(key), bytes.into())).unwrap();
 }
@@ -37,9 +37,9 @@ fn memory() -> (tempfile::TempDir, Arc<InMemory>, Options) {
     for entry in fs::read_dir(root.path()).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_str().unwrap();
-        put(&store, &format!("set/train/{name}"), fs::read(&path).unwrap());
+        put_object(&store, &format!("set/train/{name}"), fs::read(&path).unwrap());
     }
-    put(&store, "set/train-notes/x.tar", b"no".to_vec());
+    put_object(&store, "set/train-notes/x.tar", b"no".to_vec());
     let options = Options::new().store("mem", warpfeed_stores::store(store.clone() as Arc<dyn ObjectStore>));
     (root, store, options)
 }
@@ -62,7 +62,7 @@ fn an_error_for_a_changed_object_contains_the_range() {
     let url = source.path(0).unwrap().to_str().unwrap().to_owned();
     let by_url = warpfeed_stores::store(store.clone() as Arc<dyn ObjectStore>);
     let object: Object = by_url.object(&url).unwrap();
-    put(&store, url.strip_prefix("mem://b/").unwrap(), vec![1; object.len as usize]);
+    put_object(&store, url.strip_prefix("mem://b/").unwrap(), vec![1; object.len as usize]);
     let e = source.read(0, &mut Vec::new()).unwrap_err();
     assert!(e.cause().contains("changed since it was opened") && !e.is_transient(), "{e}");
     let (send, received) = std::sync::mpsc::channel();
@@ -132,8 +132,8 @@ fn an_upload_creates_replaces_or_is_dropped() {
     dropped.write(&vec![1; 20 << 20]).unwrap();
     drop(dropped);
     assert_eq!(size(), None);
-    let all = warpfeed_stores::all();
-    let (_, web) = all.iter().find(|(scheme, _)| *scheme == "https").unwrap();
+    let stores = warpfeed_stores::all();
+    let (_, web) = stores.iter().find(|(scheme, _)| *scheme == "https").unwrap();
     for url in ["https://example.com/x.tar", "hf://datasets/a/b/x.tar"] {
         let e = web.create(url).err().unwrap();
         assert!(e.cause().contains("read-only"), "{e}");

@@ -36,7 +36,7 @@ pub struct Server {
     /// Complete responses by path, in order. The last response repeats.
     pub scripts: Mutex<BTreeMap<String, Vec<String>>>,
     /// Request line and headers of every request.
-    pub seen: Mutex<Vec<String>>,
+    pub received: Mutex<Vec<String>>,
     /// Multipart uploads in progress, each with its parts by number.
     pub uploads: Mutex<BTreeMap<String, BTreeMap<usize, Vec<u8>>>>,
 }
@@ -79,8 +79,8 @@ fn faulty(
         3 => (Vec::new(), false),
         4 => (b"HTTP/1.1 206 Part".to_vec(), false),
         5 => {
-            let whole = partial(body, body.len());
-            (whole[..whole.len() - body.len() / 2 - 1].to_vec(), false)
+            let body_bytes = partial(body, body.len());
+            (body_bytes[..body_bytes.len() - body.len() / 2 - 1].to_vec(), false)
         }
         // A different range than requested, with a wrong header or with a correct header.
         6 => (partial(half, half.len()), true),
@@ -125,10 +125,10 @@ impl Server {
     pub fn start() -> (Arc<Server>, String) {
         let (server, listener) = (Arc::new(Server::default()), TcpListener::bind("127.0.0.1:0").unwrap());
         let address = format!("http://{}", listener.local_addr().unwrap());
-        let own = server.clone();
+        let shared = server.clone();
         thread::spawn(move || {
             for stream in listener.incoming() {
-                let server = own.clone();
+                let server = shared.clone();
                 thread::spawn(move || server.serve(&stream.unwrap()));
             }
         });
@@ -162,7 +162,7 @@ impl Server {
             reader.read_exact(&mut body).ok()?;
             let mut words = request.split(' ');
             let (method, target) = (words.next()?, words.next()?);
-            self.seen.lock().unwrap().push(format!("{request} {headers:?}"));
+            self.received.lock().unwrap().push(format!("{request} {headers:?}"));
             if headers.contains_key("range") && self.silent.load(Ordering::SeqCst) {
                 // The client closes the connection when it gives up.
                 self.waiting.fetch_add(1, Ordering::SeqCst);
@@ -174,12 +174,12 @@ impl Server {
                 stream.write_all(answer.as_bytes()).ok()?;
                 return None;
             }
-            let (answer, kept) = match method {
+            let (answer, is_kept) = match method {
                 "PUT" | "POST" | "DELETE" => (self.change(method, target, &headers, body), true),
                 _ => self.answer(method, target, &headers),
             };
             stream.write_all(&answer).ok()?;
-            if !kept {
+            if !is_kept {
                 return None;
             }
         }
@@ -198,14 +198,14 @@ impl Server {
             format!("HTTP/1.1 {status}\r\nETag: \"e\"\r\nContent-Length: {}\r\n\r\n{text}", text.len()).into_bytes()
         };
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
-        let of = |name: &str| query.split('&').find_map(|part| part.strip_prefix(name));
+        let parameter = |name: &str| query.split('&').find_map(|part| part.strip_prefix(name));
         let mut uploads = self.uploads.lock().unwrap();
         let refused = || {
             let new = headers.get("if-none-match").is_some_and(|value| value == "*");
             new && self.objects.lock().unwrap().contains_key(path)
         };
-        let id = of("uploadId=").unwrap_or_default();
-        match (method, of("partNumber=")) {
+        let id = parameter("uploadId=").unwrap_or_default();
+        match (method, parameter("partNumber=")) {
             ("POST", _) if query.starts_with("uploads") => {
                 let id = format!("{}.{}", path.replace('/', "."), self.requests.fetch_add(1, Ordering::SeqCst));
                 uploads.insert(id.clone(), BTreeMap::new());
@@ -260,7 +260,7 @@ impl Server {
         let objects = self.objects.lock().unwrap();
         let Some((version, bytes)) = objects.get(path) else { return (head("404 Not Found", "", 0), true) };
         let tag = format!("\"v{version}\"");
-        if headers.get("if-match").is_some_and(|wanted| *wanted != tag) {
+        if headers.get("if-match").is_some_and(|expected| *expected != tag) {
             return (head("412 Precondition Failed", "", 0), true);
         }
         let more = format!("ETag: {tag}\r\n");
@@ -303,7 +303,7 @@ impl Server {
             *attempt += 1;
             *attempt
         };
-        let hash = path.bytes().fold(start as u64, |all, byte| all.wrapping_mul(31) + u64::from(byte));
+        let hash = path.bytes().fold(start as u64, |hash, byte| hash.wrapping_mul(31) + u64::from(byte));
         let random = (seed ^ hash << 8 ^ attempt << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33;
         let fault = if attempt > 2 { SOUND } else { random % 16 };
         *self.happened.lock().unwrap().entry(fault.min(SOUND)).or_default() += 1;
@@ -311,10 +311,10 @@ impl Server {
     }
 
     fn listing(&self, bucket: &str, query: &str) -> String {
-        let of = |name: &str| {
+        let parameter = |name: &str| {
             decoded(&query.split('&').find_map(|part| part.strip_prefix(name)).unwrap_or("").replace('+', " "))
         };
-        let (prefix, delimited) = (of("prefix="), !of("delimiter=").is_empty());
+        let (prefix, delimited) = (parameter("prefix="), !parameter("delimiter=").is_empty());
         let (mut keys, mut folders) = (String::new(), std::collections::BTreeSet::new());
         let root = format!("{}/", bucket.trim_end_matches('/'));
         for (path, (version, bytes)) in self.objects.lock().unwrap().iter() {

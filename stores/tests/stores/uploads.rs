@@ -26,7 +26,7 @@ fn store() -> Arc<dyn Store> {
 }
 
 fn bytes(seed: u8) -> Vec<u8> {
-    (0..LARGE).map(|at| (at / 1000) as u8 ^ seed).collect()
+    (0..LARGE).map(|index| (index / 1000) as u8 ^ seed).collect()
 }
 
 fn start_upload(url: &str, bytes: &[u8]) -> Box<dyn Upload> {
@@ -41,7 +41,7 @@ fn object(path: &str) -> Option<Vec<u8>> {
 
 /// Returns the requests with `method` for paths that begin with `path`.
 fn requests(method: &str, path: &str) -> Vec<String> {
-    let seen = server().seen.lock().unwrap();
+    let seen = server().received.lock().unwrap();
     seen.iter().filter(|line| line.starts_with(&format!("{method} {path}"))).cloned().collect()
 }
 
@@ -109,11 +109,11 @@ fn a_failed_upload_is_aborted_and_cannot_be_completed() {
 fn an_upload_whose_response_was_lost_finds_its_object() {
     own_process!(an_upload_whose_response_was_lost_finds_its_object);
     let gone = "HTTP/1.1 404 Not Found\r\nContent-Length: 44\r\n\r\n<Error><Code>NoSuchUpload</Code></Error>    ";
-    let found = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nLast-Modified: Mon, 23 Nov 2026 07:00:00 GMT\r\n\r\n";
+    let found_response = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nLast-Modified: Mon, 23 Nov 2026 07:00:00 GMT\r\n\r\n";
     for (path, completed) in [("/lost/x", true), ("/lost/y", false)] {
         let upload = start_upload(&format!("s3:/{path}"), &bytes(1));
         let end = format!("POST {path}?uploadId={}", server().upload(path).unwrap());
-        let looks = if completed { vec![ABSENT.into(), found.into()] } else { vec![ABSENT.into()] };
+        let looks = if completed { vec![ABSENT.into(), found_response.into()] } else { vec![ABSENT.into()] };
         server().scripts.lock().unwrap().extend([(end, vec![gone.into()]), (format!("HEAD {path}"), looks)]);
         let answer = upload.complete(true);
         if completed {
@@ -150,7 +150,9 @@ fn a_missing_object_is_detected_without_a_listing() {
     // The last shard is smaller than a part.
     assert_eq!((shards, counts("/packed/")), (3, (2, 2)));
     let read = |source: &dyn Source| -> Vec<_> {
-        (0..source.len()).map(|at| OwnedSample::try_from(&source.read(at, &mut Vec::new()).unwrap()).unwrap()).collect()
+        (0..source.len())
+            .map(|index| OwnedSample::try_from(&source.read(index, &mut Vec::new()).unwrap()).unwrap())
+            .collect()
     };
     let stored = Options::new().stores(warpfeed_stores::all()).open("s3://packed/set/").unwrap();
     assert!(read(&*stored) == read(&*open(root.path()).unwrap()));

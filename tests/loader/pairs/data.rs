@@ -149,8 +149,8 @@ impl Data {
     pub(super) fn loader(&self, root: &Path) -> Loader {
         let path = |name: &String| if name.contains("://") { name.into() } else { root.join(name) };
         match &self.0[..] {
-            [one] => Loader::new(path(one)),
-            all => Loader::mixture(all.iter().map(|name| (Dataset::from(path(name)), 0.5))),
+            [name] => Loader::new(path(name)),
+            names => Loader::mixture(names.iter().map(|name| (Dataset::from(path(name)), 0.5))),
         }
     }
 }

@@ -211,12 +211,12 @@ impl Run {
 
     /// Iterates over the labels, each with its sample.
     pub(super) fn labels(&self) -> impl Iterator<Item = (i64, u64)> {
-        let of = |batch: &Batch| {
+        let values_of = |batch: &Batch| {
             let labels = batch.arrays.iter().find(|array| array.name == "label").map_or(&[][..], |array| &array.bytes);
             let labels = labels.as_chunks().0.iter().map(|bytes| i64::from_ne_bytes(*bytes));
             labels.zip(batch.ids.clone()).collect::<Vec<_>>()
         };
-        self.batches.iter().flat_map(of)
+        self.batches.iter().flat_map(values_of)
     }
 
     /// Returns whether each label is the class of its sample.

@@ -20,7 +20,7 @@ pub(crate) struct Images {
 
 impl Images {
     pub(crate) fn new(len: usize, side: u32) -> Self {
-        let one = |i: usize| {
+        let image_at = |i: usize| {
             let mut rng = Rng::new(5, 0, i as u64);
             let mut bytes = b"BM".to_vec();
             let size = side * side * 3;
@@ -30,7 +30,7 @@ impl Images {
             bytes.extend(random_bytes(&mut rng, size as usize));
             bytes
         };
-        Images { bmps: (0..len).map(one).collect() }
+        Images { bmps: (0..len).map(image_at).collect() }
     }
 }
 

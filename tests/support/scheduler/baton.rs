@@ -35,14 +35,14 @@ pub(super) fn inside<R>(body: impl FnOnce() -> R) -> R {
 
 /// A spin lock that calls no libc function.
 pub(super) struct Spin {
-    pub(super) taken: AtomicBool,
+    pub(super) is_taken: AtomicBool,
     pub(super) schedule: UnsafeCell<Option<Schedule>>,
 }
 
-// SAFETY: only the thread that holds `taken` accesses the schedule.
+// SAFETY: only the thread that holds `is_taken` accesses the schedule.
 unsafe impl Sync for Spin {}
 
-pub(super) static SCHEDULE: Spin = Spin { taken: AtomicBool::new(false), schedule: UnsafeCell::new(None) };
+pub(super) static SCHEDULE: Spin = Spin { is_taken: AtomicBool::new(false), schedule: UnsafeCell::new(None) };
 /// Whether a schedule is running.
 pub(super) static IS_RUNNING: AtomicBool = AtomicBool::new(false);
 /// Whether the schedule has failed, so its threads must print their backtraces.
@@ -59,7 +59,7 @@ pub(super) struct LockedSchedule {
 impl LockedSchedule {
     pub(super) fn new() -> Self {
         let before = INSIDE.replace(true);
-        while SCHEDULE.taken.swap(true, SeqCst) {
+        while SCHEDULE.is_taken.swap(true, SeqCst) {
             spin_loop();
         }
         LockedSchedule { before }
@@ -83,7 +83,7 @@ impl DerefMut for LockedSchedule {
 
 impl Drop for LockedSchedule {
     fn drop(&mut self) {
-        SCHEDULE.taken.store(false, SeqCst);
+        SCHEDULE.is_taken.store(false, SeqCst);
         INSIDE.set(self.before);
     }
 }
@@ -108,8 +108,8 @@ pub(super) fn report(me: usize) -> ! {
     let _ = writeln!(Raw, "\nthread {me} ({}):\n{place}", thread.name().unwrap_or("unnamed"));
     // SAFETY: only the printing thread reads the schedule, and all other threads are stopped.
     let threads = &unsafe { &*SCHEDULE.schedule.get() }.as_ref().expect("it failed").threads;
-    let left = |id: &usize| threads[*id].state != State::Ended && BATONS[*id].load(SeqCst) != u32::MAX;
-    match (0..threads.len()).find(left) {
+    let is_waiting = |id: &usize| threads[*id].state != State::Ended && BATONS[*id].load(SeqCst) != u32::MAX;
+    match (0..threads.len()).find(is_waiting) {
         Some(next) => pass_baton(next),
         None => exit(101),
     }
@@ -164,12 +164,12 @@ pub(super) fn step_after_waking(me: usize) {
 }
 
 /// Blocks this thread and lets other threads run. Returns whether the wait timed out.
-pub(super) fn wait(me: usize, on: WaitsFor, deadline: Option<u64>) -> bool {
+pub(super) fn wait(me: usize, waits_for: WaitsFor, deadline: Option<u64>) -> bool {
     let next = {
         let mut schedule = LockedSchedule::new();
         schedule.pass(me, Step::Call);
         schedule.threads[me].waits += 1;
-        schedule.threads[me].state = State::Waits(on, deadline);
+        schedule.threads[me].state = State::Waits(waits_for, deadline);
         match schedule.choose(None) {
             Some(next) => next,
             None => schedule.fail("deadlocks"),

@@ -29,8 +29,9 @@ fn run(seed: u64, body: impl FnOnce()) -> Covered {
     if running() > 0 {
         wait(0, WaitsFor::EndOfAll, None);
     }
-    let left: Vec<_> = inside(|| LockedSchedule::new().threads.iter().filter_map(|thread| thread.handle).collect());
-    for handle in left {
+    let running_threads: Vec<_> =
+        inside(|| LockedSchedule::new().threads.iter().filter_map(|thread| thread.handle).collect());
+    for handle in running_threads {
         // SAFETY: nothing else joins the thread, which is about to end.
         unsafe { pthread_join(handle, ptr::null_mut()) };
     }
@@ -77,10 +78,10 @@ pub struct Explored<const N: usize> {
     pub covered: String,
 }
 
-/// Runs `one` under the schedule of each seed, on all cores. If a schedule fails, returns its seed
+/// Runs `run_seed` under the schedule of each seed, on all cores. If a schedule fails, returns its seed
 /// as the error. The calling thread must be the only one in the process, apart from the waiting
 /// main thread of the test harness.
-pub fn explore<const N: usize>(seeds: Range<u64>, one: impl Fn(u64) -> [u64; N]) -> Result<Explored<N>, u64> {
+pub fn explore<const N: usize>(seeds: Range<u64>, run_seed: impl Fn(u64) -> [u64; N]) -> Result<Explored<N>, u64> {
     let tasks = std::fs::read_dir("/proc/self/task").expect("Linux").count();
     assert!(tasks <= 2, "a process with other threads cannot be forked: see `own_process`");
     prepare();
@@ -88,7 +89,7 @@ pub fn explore<const N: usize>(seeds: Range<u64>, one: impl Fn(u64) -> [u64; N])
     // SAFETY: the array has room for the descriptors of both ends of the pipe.
     assert_eq!(unsafe { libc::pipe2(pipe.as_mut_ptr(), libc::O_NONBLOCK) }, 0);
     let begun = std::time::Instant::now();
-    let (mut counts, mut all, mut orders) = ([0; N], Covered::default(), HashSet::new());
+    let (mut counts, mut coverage, mut orders) = ([0; N], Covered::default(), HashSet::new());
     let (mut idle, mut running, mut next, mut failed) = (cores(), HashMap::new(), seeds.start, None);
     loop {
         while next < seeds.end
@@ -99,7 +100,7 @@ pub fn explore<const N: usize>(seeds: Range<u64>, one: impl Fn(u64) -> [u64; N])
             next = some.end;
             // SAFETY: no other thread of this process is running, so none holds a lock.
             match unsafe { libc::fork() } {
-                0 => child(some, core, pipe[1], &one),
+                0 => child(some, core, pipe[1], &run_seed),
                 -1 => panic!("cannot fork a process: {}", std::io::Error::last_os_error()),
                 process => running.insert(process, (some.start, some, core)),
             };
@@ -110,19 +111,20 @@ pub fn explore<const N: usize>(seeds: Range<u64>, one: impl Fn(u64) -> [u64; N])
         let mut status = 0;
         // SAFETY: `status` is valid for writes.
         let process = unsafe { libc::wait(&raw mut status) };
-        while let Some(Report { seed, covered, counts: own }) = report_from::<N>(pipe[0]) {
-            counts.iter_mut().zip(own).for_each(|(sum, count)| *sum += count);
+        while let Some(Report { seed, covered, counts: report_counts }) = report_from::<N>(pipe[0]) {
+            counts.iter_mut().zip(report_counts).for_each(|(sum, count)| *sum += count);
             let Covered { threads, steps, switches, order } = covered;
-            (all.threads, all.steps, all.switches) =
-                (all.threads + threads, all.steps + steps, all.switches + switches);
+            (coverage.threads, coverage.steps, coverage.switches) =
+                (coverage.threads + threads, coverage.steps + steps, coverage.switches + switches);
             orders.insert(order);
-            let of = running.values_mut().find(|(_, left, _)| left.contains(&seed)).expect("a process runs this seed");
-            of.1.start = seed + 1;
+            let process =
+                running.values_mut().find(|(_, seeds, _)| seeds.contains(&seed)).expect("a process runs this seed");
+            process.1.start = seed + 1;
         }
-        let Some((first, left, core)) = running.remove(&process) else { continue };
+        let Some((first, seeds, core)) = running.remove(&process) else { continue };
         idle.push(core);
-        if status != 0 || !left.is_empty() {
-            let seed = left.start;
+        if status != 0 || !seeds.is_empty() {
+            let seed = seeds.start;
             let hangs = libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGALRM;
             let how = if hangs { "spins or hangs" } else { "failed" };
             eprintln!("schedule {seed} {how}; WARPFEED_SCHEDULES={first}..{} reproduces it", seed + 1);
@@ -140,9 +142,9 @@ pub fn explore<const N: usize>(seeds: Range<u64>, one: impl Fn(u64) -> [u64; N])
         "{count} schedules in {} different orders, {:.1} s: each {} threads, {} steps and {} switches",
         orders.len(),
         begun.elapsed().as_secs_f64(),
-        each(all.threads),
-        each(all.steps),
-        each(all.switches)
+        each(coverage.threads),
+        each(coverage.steps),
+        each(coverage.switches)
     );
     Ok(Explored { counts, order: orders.iter().fold(0, |sum, order| sum.wrapping_add(*order)), covered })
 }
@@ -193,7 +195,7 @@ fn prepare() {
 }
 
 /// Runs schedules in a child process, pinned to one core, which halves the time to pass the baton.
-fn child<const N: usize>(seeds: Range<u64>, core: usize, to: c_int, one: impl Fn(u64) -> [u64; N]) -> ! {
+fn child<const N: usize>(seeds: Range<u64>, core: usize, pipe: c_int, run_seed: impl Fn(u64) -> [u64; N]) -> ! {
     // SAFETY: an all-zero `cpu_set_t` is valid.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
@@ -204,7 +206,7 @@ fn child<const N: usize>(seeds: Range<u64>, core: usize, to: c_int, one: impl Fn
         // SAFETY: the call only schedules a signal, which ends this process.
         unsafe { libc::alarm(WALL_CLOCK_LIMIT) };
         let mut counts = [0; N];
-        let result = catch_unwind(AssertUnwindSafe(|| run(seed, || counts = one(seed))));
+        let result = catch_unwind(AssertUnwindSafe(|| run(seed, || counts = run_seed(seed))));
         let Ok(covered) = result else {
             // The panic hook has already printed the message.
             exit(101)
@@ -212,7 +214,7 @@ fn child<const N: usize>(seeds: Range<u64>, core: usize, to: c_int, one: impl Fn
         let report = Report { seed, covered, counts };
         let bytes = size_of::<Report<N>>();
         // SAFETY: a report consists of integers, so its bytes can be read.
-        if unsafe { libc::write(to, (&raw const report).cast(), bytes) } != bytes as isize {
+        if unsafe { libc::write(pipe, (&raw const report).cast(), bytes) } != bytes as isize {
             exit(102);
         }
     }

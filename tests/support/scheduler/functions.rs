@@ -165,9 +165,9 @@ extern "C" fn sched_yield() -> c_int {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn nanosleep(time: *const libc::timespec, left: *mut libc::timespec) -> c_int {
+unsafe extern "C" fn nanosleep(time: *const libc::timespec, remaining: *mut libc::timespec) -> c_int {
     type Of = unsafe extern "C" fn(*const libc::timespec, *mut libc::timespec) -> c_int;
-    let Some(me) = managed() else { return libc_call!(nanosleep(time, left) as Of) };
+    let Some(me) = managed() else { return libc_call!(nanosleep(time, remaining) as Of) };
     // SAFETY: guaranteed by this function's caller.
     let deadline = LockedSchedule::new().now.saturating_add(unsafe { nanos(time) });
     sleep(me, deadline);
@@ -179,10 +179,10 @@ unsafe extern "C" fn clock_nanosleep(
     clock: libc::clockid_t,
     flags: c_int,
     time: *const libc::timespec,
-    left: *mut libc::timespec,
+    remaining: *mut libc::timespec,
 ) -> c_int {
     type Of = unsafe extern "C" fn(libc::clockid_t, c_int, *const libc::timespec, *mut libc::timespec) -> c_int;
-    let Some(me) = managed() else { return libc_call!(clock_nanosleep(clock, flags, time, left) as Of) };
+    let Some(me) = managed() else { return libc_call!(clock_nanosleep(clock, flags, time, remaining) as Of) };
     let from = if flags & libc::TIMER_ABSTIME != 0 { 0 } else { LockedSchedule::new().now };
     // SAFETY: guaranteed by this function's caller.
     sleep(me, from.saturating_add(unsafe { nanos(time) }));
@@ -227,24 +227,24 @@ unsafe extern "C" fn getrusage(who: c_int, usage: *mut libc::rusage) -> c_int {
 /// Returns random bytes that depend only on the seed of the schedule. std seeds hash maps with
 /// these bytes, so a replayed schedule repeats the iteration order of the maps.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn getrandom(to: *mut c_void, bytes: usize, flags: c_uint) -> isize {
+unsafe extern "C" fn getrandom(out: *mut c_void, bytes: usize, flags: c_uint) -> isize {
     type Of = unsafe extern "C" fn(*mut c_void, usize, c_uint) -> isize;
     if managed().is_none() {
-        return libc_call!(getrandom(to, bytes, flags) as Of);
+        return libc_call!(getrandom(out, bytes, flags) as Of);
     }
     let mut schedule = LockedSchedule::new();
-    for at in 0..bytes {
+    for offset in 0..bytes {
         // SAFETY: the caller guarantees that `bytes` bytes are writable.
-        unsafe { to.cast::<u8>().add(at).write(next_random(&mut schedule.random) as u8) };
+        unsafe { out.cast::<u8>().add(offset).write(next_random(&mut schedule.random) as u8) };
     }
     bytes as isize
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn sched_getaffinity(of: libc::pid_t, bytes: usize, set: *mut libc::cpu_set_t) -> c_int {
+unsafe extern "C" fn sched_getaffinity(process: libc::pid_t, bytes: usize, set: *mut libc::cpu_set_t) -> c_int {
     type Of = unsafe extern "C" fn(libc::pid_t, usize, *mut libc::cpu_set_t) -> c_int;
     if managed().is_none() {
-        return libc_call!(sched_getaffinity(of, bytes, set) as Of);
+        return libc_call!(sched_getaffinity(process, bytes, set) as Of);
     }
     // SAFETY: the caller guarantees that `bytes` bytes are writable; any bit pattern is a valid
     // `cpu_set_t`.
@@ -282,19 +282,19 @@ unsafe extern "C" fn pthread_create(
         assert_eq!(unsafe { libc::pthread_attr_getstacksize(attributes, &raw mut bytes) }, 0);
         let (id, stack) = {
             let mut schedule = LockedSchedule::new();
-            let found = schedule.stacks.iter().rposition(|stack| stack.bytes == bytes);
-            (schedule.add(), found.map(|at| schedule.stacks.swap_remove(at)))
+            let index = schedule.stacks.iter().rposition(|stack| stack.bytes == bytes);
+            (schedule.add(), index.map(|index| schedule.stacks.swap_remove(index)))
         };
         let stack = stack.unwrap_or_else(|| Stack::new(bytes));
         let start = Box::into_raw(Box::new(Start { id, main, argument }));
         // SAFETY: libc initializes the attributes, and the stack belongs to this thread.
-        let own = unsafe {
-            let mut own: libc::pthread_attr_t = std::mem::zeroed();
-            libc::pthread_attr_init(&raw mut own);
-            libc::pthread_attr_setstack(&raw mut own, stack.at, stack.bytes);
-            own
+        let result = unsafe {
+            let mut attributes: libc::pthread_attr_t = std::mem::zeroed();
+            libc::pthread_attr_init(&raw mut attributes);
+            libc::pthread_attr_setstack(&raw mut attributes, stack.memory, stack.bytes);
+            attributes
         };
-        let failed = libc_call!(pthread_create(thread, &raw const own, begin, start.cast()) as Create);
+        let failed = libc_call!(pthread_create(thread, &raw const result, begin, start.cast()) as Create);
         let mut schedule = LockedSchedule::new();
         let started = &mut schedule.threads[id];
         if failed == 0 {
@@ -335,9 +335,9 @@ pub(super) extern "C" fn end(value: *mut c_void) {
     let next = {
         let mut schedule = LockedSchedule::new();
         schedule.threads[me].state = State::Ended;
-        schedule.wake(|on| on == WaitsFor::End { thread: me }, usize::MAX);
+        schedule.wake(|waits_for| waits_for == WaitsFor::End { thread: me }, usize::MAX);
         if schedule.threads.iter().skip(1).all(|thread| thread.state == State::Ended) {
-            schedule.wake(|on| on == WaitsFor::EndOfAll, 1);
+            schedule.wake(|waits_for| waits_for == WaitsFor::EndOfAll, 1);
         }
         schedule.covered.switches += 1;
         match schedule.choose(None) {
@@ -355,8 +355,8 @@ pub(super) extern "C" fn end(value: *mut c_void) {
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn pthread_join(thread: libc::pthread_t, result: *mut *mut c_void) -> c_int {
     type Of = unsafe extern "C" fn(libc::pthread_t, *mut *mut c_void) -> c_int;
-    let found = managed().and_then(|me| Some((me, thread_of(thread)?)));
-    let Some((me, id)) = found else { return inside(|| libc_call!(pthread_join(thread, result) as Of)) };
+    let pair = managed().and_then(|me| Some((me, thread_of(thread)?)));
+    let Some((me, id)) = pair else { return inside(|| libc_call!(pthread_join(thread, result) as Of)) };
     let state = LockedSchedule::new().threads[id].state;
     if state != State::Ended {
         wait(me, WaitsFor::End { thread: id }, None);
@@ -373,7 +373,7 @@ pub(super) unsafe extern "C" fn pthread_join(thread: libc::pthread_t, result: *m
 }
 
 pub(super) fn thread_of(handle: libc::pthread_t) -> Option<usize> {
-    LockedSchedule::new().threads.iter().rposition(|of| of.handle == Some(handle))
+    LockedSchedule::new().threads.iter().rposition(|thread| thread.handle == Some(handle))
 }
 
 /// Does nothing for scheduled threads. They are joined at the end of the schedule, because their

@@ -60,7 +60,7 @@ pub(super) struct Thread {
 /// threads run.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Stack {
-    pub(super) at: *mut c_void,
+    pub(super) memory: *mut c_void,
     pub(super) bytes: usize,
 }
 
@@ -68,11 +68,11 @@ impl Stack {
     pub(super) fn new(bytes: usize) -> Self {
         let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         // SAFETY: the call maps new memory.
-        let at = unsafe { libc::mmap(ptr::null_mut(), bytes, access, kind | libc::MAP_STACK, -1, 0) };
-        assert_ne!(at, libc::MAP_FAILED, "cannot map memory for the stack of a thread");
+        let memory = unsafe { libc::mmap(ptr::null_mut(), bytes, access, kind | libc::MAP_STACK, -1, 0) };
+        assert_ne!(memory, libc::MAP_FAILED, "cannot map memory for the stack of a thread");
         // SAFETY: the lowest page of the new mapping becomes the guard page.
-        assert_eq!(unsafe { libc::mprotect(at, PAGE, libc::PROT_NONE) }, 0);
-        Stack { at, bytes }
+        assert_eq!(unsafe { libc::mprotect(memory, PAGE, libc::PROT_NONE) }, 0);
+        Stack { memory, bytes }
     }
 }
 
@@ -246,9 +246,9 @@ impl Schedule {
             (Style::Uniform(every), Step::Wake) => every.min(2),
             (Style::Uniform(every) | Style::Priorities(every), _) => every,
         };
-        let left = &mut self.threads[me].rare;
-        let is_rare = *left > 0;
-        *left = left.saturating_sub(1);
+        let rare_left = &mut self.threads[me].rare;
+        let is_rare = *rare_left > 0;
+        *rare_left = rare_left.saturating_sub(1);
         let every = if is_rare { every.min(RARE.1) } else { every };
         if self.one_in(every) {
             self.demote(me);

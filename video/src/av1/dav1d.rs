@@ -104,11 +104,11 @@ impl Decoder {
                 result = checked(code, "AV1");
             }
             loop {
-                let mut own = Dav1dPicture::default();
+                let mut output = Dav1dPicture::default();
                 // SAFETY: invariants 1 and 2.
-                let code = unsafe { c::dav1d_get_picture(Some(self.context), to(&mut own)) }.0;
+                let code = unsafe { c::dav1d_get_picture(Some(self.context), to(&mut output)) }.0;
                 match code {
-                    0 => show(Picture { own }),
+                    0 => show(Picture { own: output }),
                     code if code == -libc::EAGAIN => break,
                     code => {
                         result = result.and(checked(code, "AV1"));
@@ -166,26 +166,26 @@ impl Picture {
     /// # Errors
     /// If the layout is unknown.
     pub fn planes(&self) -> Result<Planes<'_>> {
-        let own = &self.own;
+        let picture = &self.own;
         // SAFETY: invariant 3.
-        let header = own.seq_hdr.map(|header| unsafe { header.as_ref() });
+        let header = picture.seq_hdr.map(|header| unsafe { header.as_ref() });
         let header = header.ok_or_else(|| Error::damaged("AV1: a picture has no sequence header"))?;
-        let layout = match own.p.layout {
+        let layout = match picture.p.layout {
             DAV1D_PIXEL_LAYOUT_I400 => Layout::Gray,
             DAV1D_PIXEL_LAYOUT_I420 => Layout::Yuv420,
             DAV1D_PIXEL_LAYOUT_I422 => Layout::Yuv422,
             _ => Layout::Yuv444,
         };
         let coding =
-            Coding { matrix: header.mtrx as u16, is_full_range: header.color_range != 0, bits: own.p.bpc as u8 };
-        let (width, height) = (own.p.w as usize, own.p.h as usize);
+            Coding { matrix: header.mtrx as u16, is_full_range: header.color_range != 0, bits: picture.p.bpc as u8 };
+        let (width, height) = (picture.p.w as usize, picture.p.h as usize);
         let mut planes = Planes { width, height, layout, coding, planes: [Plane::Bits8(&[], 0); 3] };
         let count = if layout == Layout::Gray { 1 } else { 3 };
         for plane in 0..count {
             let (columns, rows) = planes.size(plane);
-            let stride = own.stride[usize::from(plane > 0)] as usize;
-            let start = own.data[plane].ok_or_else(|| Error::damaged("AV1: a picture has no samples"))?;
-            planes.planes[plane] = if own.p.bpc == 8 {
+            let stride = picture.stride[usize::from(plane > 0)] as usize;
+            let start = picture.data[plane].ok_or_else(|| Error::damaged("AV1: a picture has no samples"))?;
+            planes.planes[plane] = if picture.p.bpc == 8 {
                 let len = stride * (rows - 1) + columns;
                 // SAFETY: invariants 3 and 4.
                 Plane::Bits8(unsafe { slice::from_raw_parts(start.as_ptr().cast(), len) }, stride)

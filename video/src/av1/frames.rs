@@ -51,7 +51,8 @@ impl FrameDecoder {
     /// Decodes the frame of a record, and passes it to `show`.
     ///
     /// # Errors
-    /// If the codec is not AV1, or if a packet is damaged. The message names the file and the frame.
+    /// If the codec is not AV1, or if a packet is damaged. The message names the file and the
+    /// frame.
     pub fn decode<T>(&mut self, record: &Record<'_>, show: impl FnOnce(&Planes<'_>) -> Result<T>) -> Result<T> {
         let result = self.try_decode(record, show);
         if result.is_err() {
@@ -67,21 +68,21 @@ impl FrameDecoder {
         if record.codec != Codec::Av1 {
             return Err(Error::unsupported(unsupported(record.codec)));
         }
-        let wanted = record.count() - 1;
+        let last = record.count() - 1;
         if !self.continues(record) {
             self.start(record)?;
         }
         // The position of the packet in the body.
         let mut end = record.config.len();
-        for (at, packet) in record.packets().enumerate() {
+        for (position, packet) in record.packets().enumerate() {
             end += 4 + packet.len();
-            if at >= self.count {
-                self.next(record, at, packet, end)?;
+            if position >= self.count {
+                self.next(record, position, packet, end)?;
             }
         }
-        let picture = self.pictures.iter().find(|(at, ..)| *at == wanted);
+        let picture = self.pictures.iter().find(|(position, ..)| *position == last);
         let (.., picture) = picture
-            .ok_or_else(|| Error::damaged(format!("packet {} of {} shows no frame", wanted + 1, record.count())))?;
+            .ok_or_else(|| Error::damaged(format!("packet {} of {} shows no frame", last + 1, record.count())))?;
         let planes = picture.planes()?;
         if (planes.width, planes.height) != (record.width as usize, record.height as usize) {
             return Err(Error::damaged(format!(
@@ -102,7 +103,7 @@ impl FrameDecoder {
             return record.body().starts_with(&self.body);
         }
         // An earlier frame of the same group.
-        let picture = self.pictures.iter().find(|(at, ..)| at + 1 == record.count());
+        let picture = self.pictures.iter().find(|(position, ..)| position + 1 == record.count());
         picture.is_some_and(|(_, end, _)| self.body.get(..*end) == Some(record.body()))
     }
 
@@ -126,24 +127,24 @@ impl FrameDecoder {
         Ok(())
     }
 
-    /// Decodes packet `at`, which ends at byte `end` of the body.
-    fn next(&mut self, record: &Record<'_>, at: usize, packet: &[u8], end: usize) -> Result<()> {
+    /// Decodes packet `position`, which ends at byte `end` of the body.
+    fn next(&mut self, record: &Record<'_>, position: usize, packet: &[u8], end: usize) -> Result<()> {
         let decoder = self.decoder.as_mut().ok_or_else(|| Error::damaged("no decoder"))?;
         check_size(packet, record)?;
         let mut shown = None;
         let result = decoder.decode(packet, |picture| shown = Some(picture));
-        result.map_err(|e| Error::new(e.kind(), format!("packet {} of {}: {e}", at + 1, record.count())))?;
+        result.map_err(|e| Error::new(e.kind(), format!("packet {} of {}: {e}", position + 1, record.count())))?;
         self.decoded += 1;
         if let Some(picture) = shown {
             if self.pictures.len() == MAX_PICTURES {
                 self.pictures.remove(0);
             }
-            self.pictures.push((at, end, picture));
+            self.pictures.push((position, end, picture));
         }
         let start = self.body.len();
         crate::error::reserve(&mut self.body, end - start)?;
         self.body.extend_from_slice(&record.body()[start..end]);
-        self.count = at + 1;
+        self.count = position + 1;
         Ok(())
     }
 }

@@ -67,9 +67,9 @@ impl<'a> Iterator for Elements<'a> {
             Some((id, content, rest))
         });
         let Some((id, content, rest)) = parsed else {
-            let left = bytes.len();
+            let remaining = bytes.len();
             return Some(Err(Error::damaged(format!(
-                "the description of the tracks is damaged {left} bytes before its end"
+                "the description of the tracks is damaged {remaining} bytes before its end"
             ))));
         };
         self.0 = rest;

@@ -189,13 +189,15 @@ impl Segment<'_> {
 
     /// Adds the packet of a block in a cluster that starts at `time`.
     fn push(&mut self, block: &Element, head: &BlockHead, time: Option<u64>, is_key: bool) -> Result<()> {
-        let at = block.offset;
-        let time = time.ok_or_else(|| Error::damaged(format!("the cluster of the block at byte {at} has no time")))?;
+        let offset = block.offset;
+        let time =
+            time.ok_or_else(|| Error::damaged(format!("the cluster of the block at byte {offset} has no time")))?;
         let time = i64::try_from(time).ok().and_then(|time| time.checked_add(head.time.into()));
-        let time = time.ok_or_else(|| Error::damaged(format!("the time of the block at byte {at} is out of range")))?;
+        let time =
+            time.ok_or_else(|| Error::damaged(format!("the time of the block at byte {offset} is out of range")))?;
         let size = block.known_end()? - head.start;
         let size = u32::try_from(size).map_err(|_| {
-            Error::unsupported(format!("the packet at byte {at} has {size} bytes: expected fewer than 2^32"))
+            Error::unsupported(format!("the packet at byte {offset} has {size} bytes: expected fewer than 2^32"))
         })?;
         if self.packets.len() == self.packets.capacity() {
             let more = self.packets.len().max(256);

@@ -138,10 +138,10 @@ fn picture(video: &[u8]) -> Result<(u32, u32, Option<Color>)> {
 /// Returns the primaries, the transfer function, the matrix and whether values use the full range.
 /// 2 means that a property is not specified.
 fn colors(color: &[u8]) -> Result<Color> {
-    let (mut found, mut is_full) = ([2_u16; 3], false);
+    let (mut colors, mut is_full) = ([2_u16; 3], false);
     for element in Elements(color) {
         let (id, content) = element?;
-        let at = match id {
+        let index = match id {
             PRIMARIES => 0,
             TRANSFER => 1,
             MATRIX => 2,
@@ -151,7 +151,7 @@ fn colors(color: &[u8]) -> Result<Color> {
             }
             _ => continue,
         };
-        found[at] = u16::try_from(unsigned(id, content)?).unwrap_or(2);
+        colors[index] = u16::try_from(unsigned(id, content)?).unwrap_or(2);
     }
-    Ok((found[0], found[1], found[2], is_full))
+    Ok((colors[0], colors[1], colors[2], is_full))
 }

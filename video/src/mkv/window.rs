@@ -51,10 +51,10 @@ impl<'a> Window<'a> {
         self.len
     }
 
-    /// Returns the bytes from `offset` to `end`, but at most `most` bytes. `most` is less than
-    /// [`WINDOW`], and `end` is inside the file.
-    pub(super) fn get(&mut self, offset: u64, end: u64, most: usize) -> Result<&[u8]> {
-        let count = end.saturating_sub(offset).min(most as u64) as usize;
+    /// Returns the bytes from `offset` to `end`, but at most `max_bytes` bytes. `max_bytes` is less
+    /// than [`WINDOW`], and `end` is inside the file.
+    pub(super) fn get(&mut self, offset: u64, end: u64, max_bytes: usize) -> Result<&[u8]> {
+        let count = end.saturating_sub(offset).min(max_bytes as u64) as usize;
         let is_inside = offset >= self.offset && offset + count as u64 <= self.offset + self.bytes.len() as u64;
         if !is_inside {
             let available = self.len.saturating_sub(offset).min(WINDOW as u64) as usize;
@@ -90,12 +90,14 @@ impl<'a> Window<'a> {
     /// Returns the content of an element.
     ///
     /// # Errors
-    /// If the content has more than `most` bytes.
-    pub(super) fn content(&mut self, element: &Element, most: usize) -> Result<Vec<u8>> {
+    /// If the content has more than `max_bytes` bytes.
+    pub(super) fn content(&mut self, element: &Element, max_bytes: usize) -> Result<Vec<u8>> {
         let size = element.known_end()? - element.start;
-        let size = usize::try_from(size).ok().filter(|&size| size <= most).ok_or_else(|| {
+        let size = usize::try_from(size).ok().filter(|&size| size <= max_bytes).ok_or_else(|| {
             let Element { id, offset, .. } = element;
-            Error::unsupported(format!("element {id:x} at byte {offset} has {size} bytes: expected at most {most}"))
+            Error::unsupported(format!(
+                "element {id:x} at byte {offset} has {size} bytes: expected at most {max_bytes}"
+            ))
         })?;
         let mut bytes = Vec::new();
         reserve(&mut bytes, size)?;
@@ -123,11 +125,11 @@ pub(super) fn integer(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0, |number, &byte| number << 8 | u64::from(byte))
 }
 
-/// Parses a number of variable length, of up to `most` bytes. Returns the number with the bit that
-/// marks its length, the number without this bit, and its length.
-pub(super) fn variable(bytes: &[u8], most: usize) -> Option<(u64, u64, usize)> {
+/// Parses a number of variable length, of up to `max_bytes` bytes. Returns the number with the bit
+/// that marks its length, the number without this bit, and its length.
+pub(super) fn variable(bytes: &[u8], max_bytes: usize) -> Option<(u64, u64, usize)> {
     let len = bytes.first()?.leading_zeros() as usize + 1;
-    let marked = integer(bytes.get(..len).filter(|_| len <= most)?);
+    let marked = integer(bytes.get(..len).filter(|_| len <= max_bytes)?);
     Some((marked, marked ^ 1 << (7 * len), len))
 }
 

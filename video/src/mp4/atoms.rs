@@ -17,7 +17,7 @@ pub(super) struct Atom<'a> {
 impl<'a> Atom<'a> {
     /// Returns a reader for the content.
     pub(super) fn fields(self) -> Fields<'a> {
-        Fields { kind: self.kind, rest: self.data }
+        Fields { kind: self.kind, remaining: self.data }
     }
 
     /// Reads the version and the flags of a full box. Returns a reader for the rest of the content,
@@ -58,7 +58,7 @@ impl<'a> Iterator for Atoms<'a> {
             return None;
         }
         let bytes = std::mem::take(&mut self.0);
-        let mut fields = Fields { kind: *b"    ", rest: bytes };
+        let mut fields = Fields { kind: *b"    ", remaining: bytes };
         let size = u64::from(fields.u32().ok()?);
         let kind = fields.kind().ok()?;
         let size = match size {
@@ -66,10 +66,10 @@ impl<'a> Iterator for Atoms<'a> {
             1 => fields.u64().ok()?,
             size => size,
         };
-        let head = bytes.len() - fields.rest.len();
-        let whole =
+        let head = bytes.len() - fields.remaining.len();
+        let header =
             usize::try_from(size).ok().filter(|&size| size >= head).and_then(|size| bytes.split_at_checked(size));
-        let Some((atom, rest)) = whole else {
+        let Some((atom, rest)) = header else {
             return Some(Err(Error::damaged(format!(
                 "box {} claims {size} bytes, but only {} bytes remain in its parent",
                 name(kind),
@@ -85,17 +85,17 @@ impl<'a> Iterator for Atoms<'a> {
 #[derive(Debug, Clone)]
 pub(super) struct Fields<'a> {
     kind: [u8; 4],
-    pub(super) rest: &'a [u8],
+    pub(super) remaining: &'a [u8],
 }
 
 impl<'a> Fields<'a> {
     pub(super) fn take(&mut self, count: usize) -> Result<&'a [u8]> {
-        let (taken, rest) = self
-            .rest
+        let (content, rest) = self
+            .remaining
             .split_at_checked(count)
             .ok_or_else(|| Error::damaged(format!("box {} ends before its last field", name(self.kind))))?;
-        self.rest = rest;
-        Ok(taken)
+        self.remaining = rest;
+        Ok(content)
     }
 
     fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
@@ -133,19 +133,19 @@ impl<'a> Fields<'a> {
 
     /// Returns the next `count` entries of `size` bytes each.
     pub(super) fn entries(&mut self, count: u32, size: usize) -> Result<std::slice::ChunksExact<'a, u8>> {
-        let bytes = (count as usize).checked_mul(size).filter(|&bytes| bytes <= self.rest.len());
+        let bytes = (count as usize).checked_mul(size).filter(|&bytes| bytes <= self.remaining.len());
         let bytes = bytes.ok_or_else(|| {
             Error::damaged(format!(
                 "box {} claims {count} entries of {size} bytes, but has only {} bytes",
                 name(self.kind),
-                self.rest.len()
+                self.remaining.len()
             ))
         })?;
         Ok(self.take(bytes)?.chunks_exact(size))
     }
 }
 
-/// Returns the 32-bit number at byte `at` of an entry.
-pub(super) fn word(entry: &[u8], at: usize) -> u32 {
-    u32::from_be_bytes([entry[at], entry[at + 1], entry[at + 2], entry[at + 3]])
+/// Returns the 32-bit number at byte `offset` of an entry.
+pub(super) fn word(entry: &[u8], offset: usize) -> u32 {
+    u32::from_be_bytes([entry[offset], entry[offset + 1], entry[offset + 2], entry[offset + 3]])
 }

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 pub(super) fn parse(stsd: Atom<'_>) -> Result<CodecConfig> {
     let (mut fields, ..) = stsd.full()?;
     let count = fields.u32()?;
-    let entry = Atoms(fields.rest).next().transpose()?;
+    let entry = Atoms(fields.remaining).next().transpose()?;
     let entry = entry.filter(|_| count > 0).ok_or_else(|| Error::damaged("box \"stsd\" does not name a codec"))?;
     let mut fields = entry.fields();
     // Six reserved bytes, the index of the data reference, and 16 bytes for the version and
@@ -18,7 +18,7 @@ pub(super) fn parse(stsd: Atom<'_>) -> Result<CodecConfig> {
     // Resolution, number of frames, compressor name, depth.
     fields.take(50)?;
     let mut config = CodecConfig { codec: Codec::of_mp4(entry.kind), width, height, record: Vec::new(), color: None };
-    for atom in Atoms(fields.rest) {
+    for atom in Atoms(fields.remaining) {
         let atom = atom?;
         match &atom.kind {
             b"av1C" | b"avcC" | b"hvcC" | b"vpcC" => {

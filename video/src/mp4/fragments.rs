@@ -55,8 +55,8 @@ impl Fragments {
     fn add_track(&mut self, movie: &mut Movie, traf: Atom<'_>, (moof, base): (u64, u64), file_len: u64) -> Result<u64> {
         let (mut fields, _, flags) = traf.need(b"tfhd")?.full()?;
         let track = fields.u32()?;
-        let known = movie.defaults.iter().find(|(known, _)| *known == track);
-        let mut defaults = known.map(|(_, defaults)| *defaults).unwrap_or_default();
+        let track_defaults = movie.defaults.iter().find(|(track_id, _)| *track_id == track);
+        let mut defaults = track_defaults.map(|(_, defaults)| *defaults).unwrap_or_default();
         let base = match flags & 1 {
             0 if flags & 0x2_0000 != 0 => moof,
             0 => base,
@@ -125,11 +125,11 @@ impl Fragments {
                 reserve(packets, packets.len().max(count as usize))?;
             }
         }
-        for at in 0..count {
+        for index in 0..count {
             let mut number = |flag: u32, default: u32| if has(flag) { fields.u32() } else { Ok(default) };
             let duration = number(0x100, defaults.duration)?;
             let size = number(0x200, defaults.size)?;
-            let own_flags = number(0x400, first_flags.filter(|_| at == 0).unwrap_or(defaults.flags))?;
+            let own_flags = number(0x400, first_flags.filter(|_| index == 0).unwrap_or(defaults.flags))?;
             let shift = number(0x800, 0)? as i32;
             if is_video {
                 let time = self.time.unwrap_or(0);

@@ -168,7 +168,7 @@ fn check_same_file(minf: Atom<'_>) -> Result<()> {
     let Some(dref) = dinf.child(b"dref")? else { return Ok(()) };
     let (mut fields, ..) = dref.full()?;
     fields.u32()?;
-    for atom in Atoms(fields.rest) {
+    for atom in Atoms(fields.remaining) {
         let atom = atom?;
         // QuickTime's aliases use the same flag.
         if atom.full()?.2 & 1 == 0 {

@@ -12,8 +12,8 @@ pub(super) const MAX_UNLISTED: u64 = 1 << 20;
 
 /// Returns whether a file is an MP4 or QuickTime file, judging by its first bytes (at least 8).
 pub fn matches(bytes: &[u8]) -> bool {
-    let known: [&[u8; 4]; 8] = [b"ftyp", b"styp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot"];
-    bytes.get(4..8).is_some_and(|found| known.iter().any(|known| **known == *found))
+    let kinds: [&[u8; 4]; 8] = [b"ftyp", b"styp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot"];
+    bytes.get(4..8).is_some_and(|kind| kinds.iter().any(|valid| **valid == *kind))
 }
 
 /// Reads the sample table of the first video track.
@@ -23,24 +23,24 @@ pub fn matches(bytes: &[u8]) -> bool {
 /// of the format that is not supported.
 pub fn read(input: &dyn Input) -> Result<Track> {
     let len = input.len();
-    let mut found: Option<(Movie, Fragments)> = None;
+    let mut parsed: Option<(Movie, Fragments)> = None;
     let mut offset = 0;
     let mut bytes = Vec::new();
     while offset < len {
         let Some((kind, start, end)) = header(input, offset, len)? else { break };
         match &kind {
-            b"moov" if found.is_none() => {
+            b"moov" if parsed.is_none() => {
                 load(input, start, end, &mut bytes)?;
                 let movie = Movie::parse(&bytes, len)?;
                 let is_whole = !movie.is_fragmented();
-                found = Some((movie, Fragments::default()));
+                parsed = Some((movie, Fragments::default()));
                 // Only fragmented files have further tables.
                 if is_whole {
                     break;
                 }
             }
             b"moof" => {
-                if let Some((movie, fragments)) = &mut found {
+                if let Some((movie, fragments)) = &mut parsed {
                     load(input, start, end, &mut bytes)?;
                     fragments.add(movie, &bytes, offset, len)?;
                 }
@@ -49,7 +49,7 @@ pub fn read(input: &dyn Input) -> Result<Track> {
         }
         offset = end;
     }
-    let (movie, _) = found.ok_or_else(|| {
+    let (movie, _) = parsed.ok_or_else(|| {
         Error::damaged(format!("the file of {len} bytes has no box \"moov\", which locates the packets"))
     })?;
     movie.track()
@@ -64,7 +64,7 @@ fn header(input: &dyn Input, offset: u64, len: u64) -> Result<Option<([u8; 4], u
     let mut head = [0; 16];
     let available = (len - offset).min(16) as usize;
     input.read_at(offset, &mut head[..available])?;
-    let word = |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+    let word = |offset: usize| u32::from_be_bytes([head[offset], head[offset + 1], head[offset + 2], head[offset + 3]]);
     let kind = [head[4], head[5], head[6], head[7]];
     let (head_len, size) = match word(0) {
         0 => (8, len - offset),
@@ -86,10 +86,10 @@ fn header(input: &dyn Input, offset: u64, len: u64) -> Result<Option<([u8; 4], u
 }
 
 /// Reads the bytes from `start` to `end`.
-fn load(input: &dyn Input, start: u64, end: u64, to: &mut Vec<u8>) -> Result<()> {
-    to.clear();
+fn load(input: &dyn Input, start: u64, end: u64, out: &mut Vec<u8>) -> Result<()> {
+    out.clear();
     let len = usize::try_from(end - start).map_err(|_| Error::unsupported("a box has more than 2^32 bytes"))?;
-    reserve(to, len)?;
-    to.resize(len, 0);
-    Ok(input.read_at(start, to)?)
+    reserve(out, len)?;
+    out.resize(len, 0);
+    Ok(input.read_at(start, out)?)
 }

@@ -66,10 +66,10 @@ fn sizes(stbl: Atom<'_>, file_len: u64) -> Result<Vec<Packet>> {
 /// Checks that `count` packets of `size` bytes fit in the file. Packets of equal size are not
 /// listed one by one, so nothing else bounds the count.
 pub(super) fn check_unlisted(count: u64, size: u32, file_len: u64) -> Result<()> {
-    let most = (file_len / u64::from(size.max(1))).min(MAX_UNLISTED);
-    if size == 0 || count > most {
+    let max_packets = (file_len / u64::from(size.max(1))).min(MAX_UNLISTED);
+    if size == 0 || count > max_packets {
         return Err(Error::damaged(format!(
-            "the file of {file_len} bytes claims {count} packets of {size} bytes: expected at most {most}"
+            "the file of {file_len} bytes claims {count} packets of {size} bytes: expected at most {max_packets}"
         )));
     }
     Ok(())
@@ -158,7 +158,7 @@ fn keys(stbl: Atom<'_>, packets: &mut [Packet]) -> Result<()> {
     for entry in table(stss, 4)? {
         let number = word(entry, 0);
         let len = packets.len();
-        let packet = (number as usize).checked_sub(1).and_then(|at| packets.get_mut(at));
+        let packet = (number as usize).checked_sub(1).and_then(|index| packets.get_mut(index));
         packet
             .ok_or_else(|| {
                 Error::damaged(format!("the table of key frames lists packet {number}: expected 1 to {len}"))

@@ -55,29 +55,29 @@ impl Bitstream {
         self.codec
     }
 
-    /// Replaces the content of `to` with the rewritten packet. `first` says whether decoding starts
-    /// with this packet.
+    /// Replaces the content of `out` with the rewritten packet. `first` says whether decoding
+    /// starts with this packet.
     ///
     /// # Errors
     /// If the packet is damaged.
-    pub(super) fn rewrite(&self, packet: &[u8], first: bool, to: &mut Vec<u8>) -> Result<Content> {
-        to.clear();
-        reserve(to, self.headers.len() + packet.len() + packet.len() / 8 + 64)?;
+    pub(super) fn rewrite(&self, packet: &[u8], first: bool, out: &mut Vec<u8>) -> Result<Content> {
+        out.clear();
+        reserve(out, self.headers.len() + packet.len() + packet.len() / 8 + 64)?;
         if first {
-            to.extend_from_slice(&self.headers);
+            out.extend_from_slice(&self.headers);
         }
         if self.codec == Codec::Vp9 {
-            to.extend_from_slice(packet);
+            out.extend_from_slice(packet);
             return Ok(Content { images: 0, is_open: false });
         }
-        self.start_codes(packet, to)
+        self.start_codes(packet, out)
     }
 
     /// Replaces the lengths of the NAL units with start codes.
-    fn start_codes(&self, packet: &[u8], to: &mut Vec<u8>) -> Result<Content> {
+    fn start_codes(&self, packet: &[u8], out: &mut Vec<u8>) -> Result<Content> {
         let (mut rest, mut slices, mut skipped, mut is_open) = (packet, 0, 0, self.codec == Codec::H264);
         while !rest.is_empty() {
-            let at = packet.len() - rest.len();
+            let offset = packet.len() - rest.len();
             let length = rest.split_at_checked(self.length_bytes).map(|(length, after)| {
                 rest = after;
                 length.iter().fold(0, |value, &byte| value << 8 | usize::from(byte))
@@ -86,14 +86,14 @@ impl Bitstream {
             let (Some((unit, after)), Some(length)) = (unit, length) else {
                 return Err(Error::damaged(match length {
                     Some(length) => format!(
-                        "the NAL unit at byte {at} of the packet claims {length} bytes, but {} follow",
+                        "the NAL unit at byte {offset} of the packet claims {length} bytes, but {} follow",
                         rest.len()
                     ),
                     None => format!("the packet ends at byte {} inside the length of a NAL unit", packet.len()),
                 }));
             };
             if length == 0 {
-                return Err(Error::damaged(format!("the NAL unit at byte {at} of the packet is empty")));
+                return Err(Error::damaged(format!("the NAL unit at byte {offset} of the packet is empty")));
             }
             rest = after;
             match Unit::of(self.codec, unit) {
@@ -104,9 +104,9 @@ impl Bitstream {
                 Unit::Skipped => skipped += 1,
                 Unit::Other => {}
             }
-            reserve(to, START.len() + unit.len())?;
-            to.extend_from_slice(&START);
-            to.extend_from_slice(unit);
+            reserve(out, START.len() + unit.len())?;
+            out.extend_from_slice(&START);
+            out.extend_from_slice(unit);
         }
         if slices + skipped == 0 {
             return Err(Error::damaged(format!("the packet of {} bytes contains no image", packet.len())));
@@ -145,21 +145,21 @@ impl Unit {
 struct Record<'a> {
     name: &'static str,
     record: &'a [u8],
-    rest: &'a [u8],
+    remaining: &'a [u8],
 }
 
 impl<'a> Record<'a> {
     fn take(&mut self, bytes: usize) -> Result<&'a [u8]> {
-        let (taken, rest) = self.rest.split_at_checked(bytes).ok_or_else(|| {
-            let at = self.record.len() - self.rest.len();
+        let (content, rest) = self.remaining.split_at_checked(bytes).ok_or_else(|| {
+            let offset = self.record.len() - self.remaining.len();
             Error::damaged(format!(
-                "the box {} ends at byte {} but needs {bytes} bytes from byte {at} on",
+                "the box {} ends at byte {} but needs {bytes} bytes from byte {offset} on",
                 self.name,
                 self.record.len()
             ))
         })?;
-        self.rest = rest;
-        Ok(taken)
+        self.remaining = rest;
+        Ok(content)
     }
 
     fn byte(&mut self) -> Result<u8> {
@@ -171,12 +171,12 @@ impl<'a> Record<'a> {
     }
 
     /// Appends `count` parameter sets.
-    fn sets(&mut self, count: usize, to: &mut Vec<u8>) -> Result<()> {
+    fn sets(&mut self, count: usize, out: &mut Vec<u8>) -> Result<()> {
         for _ in 0..count {
             let length = self.two_bytes()?;
             let set = self.take(length)?;
-            to.extend_from_slice(&START);
-            to.extend_from_slice(set);
+            out.extend_from_slice(&START);
+            out.extend_from_slice(set);
         }
         Ok(())
     }
@@ -184,7 +184,7 @@ impl<'a> Record<'a> {
 
 /// Parses an `avcC` box into the number of bytes of a length, and the parameter sets.
 fn avc(record: &[u8]) -> Result<(usize, Vec<u8>)> {
-    let mut reader = Record { name: "avcC", record, rest: record };
+    let mut reader = Record { name: "avcC", record, remaining: record };
     let length_bytes = usize::from(reader.take(5)?[4] & 3) + 1;
     let mut sets = Vec::new();
     let sequences = usize::from(reader.byte()? & 31);
@@ -196,7 +196,7 @@ fn avc(record: &[u8]) -> Result<(usize, Vec<u8>)> {
 
 /// Parses an `hvcC` box into the number of bytes of a length, and the parameter sets.
 fn hevc(record: &[u8]) -> Result<(usize, Vec<u8>)> {
-    let mut reader = Record { name: "hvcC", record, rest: record };
+    let mut reader = Record { name: "hvcC", record, remaining: record };
     let length_bytes = usize::from(reader.take(22)?[21] & 3) + 1;
     let mut sets = Vec::new();
     for _ in 0..reader.byte()? {
@@ -235,17 +235,17 @@ mod tests {
         let packet = [0, 0, 0, 2, 0x06, 7, 0, 0, 0, 3, 0x65, 8, 9];
         let units = [0, 0, 0, 1, 0x06, 7, 0, 0, 0, 1, 0x65, 8, 9];
         let sets = [0, 0, 0, 1, 0x67, 1, 2, 0, 0, 0, 1, 0x68, 3, 0, 0, 0, 1, 0x68];
-        let mut to = vec![1, 2, 3];
-        assert_eq!(stream.rewrite(&packet, true, &mut to).unwrap(), Content { images: 1, is_open: false });
-        assert_eq!(to, [&sets[..], &units].concat());
-        stream.rewrite(&packet, false, &mut to).unwrap();
-        assert_eq!(to, units);
+        let mut out = vec![1, 2, 3];
+        assert_eq!(stream.rewrite(&packet, true, &mut out).unwrap(), Content { images: 1, is_open: false });
+        assert_eq!(out, [&sets[..], &units].concat());
+        stream.rewrite(&packet, false, &mut out).unwrap();
+        assert_eq!(out, units);
 
         let stream = Bitstream::new(&config(Codec::Hevc, &hvcc())).unwrap();
         let packet = [0, 0, 0, 3, 0x26, 1, 5];
-        stream.rewrite(&packet, true, &mut to).unwrap();
+        stream.rewrite(&packet, true, &mut out).unwrap();
         let sets = [0, 0, 0, 1, 0x40, 1, 0, 0, 0, 1, 0x42, 0, 0, 0, 1, 0x42, 9];
-        assert_eq!(to, [&sets[..], &[0, 0, 0, 1, 0x26, 1, 5]].concat());
+        assert_eq!(out, [&sets[..], &[0, 0, 0, 1, 0x26, 1, 5]].concat());
     }
 
     #[test]
@@ -254,9 +254,9 @@ mod tests {
             let stream = Bitstream::new(&config(Codec::H264, &avcc(length_bytes))).unwrap();
             let mut packet = vec![0; usize::from(length_bytes) - 1];
             packet.extend([2, 0x41, 7]);
-            let mut to = Vec::new();
-            stream.rewrite(&packet, false, &mut to).unwrap();
-            assert_eq!(to, [0, 0, 0, 1, 0x41, 7]);
+            let mut out = Vec::new();
+            stream.rewrite(&packet, false, &mut out).unwrap();
+            assert_eq!(out, [0, 0, 0, 1, 0x41, 7]);
         }
     }
 

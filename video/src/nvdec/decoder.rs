@@ -199,11 +199,11 @@ impl Decoder {
         let device = self.state().device.clone();
         let _here = device.enter()?;
         let group = self.group.as_mut().expect("`start` precedes `push`");
-        let at = group.shown.len();
+        let position = group.shown.len();
         crate::error::reserve(&mut group.shown, 1)?;
         let pushed = match &group.broken {
             Some((kind, why)) => Err(Error::new(*kind, why.clone())),
-            None => group.push(&mut self.input, self.state, at, packet, &device),
+            None => group.push(&mut self.input, self.state, position, packet, &device),
         };
         group.shown.push(pushed.as_ref().ok().copied().flatten());
         // SAFETY: invariant 2. The parser is not running.
@@ -236,7 +236,7 @@ impl Decoder {
     ///
     /// # Panics
     /// If the packet was not pushed.
-    pub(super) fn frame(&mut self, packet: usize, to: &mut Frame) -> Result<bool> {
+    pub(super) fn frame(&mut self, packet: usize, out: &mut Frame) -> Result<bool> {
         let device = self.state().device.clone();
         let _here = device.enter()?;
         let group = self.group.as_ref().expect("`push` precedes `frame`");
@@ -250,7 +250,7 @@ impl Decoder {
         };
         let state = self.state();
         let Some((surface, image)) = state.images.surface(shown) else { return Ok(false) };
-        state.read(surface, image.is_field, shown, packet, &device, to)?;
+        state.read(surface, image.is_field, shown, packet, &device, out)?;
         Ok(true)
     }
 
@@ -295,15 +295,16 @@ impl Group {
         &mut self,
         input: &mut Vec<u8>,
         mut state: NonNull<State>,
-        at: usize,
+        position: usize,
         packet: &[u8],
         device: &Device,
     ) -> Result<Option<usize>> {
         let damaged = |e: Error| match e.kind() {
-            ErrorKind::Damaged => fault(at, &e.to_string()),
+            ErrorKind::Damaged => fault(position, &e.to_string()),
             _ => e,
         };
-        let Content { images: mut min, is_open } = self.bitstream.rewrite(packet, at == 0, input).map_err(damaged)?;
+        let Content { images: mut min, is_open } =
+            self.bitstream.rewrite(packet, position == 0, input).map_err(damaged)?;
         let vp9 = match self.bitstream.codec() {
             Codec::Vp9 => Some(self.references.add(packet).map_err(damaged)?),
             _ => None,
@@ -311,18 +312,18 @@ impl Group {
         let first = {
             // SAFETY: the parser is not running.
             let state = unsafe { state.as_mut() };
-            if at == 0 {
+            if position == 0 {
                 self.has_leading = is_open;
                 state.is_open = is_open;
             }
-            (state.packet, state.vp9_color) = (at, self.references.color);
+            (state.packet, state.vp9_color) = (position, self.references.color);
             state.images.count()
         };
         let mut source = ffi::SourcePacket {
             flags: ffi::packet::HAS_TIMESTAMP | ffi::packet::END_OF_PICTURE,
             bytes: input.len() as c_ulong,
             data: input.as_ptr(),
-            timestamp: at as i64,
+            timestamp: position as i64,
         };
         // SAFETY: the parser reads the packet during the call. It accesses the state (invariant 2).
         let status = unsafe { (device.driver().cuvid.parse)(self.parser, &raw mut source) };
@@ -331,23 +332,23 @@ impl Group {
         if state.failed.is_some() || state.panic.is_some() {
             return Ok(None);
         }
-        device.driver().check(status, || format!("parsing packet {at} after the key frame"))?;
-        let found = state.images.count() - first;
+        device.driver().check(status, || format!("parsing packet {position} after the key frame"))?;
+        let added = state.images.count() - first;
         if let Some(vp9) = vp9 {
-            return match found {
-                _ if found == vp9.images => Ok(Some(vp9.shown)),
-                _ => Err(fault(at, &format!("it contains {} images, but the driver found {found}", vp9.images))),
+            return match added {
+                _ if added == vp9.images => Ok(Some(vp9.shown)),
+                _ => Err(fault(position, &format!("it contains {} images, but the driver found {added}", vp9.images))),
             };
         }
         // Images that precede the key frame in presentation order may be impossible to decode.
-        if found == 0 && at > 0 && self.has_leading && !state.is_past_leading {
+        if added == 0 && position > 0 && self.has_leading && !state.is_past_leading {
             min = 0;
         }
-        match found {
-            _ if found < min => Err(fault(at, "the parser of the driver found no image in it")),
+        match added {
+            _ if added < min => Err(fault(position, "the parser of the driver found no image in it")),
             0 => Ok(None),
             1 => Ok(Some(first)),
-            _ => Err(fault(at, &format!("it contains {found} images"))),
+            _ => Err(fault(position, &format!("it contains {added} images"))),
         }
     }
 }
@@ -381,7 +382,7 @@ impl Session {
                 (info.width, info.height) = size;
                 (info.target_width, info.target_height) = output_size(size);
                 info.surfaces = session.surfaces;
-                info.display_area = whole(output_size(size));
+                info.display_area = full_rect(output_size(size));
                 // SAFETY: the context is current and the handle is valid (invariant 1).
                 let status = unsafe { (driver.cuvid.reconfigure)(session.handle, &raw mut info) };
                 if status == 0 {
@@ -402,7 +403,7 @@ impl Session {
         info.flags = ffi::USE_VIDEO_ENGINES;
         info.bit_depth_minus8 = format.bit_depth_luma_minus8.into();
         (info.max_width, info.max_height) = (max.0.into(), max.1.into());
-        info.display_area = whole(output_size(size));
+        info.display_area = full_rect(output_size(size));
         info.output_format = if bit_depth == 8 { ffi::NV12 } else { ffi::P016 };
         (info.target_width, info.target_height) = (output_size(size).0.into(), output_size(size).1.into());
         info.output_surfaces = 1;
@@ -433,7 +434,7 @@ fn area(format: &Format) -> (c_int, c_int, c_int, c_int) {
     (left, top, right, bottom)
 }
 
-fn whole((width, height): (u32, u32)) -> ffi::ShortRect {
+fn full_rect((width, height): (u32, u32)) -> ffi::ShortRect {
     ffi::ShortRect { left: 0, top: 0, right: width as c_short, bottom: height as c_short }
 }
 
@@ -604,7 +605,7 @@ impl State {
         index: usize,
         packet: usize,
         device: &Device,
-        to: &mut Frame,
+        out: &mut Frame,
     ) -> Result<()> {
         let (Some(format), Some(session)) = (self.format, &self.session) else {
             return Err(Error::damaged("an image precedes its format"));
@@ -631,7 +632,7 @@ impl State {
             unsafe { (driver.cuvid.map)(handle, surface as c_int, &raw mut address, &raw mut pitch, &raw mut params) };
         driver.check(status, || format!("reading the frame of packet {packet} after the key frame"))?;
         let (pitch, stream, host) = (pitch as usize, self.stream, self.host.data);
-        let copy = |y: usize, width_bytes: usize, rows: usize, to: usize| {
+        let copy = |y: usize, width_bytes: usize, rows: usize, offset: usize| {
             let mut copy = Copy2d::zeroed();
             copy.src_type = ffi::MEMORY_DEVICE;
             copy.src_device = address;
@@ -639,7 +640,7 @@ impl State {
             (copy.src_x_bytes, copy.src_y) = (left * sample, y);
             copy.dst_type = ffi::MEMORY_HOST;
             // SAFETY: `grow` allocated at least this many bytes.
-            copy.dst_host = unsafe { host.byte_add(to) };
+            copy.dst_host = unsafe { host.byte_add(offset) };
             copy.dst_pitch = width_bytes;
             (copy.width_bytes, copy.height) = (width_bytes, rows);
             // SAFETY: the mapped image contains the rows: luma has the height of the output, and
@@ -661,8 +662,8 @@ impl State {
         for surface in unknown {
             self.wait(surface)?;
         }
-        if let Some(at) = self.images.fault(index) {
-            return Err(fault(at, "the video engine of the GPU reports an error"));
+        if let Some(position) = self.images.fault(index) {
+            return Err(fault(position, "the video engine of the GPU reports an error"));
         }
         // SAFETY: the copies are complete, and fill this many bytes.
         let samples = unsafe { std::slice::from_raw_parts(host.cast::<u8>(), luma_bytes + chroma_bytes) };
@@ -673,7 +674,7 @@ impl State {
             _ => (format.matrix, format.signal & 8 != 0),
         };
         let coding = Coding { matrix: matrix.into(), is_full_range, bits };
-        to.set((width, height), coding, luma, chroma)
+        out.set((width, height), coding, luma, chroma)
     }
 }
 

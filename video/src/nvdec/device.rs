@@ -73,9 +73,9 @@ impl Driver {
         let text = |function: unsafe extern "C" fn(Status, *mut *const c_char) -> Status| {
             let mut text = std::ptr::null();
             // SAFETY: the driver writes a pointer to a static string, or a null pointer.
-            let found = unsafe { function(status, &raw mut text) };
+            let result = unsafe { function(status, &raw mut text) };
             // SAFETY: as above.
-            (found == 0 && !text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
+            (result == 0 && !text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
         };
         let name = text(self.cuda.error_name).unwrap_or_else(|| format!("code {status}"));
         let meaning = text(self.cuda.error_string).unwrap_or_else(|| "unknown to the driver".into());
@@ -279,16 +279,16 @@ impl Device {
         caps.codec = cuvid_codec(codec).expect("checked by the bitstream");
         caps.chroma = ffi::CHROMA_420;
         caps.bit_depth_minus8 = bit_depth.saturating_sub(8);
-        let mut all = self.0.caps.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut limits = self.0.caps.lock().unwrap_or_else(PoisonError::into_inner);
         let key = |caps: &Caps| (caps.codec, caps.bit_depth_minus8);
-        if let Some(known) = all.iter().find(|known| key(known) == key(&caps)) {
-            return Ok(*known);
+        if let Some(limits_of_gpu) = limits.iter().find(|entry| key(entry) == key(&caps)) {
+            return Ok(*limits_of_gpu);
         }
         let _here = self.enter()?;
         // SAFETY: the driver reads and writes the structure during the call.
         let status = unsafe { (self.0.driver.cuvid.caps)(&raw mut caps) };
         self.0.driver.check(status, || format!("asking GPU {} what it can decode", self.0.ordinal))?;
-        all.push(caps);
+        limits.push(caps);
         Ok(caps)
     }
 }
@@ -373,14 +373,14 @@ mod tests {
     #[test]
     fn what_a_gpu_cannot_decode_is_refused_with_its_limits() {
         let mut caps = Caps::zeroed();
-        let said = |caps: &Caps, size| why_not(caps, size).unwrap_or_default();
-        assert_eq!(said(&caps, (640, 480)), "its video engines do not support this format");
+        let reason = |caps: &Caps, size| why_not(caps, size).unwrap_or_default();
+        assert_eq!(reason(&caps, (640, 480)), "its video engines do not support this format");
         (caps.is_supported, caps.min_width, caps.min_height) = (1, 48, 16);
         (caps.max_width, caps.max_height, caps.max_macroblocks) = (4096, 4096, 65_536);
-        assert_eq!(said(&caps, (4096, 4096)), "");
-        assert_eq!(said(&caps, (8192, 16)), "its video engines decode at most 4096 x 4096 pixels");
-        assert_eq!(said(&caps, (32, 32)), "its video engines decode at least 48 x 16 pixels");
+        assert_eq!(reason(&caps, (4096, 4096)), "");
+        assert_eq!(reason(&caps, (8192, 16)), "its video engines decode at most 4096 x 4096 pixels");
+        assert_eq!(reason(&caps, (32, 32)), "its video engines decode at least 48 x 16 pixels");
         caps.max_macroblocks = 100;
-        assert_eq!(said(&caps, (1024, 1024)), "its video engines decode at most 25600 pixels");
+        assert_eq!(reason(&caps, (1024, 1024)), "its video engines decode at most 25600 pixels");
     }
 }

@@ -41,7 +41,7 @@ impl Frame {
             let shift = 16 - u32::from(coding.bits);
             let sample = |low: u8, high: u8| u16::from_le_bytes([low, high]) >> shift;
             let [y, u, v] = &mut self.words;
-            replace(y, luma.chunks_exact(2).map(|one| sample(one[0], one[1])))?;
+            replace(y, luma.chunks_exact(2).map(|pair| sample(pair[0], pair[1])))?;
             replace(u, chroma.chunks_exact(4).map(|pair| sample(pair[0], pair[1])))?;
             replace(v, chroma.chunks_exact(4).map(|pair| sample(pair[2], pair[3])))
         }
@@ -50,9 +50,9 @@ impl Frame {
     pub(super) fn planes(&self) -> Planes<'_> {
         let (width, height) = self.size;
         let strides = [width, width.div_ceil(2), width.div_ceil(2)];
-        let planes = std::array::from_fn(|at| match self.coding.bits {
-            8 => Plane::Bits8(&self.bytes[at], strides[at]),
-            _ => Plane::Bits16(&self.words[at], strides[at]),
+        let planes = std::array::from_fn(|index| match self.coding.bits {
+            8 => Plane::Bits8(&self.bytes[index], strides[index]),
+            _ => Plane::Bits16(&self.words[index], strides[index]),
         });
         Planes { width, height, layout: Layout::Yuv420, coding: self.coding, planes }
     }

@@ -34,9 +34,9 @@ impl FrameDecoder {
 
     #[cfg(test)]
     pub(super) fn on(pool: &Arc<Pool>) -> Self {
-        let mut this = Self::new(0);
-        this.pool = Some(pool.clone());
-        this
+        let mut decoder = Self::new(0);
+        decoder.pool = Some(pool.clone());
+        decoder
     }
 
     /// Returns the number of packets that were decoded since the frame decoder was created.

@@ -57,7 +57,8 @@ impl Images {
 
     /// Returns the surface that contains an image, unless a later image has replaced it.
     pub(super) fn surface(&self, index: usize) -> Option<(usize, Image)> {
-        let mut images = self.surfaces.iter().enumerate().filter_map(|(at, image)| image.map(|image| (at, image)));
+        let mut images =
+            self.surfaces.iter().enumerate().filter_map(|(index, image)| image.map(|image| (index, image)));
         images.find(|(_, image)| image.index == index)
     }
 
@@ -65,7 +66,7 @@ impl Images {
     pub(super) fn unknown(&self, index: usize) -> impl Iterator<Item = usize> {
         let is_unknown = move |image: &Image| image.index <= index && image.is_damaged.is_none();
         let images = self.surfaces.iter().enumerate();
-        images.filter(move |(_, image)| image.as_ref().is_some_and(is_unknown)).map(|(at, _)| at)
+        images.filter(move |(_, image)| image.as_ref().is_some_and(is_unknown)).map(|(index, _)| index)
     }
 
     /// Sets the state of the image in `surface`.
@@ -73,8 +74,8 @@ impl Images {
         let Some(image) = self.at(surface) else { return };
         image.is_damaged = Some(is_damaged);
         if is_damaged && !image.is_leading {
-            let found = (image.index, image.packet);
-            self.damaged = Some(self.damaged.map_or(found, |first| first.min(found)));
+            let position = (image.index, image.packet);
+            self.damaged = Some(self.damaged.map_or(position, |first| first.min(position)));
         }
     }
 
@@ -94,27 +95,27 @@ mod tests {
 
     #[test]
     fn damage_spreads_to_all_later_images_except_from_leading_ones() {
-        for (is_leading, wanted) in [(false, [None, Some(1), Some(1)]), (true, [None, Some(1), None])] {
+        for (is_leading, expected) in [(false, [None, Some(1), Some(1)]), (true, [None, Some(1), None])] {
             let mut images = Images::default();
-            for at in 0..3 {
-                images.add(at, at, is_leading && at == 1, false);
+            for index in 0..3 {
+                images.add(index, index, is_leading && index == 1, false);
             }
-            for at in 0..3 {
-                images.set(at, at == 1);
+            for index in 0..3 {
+                images.set(index, index == 1);
             }
-            assert_eq!([0, 1, 2].map(|at| images.fault(at)), wanted);
+            assert_eq!([0, 1, 2].map(|index| images.fault(index)), expected);
         }
     }
 
     #[test]
     fn the_states_of_images_up_to_a_frame_are_requested_once() {
         let mut images = Images::default();
-        for at in 0..4 {
-            images.add(at, at, false, false);
+        for index in 0..4 {
+            images.add(index, index, false, false);
         }
         assert_eq!(images.unknown(2).collect::<Vec<_>>(), [0, 1, 2]);
-        for at in 0..3 {
-            images.set(at, false);
+        for index in 0..3 {
+            images.set(index, false);
         }
         assert_eq!(images.unknown(3).collect::<Vec<_>>(), [3]);
         // The surface is used again.

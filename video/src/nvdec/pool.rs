@@ -51,7 +51,7 @@ impl Pool {
         static POOLS: Mutex<Vec<(usize, Weak<Pool>)>> = Mutex::new(Vec::new());
         let device = Device::shared(gpu)?;
         let mut pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(pool) = pools.iter().filter(|(at, _)| *at == gpu).find_map(|(_, pool)| pool.upgrade()) {
+        if let Some(pool) = pools.iter().filter(|(ordinal, _)| *ordinal == gpu).find_map(|(_, pool)| pool.upgrade()) {
             return Ok(pool);
         }
         let pool = Arc::new(Pool::new(device));
@@ -74,8 +74,8 @@ impl Pool {
         loop {
             let best = idle.sessions.iter_mut().position(|session| session.continues(record));
             let best = best.or_else(|| idle.sessions.iter().position(|session| session.fits(record)));
-            if let Some(at) = best {
-                return Ok(idle.sessions.remove(at));
+            if let Some(index) = best {
+                return Ok(idle.sessions.remove(index));
             }
             if idle.count < MAX_SESSIONS {
                 idle.count += 1;
@@ -123,11 +123,11 @@ impl Session {
     /// wrong identifier would result in a wrong frame. If the requested frame was already decoded,
     /// its image must still be in GPU memory. Clips in presentation order request such frames.
     pub(super) fn continues(&mut self, record: &Record<'_>) -> bool {
-        let known = self.ends.len().min(record.count());
+        let pushed = self.ends.len().min(record.count());
         self.fits(record)
-            && known > 0
-            && self.body.get(..self.ends[known - 1]).is_some_and(|body| record.body().starts_with(body))
-            && (known < record.count() || self.decoder.has(record.count() - 1))
+            && pushed > 0
+            && self.body.get(..self.ends[pushed - 1]).is_some_and(|body| record.body().starts_with(body))
+            && (pushed < record.count() || self.decoder.has(record.count() - 1))
     }
 
     /// Decodes the frame of a record. Returns how many packets were decoded. After an error, the
@@ -197,9 +197,9 @@ impl Session {
 
     /// Queues the packets of `record` that are not yet decoded.
     fn push(&mut self, record: &Record<'_>) -> Result<()> {
-        let known = self.ends.len();
-        reserve(&mut self.ends, record.count().saturating_sub(known))?;
-        for packet in record.packets().skip(known) {
+        let pushed = self.ends.len();
+        reserve(&mut self.ends, record.count().saturating_sub(pushed))?;
+        for packet in record.packets().skip(pushed) {
             self.decoder.push(packet)?;
             let (start, end) = (self.body.len(), self.body.len() + 4 + packet.len());
             reserve(&mut self.body, end - start)?;

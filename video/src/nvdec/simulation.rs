@@ -67,8 +67,8 @@ impl Parser {
             }
             self.surfaces = vec![false; surfaces as usize];
         }
-        let is_free = |at: usize| !self.surfaces[at] && !self.references.contains(&Some(at));
-        let surface = (0..self.surfaces.len()).find(|&at| is_free(at)).expect("a surface is free");
+        let is_free = |index: usize| !self.surfaces[index] && !self.references.contains(&Some(index));
+        let surface = (0..self.surfaces.len()).find(|&index| is_free(index)).expect("a surface is free");
         let mut params = ffi::PicParams::zeroed();
         params.surface = surface as c_int;
         params.order_h264 = [c_int::from(toy.order); 2];
@@ -78,8 +78,8 @@ impl Parser {
         if unsafe { self.params.on_decode.unwrap()(self.params.user, &raw mut params) } == 0 {
             return false;
         }
-        for (at, reference) in self.references.iter_mut().enumerate() {
-            if toy.refresh >> at & 1 == 1 {
+        for (index, reference) in self.references.iter_mut().enumerate() {
+            if toy.refresh >> index & 1 == 1 {
                 *reference = Some(surface);
             }
         }
@@ -87,7 +87,7 @@ impl Parser {
         self.waiting.push((toy.order, surface));
         // The real driver holds back more images.
         while self.waiting.len() > 1 {
-            let first = (0..self.waiting.len()).min_by_key(|&at| self.waiting[at].0).unwrap();
+            let first = (0..self.waiting.len()).min_by_key(|&index| self.waiting[index].0).unwrap();
             let (_, surface) = self.waiting.remove(first);
             self.surfaces[surface] = false;
             unsafe { self.params.on_display.unwrap()(self.params.user, null_mut()) };
@@ -97,9 +97,9 @@ impl Parser {
 
     /// Parses H.264: the slices contain a number, an order and a state.
     fn slices(&mut self, data: &[u8]) -> bool {
-        let starts: Vec<usize> = (0..data.len()).filter(|&at| data[at..].starts_with(&[0, 0, 0, 1])).collect();
-        starts.iter().all(|&at| {
-            let unit = &data[at + 4..];
+        let starts: Vec<usize> = (0..data.len()).filter(|&offset| data[offset..].starts_with(&[0, 0, 0, 1])).collect();
+        starts.iter().all(|&offset| {
+            let unit = &data[offset + 4..];
             if !matches!(unit[0] & 31, 1 | 5) {
                 return true;
             }
@@ -124,7 +124,7 @@ impl Parser {
     }
 }
 
-unsafe extern "C" fn create_parser(to: *mut ffi::Parser, params: *mut ffi::ParserParams) -> Status {
+unsafe extern "C" fn create_parser(out: *mut ffi::Parser, params: *mut ffi::ParserParams) -> Status {
     let parser = Parser {
         params: unsafe { *params },
         surfaces: Vec::new(),
@@ -133,7 +133,7 @@ unsafe extern "C" fn create_parser(to: *mut ffi::Parser, params: *mut ffi::Parse
         next: 0,
         count: 0,
     };
-    unsafe { *to = Box::into_raw(Box::new(parser)).cast() };
+    unsafe { *out = Box::into_raw(Box::new(parser)).cast() };
     0
 }
 
@@ -156,9 +156,9 @@ unsafe extern "C" fn caps(caps: *mut ffi::Caps) -> Status {
     0
 }
 
-unsafe extern "C" fn create_decoder(to: *mut ffi::DecoderHandle, info: *mut ffi::CreateInfo) -> Status {
+unsafe extern "C" fn create_decoder(out: *mut ffi::DecoderHandle, info: *mut ffi::CreateInfo) -> Status {
     let surfaces = vec![(0, false); unsafe { (*info).surfaces } as usize];
-    unsafe { *to = Box::into_raw(Box::new(Engine { surfaces, mapped: Vec::new() })).cast() };
+    unsafe { *out = Box::into_raw(Box::new(Engine { surfaces, mapped: Vec::new() })).cast() };
     0
 }
 
@@ -172,10 +172,10 @@ unsafe extern "C" fn decode(engine: ffi::DecoderHandle, params: *mut ffi::PicPar
     0
 }
 
-unsafe extern "C" fn status(engine: ffi::DecoderHandle, surface: c_int, to: *mut ffi::DecodeStatus) -> Status {
+unsafe extern "C" fn status(engine: ffi::DecoderHandle, surface: c_int, out: *mut ffi::DecodeStatus) -> Status {
     let engine = unsafe { &*engine.cast::<Engine>() };
     let is_damaged = engine.surfaces[surface as usize].1;
-    unsafe { (*to).status = if is_damaged { ffi::decoded::ERROR } else { 2 } };
+    unsafe { (*out).status = if is_damaged { ffi::decoded::ERROR } else { 2 } };
     0
 }
 
@@ -237,13 +237,13 @@ unsafe extern "C" fn copy_2d(copy: *const ffi::Copy2d, _: ffi::Stream) -> Status
     let copy = unsafe { &*copy };
     for row in 0..copy.height {
         let from = (copy.src_device as usize + (copy.src_y + row) * copy.src_pitch + copy.src_x_bytes) as *const u8;
-        let to = unsafe { copy.dst_host.cast::<u8>().add(row * copy.dst_pitch) };
-        unsafe { std::ptr::copy_nonoverlapping(from, to, copy.width_bytes) };
+        let out = unsafe { copy.dst_host.cast::<u8>().add(row * copy.dst_pitch) };
+        unsafe { std::ptr::copy_nonoverlapping(from, out, copy.width_bytes) };
     }
     0
 }
-unsafe extern "C" fn alloc_host(to: *mut *mut c_void, bytes: usize) -> Status {
-    unsafe { *to = libc::malloc(bytes) };
+unsafe extern "C" fn alloc_host(out: *mut *mut c_void, bytes: usize) -> Status {
+    unsafe { *out = libc::malloc(bytes) };
     0
 }
 unsafe extern "C" fn free_host(memory: *mut c_void) -> Status {
@@ -317,12 +317,12 @@ fn config(codec: Codec) -> CodecConfig {
 
 /// Returns the number that all samples of a frame have as their value.
 fn number_of(planes: &Planes<'_>) -> u8 {
-    let all = (0..3).flat_map(|plane| {
+    let samples = (0..3).flat_map(|plane| {
         let (width, height) = planes.size(plane);
-        (0..width * height).map(move |at| planes.sample(plane, at % width, at / width))
+        (0..width * height).map(move |pixel| planes.sample(plane, pixel % width, pixel / width))
     });
     let first = planes.sample(0, 0, 0);
-    assert!((planes.width, planes.height) == (64, 48) && all.into_iter().all(|sample| sample == first));
+    assert!((planes.width, planes.height) == (64, 48) && samples.into_iter().all(|sample| sample == first));
     first as u8
 }
 
@@ -338,14 +338,14 @@ fn run(images: &[(Kind, u8, bool)]) -> Vec<Result<Option<u8>, String>> {
     let mut decoder = Decoder::new(device()).unwrap();
     decoder.start(&config(Codec::H264)).unwrap();
     let mut numbers = Vec::new();
-    for (at, &image) in images.iter().enumerate() {
-        decoder.push(&packet(at, image)).unwrap();
-        numbers.push(number(&mut decoder, at));
+    for (index, &image) in images.iter().enumerate() {
+        decoder.push(&packet(index, image)).unwrap();
+        numbers.push(number(&mut decoder, index));
     }
     numbers
 }
 
-fn all(count: u8) -> Vec<Result<Option<u8>, String>> {
+fn all_numbers(count: u8) -> Vec<Result<Option<u8>, String>> {
     (1..=count).map(|number| Ok(Some(number))).collect()
 }
 
@@ -355,13 +355,13 @@ use Kind::{Idr, Open, Reference, Single};
 fn frames_belong_to_their_packets_with_b_frames() {
     let group = [(Idr, 1, false), (Reference, 5, false), (Reference, 3, false), (Single, 2, false), (Single, 4, false)];
     let next: Vec<_> = group[1..].iter().map(|&(kind, order, _)| (kind, order + 4, false)).collect();
-    assert_eq!(run(&[&group[..], &next, &next].concat()), all(13));
+    assert_eq!(run(&[&group[..], &next, &next].concat()), all_numbers(13));
 }
 
 #[test]
 fn frames_belong_to_their_packets_after_an_open_key_frame() {
     let images = [(Open, 5, false), (Single, 3, false), (Single, 4, false), (Reference, 8, false), (Single, 6, false)];
-    assert_eq!(run(&images), all(5));
+    assert_eq!(run(&images), all_numbers(5));
 }
 
 #[test]
@@ -391,10 +391,10 @@ fn the_frame_of_a_vp9_packet_is_the_one_that_it_shows() {
     let mut decoder = Decoder::new(device()).unwrap();
     decoder.start(&config(Codec::Vp9)).unwrap();
     let mut frame = Frame::default();
-    for (at, (packet, wanted)) in packets.iter().enumerate() {
+    for (index, (packet, expected)) in packets.iter().enumerate() {
         decoder.push(packet).unwrap();
-        assert!(decoder.frame(at, &mut frame).unwrap());
-        assert_eq!(number_of(&frame.planes()), *wanted);
+        assert!(decoder.frame(index, &mut frame).unwrap());
+        assert_eq!(number_of(&frame.planes()), *expected);
         assert_eq!(frame.planes().coding, Coding { matrix: 1, is_full_range: true, bits: 8 });
     }
 }
@@ -431,7 +431,7 @@ fn a_packet_without_an_image_is_damaged() {
 /// Returns the records of the frames of a group with B frames. The numbers start after `first`.
 fn records(first: usize) -> Vec<Vec<u8>> {
     let group = [(Idr, 1, false), (Reference, 5, false), (Reference, 3, false), (Single, 2, false), (Single, 4, false)];
-    let packets: Vec<_> = group.iter().enumerate().map(|(at, &image)| packet(first + at, image)).collect();
+    let packets: Vec<_> = group.iter().enumerate().map(|(index, &image)| packet(first + index, image)).collect();
     let of_frame = |count: usize| {
         let mut bytes = Vec::new();
         record::start(&config(Codec::H264), 1, "", count as u32, &mut bytes).unwrap();
@@ -453,9 +453,9 @@ fn the_same_frames_result_for_any_order_of_records() {
     let (records, pool) = (records(0), Arc::new(Pool::new(device())));
     let mut decoder = FrameDecoder::on(&pool);
     // Frames in presentation order, then all pairs of frames.
-    assert_eq!([0, 3, 2, 4, 1].map(|at| show(&mut decoder, &records[at])), [1, 4, 3, 5, 2]);
-    for (first, second) in (0..25).map(|at| (at / 5, at % 5)) {
-        let found = [first, second].map(|at| show(&mut decoder, &records[at]));
+    assert_eq!([0, 3, 2, 4, 1].map(|index| show(&mut decoder, &records[index])), [1, 4, 3, 5, 2]);
+    for (first, second) in (0..25).map(|pair| (pair / 5, pair % 5)) {
+        let found = [first, second].map(|index| show(&mut decoder, &records[index]));
         assert_eq!(found, [first as u8 + 1, second as u8 + 1]);
     }
     for record in &records {
@@ -490,25 +490,25 @@ fn frames_are_decoded_ahead_and_only_once() {
 /// The simulated parser may reuse the surface of the frame for a later packet.
 #[test]
 fn the_same_frames_result_with_later_frames_of_any_order() {
-    let (this, other, pool) = (records(0), records(10), Arc::new(Pool::new(device())));
+    let (first_records, other, pool) = (records(0), records(10), Arc::new(Pool::new(device())));
     let mut decoder = FrameDecoder::on(&pool);
     for (frame, first, second) in (0..250).map(|at| (at / 50, at / 10 % 5, at % 10)) {
-        let second = this.iter().chain(&other).nth(second).unwrap();
-        let later = [this[first].clone(), second.clone()];
-        assert_eq!(usize::from(show_before(&mut decoder, &this[frame], &later)), frame + 1);
+        let second = first_records.iter().chain(&other).nth(second).unwrap();
+        let later = [first_records[first].clone(), second.clone()];
+        assert_eq!(usize::from(show_before(&mut decoder, &first_records[frame], &later)), frame + 1);
     }
 }
 
 #[test]
 fn damage_of_a_later_frame_does_not_affect_a_frame() {
     let (good, pool) = (records(0), Arc::new(Pool::new(device())));
-    let mut bad = good[2].clone();
-    let at = bad.len() - 8;
-    bad[at + 3] = 200;
+    let mut damaged = good[2].clone();
+    let offset = damaged.len() - 8;
+    damaged[offset + 3] = 200;
     let mut decoder = FrameDecoder::on(&pool);
-    assert_eq!(show_before(&mut decoder, &good[0], &[good[1].clone(), bad.clone()]), 1);
-    assert_eq!(show_before(&mut decoder, &good[1], std::slice::from_ref(&bad)), 2);
-    let error = decoder.decode(&Record::parse(&bad).unwrap(), &[], |_| Ok(())).unwrap_err().to_string();
+    assert_eq!(show_before(&mut decoder, &good[0], &[good[1].clone(), damaged.clone()]), 1);
+    assert_eq!(show_before(&mut decoder, &good[1], std::slice::from_ref(&damaged)), 2);
+    let error = decoder.decode(&Record::parse(&damaged).unwrap(), &[], |_| Ok(())).unwrap_err().to_string();
     assert!(error.starts_with("packet 2 after the key frame is damaged"), "{error}");
 }
 
@@ -537,13 +537,13 @@ fn many_threads_share_few_decoders() {
 #[test]
 fn a_thread_waits_while_all_decoders_are_in_use() {
     let (pool, records) = (Arc::new(Pool::new(device())), records(0));
-    let mut all: Vec<_> = (0..MAX_SESSIONS).map(|_| FrameDecoder::on(&pool)).collect();
-    all.iter_mut().for_each(|decoder| assert_eq!(show(decoder, &records[2]), 3));
+    let mut decoders: Vec<_> = (0..MAX_SESSIONS).map(|_| FrameDecoder::on(&pool)).collect();
+    decoders.iter_mut().for_each(|decoder| assert_eq!(show(decoder, &records[2]), 3));
     std::thread::scope(|scope| {
         let waits = scope.spawn(|| show(&mut FrameDecoder::on(&pool), &records[4]));
         std::thread::sleep(std::time::Duration::from_millis(30));
         assert!(!waits.is_finished());
-        all[3].rest();
+        decoders[3].rest();
         assert_eq!(waits.join().unwrap(), 5);
     });
     assert_eq!(pool.count(), MAX_SESSIONS);
@@ -553,10 +553,10 @@ fn a_thread_waits_while_all_decoders_are_in_use() {
 fn a_damaged_record_leaves_the_decoder_usable() {
     let pool = Arc::new(Pool::new(device()));
     let (mut decoder, good) = (FrameDecoder::on(&pool), records(0));
-    let mut bad = good[2].clone();
-    let at = bad.len() - 8;
-    bad[at + 3] = 200;
-    let error = decoder.decode(&Record::parse(&bad).unwrap(), &[], |_| Ok(())).unwrap_err().to_string();
+    let mut damaged = good[2].clone();
+    let offset = damaged.len() - 8;
+    damaged[offset + 3] = 200;
+    let error = decoder.decode(&Record::parse(&damaged).unwrap(), &[], |_| Ok(())).unwrap_err().to_string();
     assert!(error.starts_with("packet 2 after the key frame is damaged"), "{error}");
     assert_eq!(show(&mut decoder, &good[2]), 3);
 }

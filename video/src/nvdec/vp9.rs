@@ -57,8 +57,8 @@ impl References {
         let mut shown = None;
         for_each_frame(packet, |frame| {
             let now = match Header::parse(frame)? {
-                Header::Existing(at) => Some(self.images[at].ok_or_else(|| {
-                    Error::damaged(format!("a VP9 frame shows the reference image {at}, which does not exist"))
+                Header::Existing(index) => Some(self.images[index].ok_or_else(|| {
+                    Error::damaged(format!("a VP9 frame shows the reference image {index}, which does not exist"))
                 })?),
                 Header::Encoded { refresh, is_shown, key } => {
                     if self.count == 0 && key.is_none() {
@@ -66,8 +66,8 @@ impl References {
                     }
                     let image = self.count;
                     self.count += 1;
-                    for (at, reference) in self.images.iter_mut().enumerate() {
-                        if refresh >> at & 1 == 1 {
+                    for (index, reference) in self.images.iter_mut().enumerate() {
+                        if refresh >> index & 1 == 1 {
                             *reference = Some(image);
                         }
                     }
@@ -232,10 +232,10 @@ pub(super) mod tests {
 
     fn bytes(bits: &str) -> Vec<u8> {
         let padded = format!("{bits}{}", "0".repeat(bits.len().next_multiple_of(8) - bits.len()));
-        (0..padded.len() / 8).map(|at| u8::from_str_radix(&padded[at * 8..][..8], 2).unwrap()).collect()
+        (0..padded.len() / 8).map(|byte| u8::from_str_radix(&padded[byte * 8..][..8], 2).unwrap()).collect()
     }
 
-    fn shown(packets: &[Vec<u8>]) -> Result<Vec<(usize, usize)>> {
+    fn shown_images(packets: &[Vec<u8>]) -> Result<Vec<(usize, usize)>> {
         let mut references = References::default();
         packets.iter().map(|packet| references.add(packet).map(|content| (content.images, content.shown))).collect()
     }
@@ -251,12 +251,12 @@ pub(super) mod tests {
             existing(2),
             existing(7),
         ];
-        assert_eq!(shown(&packets).unwrap(), [(1, 0), (1, 1), (2, 3), (1, 4), (0, 2), (0, 0)]);
+        assert_eq!(shown_images(&packets).unwrap(), [(1, 0), (1, 1), (2, 3), (1, 4), (0, 2), (0, 0)]);
     }
 
     #[test]
     fn damaged_headers_fail() {
-        let error = |packets: &[Vec<u8>]| shown(packets).unwrap_err().to_string();
+        let error = |packets: &[Vec<u8>]| shown_images(packets).unwrap_err().to_string();
         let start = key(1);
         assert_eq!(error(&[inter(true, 1)]), "the first VP9 frame is not a key frame");
         assert!(error(&[existing(3)]).contains("reference image 3, which does not exist"));
@@ -264,15 +264,15 @@ pub(super) mod tests {
         let twice = superframe(&[inter(true, 1), inter(true, 1)]);
         assert_eq!(error(&[start.clone(), twice]), "the packet shows several VP9 frames");
         assert_eq!(error(&[vec![0x42, 0, 0]]), "the packet contains no VP9 frame");
-        let mut wrong = start.clone();
-        wrong[2] ^= 1;
-        assert_eq!(error(&[wrong]), "a VP9 frame has the sync code 498242 instead of 498342");
+        let mut changed = start.clone();
+        changed[2] ^= 1;
+        assert_eq!(error(&[changed]), "a VP9 frame has the sync code 498242 instead of 498342");
         let mut longer = superframe(&[inter(false, 1), inter(true, 1)]);
-        let at = longer.len() - 2;
-        longer[at] = 99;
+        let offset = longer.len() - 2;
+        longer[offset] = 99;
         assert!(error(&[start.clone(), longer]).contains("claims 99 bytes"));
         for end in 0..start.len() {
-            shown(&[start[..end].to_vec()]).unwrap_err();
+            shown_images(&[start[..end].to_vec()]).unwrap_err();
         }
     }
 

@@ -55,10 +55,10 @@ fn damaged_packets_fail_or_give_frames() {
         decoder.flush();
         let needed = track.needed(track.len() - 1);
         let mutated = random.below(needed.len());
-        for (at, packet) in needed.iter().enumerate() {
+        for (index, packet) in needed.iter().enumerate() {
             let start = packet.offset as usize;
             let mut bytes = file[start..start + packet.size as usize].to_vec();
-            if at == mutated {
+            if index == mutated {
                 for _ in 0..=random.below(3) {
                     let first = if random.below(2) == 0 { bytes.len().min(40) } else { bytes.len() };
                     let byte = random.below(first);
@@ -116,12 +116,12 @@ fn a_decoder_shows_the_same_frames_in_any_order() {
         // Frames are often followed by their neighbors.
         for frame in frame..tracks[video].len().min(frame + 1 + random.below(3)) {
             let mut bytes = crate::record::record(&files[video], &tracks[video], frame);
-            let found = decoder.decode(&Record::parse(&bytes).unwrap(), |planes| Ok(crc(planes))).unwrap();
-            assert_eq!(Some(&found), expected[video].get(frame), "{} frame {frame}", names[video]);
+            let actual = decoder.decode(&Record::parse(&bytes).unwrap(), |planes| Ok(crc(planes))).unwrap();
+            assert_eq!(Some(&actual), expected[video].get(frame), "{} frame {frame}", names[video]);
             // Damage must not affect later frames.
             if random.below(8) == 0 {
-                let at = bytes.len() - 1 - random.below(bytes.len() / 2);
-                bytes[at] ^= 0x55;
+                let offset = bytes.len() - 1 - random.below(bytes.len() / 2);
+                bytes[offset] ^= 0x55;
                 if let Ok(record) = Record::parse(&bytes) {
                     let _ = decoder.decode(&record, |planes| Ok(crc(planes)));
                 }

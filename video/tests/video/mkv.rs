@@ -20,7 +20,7 @@ const FILES: [(&str, &str); 9] = [
 ];
 
 /// Returns the time, the size and the key flag of each packet that ffprobe lists.
-fn listed(name: &str) -> Vec<(i64, u32, bool)> {
+fn expected_packets(name: &str) -> Vec<(i64, u32, bool)> {
     let text = String::from_utf8(bytes(&format!("{name}.packets"))).unwrap();
     let parse = |line: &str| {
         let parts: Vec<&str> = line.split(',').collect();
@@ -41,7 +41,7 @@ fn packets_are_those_of_ffprobe_and_of_the_mp4_file() {
         let (file, mp4) = (bytes(name), bytes(&format!("{from}.mp4")));
         let (track, expected) = (open(&file).unwrap_or_else(|e| panic!("{name}: {e}")), open(&mp4).unwrap());
         let found = track.packets().iter().map(|packet| (packet.time, packet.size, packet.is_key));
-        assert_eq!(found.collect::<Vec<_>>(), listed(name), "{name}");
+        assert_eq!(found.collect::<Vec<_>>(), expected_packets(name), "{name}");
         assert!(packets(&file, &track) == packets(&mp4, &expected), "{name}");
         assert_eq!((track.len(), track.ticks_per_second()), (expected.len(), 1000), "{name}");
         let (config, other) = (track.config(), expected.config());
@@ -194,7 +194,7 @@ fn records_of_videos_for_gpus_are_those_of_the_mp4_file() {
 /// The content, time, key flag and visibility of a packet.
 type Found = (Vec<u8>, i64, bool, bool);
 
-fn found(file: &[u8]) -> (u64, Vec<Found>) {
+fn actual_packets(file: &[u8]) -> (u64, Vec<Found>) {
     let track = open(&file.to_vec()).unwrap();
     let bytes = packets(file, &track).into_iter().map(<[u8]>::to_vec);
     let found = bytes.zip(track.packets());
@@ -234,7 +234,7 @@ fn blocks_of_all_kinds_are_found() {
         (b"hidden".to_vec(), 209, true, false),
         (b"".to_vec(), 210, false, true),
     ];
-    assert_eq!(found(&parts.file()), (1000, expected.clone()));
+    assert_eq!(actual_packets(&parts.file()), (1000, expected.clone()));
     // Units that do not divide a second are converted to nanoseconds.
     for (scale, per_second, factor) in [(100_000, 10_000, 1), (1, 1_000_000_000, 1), (333_333, 1_000_000_000, 333_333)]
     {
@@ -242,7 +242,7 @@ fn blocks_of_all_kinds_are_found() {
         let scaled: Vec<Found> =
             expected.iter().map(|(bytes, time, key, shown)| (bytes.clone(), time * factor, *key, *shown)).collect();
         assert_eq!(
-            found(&Parts { info, clusters: parts.clusters.clone(), ..Parts::new() }.file()),
+            actual_packets(&Parts { info, clusters: parts.clusters.clone(), ..Parts::new() }.file()),
             (per_second, scaled)
         );
     }
@@ -252,16 +252,16 @@ fn blocks_of_all_kinds_are_found() {
     let tags = element(0x1254_c367, b"");
     let segment = [parts.tracks(), open_cluster(5, b"a"), open_cluster(6, b"b"), tags, open_cluster(7, b"c")].concat();
     let file = [element(0x1a45_dfa3, b""), unknown(0x1853_8067, &segment)].concat();
-    let times: Vec<_> = found(&file).1.into_iter().map(|(bytes, time, ..)| (bytes, time)).collect();
+    let times: Vec<_> = actual_packets(&file).1.into_iter().map(|(bytes, time, ..)| (bytes, time)).collect();
     assert_eq!(times, [(b"a".to_vec(), 5), (b"b".to_vec(), 6), (b"c".to_vec(), 7)]);
     // A second file that follows the first is ignored.
-    assert_eq!(found(&[file.clone(), file].concat()).1.len(), 3);
+    assert_eq!(actual_packets(&[file.clone(), file].concat()).1.len(), 3);
 }
 
 #[test]
 fn unsupported_files_fail_with_advice() {
     let good = || Parts::new().cluster(0, &[block(SIMPLE, (2, 0, 0x80), b"x")]);
-    assert_eq!(found(&good().file()).1.len(), 1);
+    assert_eq!(actual_packets(&good().file()).1.len(), 1);
     let entry = |more: Vec<u8>| Parts { entry: [Parts::new().entry, more].concat(), ..good() };
     let video = |more: Vec<u8>| Parts { video: [Parts::new().video, more].concat(), ..good() };
     let blocks = |blocks: &[Vec<u8>]| Parts::new().cluster(0, blocks);

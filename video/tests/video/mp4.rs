@@ -7,7 +7,7 @@ use warpfeed_video::{Codec, ErrorKind, Input, Track, open};
 type Listed = (u64, u32, i64, bool, bool);
 
 /// Returns the packets that ffprobe lists.
-fn listed(name: &str) -> Vec<Listed> {
+fn expected_packets(name: &str) -> Vec<Listed> {
     let text = String::from_utf8(bytes(&format!("{name}.packets"))).unwrap();
     let parse = |line: &str| {
         let parts: Vec<&str> = line.split(',').collect();
@@ -18,7 +18,7 @@ fn listed(name: &str) -> Vec<Listed> {
     text.lines().map(parse).collect()
 }
 
-fn found(track: &Track) -> Vec<Listed> {
+fn actual_packets(track: &Track) -> Vec<Listed> {
     let packets = track.packets().iter();
     packets.map(|packet| (packet.offset, packet.size, packet.time, packet.is_key, packet.is_shown)).collect()
 }
@@ -27,7 +27,7 @@ fn found(track: &Track) -> Vec<Listed> {
 fn tables_equal_those_of_ffprobe() {
     for name in videos() {
         let track = open(&bytes(&format!("{name}.mp4"))).unwrap_or_else(|e| panic!("{name}: {e}"));
-        assert_eq!(found(&track), listed(&name), "{name}");
+        assert_eq!(actual_packets(&track), expected_packets(&name), "{name}");
         let shown = track.packets().iter().filter(|packet| packet.is_shown).count();
         assert_eq!(track.len(), shown, "{name}");
     }
@@ -88,9 +88,9 @@ impl Input for Counted<'_> {
         self.0.len() as u64
     }
 
-    fn read_at(&self, offset: u64, to: &mut [u8]) -> std::io::Result<()> {
-        self.1.set(self.1.get() + to.len() as u64);
-        self.0.read_at(offset, to)
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> std::io::Result<()> {
+        self.1.set(self.1.get() + out.len() as u64);
+        self.0.read_at(offset, out)
     }
 }
 
@@ -99,7 +99,7 @@ fn only_the_tables_are_read() {
     let file = bytes("g2.mp4");
     let input = Counted(&file, 0.into());
     open(&input).unwrap();
-    let packets: u64 = listed("g2").iter().map(|packet| u64::from(packet.1)).sum();
+    let packets: u64 = expected_packets("g2").iter().map(|packet| u64::from(packet.1)).sum();
     assert!(input.1.get() < file.len() as u64 - packets + 100, "{} of {}", input.1.get(), file.len());
 }
 
@@ -107,10 +107,10 @@ fn only_the_tables_are_read() {
 fn truncated_files_fail_or_have_all_packets() {
     for name in ["g2", "frag", "h264", "vfr"] {
         let file = bytes(&format!("{name}.mp4"));
-        let whole = open(&file).unwrap();
+        let complete = open(&file).unwrap();
         for end in 0..file.len() {
             match open(&file[..end].to_vec()) {
-                Ok(track) => assert!(whole.packets().starts_with(track.packets()), "{name} {end}"),
+                Ok(track) => assert!(complete.packets().starts_with(track.packets()), "{name} {end}"),
                 Err(e) => assert!(!e.to_string().is_empty() && e.kind() != ErrorKind::Memory, "{name} {end}: {e}"),
             }
         }
@@ -128,12 +128,12 @@ fn ten_thousand_mutations_neither_panic_nor_allocate_much() {
         // Damage mostly the tables, which in most files are at the end.
         let tables = file.windows(4).rposition(|four| four == b"moov" || four == b"moof").unwrap_or(0);
         for _ in 0..=random.below(4) {
-            let at = if random.below(4) == 0 {
+            let offset = if random.below(4) == 0 {
                 random.below(file.len())
             } else {
                 tables + random.below(file.len() - tables)
             };
-            random.mutate(&mut file, at);
+            random.mutate(&mut file, offset);
             if file.len() <= tables {
                 break;
             }

@@ -40,18 +40,18 @@ fn records_contain_the_packets() {
 #[test]
 fn damaged_records_fail() {
     let file = bytes("g2.mp4");
-    let whole = record(&file, &open(&file).unwrap(), 1);
-    for end in 0..whole.len() {
-        Record::parse(&whole[..end]).unwrap_err();
+    let complete = record(&file, &open(&file).unwrap(), 1);
+    for end in 0..complete.len() {
+        Record::parse(&complete[..end]).unwrap_err();
     }
     let mut random = Random(0x0dd_ba11);
     let mut parsed = 0;
     for _ in 0..10_000 {
-        let mut bytes = whole.clone();
+        let mut bytes = complete.clone();
         for _ in 0..=random.below(3) {
             let end = if random.below(2) == 0 { 60 } else { bytes.len() };
-            let at = random.below(end);
-            bytes[at] = random.next() as u8;
+            let offset = random.below(end);
+            bytes[offset] = random.next() as u8;
         }
         if let Ok(record) = Record::parse(&bytes) {
             parsed += 1;

@@ -8,13 +8,13 @@ use crate::support::Random;
 /// The formulas, without any optimization.
 fn oracle(frame: &Planes<'_>, x: usize, y: usize) -> [f64; 3] {
     let Coding { matrix, is_full_range, bits } = frame.coding;
-    let (scale, most) = (f64::from(1 << (bits - 8)), f64::from((1 << bits) - 1));
+    let (scale, max_value) = (f64::from(1 << (bits - 8)), f64::from((1 << bits) - 1));
     let luma = |sample: u16| match is_full_range {
-        true => f64::from(sample) / most,
+        true => f64::from(sample) / max_value,
         false => (f64::from(sample) - 16.0 * scale) / (219.0 * scale),
     };
     let chroma = |sample: u16| match is_full_range {
-        true => (f64::from(sample) - 128.0 * scale) / most,
+        true => (f64::from(sample) - 128.0 * scale) / max_value,
         false => (f64::from(sample) - 128.0 * scale) / (224.0 * scale),
     };
     if matrix == 0 {
@@ -36,7 +36,7 @@ fn oracle(frame: &Planes<'_>, x: usize, y: usize) -> [f64; 3] {
 #[test]
 fn pixels_are_equal_to_the_formulas() {
     let mut random = Random(0xfeed_beef_1234_5671);
-    let (mut exact, mut all) = (0_u64, 0_u64);
+    let (mut exact, mut total) = (0_u64, 0_u64);
     let layouts = [Layout::Gray, Layout::Yuv420, Layout::Yuv422, Layout::Yuv444];
     let mut scratch = Scratch::default();
     for round in 0..400 {
@@ -58,20 +58,20 @@ fn pixels_are_equal_to_the_formulas() {
         let area = (left, top, 1 + random.below(width - left), 1 + random.below(height - top));
         let mut out = vec![0; area.2 * area.3 * 3];
         to_rgb(&frame, area, &mut scratch, &mut out).unwrap();
-        for (at, found) in out.chunks_exact(3).enumerate() {
-            let (x, y) = (left + at % area.2, top + at / area.2);
-            for (found, expected) in found.iter().zip(oracle(&frame, x, y)) {
+        for (index, actual) in out.chunks_exact(3).enumerate() {
+            let (x, y) = (left + index % area.2, top + index / area.2);
+            for (actual, expected) in actual.iter().zip(oracle(&frame, x, y)) {
                 let expected = (expected * 255.0).clamp(0.0, 255.0);
                 assert!(
-                    (f64::from(*found) - expected).abs() < 0.501,
-                    "{coding:?} {layout:?} {x} {y}: {found} {expected}"
+                    (f64::from(*actual) - expected).abs() < 0.501,
+                    "{coding:?} {layout:?} {x} {y}: {actual} {expected}"
                 );
-                exact += u64::from(f64::from(*found) == expected.round());
-                all += 1;
+                exact += u64::from(f64::from(*actual) == expected.round());
+                total += 1;
             }
         }
     }
-    assert!(exact * 1000 > all * 999, "{exact} of {all}");
+    assert!(exact * 1000 > total * 999, "{exact} of {total}");
 }
 
 #[test]

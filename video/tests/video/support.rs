@@ -67,15 +67,15 @@ impl Random {
         (self.next() % end.max(1) as u64) as usize
     }
 
-    /// Changes up to four bytes of `file` at `at`, or truncates `file` there.
-    pub(crate) fn mutate(&mut self, file: &mut Vec<u8>, at: usize) {
+    /// Changes up to four bytes of `file` at `offset`, or truncates `file` there.
+    pub(crate) fn mutate(&mut self, file: &mut Vec<u8>, offset: usize) {
         match self.below(4) {
-            0 => file[at] ^= 1 << self.below(8),
-            1 => file[at] = [0, 1, 0x7f, 0x80, 0xff][self.below(5)],
-            2 => file.truncate(at.max(1)),
+            0 => file[offset] ^= 1 << self.below(8),
+            1 => file[offset] = [0, 1, 0x7f, 0x80, 0xff][self.below(5)],
+            2 => file.truncate(offset.max(1)),
             _ => {
-                let end = file.len().min(at + 4);
-                file[at..end].fill([0, 0x7f, 0xff][self.below(3)]);
+                let end = file.len().min(offset + 4);
+                file[offset..end].fill([0, 0x7f, 0xff][self.below(3)]);
             }
         }
     }

@@ -113,8 +113,8 @@ impl Group {
     /// Returns an error unless the weights of all processes are bit-identical.
     pub(crate) fn assert_same_weights(&self, sgd: &Sgd) -> Result<()> {
         for (name, variable) in sgd.variables() {
-            let (least, most) = (self.reduce(variable, &ReduceOp::Min)?, self.reduce(variable, &ReduceOp::Max)?);
-            let difference = (most - least)?.abs()?.max_all()?.to_scalar::<f32>()?;
+            let (min, max) = (self.reduce(variable, &ReduceOp::Min)?, self.reduce(variable, &ReduceOp::Max)?);
+            let difference = (max - min)?.abs()?.max_all()?.to_scalar::<f32>()?;
             // `!=` is true for NaN, so a NaN difference is an error.
             if difference != 0.0 {
                 candle_core::bail!("{name}: the weights of two processes differ by {difference}");

@@ -78,9 +78,9 @@ fn line(image: &mut RgbImage, from: (f64, f64), to: (f64, f64), color: Rgb<u8>) 
     }
 }
 
-/// Draws a filled square of side 2 * `radius` + 1, centered on `at` and clipped to the image.
-fn dot(image: &mut RgbImage, at: (f64, f64), radius: i64, color: Rgb<u8>) {
-    let (x, y) = (at.0.round() as i64, at.1.round() as i64);
+/// Draws a filled square of side 2 * `radius` + 1, centered on `center` and clipped to the image.
+fn dot(image: &mut RgbImage, center: (f64, f64), radius: i64, color: Rgb<u8>) {
+    let (x, y) = (center.0.round() as i64, center.1.round() as i64);
     for (dx, dy) in (-radius..=radius).flat_map(|dx| (-radius..=radius).map(move |dy| (dx, dy))) {
         if let (Ok(x), Ok(y)) = (u32::try_from(x + dx), u32::try_from(y + dy))
             && x < image.width()

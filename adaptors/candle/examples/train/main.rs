@@ -132,7 +132,7 @@ impl Arguments {
     }
 
     fn option<T: FromStr>(&self, name: &str, default: T) -> Result<T> {
-        match self.options.iter().rfind(|(given, _)| given == name) {
+        match self.options.iter().rfind(|(option, _)| option == name) {
             Some((_, value)) => Ok(value.parse().map_err(|_| format!("{name}: invalid value `{value}`"))?),
             None => Ok(default),
         }

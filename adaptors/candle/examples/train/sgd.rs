@@ -18,22 +18,22 @@ pub(crate) struct Sgd {
 impl Sgd {
     /// Creates an optimizer for all variables of `weights`, with zero momentum.
     pub(crate) fn new(weights: &VarMap) -> Result<Self> {
-        let held = weights.data().lock().expect("no thread panicked while holding the weights");
-        let at_rest = |(name, var): (&String, &Var)| Ok((name.clone(), (var.clone(), var.zeros_like()?)));
-        Ok(Sgd { variables: held.iter().map(at_rest).collect::<Result<_>>()? })
+        let weights_by_name = weights.data().lock().expect("no thread panicked while holding the weights");
+        let with_zero_momentum = |(name, var): (&String, &Var)| Ok((name.clone(), (var.clone(), var.zeros_like()?)));
+        Ok(Sgd { variables: weights_by_name.iter().map(with_zero_momentum).collect::<Result<_>>()? })
     }
 
     /// Takes one step of gradient descent. Variables without a gradient, such as the running
     /// statistics, do not change.
     pub(crate) fn step(&mut self, gradients: &GradStore, rate: f64) -> Result<()> {
-        for (variable, speed) in self.variables.values_mut() {
+        for (variable, momentum) in self.variables.values_mut() {
             let Some(gradient) = gradients.get(variable) else { continue };
             let value = variable.as_detached_tensor();
             // A candle gradient keeps the autograd graph of its step alive, with every activation,
             // and the momentum is a sum of all gradients so far.
             let gradient = gradient.detach();
-            *speed = (((&*speed * MOMENTUM)? + gradient)? + (&value * DECAY)?)?;
-            variable.set(&(value - (&*speed * rate)?)?)?;
+            *momentum = (((&*momentum * MOMENTUM)? + gradient)? + (&value * DECAY)?)?;
+            variable.set(&(value - (&*momentum * rate)?)?)?;
         }
         Ok(())
     }
@@ -44,10 +44,10 @@ impl Sgd {
     }
 
     /// Returns the state that a resumed run needs: for each variable, its value `NAME` and its
-    /// momentum `speed.NAME`.
+    /// momentum `momentum.NAME`.
     pub(crate) fn state(&self) -> impl Iterator<Item = (String, Tensor)> + '_ {
-        self.variables.iter().flat_map(|(name, (variable, speed))| {
-            [(name.clone(), variable.as_detached_tensor()), (format!("speed.{name}"), speed.clone())]
+        self.variables.iter().flat_map(|(name, (variable, momentum))| {
+            [(name.clone(), variable.as_detached_tensor()), (format!("momentum.{name}"), momentum.clone())]
         })
     }
 
@@ -56,9 +56,9 @@ impl Sgd {
         let find = |name: &str| {
             state.get(name).ok_or_else(|| candle_core::Error::msg(format!("the checkpoint does not contain {name}")))
         };
-        for (name, (variable, speed)) in &mut self.variables {
+        for (name, (variable, momentum)) in &mut self.variables {
             variable.set(find(name)?)?;
-            *speed = find(&format!("speed.{name}"))?.clone();
+            *momentum = find(&format!("momentum.{name}"))?.clone();
         }
         Ok(())
     }

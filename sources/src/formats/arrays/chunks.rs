@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::filters::Filter;
 use crate::error::{Error, Result};
 use crate::storage::OpenFile;
-use crate::values::grants::{Grants, Keeps};
-use crate::values::lru_cache::Recent;
+use crate::values::grants::{GrantedCache, Grants};
+use crate::values::lru_cache::LruCache;
 
 /// Maximum size of a decoded chunk, in bytes.
 const MAX_CHUNK: u64 = 256 << 20;
@@ -44,11 +44,11 @@ pub(super) struct Chunks {
 #[derive(Default)]
 pub(super) struct ChunkCache {
     grants: Grants,
-    chunks: Mutex<Recent<usize, Arc<Vec<u8>>>>,
+    chunks: Mutex<LruCache<usize, Arc<Vec<u8>>>>,
 }
 
 impl ChunkCache {
-    fn chunks(&self) -> MutexGuard<'_, Recent<usize, Arc<Vec<u8>>>> {
+    fn chunks(&self) -> MutexGuard<'_, LruCache<usize, Arc<Vec<u8>>>> {
         self.chunks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -59,7 +59,7 @@ impl ChunkCache {
     }
 }
 
-impl Keeps for ChunkCache {
+impl GrantedCache for ChunkCache {
     fn grants(&self) -> &Grants {
         &self.grants
     }
@@ -100,19 +100,19 @@ impl Chunks {
             return Err(Error::in_source(format!("an array of shape {shape:?} has samples without elements")));
         }
         let sides: Vec<usize> = sides.iter().map(|&side| side as usize).collect();
-        let grid: Vec<usize> = shape.iter().zip(&sides).map(|(all, side)| all.div_ceil(*side)).collect();
+        let grid: Vec<usize> = shape.iter().zip(&sides).map(|(length, side)| length.div_ceil(*side)).collect();
         let count = grid.iter().try_fold(1_usize, |count, &side| count.checked_mul(side));
-        let found = stored.len();
+        let written = stored.len();
         let missing = || {
             let count = count.map_or("too many".to_owned(), |count| count.to_string());
             Error::in_source(format!(
-                "only {found} of {count} chunks were written: write all samples, or resize the array to the written \
+                "only {written} of {count} chunks were written: write all samples, or resize the array to the written \
                  ones"
             ))
         };
-        let count = count.filter(|&count| count <= found).ok_or_else(missing)?;
+        let count = count.filter(|&count| count <= written).ok_or_else(missing)?;
         let mut locations = vec![None; count];
-        for (first, at, length, skipped) in stored {
+        for (first, offset, length, skipped) in stored {
             let inside = |(first, (&side, &grid)): (&u64, (&usize, &usize))| {
                 let cell = usize::try_from(*first).ok()? / side;
                 (cell < grid).then_some(cell)
@@ -120,16 +120,18 @@ impl Chunks {
             // After an array has been shrunk, chunks outside the shape may remain in the file.
             let axes: Option<Vec<usize>> = first.iter().zip(sides.iter().zip(&grid)).map(inside).collect();
             let Some(axes) = axes.filter(|axes| axes.len() == grid.len()) else { continue };
-            if at.checked_add(length).is_none_or(|end| end > file_len) {
+            if offset.checked_add(length).is_none_or(|end| end > file_len) {
                 return Err(Error::in_source(format!(
-                    "the {length} bytes of the chunk at byte {at} extend past the end of the file ({file_len} bytes): \
-                     the file is truncated"
+                    "the {length} bytes of the chunk at byte {offset} extend past the end of the file ({file_len} \
+                     bytes): the file is truncated"
                 )));
             }
             if filters.is_empty() && length != bytes {
-                return Err(Error::in_source(format!("the chunk at byte {at} has {length} bytes: expected {bytes}")));
+                return Err(Error::in_source(format!(
+                    "the chunk at byte {offset} has {length} bytes: expected {bytes}"
+                )));
             }
-            locations[ravel(&axes, &grid)] = Some((at, length, skipped));
+            locations[ravel(&axes, &grid)] = Some((offset, length, skipped));
         }
         let locations = locations.into_iter().collect::<Option<_>>().ok_or_else(missing)?;
         let cache = Arc::default();
@@ -142,11 +144,11 @@ impl Chunks {
         (&self.cache, chunk.saturating_mul(self.locations.len()).min(CACHE_BYTES).max(chunk))
     }
 
-    /// Copies the elements of sample `index` into `to`.
+    /// Copies the elements of sample `index` into `out`.
     ///
     /// # Errors
     /// If a chunk is damaged or cannot be read.
-    pub(super) fn read(&self, files: &[Arc<OpenFile>], index: usize, to: &mut [u8]) -> Result<()> {
+    pub(super) fn read(&self, files: &[Arc<OpenFile>], index: usize, out: &mut [u8]) -> Result<()> {
         let (dims, sides, grid) = (&self.shape[1..], &self.sides[1..], &self.grid[1..]);
         let (first, inside) = (index / self.sides[0], index % self.sides[0]);
         let cells: usize = grid.iter().product();
@@ -155,18 +157,18 @@ impl Chunks {
             let chunk = self.chunk(files, first * cells + cell)?;
             let corner: Vec<usize> = unravel(cell, grid).iter().zip(sides).map(|(place, side)| place * side).collect();
             let lens: Vec<usize> =
-                corner.iter().zip(dims).zip(sides).map(|((at, all), side)| (*side).min(all - at)).collect();
+                corner.iter().zip(dims).zip(sides).map(|((start, length), side)| (*side).min(length - start)).collect();
             // Copy one run at a time: elements along the last axis are contiguous both in the chunk
             // and in the sample.
             let (run, outer) = lens.split_last().map_or((1, &[][..]), |(run, outer)| (*run, outer));
             for run_index in 0..outer.iter().product() {
-                let mut at = unravel(run_index, outer);
-                at.resize(lens.len(), 0);
-                let from = (inside * row + ravel(&at, sides)) * self.size;
-                at.iter_mut().zip(&corner).for_each(|(at, corner)| *at += corner);
-                let start = ravel(&at, dims) * self.size;
+                let mut position = unravel(run_index, outer);
+                position.resize(lens.len(), 0);
+                let from = (inside * row + ravel(&position, sides)) * self.size;
+                position.iter_mut().zip(&corner).for_each(|(coordinate, corner)| *coordinate += corner);
+                let start = ravel(&position, dims) * self.size;
                 let bytes = run * self.size;
-                to[start..start + bytes].copy_from_slice(&chunk[from..from + bytes]);
+                out[start..start + bytes].copy_from_slice(&chunk[from..from + bytes]);
             }
         }
         Ok(())
@@ -178,10 +180,10 @@ impl Chunks {
         if let Some(chunk) = cached {
             return Ok(chunk);
         }
-        let (at, length, skipped) = self.locations[index];
+        let (offset, length, skipped) = self.locations[index];
         let mut scratch = Vec::new();
-        let stored = files[self.file_index].get(at, length, &mut scratch)?;
-        let damaged = |e: Error| Error::in_source(format!("the chunk at byte {at}: {}", e.cause()));
+        let stored = files[self.file_index].get(offset, length, &mut scratch)?;
+        let damaged = |e: Error| Error::in_source(format!("the chunk at byte {offset}: {}", e.cause()));
         let chunk = Arc::new(self.decode(stored, skipped).map_err(damaged)?);
         self.cache.insert(index, chunk.clone());
         Ok(chunk)
@@ -203,18 +205,18 @@ impl Chunks {
     }
 }
 
-/// Returns the row-major index of the element at position `at` in an array with this `shape`.
-fn ravel(at: &[usize], shape: &[usize]) -> usize {
-    at.iter().zip(shape).fold(0, |index, (at, side)| index * side + at)
+/// Returns the row-major index of the element at position `position` in an array with this `shape`.
+fn ravel(position: &[usize], shape: &[usize]) -> usize {
+    position.iter().zip(shape).fold(0, |index, (coordinate, side)| index * side + coordinate)
 }
 
 /// Returns the position of the element with the row-major `index` in an array with this `shape`.
 fn unravel(mut index: usize, shape: &[usize]) -> Vec<usize> {
-    let mut at = vec![0; shape.len()];
-    for (at, side) in at.iter_mut().zip(shape).rev() {
-        (*at, index) = (index % side, index / side);
+    let mut position = vec![0; shape.len()];
+    for (coordinate, side) in position.iter_mut().zip(shape).rev() {
+        (*coordinate, index) = (index % side, index / side);
     }
-    at
+    position
 }
 
 #[cfg(test)]

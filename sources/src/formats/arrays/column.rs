@@ -163,8 +163,8 @@ impl Column {
                 return Ok(RowBytes::since(start, page));
             }
             Storage::File { file_index, offset } => {
-                let (file, at) = (&files[*file_index], offset + index as u64 * sample_size as u64);
-                match file.part(read, at..at + sample_size as u64, page).map_err(|e| e.at_path(&file.path))? {
+                let (file, offset) = (&files[*file_index], offset + index as u64 * sample_size as u64);
+                match file.part(read, offset..offset + sample_size as u64, page).map_err(|e| e.at_path(&file.path))? {
                     RowBytes::Borrowed(bytes) => bytes,
                     RowBytes::Page(range) if self.dtype.is_native() => return Ok(RowBytes::Page(range)),
                     RowBytes::Page(range) => {
@@ -215,7 +215,8 @@ impl Heap {
     /// If the reference or the heap is damaged.
     pub(super) fn get<'a>(self, file: &'a OpenFile, reference: &[u8], page: &mut Vec<u8>) -> Result<RowBytes<'a>> {
         let damaged = |what: &str| Error::in_source(format!("damaged variable-length value: {what}"));
-        let [len, index] = [0, 12].map(|at| u32::from_le_bytes(*reference[at..].first_chunk().expect("16 bytes")));
+        let [len, index] =
+            [0, 12].map(|offset| u32::from_le_bytes(*reference[offset..].first_chunk().expect("16 bytes")));
         let address = u64::from_le_bytes(*reference[4..].first_chunk().expect("16 bytes"));
         if len == 0 {
             return Ok(RowBytes::Borrowed(&[]));
@@ -224,30 +225,30 @@ impl Heap {
         let mut scratch = Vec::new();
         // The heap header consists of a signature, a version and a length.
         let head = file.get(start, 16, &mut scratch)?;
-        let whole = head.starts_with(b"GCOL\x01") && head.len() == 16;
-        let size = if whole { u64::from_le_bytes(*head[8..].first_chunk().expect("16 bytes")) } else { 0 };
-        let end = start.checked_add(size).filter(|&end| whole && end <= file.len());
-        let (end, mut at) = (end.ok_or_else(|| damaged("the address does not contain a heap"))?, start + 16);
-        while at + 16 <= end {
+        let is_whole = head.starts_with(b"GCOL\x01") && head.len() == 16;
+        let size = if is_whole { u64::from_le_bytes(*head[8..].first_chunk().expect("16 bytes")) } else { 0 };
+        let end = start.checked_add(size).filter(|&end| is_whole && end <= file.len());
+        let (end, mut offset) = (end.ok_or_else(|| damaged("the address does not contain a heap"))?, start + 16);
+        while offset + 16 <= end {
             // An object header consists of an index, a reference count and a length.
-            let head = file.get(at, 16, &mut scratch)?;
+            let head = file.get(offset, 16, &mut scratch)?;
             let number = u16::from_le_bytes(*head.first_chunk().expect("16 bytes"));
             let size = u64::from_le_bytes(*head[8..].first_chunk().expect("16 bytes"));
             // Index 0 is the free space at the end of the heap.
             if number == 0 {
                 break;
             }
-            let next = at.checked_add(16).and_then(|at| at.checked_add(size)).filter(|&next| next <= end);
+            let next = offset.checked_add(16).and_then(|offset| offset.checked_add(size)).filter(|&next| next <= end);
             let next = next.ok_or_else(|| damaged("an object extends past the end of its heap"))?;
             if u32::from(number) == index {
                 if size < u64::from(len) {
                     return Err(damaged(&format!("the reference claims {len} bytes, but the heap object has {size}")));
                 }
-                let range = at + 16..at + 16 + u64::from(len);
+                let range = offset + 16..offset + 16 + u64::from(len);
                 return file.part(None, range, page).map_err(|e| e.at_path(&file.path));
             }
             // Objects are aligned relative to the start of the heap, which may be at any offset.
-            at = start + (next - start).next_multiple_of(8);
+            offset = start + (next - start).next_multiple_of(8);
         }
         Err(damaged("the heap does not contain the object"))
     }

@@ -16,9 +16,9 @@ pub(crate) const NPY: DataFormat = DataFormat {
         "npy",
         "an `.npy` file with one sample per entry of the first axis, or a folder of such files",
         &["npy"],
-        |at, options| {
-            with_feature!("arrays", "a dataset of arrays", at, options => {
-                super::Arrays::with(&at, "npy", options)?
+        |location, options| {
+            with_feature!("arrays", "a dataset of arrays", location, options => {
+                super::Arrays::with(&location, "npy", options)?
             })
         },
     )
@@ -26,27 +26,27 @@ pub(crate) const NPY: DataFormat = DataFormat {
 
 pub(crate) const NPZ: DataFormat = DataFormat {
     has_parts: true,
-    ..DataFormat::new("npz", "an `.npz` archive of NumPy", &["npz"], |at, options| {
-        with_feature!("arrays", "a dataset of arrays", at, options => {
-            super::Arrays::with(&at, "npz", options)?
+    ..DataFormat::new("npz", "an `.npz` archive of NumPy", &["npz"], |location, options| {
+        with_feature!("arrays", "a dataset of arrays", location, options => {
+            super::Arrays::with(&location, "npz", options)?
         })
     })
 };
 
 pub(crate) const SAFETENSORS: DataFormat = DataFormat {
     has_parts: true,
-    ..DataFormat::new("safetensors", "a `.safetensors` file", &["safetensors"], |at, options| {
-        with_feature!("arrays", "a dataset of arrays", at, options => {
-            super::Arrays::with(&at, "safetensors", options)?
+    ..DataFormat::new("safetensors", "a `.safetensors` file", &["safetensors"], |location, options| {
+        with_feature!("arrays", "a dataset of arrays", location, options => {
+            super::Arrays::with(&location, "safetensors", options)?
         })
     })
 };
 
 pub(crate) const TORCH: DataFormat = DataFormat {
     has_parts: true,
-    ..DataFormat::new("torch", "a `.pt` or `.pth` file of tensors", &["pt", "pth"], |at, options| {
-        with_feature!("arrays", "a dataset of arrays", at, options => {
-            super::Arrays::with(&at, "torch", options)?
+    ..DataFormat::new("torch", "a `.pt` or `.pth` file of tensors", &["pt", "pth"], |location, options| {
+        with_feature!("arrays", "a dataset of arrays", location, options => {
+            super::Arrays::with(&location, "torch", options)?
         })
     })
 };
@@ -59,9 +59,9 @@ pub(crate) const HDF5: DataFormat = DataFormat {
         "hdf5",
         "an HDF5 file of arrays with one sample per entry of the first axis",
         &["h5", "hdf5"],
-        |at, options| {
-            with_feature!("hdf5", "an HDF5 file", at, options => {
-                super::Arrays::with(&at, "hdf5", options)?
+        |location, options| {
+            with_feature!("hdf5", "an HDF5 file", location, options => {
+                super::Arrays::with(&location, "hdf5", options)?
             })
         },
     )

@@ -67,12 +67,12 @@ impl Filter {
 }
 
 fn inflate(bytes: &[u8], limit: usize) -> Result<Vec<u8>> {
-    let mut to = Vec::new();
-    grow_to(&mut to, limit as u64)?;
-    to.clear();
+    let mut out = Vec::new();
+    grow_to(&mut out, limit as u64)?;
+    out.clear();
     let failed = |e: std::io::Error| Error::in_source(format!("invalid zlib data: {e}"));
-    ZlibDecoder::new(bytes).take(limit as u64 + 1).read_to_end(&mut to).map_err(failed)?;
-    Ok(to)
+    ZlibDecoder::new(bytes).take(limit as u64 + 1).read_to_end(&mut out).map_err(failed)?;
+    Ok(out)
 }
 
 /// Decompresses data in LibLZF's format. A control byte `c` below 32 is followed by `c + 1` literal
@@ -80,9 +80,9 @@ fn inflate(bytes: &[u8], limit: usize) -> Result<Vec<u8>> {
 /// bits and a backward distance in thirteen bits.
 fn decompress_lzf(bytes: &[u8], limit: usize) -> Result<Vec<u8>> {
     let damaged = |what: &str| Error::in_source(format!("invalid LZF data: {what}"));
-    let mut to = Vec::new();
-    grow_to(&mut to, limit as u64)?;
-    to.clear();
+    let mut out = Vec::new();
+    grow_to(&mut out, limit as u64)?;
+    out.clear();
     let mut rest = bytes.iter();
     while let Some(&control) = rest.next() {
         let mut next = || rest.next().copied().map(usize::from).ok_or_else(|| damaged("truncated"));
@@ -92,32 +92,32 @@ fn decompress_lzf(bytes: &[u8], limit: usize) -> Result<Vec<u8>> {
             7 => 7 + next()? + 2,
             len => len + 2,
         };
-        if to.len() + len > limit {
+        if out.len() + len > limit {
             return Err(damaged(&format!("the output exceeds {limit} bytes")));
         }
         if literal {
             let (run, after) = rest.as_slice().split_at_checked(len).ok_or_else(|| damaged("truncated"))?;
-            to.extend_from_slice(run);
+            out.extend_from_slice(run);
             rest = after.iter();
             continue;
         }
         let distance = ((control & 31) << 8 | next()?) + 1;
-        let start = to.len().checked_sub(distance).ok_or_else(|| damaged("a copy starts before the output"))?;
+        let start = out.len().checked_sub(distance).ok_or_else(|| damaged("a copy starts before the output"))?;
         // The source of a copy may overlap the bytes that it writes.
         for source in start..start + len {
-            to.push(to[source]);
+            out.push(out[source]);
         }
     }
-    Ok(to)
+    Ok(out)
 }
 
 fn unshuffle(bytes: &[u8], size: usize) -> Result<Vec<u8>> {
-    let (count, mut to) = (bytes.len() / size, Vec::new());
-    grow_to(&mut to, bytes.len() as u64)?.copy_from_slice(bytes);
+    let (count, mut out) = (bytes.len() / size, Vec::new());
+    grow_to(&mut out, bytes.len() as u64)?.copy_from_slice(bytes);
     for index in 0..count * size {
-        to[index] = bytes[index % size * count + index / size];
+        out[index] = bytes[index % size * count + index / size];
     }
-    Ok(to)
+    Ok(out)
 }
 
 /// Verifies the checksum at the end of `bytes`, and removes it.

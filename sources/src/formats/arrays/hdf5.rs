@@ -28,20 +28,20 @@ impl Source for Metadata {
         self.0.len()
     }
 
-    fn read_at(&self, offset: u64, to: &mut [u8]) -> Result<(), FormatError> {
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), FormatError> {
         let failed = |e: Error| FormatError::Source(e.cause().to_owned());
-        if to.len() > MAX_METADATA {
+        if out.len() > MAX_METADATA {
             return Err(FormatError::Source(format!(
                 "a metadata block has {} bytes, more than the limit of 256 MiB",
-                to.len()
+                out.len()
             )));
         }
         let mut scratch = Vec::new();
-        let bytes = self.0.get(offset, to.len() as u64, &mut scratch).map_err(failed)?;
-        if bytes.len() != to.len() {
-            return Err(FormatError::UnexpectedEof { expected: to.len(), available: bytes.len() });
+        let bytes = self.0.get(offset, out.len() as u64, &mut scratch).map_err(failed)?;
+        if bytes.len() != out.len() {
+            return Err(FormatError::UnexpectedEof { expected: out.len(), available: bytes.len() });
         }
-        to.copy_from_slice(bytes);
+        out.copy_from_slice(bytes);
         Ok(())
     }
 }
@@ -58,9 +58,11 @@ pub(super) fn columns(file: &Arc<OpenFile>, file_index: usize, choose: Choose<'_
 
 fn find(file: &Arc<OpenFile>, file_index: usize, choose: Choose<'_>) -> Result<Vec<Column>> {
     let opened = File::from_source(Metadata(file.clone())).map_err(library_error)?;
-    let (whole, len) = (opened.superblock().eof_address, file.len());
-    if whole > len {
-        return Err(Error::in_source(format!("HDF5: truncated file: {len} of {whole} bytes; copy the file again")));
+    let (declared_len, len) = (opened.superblock().eof_address, file.len());
+    if declared_len > len {
+        return Err(Error::in_source(format!(
+            "HDF5: truncated file: {len} of {declared_len} bytes; copy the file again"
+        )));
     }
     let mut paths = Vec::new();
     list_arrays(&opened.root(), "", 0, &mut paths)?;
@@ -112,14 +114,14 @@ fn read_column(file: &File, set: &Dataset, name: String, file_index: usize, len:
     let mut column = match set.layout().map_err(library_error)? {
         // Scalars are ignored later, so their values are not read.
         _ if shape.is_empty() => Column::in_memory(name, dtype, shape, vec![0; dtype.size])?,
-        Layout::Contiguous { address: Some(at), size } => {
-            if at.checked_add(size).is_none_or(|end| end > len) {
+        Layout::Contiguous { address: Some(address), size } => {
+            if address.checked_add(size).is_none_or(|end| end > len) {
                 return Err(Error::in_source(format!(
-                    "its {size} bytes of data at byte {at} extend past the end of the file ({len} bytes): the file is \
-                     truncated"
+                    "its {size} bytes of data at byte {address} extend past the end of the file ({len} bytes): the \
+                     file is truncated"
                 )));
             }
-            Column::in_file(name, dtype, shape, file_index, at, size)?
+            Column::in_file(name, dtype, shape, file_index, address, size)?
         }
         Layout::Compact { .. } => {
             let bytes = set.read_raw().map_err(library_error)?;
@@ -160,13 +162,15 @@ fn type_of(file: &File, datatype: &Datatype) -> Result<(Dtype, Option<Heap>)> {
         let big_endian = *order == DatatypeByteOrder::BigEndian;
         (Dtype { kind, size: size as usize, big_endian }, None)
     };
-    let whole = |offset: u16, precision: u16, size: u32| offset == 0 && u32::from(precision) == 8 * size;
+    let is_whole = |offset: u16, precision: u16, size: u32| offset == 0 && u32::from(precision) == 8 * size;
     Ok(match datatype {
-        Datatype::FixedPoint { size, byte_order, layout } if whole(layout.bit_offset, layout.bit_precision, *size) => {
+        Datatype::FixedPoint { size, byte_order, layout }
+            if is_whole(layout.bit_offset, layout.bit_precision, *size) =>
+        {
             dtype(if layout.signed { b'i' } else { b'u' }, *size, byte_order)
         }
         Datatype::FloatingPoint { size, byte_order, layout }
-            if whole(layout.bit_offset, layout.bit_precision, *size)
+            if is_whole(layout.bit_offset, layout.bit_precision, *size)
                 && matches!((size, layout.exponent_size), (2, 5) | (4, 8) | (8, 11)) =>
         {
             dtype(b'f', *size, byte_order)

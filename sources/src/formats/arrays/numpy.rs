@@ -18,16 +18,16 @@ const MAX_DECOMPRESSED: u64 = 4 << 30;
 /// the offset of the elements from the start of the header.
 fn header(name: &str, start: &[u8]) -> Result<(Dtype, Vec<usize>, u64)> {
     let npy = Npy::read(start).map_err(|e| Error::in_source(format!("array {name:?}: {}", e.cause())))?;
-    let bad = |cause: &str| Err(Error::in_source(format!("array {name:?} {cause}: {}", npy.header_for_message())));
-    let Some(shape) = npy.shape.as_ref() else { return bad("has an invalid shape, or more than 8 axes") };
+    let error = |cause: &str| Err(Error::in_source(format!("array {name:?} {cause}: {}", npy.header_for_message())));
+    let Some(shape) = npy.shape.as_ref() else { return error("has an invalid shape, or more than 8 axes") };
     if npy.header_for_message().contains("'|O'") {
-        return bad("contains pickled Python objects: save numbers instead");
+        return error("contains pickled Python objects: save numbers instead");
     }
     if npy.size == 0 {
-        return bad("has a structured type: save each part as a separate array");
+        return error("has a structured type: save each part as a separate array");
     }
     if npy.fortran && shape.iter().filter(|&&side| side != 1).count() > 1 {
-        return bad(
+        return error(
             "is in Fortran order, so its samples are not contiguous: save numpy.ascontiguousarray(array) instead",
         );
     }
@@ -35,12 +35,12 @@ fn header(name: &str, start: &[u8]) -> Result<(Dtype, Vec<usize>, u64)> {
     Ok((dtype, shape.to_vec(), npy.start as u64))
 }
 
-/// Returns the array whose `.npy` header is at offset `at` of the file with index `file_index`.
+/// Returns the array whose `.npy` header is at offset `offset` of the file with index `file_index`.
 /// Header and elements together have `len` bytes.
-fn in_file(bytes: &dyn Bytes, name: &str, file_index: usize, at: u64, len: u64) -> Result<Column> {
+fn in_file(bytes: &dyn Bytes, name: &str, file_index: usize, offset: u64, len: u64) -> Result<Column> {
     let mut scratch = Vec::new();
-    let (dtype, shape, start) = header(name, bytes.get(at, len.min(MAX_HEADER) as usize, &mut scratch)?)?;
-    Column::in_file(name.to_owned(), dtype, shape, file_index, at + start, len - start)
+    let (dtype, shape, start) = header(name, bytes.get(offset, len.min(MAX_HEADER) as usize, &mut scratch)?)?;
+    Column::in_file(name.to_owned(), dtype, shape, file_index, offset + start, len - start)
 }
 
 /// Returns the array in the `.npy` file with index `file_index`, and names it `name`.
@@ -61,25 +61,25 @@ pub(super) fn npz(bytes: &dyn Bytes, file_index: usize, choose: Choose<'_>) -> R
     let members = zip::members(bytes)?;
     let plain = |member: &Member| member.name.strip_suffix(".npy").unwrap_or(&member.name).to_owned();
     let names: Vec<String> = members.iter().map(plain).collect();
-    let (mut left, mut unchecked) = (MAX_DECOMPRESSED, zip::MAX_VERIFIED);
+    let (mut budget, mut unchecked) = (MAX_DECOMPRESSED, zip::MAX_VERIFIED);
     let column = |(index, name): (usize, String)| {
         let member: &Member = &members[index];
         match member.deflated {
             false => {
-                if let Some(rest) = unchecked.checked_sub(member.stored) {
+                if let Some(rest) = unchecked.checked_sub(member.compressed_len) {
                     unchecked = rest;
                     zip::verify(bytes, member)?;
                 }
                 in_file(bytes, &name, file_index, member.offset, member.len)
             }
-            true => decompress(bytes, &name, member, &mut left),
+            true => decompress(bytes, &name, member, &mut budget),
         }
     };
     choose(&names)?.into_iter().map(column).collect()
 }
 
-fn decompress(bytes: &dyn Bytes, name: &str, member: &Member, left: &mut u64) -> Result<Column> {
-    *left = left.checked_sub(member.len).ok_or_else(|| {
+fn decompress(bytes: &dyn Bytes, name: &str, member: &Member, budget: &mut u64) -> Result<Column> {
+    *budget = budget.checked_sub(member.len).ok_or_else(|| {
         Error::in_source(format!(
             "the arrays exceed {MAX_DECOMPRESSED} bytes when decompressed into memory: save them with \
              numpy.savez instead of savez_compressed, so that they can be read from the file"

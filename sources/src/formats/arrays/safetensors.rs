@@ -28,17 +28,19 @@ struct Tensor {
 /// # Errors
 /// If the header is damaged, or if a tensor extends past the end of the file.
 pub(super) fn columns(bytes: &dyn Bytes, file_index: usize, choose: Choose<'_>) -> Result<Vec<Column>> {
-    let bad = |cause: String| Error::in_source(format!("safetensors: {cause}"));
-    let all = bytes.len();
-    if all < 8 {
-        return Err(bad(format!("the file has only {all} bytes: expected at least the 8 bytes of the header length")));
+    let error = |cause: String| Error::in_source(format!("safetensors: {cause}"));
+    let len = bytes.len();
+    if len < 8 {
+        return Err(error(format!(
+            "the file has only {len} bytes: expected at least the 8 bytes of the header length"
+        )));
     }
     let mut scratch = Vec::new();
     let length = bytes.get(0, 8, &mut scratch)?;
     let length = u64::from_le_bytes(*length.first_chunk().expect("`get` returned 8 bytes"));
-    if length > MAX_HEADER || length > all - 8 {
-        return Err(bad(format!(
-            "the header claims {length} bytes in a file of {all} bytes: expected at most {MAX_HEADER} bytes, inside \
+    if length > MAX_HEADER || length > len - 8 {
+        return Err(error(format!(
+            "the header claims {length} bytes in a file of {len} bytes: expected at most {MAX_HEADER} bytes, inside \
              the file"
         )));
     }
@@ -46,19 +48,19 @@ pub(super) fn columns(bytes: &dyn Bytes, file_index: usize, choose: Choose<'_>) 
     let header = bytes.get(8, length as usize, &mut scratch)?;
     // Parse the entries later: `__metadata__` is not a tensor.
     let mut header: BTreeMap<String, &RawValue> =
-        serde_json::from_slice(header).map_err(|e| bad(format!("the header is not JSON: {e}")))?;
+        serde_json::from_slice(header).map_err(|e| error(format!("the header is not JSON: {e}")))?;
     header.remove("__metadata__");
     let names: Vec<String> = header.keys().cloned().collect();
     let mut columns = Vec::new();
     for (index, name) in choose(&names)? {
         let tensor = header[&names[index]];
         let Tensor { dtype, shape, data_offsets: [from, to] } =
-            serde_json::from_str(tensor.get()).map_err(|e| bad(format!("tensor {name:?}: {e}")))?;
-        if from > to || to > all - start {
-            let held = all - start;
-            return Err(bad(format!(
-                "tensor {name:?} claims bytes {from} to {to}, but the file has {held} bytes of data: it is damaged or \
-                 truncated"
+            serde_json::from_str(tensor.get()).map_err(|e| error(format!("tensor {name:?}: {e}")))?;
+        if from > to || to > len - start {
+            let data_bytes = len - start;
+            return Err(error(format!(
+                "tensor {name:?} claims bytes {from} to {to}, but the file has {data_bytes} bytes of data: it is \
+                 damaged or truncated"
             )));
         }
         columns.push(Column::in_file(name, dtype_named(&dtype), shape, file_index, start + from, to - from)?);

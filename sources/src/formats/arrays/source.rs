@@ -199,12 +199,12 @@ impl Arrays {
     /// Divides the memory that a loader grants among the chunk caches.
     #[cfg(feature = "hdf5")]
     fn grant_caches(&self, order: &Lookahead) -> Option<Box<dyn Prefetcher>> {
-        let (wanted, granted) = (self.ahead_bytes() as u128, order.bytes() as u128);
+        let (needed, granted) = (self.ahead_bytes() as u128, order.bytes() as u128);
         let share = |(cache, bytes): (&Arc<ChunkCache>, usize)| {
             // The cast is lossless, because the share is at most `granted`.
-            Grant::new(cache.clone(), (bytes as u128 * granted / wanted) as usize)
+            Grant::new(cache.clone(), (bytes as u128 * granted / needed) as usize)
         };
-        (wanted > 0)
+        (needed > 0)
             .then(|| Box::new(CacheGrants { _grants: self.caches().map(share).collect() }) as Box<dyn Prefetcher>)
     }
 
@@ -382,7 +382,7 @@ impl Source for Arrays {
             return ahead_of(self.files.iter().map(|file| file.len()));
         }
         #[cfg(feature = "hdf5")]
-        return self.caches().fold(0, |all, (_, bytes)| all.saturating_add(bytes));
+        return self.caches().fold(0, |total, (_, bytes)| total.saturating_add(bytes));
         #[cfg(not(feature = "hdf5"))]
         0
     }

@@ -11,21 +11,21 @@ fn split_of(name: &str) -> Option<(&'static str, &str)> {
     first.or_else(|| name.rsplit_once(separators).and_then(|(rest, word)| Some((usual(word)?, rest))))
 }
 
-/// Selects the arrays of the split `wanted`; with `None`, the dataset must have at most one split.
-/// Returns the index of each selected array, and its name without the split. A single array name
-/// without a split means that the dataset has no splits: all arrays are selected.
+/// Selects the arrays of the split `requested`; with `None`, the dataset must have at most one
+/// split. Returns the index of each selected array, and its name without the split. A single array
+/// name without a split means that the dataset has no splits: all arrays are selected.
 ///
 /// # Errors
-/// If `wanted` does not exist, or if it is `None` and there are several splits. The message lists
+/// If `requested` does not exist, or if it is `None` and there are several splits. The message lists
 /// the splits.
-pub(super) fn choose(names: &[String], wanted: Option<&str>) -> Result<Vec<(usize, String)>> {
+pub(super) fn choose(names: &[String], requested: Option<&str>) -> Result<Vec<(usize, String)>> {
     let parsed: Option<Vec<_>> = names.iter().map(|name| split_of(name)).collect();
     let parsed = parsed.unwrap_or_default();
     let mut splits: Vec<&str> = parsed.iter().map(|(split, _)| *split).collect();
     splits.sort_unstable();
     splits.dedup();
     let listed = splits.join(", ");
-    let split = match (wanted, &splits[..]) {
+    let split = match (requested, &splits[..]) {
         (None, []) => return Ok(names.iter().cloned().enumerate().collect()),
         (None, [only]) => only,
         (None, _) => {
@@ -33,17 +33,19 @@ pub(super) fn choose(names: &[String], wanted: Option<&str>) -> Result<Vec<(usiz
                 "found the splits {listed}: append `/` and one of them to the path, as in `data.npz/train`"
             )));
         }
-        (Some(wanted), []) => {
+        (Some(requested), []) => {
             return Err(Error::config(format!(
-                "no split {wanted:?}: the dataset has no splits, because some array names do not include one"
+                "no split {requested:?}: the dataset has no splits, because some array names do not include one"
             )));
         }
-        (Some(wanted), _) => match splits.iter().find(|split| **split == wanted || usual(wanted) == Some(**split)) {
-            Some(split) => split,
-            None => return Err(Error::config(format!("no split {wanted:?}: expected one of {listed}"))),
-        },
+        (Some(requested), _) => {
+            match splits.iter().find(|split| **split == requested || usual(requested) == Some(**split)) {
+                Some(split) => split,
+                None => return Err(Error::config(format!("no split {requested:?}: expected one of {listed}"))),
+            }
+        }
     };
-    let named = parsed.iter().enumerate().filter(|(_, (of, _))| of == split);
+    let named = parsed.iter().enumerate().filter(|(_, (name, _))| name == split);
     Ok(named.map(|(index, (_, name))| (index, (*name).to_owned())).collect())
 }
 

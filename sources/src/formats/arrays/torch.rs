@@ -36,7 +36,7 @@ pub(super) fn columns(bytes: &dyn Bytes, file_index: usize, choose: Choose<'_>) 
     let mut unchecked = zip::MAX_VERIFIED;
     // Tensors may share a storage, so storages are verified rather than tensors.
     for member in members.iter().filter(|member| !member.deflated && is_storage(member)) {
-        if let Some(rest) = unchecked.checked_sub(member.stored) {
+        if let Some(rest) = unchecked.checked_sub(member.compressed_len) {
             unchecked = rest;
             zip::verify(bytes, member)?;
         }
@@ -81,8 +81,8 @@ impl Archive<'_> {
                     _ => None,
                 };
                 let only = |is: &dyn Fn(usize) -> bool| {
-                    let mut found = items.iter().enumerate().filter(|(_, id)| axes(id).is_some_and(is));
-                    found.next().filter(|_| found.next().is_none()).map(|(index, _)| index)
+                    let mut actual = items.iter().enumerate().filter(|(_, id)| axes(id).is_some_and(is));
+                    actual.next().filter(|_| actual.next().is_none()).map(|(index, _)| index)
                 };
                 let (image, label) = (only(&|axes| axes > 2), only(&|axes| axes == 1));
                 let name = |index| match index {
@@ -161,10 +161,10 @@ impl Archive<'_> {
                 .and_then(|(start, length)| start.checked_add(length))
                 .is_some_and(|end| end <= member.len);
         let (Some(start), Some(length), true) = (start, length, inside) else {
-            let found = member.len;
+            let actual = member.len;
             return Err(Error::in_source(format!(
                 "tensor {name:?} of shape {shape:?}, which starts at element {offset}, extends past the end of its \
-                 storage ({found} bytes)"
+                 storage ({actual} bytes)"
             )));
         };
         let dtype = Dtype { big_endian: self.big_endian, ..*dtype };

@@ -15,7 +15,7 @@ pub(super) struct Member {
     /// Offset of the member's data in the archive.
     pub(super) offset: u64,
     /// Length of the member's data in the archive.
-    pub(super) stored: u64,
+    pub(super) compressed_len: u64,
     /// Length of the data after decompression.
     pub(super) len: u64,
     crc: u32,
@@ -50,50 +50,50 @@ pub(super) fn members(bytes: &dyn Bytes) -> Result<Vec<Member>> {
     let (start, size) = archive.directory()?;
     let directory = archive.get(start, size)?;
     let mut members = Vec::new();
-    let mut at = 0;
-    while at < directory.len() {
-        let place = start + at as u64;
-        let bad = |cause: &str| Error::in_source(format!("zip: entry at byte {place}: {cause}"));
-        let entry = directory[at..].first_chunk::<46>().ok_or_else(|| bad("truncated"))?;
+    let mut entry_offset = 0;
+    while entry_offset < directory.len() {
+        let place = start + entry_offset as u64;
+        let error = |cause: &str| Error::in_source(format!("zip: entry at byte {place}: {cause}"));
+        let entry = directory[entry_offset..].first_chunk::<46>().ok_or_else(|| error("truncated"))?;
         if !entry.starts_with(ENTRY) {
-            return Err(bad("wrong signature"));
+            return Err(error("wrong signature"));
         }
         let (name, extra, comment) = (u16_at(entry, 28), u16_at(entry, 30), u16_at(entry, 32));
-        let rest = directory[at + 46..].get(..name + extra + comment).ok_or_else(|| bad("truncated"))?;
+        let rest = directory[entry_offset + 46..].get(..name + extra + comment).ok_or_else(|| error("truncated"))?;
         let (flags, method) = (u16_at(entry, 8), u16_at(entry, 10));
-        let [mut stored, mut len, mut local] = [20, 24, 42].map(|at| u64::from(u32_at(entry, at)));
+        let [mut stored, mut len, mut local] = [20, 24, 42].map(|offset| u64::from(u32_at(entry, offset)));
         apply_zip64(&rest[name..name + extra], [&mut len, &mut stored, &mut local])
-            .ok_or_else(|| bad("invalid 64-bit sizes"))?;
+            .ok_or_else(|| error("invalid 64-bit sizes"))?;
         let name = String::from_utf8_lossy(&rest[..name]).into_owned();
         if flags & 1 != 0 {
-            return Err(bad(&format!("{name:?} is encrypted")));
+            return Err(error(&format!("{name:?} is encrypted")));
         }
         let deflated = match method {
             0 => false,
             8 => true,
             _ => {
-                return Err(bad(&format!("{name:?} uses compression method {method}: expected none or deflate")));
+                return Err(error(&format!("{name:?} uses compression method {method}: expected none or deflate")));
             }
         };
-        let header = archive.get(local, 30).map_err(|_| bad("its data is outside the archive"))?;
+        let header = archive.get(local, 30).map_err(|_| error("its data is outside the archive"))?;
         if !header.starts_with(LOCAL) {
-            return Err(bad("its local file header is missing"));
+            return Err(error("its local file header is missing"));
         }
         let offset = local + 30 + (u16_at(&header, 26) + u16_at(&header, 28)) as u64;
         let archive_len = archive.bytes.len();
         if offset.checked_add(stored).is_none_or(|end| end > archive_len) {
-            return Err(bad(&format!(
+            return Err(error(&format!(
                 "{name:?} has {stored} bytes at byte {offset}, but the archive has {archive_len} bytes: it is damaged \
                  or truncated"
             )));
         }
         if !deflated && stored != len {
-            return Err(bad(&format!(
+            return Err(error(&format!(
                 "{name:?} is not compressed, but its compressed size is {stored} bytes and its size is {len}"
             )));
         }
-        at += 46 + rest.len();
-        members.push(Member { name, offset, stored, len, crc: u32_at(entry, 16), deflated });
+        entry_offset += 46 + rest.len();
+        members.push(Member { name, offset, compressed_len: stored, len, crc: u32_at(entry, 16), deflated });
     }
     Ok(members)
 }
@@ -103,7 +103,7 @@ pub(super) fn members(bytes: &dyn Bytes) -> Result<Vec<Member>> {
 /// # Errors
 /// If the content is damaged, or if it exceeds `max_len` bytes.
 pub(super) fn content(bytes: &dyn Bytes, member: &Member, max_len: u64) -> Result<Vec<u8>> {
-    let (name, len, stored) = (&member.name, member.len, member.stored);
+    let (name, len, stored) = (&member.name, member.len, member.compressed_len);
     if len > max_len {
         return Err(Error::in_source(format!("zip: {name:?} has {len} bytes: expected at most {max_len}")));
     }
@@ -114,18 +114,18 @@ pub(super) fn content(bytes: &dyn Bytes, member: &Member, max_len: u64) -> Resul
     }
     let mut scratch = Vec::new();
     let mut content = Vec::new();
-    let (mut left, mut at) = (stored, member.offset);
+    let (mut remaining, mut offset) = (stored, member.offset);
     // Read 1 MiB at a time, so that a file that is not mapped is never entirely in memory.
     let pieces = std::iter::from_fn(|| {
-        let piece = left.min(1 << 20);
+        let piece = remaining.min(1 << 20);
         (piece > 0).then(|| {
-            let found = bytes.get(at, piece as usize, &mut scratch).and_then(try_copy);
-            (left, at) = (left - piece, at + piece);
-            found
+            let result = bytes.get(offset, piece as usize, &mut scratch).and_then(try_copy);
+            (remaining, offset) = (remaining - piece, offset + piece);
+            result
         })
     });
     let read = || -> std::io::Result<()> {
-        let pieces = Pieces { pieces, piece: Vec::new(), at: 0 };
+        let pieces = Pieces { pieces, piece: Vec::new(), position: 0 };
         // Let the buffer grow with the actual content, because the claimed length may be wrong.
         match member.deflated {
             true => DeflateDecoder::new(pieces).take(len + 1).read_to_end(&mut content)?,
@@ -135,8 +135,8 @@ pub(super) fn content(bytes: &dyn Bytes, member: &Member, max_len: u64) -> Resul
     };
     read().map_err(|e| Error::in_source(format!("zip: {name:?} cannot be decompressed: {e}")))?;
     let cause = match content.len() as u64 {
-        found if found < len => format!("it has {found} of {len} bytes"),
-        found if found > len => format!("it has more than {len} bytes"),
+        actual if actual < len => format!("it has {actual} of {len} bytes"),
+        actual if actual > len => format!("it has more than {len} bytes"),
         _ if crc32fast::hash(&content) != member.crc => "it has a wrong checksum".to_owned(),
         _ => return Ok(content),
     };
@@ -149,17 +149,17 @@ pub(super) fn content(bytes: &dyn Bytes, member: &Member, max_len: u64) -> Resul
 /// # Errors
 /// If the checksum is wrong, or the archive cannot be read.
 pub(super) fn verify(bytes: &dyn Bytes, member: &Member) -> Result<()> {
-    if bytes.are_stored() {
+    if bytes.are_in_store() {
         return Ok(());
     }
     let (mut hash, mut scratch, mut done) = (crc32fast::Hasher::new(), Vec::new(), 0);
-    while done < member.stored {
-        let piece = (member.stored - done).min(1 << 20);
+    while done < member.compressed_len {
+        let piece = (member.compressed_len - done).min(1 << 20);
         hash.update(bytes.get(member.offset + done, piece as usize, &mut scratch)?);
         done += piece;
     }
     if hash.finalize() != member.crc {
-        let Member { name, stored, .. } = member;
+        let Member { name, compressed_len: stored, .. } = member;
         return Err(Error::in_source(format!("zip: {name:?} is damaged: its {stored} bytes have a wrong checksum")));
     }
     Ok(())
@@ -173,21 +173,21 @@ pub(super) const MAX_VERIFIED: u64 = 256 << 20;
 struct Pieces<I> {
     pieces: I,
     piece: Vec<u8>,
-    at: usize,
+    position: usize,
 }
 
 impl<I: Iterator<Item = Result<Vec<u8>>>> Read for Pieces<I> {
-    fn read(&mut self, to: &mut [u8]) -> std::io::Result<usize> {
-        if self.at == self.piece.len() {
+    fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
+        if self.position == self.piece.len() {
             self.piece = match self.pieces.next() {
                 Some(piece) => piece.map_err(std::io::Error::other)?,
                 None => return Ok(0),
             };
-            self.at = 0;
+            self.position = 0;
         }
-        let count = to.len().min(self.piece.len() - self.at);
-        to[..count].copy_from_slice(&self.piece[self.at..][..count]);
-        self.at += count;
+        let count = out.len().min(self.piece.len() - self.position);
+        out[..count].copy_from_slice(&self.piece[self.position..][..count]);
+        self.position += count;
         Ok(count)
     }
 }
@@ -197,22 +197,22 @@ struct Archive<'a> {
 }
 
 impl Archive<'_> {
-    fn get(&self, at: u64, len: u64) -> Result<Cow<'_, [u8]>> {
-        let end = at.checked_add(len).filter(|&end| end <= self.bytes.len());
+    fn get(&self, offset: u64, len: u64) -> Result<Cow<'_, [u8]>> {
+        let end = offset.checked_add(len).filter(|&end| end <= self.bytes.len());
         if end.is_none() {
-            let all = self.bytes.len();
+            let file_len = self.bytes.len();
             return Err(Error::in_source(format!(
-                "zip: {len} bytes at byte {at} extend past the end of the file ({all} bytes)"
+                "zip: {len} bytes at byte {offset} extend past the end of the file ({file_len} bytes)"
             )));
         }
-        Ok(Cow::Owned(try_copy(self.bytes.get(at, len as usize, &mut Vec::new())?)?))
+        Ok(Cow::Owned(try_copy(self.bytes.get(offset, len as usize, &mut Vec::new())?)?))
     }
 
     /// Returns the offset and the size of the directory.
     fn directory(&self) -> Result<(u64, u64)> {
-        let all = self.bytes.len();
-        let from = all.saturating_sub(MAX_END);
-        let tail = self.get(from, all - from)?;
+        let len = self.bytes.len();
+        let from = len.saturating_sub(MAX_END);
+        let tail = self.get(from, len - from)?;
         let mut ends = memchr::memmem::rfind_iter(&tail, END);
         // Accept only an end record that extends exactly to the end of the file, because the
         // signature may also occur in the comment.
@@ -222,10 +222,10 @@ impl Archive<'_> {
         let Some(end) = end else {
             return Err(Error::in_source("zip: no end record: the file is truncated or not an archive"));
         };
-        let [mut size, mut start] = [12, 16].map(|at| u64::from(u32_at(&tail, end + at)));
+        let [mut size, mut start] = [12, 16].map(|offset| u64::from(u32_at(&tail, end + offset)));
         let entries = u16_at(&tail, end + 10);
         if start == u64::from(u32::MAX) || size == u64::from(u32::MAX) || entries == usize::from(u16::MAX) {
-            let locator = (from + end as u64).checked_sub(20).map(|at| self.get(at, 20)).transpose()?;
+            let locator = (from + end as u64).checked_sub(20).map(|offset| self.get(offset, 20)).transpose()?;
             if let Some(locator) = locator.filter(|locator| locator.starts_with(LOCATOR64)) {
                 let end = self.get(u64_at(&locator, 8), 56)?;
                 if !end.starts_with(END64) {
@@ -246,15 +246,15 @@ impl Archive<'_> {
 /// Replaces each of the `values` that did not fit in 32 bits with its 64-bit value from the extra
 /// field. Returns `None` if a 64-bit value is missing.
 fn apply_zip64(mut extra: &[u8], values: [&mut u64; 3]) -> Option<()> {
-    let mut wanted = values.into_iter().filter(|value| **value == u64::from(u32::MAX)).peekable();
-    if wanted.peek().is_none() {
+    let mut escaped = values.into_iter().filter(|value| **value == u64::from(u32::MAX)).peekable();
+    if escaped.peek().is_none() {
         return Some(());
     }
     while let Some((head, rest)) = extra.split_first_chunk::<4>() {
         let (field, after) = rest.split_at_checked(u16_at(head, 2))?;
         if u16_at(head, 0) == 1 {
             let mut field = field.as_chunks::<8>().0.iter();
-            for value in wanted {
+            for value in escaped {
                 *value = u64::from_le_bytes(*field.next()?);
             }
             return Some(());
@@ -264,16 +264,16 @@ fn apply_zip64(mut extra: &[u8], values: [&mut u64; 3]) -> Option<()> {
     None
 }
 
-fn u16_at(bytes: &[u8], at: usize) -> usize {
-    u16::from_le_bytes([bytes[at], bytes[at + 1]]).into()
+fn u16_at(bytes: &[u8], offset: usize) -> usize {
+    u16::from_le_bytes([bytes[offset], bytes[offset + 1]]).into()
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+fn u32_at(bytes: &[u8], offset: usize) -> u32 {
+    u32::from_le_bytes([bytes[offset], bytes[offset + 1], bytes[offset + 2], bytes[offset + 3]])
 }
 
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
+fn u64_at(bytes: &[u8], offset: usize) -> u64 {
+    u64::from(u32_at(bytes, offset)) | u64::from(u32_at(bytes, offset + 4)) << 32
 }
 
 #[cfg(test)]
@@ -288,8 +288,14 @@ mod tests {
         encoder.write_all(&[7; 100]).unwrap();
         let bytes = encoder.finish().unwrap();
         let stored = bytes.len() as u64;
-        let member =
-            Member { name: "x".into(), offset: 0, stored, len: 100, crc: crc32fast::hash(&[7; 100]), deflated: true };
+        let member = Member {
+            name: "x".into(),
+            offset: 0,
+            compressed_len: stored,
+            len: 100,
+            crc: crc32fast::hash(&[7; 100]),
+            deflated: true,
+        };
         let cause =
             |member: &Member, max_len: u64| content(&bytes.as_slice(), member, max_len).unwrap_err().cause().to_owned();
         assert_eq!(content(&bytes.as_slice(), &member, 100).unwrap(), [7; 100]);
@@ -299,10 +305,10 @@ mod tests {
             (101, "it has 100 of 101 bytes".to_owned()),
             (99, "it has more than 99 bytes".to_owned()),
         ] {
-            let wrong = Member { len, ..member.clone() };
-            assert_eq!(cause(&wrong, 1 << 30), format!("zip: \"x\" is damaged: {expected}"));
+            let changed = Member { len, ..member.clone() };
+            assert_eq!(cause(&changed, 1 << 30), format!("zip: \"x\" is damaged: {expected}"));
         }
-        let wrong = Member { crc: !member.crc, ..member };
-        assert_eq!(cause(&wrong, 100), "zip: \"x\" is damaged: it has a wrong checksum");
+        let changed = Member { crc: !member.crc, ..member };
+        assert_eq!(cause(&changed, 100), "zip: \"x\" is damaged: it has a wrong checksum");
     }
 }

@@ -95,19 +95,19 @@ impl Blocks {
     /// is mapped.
     fn with<T>(
         &self,
-        at: u64,
+        offset: u64,
         len: u64,
         end: u64,
         load: impl FnOnce(Range<u64>) -> Result<Vec<u8>>,
         with: impl FnOnce(&[u8]) -> T,
     ) -> Result<T> {
         let (blocks, next) = &mut *self.0.borrow_mut();
-        let found = blocks.iter().position(|(range, _)| range.start <= at && at + len <= range.end);
-        let slot = match found {
+        let index = blocks.iter().position(|(range, _)| range.start <= offset && offset + len <= range.end);
+        let slot = match index {
             Some(slot) => slot,
             None => {
-                let start = at / BLOCK * BLOCK;
-                let range = start..(at + len).next_multiple_of(BLOCK).min(end);
+                let start = offset / BLOCK * BLOCK;
+                let range = start..(offset + len).next_multiple_of(BLOCK).min(end);
                 let bytes = load(range.clone())?;
                 let slot = *next % BLOCKS;
                 *next += 1;
@@ -119,7 +119,7 @@ impl Blocks {
             }
         };
         let (range, bytes) = &blocks[slot];
-        let from = (at - range.start) as usize;
+        let from = (offset - range.start) as usize;
         Ok(with(bytes.get(from..from + len as usize).unwrap_or_default()))
     }
 }
@@ -181,12 +181,12 @@ impl<'a> Rows<'a, '_> {
             }
             Kind::Bytes { large } | Kind::Text { large } => {
                 let (start, end) = self.value_range(field, large, row, self.batch.buffers[field.buffer + 2].1)?;
-                let found = self.take(field.buffer + 2, start, end - start, scratch)?;
+                let bytes = self.take(field.buffer + 2, start, end - start, scratch)?;
                 if matches!(field.kind, Kind::Bytes { .. }) {
-                    return Ok(Found::Bytes(found));
+                    return Ok(Found::Bytes(bytes));
                 }
-                match std::str::from_utf8(found.of(scratch)) {
-                    Ok(_) => Ok(Found::Text(found)),
+                match std::str::from_utf8(bytes.of(scratch)) {
+                    Ok(_) => Ok(Found::Text(bytes)),
                     Err(_) => Err(self.damaged("the text is not UTF-8")),
                 }
             }
@@ -330,8 +330,8 @@ impl<'a> Rows<'a, '_> {
             Kind::Bool => write_json(out, &self.bit(field.buffer + 1, row)?),
             _ => {
                 let mut scratch = Vec::new();
-                let found = self.plain(field, row, &mut scratch)?;
-                match found.cell(&scratch)?.value() {
+                let content = self.plain(field, row, &mut scratch)?;
+                match content.cell(&scratch)?.value() {
                     Some(Value::Text(text)) => write_json(out, text),
                     Some(Value::Numbers(number)) => number.write_json(out),
                     _ => out.extend_from_slice(b"null"),
@@ -353,28 +353,26 @@ impl<'a> Rows<'a, '_> {
 
     /// Returns the file offset of the bytes `at..at + len` of a buffer. Fails if they are not
     /// inside the buffer.
-    fn file_offset(self, buffer: usize, at: u64, len: u64) -> Result<u64> {
+    fn file_offset(self, buffer: usize, offset: u64, len: u64) -> Result<u64> {
         let (start, have) = self.batch.buffers[buffer];
-        match at.checked_add(len) {
-            Some(end) if end <= have => Ok(start + at),
-            _ => {
-                Err(self
-                    .damaged(&format!("{len} bytes at offset {at} extend past the end of a buffer of {have} bytes")))
-            }
+        match offset.checked_add(len) {
+            Some(end) if end <= have => Ok(start + offset),
+            _ => Err(self
+                .damaged(&format!("{len} bytes at offset {offset} extend past the end of a buffer of {have} bytes"))),
         }
     }
 
-    /// Copies `N` bytes from offset `at` of a buffer.
-    fn copy<const N: usize>(self, buffer: usize, at: u64) -> Result<[u8; N]> {
-        let at = self.file_offset(buffer, at, N as u64)?;
+    /// Copies `N` bytes from offset `offset` of a buffer.
+    fn copy<const N: usize>(self, buffer: usize, offset: u64) -> Result<[u8; N]> {
+        let offset = self.file_offset(buffer, offset, N as u64)?;
         let mut copy = [0; N];
-        self.with_bytes(at, N as u64, |bytes| copy.copy_from_slice(bytes))?;
+        self.with_bytes(offset, N as u64, |bytes| copy.copy_from_slice(bytes))?;
         Ok(copy)
     }
 
     /// Calls `with` with the bytes `at..at + len` of the file. `len` is at most the size of a
     /// block.
-    fn with_bytes<T>(self, at: u64, len: u64, with: impl FnOnce(&[u8]) -> T) -> Result<T> {
+    fn with_bytes<T>(self, offset: u64, len: u64, with: impl FnOnce(&[u8]) -> T) -> Result<T> {
         let end = self.file.len();
         let Some(map) = self.file.map() else {
             let load = |range: Range<u64>| {
@@ -382,29 +380,29 @@ impl<'a> Rows<'a, '_> {
                 self.file.fill(range.start, grow_to(&mut bytes, range.end - range.start)?)?;
                 Ok(bytes)
             };
-            return self.blocks.with(at, len, end, load, with);
+            return self.blocks.with(offset, len, end, load, with);
         };
         let load = |range: Range<u64>| {
             self.file.load(&map[range.start as usize..range.end as usize], range.end)?;
             Ok(Vec::new())
         };
-        self.blocks.with(at, len, end, load, |_| ())?;
-        Ok(with(&map[at as usize..][..len as usize]))
+        self.blocks.with(offset, len, end, load, |_| ())?;
+        Ok(with(&map[offset as usize..][..len as usize]))
     }
 
     /// Returns the bytes `at..at + len` of a buffer. Borrows them from the memory map, or reads
     /// them into `scratch`.
-    fn take(self, buffer: usize, at: u64, len: u64, scratch: &mut Vec<u8>) -> Result<RowBytes<'a>> {
-        let at = self.file_offset(buffer, at, len)?;
+    fn take(self, buffer: usize, offset: u64, len: u64, scratch: &mut Vec<u8>) -> Result<RowBytes<'a>> {
+        let offset = self.file_offset(buffer, offset, len)?;
         if len > MAX_SMALL {
-            return self.file.part(None, at..at + len, scratch);
+            return self.file.part(None, offset..offset + len, scratch);
         }
         if let Some(map) = self.file.map() {
-            self.with_bytes(at, len, |_| ())?;
-            return Ok(RowBytes::Borrowed(&map[at as usize..][..len as usize]));
+            self.with_bytes(offset, len, |_| ())?;
+            return Ok(RowBytes::Borrowed(&map[offset as usize..][..len as usize]));
         }
         let start = scratch.len();
-        self.with_bytes(at, len, |bytes| append(scratch, bytes))??;
+        self.with_bytes(offset, len, |bytes| append(scratch, bytes))??;
         Ok(RowBytes::since(start, scratch))
     }
 }
@@ -421,15 +419,15 @@ mod tests {
     fn adjacent_values_are_loaded_once() {
         let file: Vec<u8> = (0..20_000_u32).map(|n| (n * 7 / 3) as u8).collect();
         let (blocks, loads) = (Blocks::default(), std::cell::Cell::new(0));
-        let get = |at: u64, len: u64| {
+        let get = |offset: u64, len: u64| {
             let load = |range: Range<u64>| {
                 loads.set(loads.get() + 1);
                 Ok(file[range.start as usize..range.end as usize].to_vec())
             };
-            blocks.with(at, len, file.len() as u64, load, <[u8]>::to_vec).unwrap()
+            blocks.with(offset, len, file.len() as u64, load, <[u8]>::to_vec).unwrap()
         };
-        for at in 0..file.len() as u64 - 8 {
-            assert_eq!(get(at, 8), file[at as usize..at as usize + 8], "{at}");
+        for offset in 0..file.len() as u64 - 8 {
+            assert_eq!(get(offset, 8), file[offset as usize..offset as usize + 8], "{offset}");
         }
         // Each of the five blocks is loaded once. A value that crosses the end of a block may load
         // one of its blocks again.

@@ -7,7 +7,7 @@
 #[derive(Clone, Copy)]
 pub(super) struct Table<'a> {
     buffer: &'a [u8],
-    at: usize,
+    start: usize,
     /// Start and length of the vtable. It lists the offset of each entry from the start of the
     /// table.
     entries: (usize, usize),
@@ -21,13 +21,13 @@ pub(super) struct List<'a> {
     pub(super) len: usize,
 }
 
-fn bytes<const N: usize>(buffer: &[u8], at: usize) -> Option<[u8; N]> {
-    buffer.get(at..)?.first_chunk().copied()
+fn bytes<const N: usize>(buffer: &[u8], offset: usize) -> Option<[u8; N]> {
+    buffer.get(offset..)?.first_chunk().copied()
 }
 
-/// Returns the position that the relative offset at `at` points to.
-fn follow(buffer: &[u8], at: usize) -> Option<usize> {
-    at.checked_add(u32::from_le_bytes(bytes(buffer, at)?) as usize)
+/// Returns the position that the relative offset at `offset` points to.
+fn follow(buffer: &[u8], offset: usize) -> Option<usize> {
+    offset.checked_add(u32::from_le_bytes(bytes(buffer, offset)?) as usize)
 }
 
 impl<'a> Table<'a> {
@@ -36,12 +36,12 @@ impl<'a> Table<'a> {
         Self::at(buffer, follow(buffer, 0)?)
     }
 
-    fn at(buffer: &'a [u8], at: usize) -> Option<Self> {
-        let back = i32::from_le_bytes(bytes(buffer, at)?);
-        let start = usize::try_from(i64::try_from(at).ok()? - i64::from(back)).ok()?;
+    fn at(buffer: &'a [u8], offset: usize) -> Option<Self> {
+        let back = i32::from_le_bytes(bytes(buffer, offset)?);
+        let start = usize::try_from(i64::try_from(offset).ok()? - i64::from(back)).ok()?;
         let len = usize::from(u16::from_le_bytes(bytes(buffer, start)?));
         let inside = len >= 4 && start.checked_add(len)? <= buffer.len();
-        inside.then_some(Table { buffer, at, entries: (start, len) })
+        inside.then_some(Table { buffer, start: offset, entries: (start, len) })
     }
 
     /// Returns the position of entry `index`, or `Some(None)` if the entry is absent.
@@ -53,13 +53,13 @@ impl<'a> Table<'a> {
         }
         match u16::from_le_bytes(bytes(self.buffer, start + offset)?) {
             0 => Some(None),
-            offset => Some(Some(self.at.checked_add(offset.into())?)),
+            offset => Some(Some(self.start.checked_add(offset.into())?)),
         }
     }
 
     fn scalar<const N: usize>(&self, index: usize) -> Option<Option<[u8; N]>> {
         match self.entry(index)? {
-            Some(at) => Some(Some(bytes(self.buffer, at)?)),
+            Some(offset) => Some(Some(bytes(self.buffer, offset)?)),
             None => Some(None),
         }
     }
@@ -82,7 +82,7 @@ impl<'a> Table<'a> {
 
     pub(super) fn table(&self, index: usize) -> Option<Option<Table<'a>>> {
         match self.entry(index)? {
-            Some(at) => Some(Some(Self::at(self.buffer, follow(self.buffer, at)?)?)),
+            Some(offset) => Some(Some(Self::at(self.buffer, follow(self.buffer, offset)?)?)),
             None => Some(None),
         }
     }
@@ -90,12 +90,12 @@ impl<'a> Table<'a> {
     /// Returns the vector in entry `index`, with elements of `size` bytes. An absent vector is
     /// empty.
     pub(super) fn list(&self, index: usize, size: usize) -> Option<List<'a>> {
-        let Some(at) = self.entry(index)? else {
+        let Some(offset) = self.entry(index)? else {
             return Some(List { buffer: self.buffer, start: 0, len: 0 });
         };
-        let at = follow(self.buffer, at)?;
-        let len = u32::from_le_bytes(bytes(self.buffer, at)?) as usize;
-        let start = at + 4;
+        let offset = follow(self.buffer, offset)?;
+        let len = u32::from_le_bytes(bytes(self.buffer, offset)?) as usize;
+        let start = offset + 4;
         let end = len.checked_mul(size)?.checked_add(start)?;
         (end <= self.buffer.len()).then_some(List { buffer: self.buffer, start, len })
     }
@@ -115,7 +115,7 @@ impl<'a> List<'a> {
 
     /// Returns pair `index` in a vector of pairs of 64-bit integers.
     pub(super) fn pair(&self, index: usize) -> Option<[i64; 2]> {
-        let at = self.start + 16 * index;
-        Some([i64::from_le_bytes(bytes(self.buffer, at)?), i64::from_le_bytes(bytes(self.buffer, at + 8)?)])
+        let offset = self.start + 16 * index;
+        Some([i64::from_le_bytes(bytes(self.buffer, offset)?), i64::from_le_bytes(bytes(self.buffer, offset + 8)?)])
     }
 }

@@ -67,12 +67,12 @@ impl Field {
             |child: &Field, name: String| Field { name, children: vec![child.clone()], ..self.without_children() };
         match self.kind {
             Kind::Struct if !self.is_file() => {
-                let all = self.children.iter().flat_map(Field::columns);
+                let columns = self.children.iter().flat_map(Field::columns);
                 let part = |child: Field| {
                     let name = format!("{}.{}", self.name, child.name);
                     Field { kind: Kind::OneChild, ..inside(&child, name) }
                 };
-                all.map(part).collect()
+                columns.map(part).collect()
             }
             Kind::List { .. } | Kind::FixedList(_) => {
                 let parts = match self.children[0].kind {
@@ -277,7 +277,8 @@ mod tests {
     /// table, called `name`, and all metadata entries share one entry, with key `key`.
     fn schema(fields: usize, name: &[u8], entries: usize, key: &[u8]) -> Vec<u8> {
         let mut buffer = 16_u32.to_le_bytes().to_vec();
-        let short = |to: &mut Vec<u8>, all: &[u16]| all.iter().for_each(|number| to.extend(number.to_le_bytes()));
+        let short =
+            |out: &mut Vec<u8>, numbers: &[u16]| numbers.iter().for_each(|number| out.extend(number.to_le_bytes()));
         // First the schema's vtable, in which the first entry is absent, then the schema's table.
         short(&mut buffer, &[10, 12, 0, 4, 8, 0]);
         let lists = 28 + 16;
@@ -285,16 +286,16 @@ mod tests {
         let field = metadata + 4 + 4 * entries;
         let entry = field + 12 + 8;
         let texts = entry + 12;
-        let int = |to: &mut Vec<u8>, number: usize| to.extend((number as u32).to_le_bytes());
+        let int = |out: &mut Vec<u8>, number: usize| out.extend((number as u32).to_le_bytes());
         int(&mut buffer, 16 - 4);
         int(&mut buffer, lists - 20);
         int(&mut buffer, metadata - 24);
         short(&mut buffer, &[16, 12, 4, 0, 8, 0, 0, 0]);
-        for (count, to) in [(fields, field), (entries, entry)] {
+        for (count, target) in [(fields, field), (entries, entry)] {
             int(&mut buffer, count);
             for _ in 0..count {
-                let at = buffer.len();
-                int(&mut buffer, to - at);
+                let offset = buffer.len();
+                int(&mut buffer, target - offset);
             }
         }
         // A text column, and a metadata entry in which the key is also the value.
@@ -319,9 +320,9 @@ mod tests {
 
     #[test]
     fn schema_with_shared_names_takes_bounded_memory() {
-        let found = read(&schema(3, b"image", 2, b"huggingface")).unwrap();
-        assert_eq!((found.fields.len(), &*found.fields[2].name), (3, "image"));
-        assert_eq!(found.features.as_deref(), Some("huggingface"));
+        let parsed = read(&schema(3, b"image", 2, b"huggingface")).unwrap();
+        assert_eq!((parsed.fields.len(), &*parsed.fields[2].name), (3, "image"));
+        assert_eq!(parsed.features.as_deref(), Some("huggingface"));
         // Keys other than `huggingface` need not be valid UTF-8.
         assert_eq!(read(&schema(1, b"image", MAX_ENTRIES, &[0xff; 100])).unwrap().features, None);
         let long = vec![b'x'; MAX_NAMES / 4];

@@ -124,8 +124,8 @@ impl Arrow {
         let path = &*location.path;
         let opened = in_parallel(&files(path, location.part.as_deref())?, |path| {
             let (file, _) = OpenFile::open(path, options.mapped)?;
-            let whole = 0..file.len();
-            Ok((file, whole, None))
+            let range = 0..file.len();
+            Ok((file, range, None))
         })?;
         Self::within("arrow", path, opened, options)
     }
@@ -156,9 +156,9 @@ impl Arrow {
             let first = schema.get_or_insert_with(|| stream.schema.clone());
             if first.fields != stream.schema.fields {
                 let names = |fields: &[Field]| fields.iter().map(|field| field.name.clone()).collect::<Vec<_>>();
-                let (wanted, found) = (&first.fields, &stream.schema.fields);
-                let error = other_columns(&first_path, &names(wanted), &names(found), |column| {
-                    wanted[column].kind == found[column].kind && wanted[column].children == found[column].children
+                let (expected, actual) = (&first.fields, &stream.schema.fields);
+                let error = other_columns(&first_path, &names(expected), &names(actual), |column| {
+                    expected[column].kind == actual[column].kind && expected[column].children == actual[column].children
                 });
                 return Err(error.at_path(&file.path));
             }
@@ -262,10 +262,11 @@ fn files(path: &Path, split: Option<&str>) -> Result<Vec<PathBuf>> {
         return files(&folder, None);
     }
     if !file::is_file(path.join(STATE))? {
-        let found = splits::files_in(path, "arrow")?;
+        let files = splits::files_in(path, "arrow")?;
         // `datasets` caches the results of `map` next to the dataset. They are not part of it.
-        let own = |path: &PathBuf| !path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"cache-"));
-        let grouped = splits::group(found.into_iter().filter(own).collect(), true, |path| {
+        let is_data_file =
+            |path: &PathBuf| !path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"cache-"));
+        let grouped = splits::group(files.into_iter().filter(is_data_file).collect(), true, |path| {
             path.file_name().unwrap_or_default().to_string_lossy().into_owned()
         });
         let chosen = splits::choose(path, grouped, split)?;
@@ -292,11 +293,11 @@ impl Source for Arrow {
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         let (file, _, _) = self.files.open(index)?;
         let root = file.path.parent().unwrap_or(Path::new(""));
-        let found = self.columns.read(index, scratch, |column, scratch| {
+        let sample = self.columns.read(index, scratch, |column, scratch| {
             let anywhere = self.anywhere && self.columns.image() == Some(column);
             self.find(index, column, scratch)?.read_path(root, anywhere, scratch)
         });
-        found.map_err(|e| e.at_path(&file.path))
+        sample.map_err(|e| e.at_path(&file.path))
     }
 
     of_files!(files);
@@ -305,8 +306,8 @@ impl Source for Arrow {
         let Some(column) = self.columns.label() else { return Ok(None) };
         let (file, _, _) = self.files.open(index)?;
         scratch.clear();
-        let found = self.find(index, column, scratch)?;
-        found.cell(scratch).and_then(|cell| self.columns.label_of(cell)).map_err(|e| e.at_path(&file.path))
+        let content = self.find(index, column, scratch)?;
+        content.cell(scratch).and_then(|cell| self.columns.label_of(cell)).map_err(|e| e.at_path(&file.path))
     }
 
     fn has_images(&self) -> Option<bool> {

@@ -45,10 +45,10 @@ impl Stream {
         let mut scratch = Vec::new();
         let len = within.end;
         let is_file = len - within.start >= 8 && file.get(within.start, 8, &mut scratch)? == MAGIC;
-        let mut at = within.start + if is_file { 8 } else { 0 };
+        let mut position = within.start + if is_file { 8 } else { 0 };
         let mut stream: Option<Stream> = None;
         loop {
-            let start = at;
+            let start = position;
             let damaged = |cause: String| Error::in_source(format!("not valid Arrow at byte {start}: {cause}"));
             let cut = || {
                 damaged(format!(
@@ -56,17 +56,17 @@ impl Stream {
                      not closed"
                 ))
             };
-            let mut word = |at: u64| -> Result<u32> {
-                if len - at.min(len) < 4 {
+            let mut word = |offset: u64| -> Result<u32> {
+                if len - offset.min(len) < 4 {
                     return Err(cut());
                 }
-                Ok(u32::from_le_bytes(file.get(at, 4, &mut scratch)?.try_into().expect("four bytes")))
+                Ok(u32::from_le_bytes(file.get(offset, 4, &mut scratch)?.try_into().expect("four bytes")))
             };
-            let mut size = word(at)?;
-            at += 4;
+            let mut size = word(position)?;
+            position += 4;
             if size == CONTINUATION {
-                size = word(at)?;
-                at += 4;
+                size = word(position)?;
+                position += 4;
             }
             if size == 0 {
                 break;
@@ -75,20 +75,20 @@ impl Stream {
             if size > MAX_HEADER {
                 return Err(damaged(format!("a message header claims {size} bytes: expected at most {MAX_HEADER}")));
             }
-            if size > len - at {
+            if size > len - position {
                 return Err(cut());
             }
-            let header = file.get(at, size as usize, &mut scratch)?;
-            at += size;
+            let header = file.get(position, size as usize, &mut scratch)?;
+            position += size;
             let message = Table::root(header).ok_or_else(|| damaged("damaged message header".to_owned()))?;
             if let Some(stream) = &mut stream {
                 reserve(&mut stream.batches, 1)?;
             }
-            let body = Message::read(message, &mut stream, at, len).map_err(|e| match e {
+            let body = Message::read(message, &mut stream, position, len).map_err(|e| match e {
                 MessageError::Cut => cut(),
                 MessageError::Cause(cause) => damaged(cause),
             })?;
-            at += body;
+            position += body;
         }
         stream.ok_or_else(|| Error::in_source("not an Arrow file: it has no schema"))
     }
@@ -131,12 +131,12 @@ struct Message;
 
 impl Message {
     /// Adds the schema or the batch in a message to `stream`. The body of the message starts at
-    /// byte `at` of a file that is `len` bytes long. Returns the length of the body.
-    fn read(message: Table<'_>, stream: &mut Option<Stream>, at: u64, len: u64) -> Result<u64, MessageError> {
+    /// byte `start` of a file that is `len` bytes long. Returns the length of the body.
+    fn read(message: Table<'_>, stream: &mut Option<Stream>, start: u64, len: u64) -> Result<u64, MessageError> {
         const DAMAGED: &str = "damaged message header";
         let version = message.short(0, 0).ok_or(DAMAGED)?;
         let body = u64::try_from(message.long(3).ok_or(DAMAGED)?).map_err(|_| DAMAGED)?;
-        if body > len - at {
+        if body > len - start {
             return Err(MessageError::Cut);
         }
         let header = message.table(2).ok_or(DAMAGED)?.ok_or("a message has no header")?;
@@ -159,7 +159,7 @@ impl Message {
             (_, None) => return Err("the file does not start with a schema".into()),
             // Dictionary-encoded columns are not supported, so dictionaries are not needed.
             (2, Some(_)) => {}
-            (3, Some(stream)) => stream.batches.push(Batch::read(header, &stream.schema, at, body)?),
+            (3, Some(stream)) => stream.batches.push(Batch::read(header, &stream.schema, start, body)?),
             (kind, Some(_)) => return Err(format!("unsupported message type {kind}").into()),
         }
         Ok(body)
@@ -167,7 +167,7 @@ impl Message {
 }
 
 impl Batch {
-    fn read(table: Table<'_>, schema: &Schema, at: u64, body: u64) -> Result<Self, MessageError> {
+    fn read(table: Table<'_>, schema: &Schema, body_offset: u64, body: u64) -> Result<Self, MessageError> {
         const DAMAGED: &str = "damaged batch header";
         if table.table(3).ok_or(DAMAGED)?.is_some() {
             return Err("compressed batches do not support random access: write the file without compression".into());
@@ -193,7 +193,7 @@ impl Batch {
         let located = (0..buffers.len).map(|index| {
             let [offset, length] = buffers.pair(index)?;
             let (offset, length) = (u64::try_from(offset).ok()?, u64::try_from(length).ok()?);
-            (offset.checked_add(length)? <= body).then_some((at + offset, length))
+            (offset.checked_add(length)? <= body).then_some((body_offset + offset, length))
         });
         batch.buffers = located.collect::<Option<_>>().ok_or("a buffer is outside its batch")?;
         for field in &schema.fields {

@@ -45,15 +45,15 @@ pub(super) struct Field {
     pub(super) name: String,
     pub(super) kind: Kind,
     /// Offset of the field in a sample's record, in bytes.
-    pub(super) at: usize,
+    pub(super) offset: usize,
 }
 
-pub(super) fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
-    Some(u16::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
+pub(super) fn u16_at(bytes: &[u8], offset: usize) -> Option<u16> {
+    Some(u16::from_le_bytes(*bytes.get(offset..)?.first_chunk()?))
 }
 
-pub(super) fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
-    Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
+pub(super) fn u64_at(bytes: &[u8], offset: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(*bytes.get(offset..)?.first_chunk()?))
 }
 
 impl Header {
@@ -93,7 +93,7 @@ impl Field {
     /// # Errors
     /// If the name of a field is invalid, or if its type has an unknown size.
     pub(super) fn parse_all(descriptions: &[u8]) -> Result<(Vec<Field>, usize)> {
-        let (mut fields, mut at, mut widest) = (Vec::new(), 0_usize, 1);
+        let (mut fields, mut offset, mut widest) = (Vec::new(), 0_usize, 1);
         for (index, description) in descriptions.chunks_exact(FIELD).enumerate() {
             let (name, arguments) = description[1..].split_at(16);
             let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
@@ -115,12 +115,12 @@ impl Field {
                     )));
                 }
             };
-            at = at.next_multiple_of(align);
-            fields.push(Field { name: name.to_owned(), kind, at });
-            at += size;
+            offset = offset.next_multiple_of(align);
+            fields.push(Field { name: name.to_owned(), kind, offset });
+            offset += size;
             widest = widest.max(align);
         }
-        Ok((fields, at.next_multiple_of(widest)))
+        Ok((fields, offset.next_multiple_of(widest)))
     }
 }
 

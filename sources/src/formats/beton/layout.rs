@@ -32,19 +32,20 @@ impl BetonLayout {
 
     /// Returns the record of `row`, from `field` to the end.
     fn record(&self, row: usize, field: &Field) -> &[u8] {
-        &self.records[row * self.size + field.at..][..self.size - field.at]
+        &self.records[row * self.size + field.offset..][..self.size - field.offset]
     }
 
     /// Returns the offset and the length of a value that is stored outside the record, or `None` if
     /// the record itself contains the value.
     fn pointer(&self, row: usize, field: &Field) -> Result<Option<(u64, u64)>> {
         let record = self.record(row, field);
-        let word = |at: usize| u64_at(record, at).expect("inside the record");
+        let word = |offset: usize| u64_at(record, offset).expect("inside the record");
         let allocated_len = |pointer: u64| {
             // Empty allocations with the same offset precede the one that contains the value.
-            let after = self.allocations.partition_point(|&(at, _)| at <= pointer);
-            let found = after.checked_sub(1).map(|index| self.allocations[index]).filter(|&(at, _)| at == pointer);
-            found.map(|(_, len)| len).ok_or_else(|| {
+            let after = self.allocations.partition_point(|&(start, _)| start <= pointer);
+            let allocation =
+                after.checked_sub(1).map(|index| self.allocations[index]).filter(|&(start, _)| start == pointer);
+            allocation.map(|(_, len)| len).ok_or_else(|| {
                 let name = &field.name;
                 Error::in_source(format!(
                     "field {name:?} points to byte {pointer}, which is not an allocation: the file is damaged"
@@ -68,15 +69,15 @@ impl BetonLayout {
     pub(super) fn span(&self, row: usize, data: &Range<u64>, page: u64) -> Result<(u64, u64)> {
         let (mut start, mut end) = (u64::MAX, 0);
         for field in &self.fields {
-            if let Some((at, len)) = self.pointer(row, field)? {
-                let until = at.checked_add(len).filter(|&until| at >= data.start && until <= data.end);
+            if let Some((offset, len)) = self.pointer(row, field)? {
+                let until = offset.checked_add(len).filter(|&until| offset >= data.start && until <= data.end);
                 let until = until.ok_or_else(|| {
                     let (name, data) = (&field.name, data.clone());
                     Error::in_source(format!(
-                        "field {name:?}: {len} bytes at byte {at} are outside the data of the file ({data:?})"
+                        "field {name:?}: {len} bytes at byte {offset} are outside the data of the file ({data:?})"
                     ))
                 })?;
-                (start, end) = (start.min(at), end.max(until));
+                (start, end) = (start.min(offset), end.max(until));
             }
         }
         if end < start {
@@ -108,9 +109,9 @@ impl Layout for BetonLayout {
         let pointers = self.fields.iter().map(|field| self.pointer(row, field)).collect::<Result<Vec<_>>>()?;
         let start = pointers.iter().flatten().map(|pointer| pointer.0).min().unwrap_or(0);
         let range = |pointer: Option<(u64, u64)>| {
-            let (at, len) = pointer.unwrap_or((start, 0));
-            let at = (at - start) as usize;
-            at..at + len as usize
+            let (address, len) = pointer.unwrap_or((start, 0));
+            let offset = (address - start) as usize;
+            offset..offset + len as usize
         };
         Ok(pointers.into_iter().map(range).collect())
     }
@@ -125,36 +126,36 @@ impl Layout for BetonLayout {
         })
     }
 
-    fn find<'a>(&self, row: usize, column: usize, bytes: &'a [u8], made: &mut Vec<u8>) -> Result<Found<'a>> {
+    fn find<'a>(&self, row: usize, column: usize, bytes: &'a [u8], buffer: &mut Vec<u8>) -> Result<Found<'a>> {
         let field = &self.fields[column];
         let record = self.record(row, field);
-        let whole = RowBytes::Borrowed(bytes);
-        let from_record = |made: &mut Vec<u8>, element| {
-            let start = made.len();
-            made.extend_from_slice(&record[..8]);
-            Found::number(element, RowBytes::since(start, made))
+        let row_bytes = RowBytes::Borrowed(bytes);
+        let from_record = |buffer: &mut Vec<u8>, element| {
+            let start = buffer.len();
+            buffer.extend_from_slice(&record[..8]);
+            Found::number(element, RowBytes::since(start, buffer))
         };
         Ok(match &field.kind {
-            Kind::Int => from_record(made, Element::I64),
-            Kind::Float => from_record(made, Element::F64),
-            Kind::Bytes | Kind::Unsupported(_) => Found::Bytes(whole),
+            Kind::Int => from_record(buffer, Element::I64),
+            Kind::Float => from_record(buffer, Element::F64),
+            Kind::Bytes | Kind::Unsupported(_) => Found::Bytes(row_bytes),
             Kind::Json => Found::Json(RowBytes::Borrowed(bytes.strip_suffix(b"\0").unwrap_or(bytes))),
-            Kind::Array(Dtype::Half, shape) => f16_to_f32(bytes, shape, made),
-            Kind::Array(Dtype::Of(element), shape) => Found::array(*element, shape, whole),
-            Kind::Image if record[0] == 0 => Found::Bytes(whole),
+            Kind::Array(Dtype::Half, shape) => f16_to_f32(bytes, shape, buffer),
+            Kind::Array(Dtype::Of(element), shape) => Found::array(*element, shape, row_bytes),
+            Kind::Image if record[0] == 0 => Found::Bytes(row_bytes),
             Kind::Image if record[0] == 1 => {
-                let side = |at| usize::from(u16_at(record, at).expect("inside the record"));
+                let side = |offset| usize::from(u16_at(record, offset).expect("inside the record"));
                 let (width, height) = (side(1), side(3));
                 if width * height * 3 != bytes.len() {
-                    let found = bytes.len();
+                    let actual = bytes.len();
                     return Err(Error::in_source(format!(
-                        "an image of {width}x{height} pixels has {found} bytes of data: expected 3 bytes per pixel"
+                        "an image of {width}x{height} pixels has {actual} bytes of data: expected 3 bytes per pixel"
                     )));
                 }
-                let start = made.len();
-                Numbers::npy_header::<u8>(&[height, width, 3], made);
-                made.extend_from_slice(bytes);
-                Found::Bytes(RowBytes::since(start, made))
+                let start = buffer.len();
+                Numbers::npy_header::<u8>(&[height, width, 3], buffer);
+                buffer.extend_from_slice(bytes);
+                Found::Bytes(RowBytes::since(start, buffer))
             }
             Kind::Image => {
                 return Err(Error::in_source(format!("image mode {}: expected 0 (JPEG) or 1 (raw)", record[0])));

@@ -12,10 +12,10 @@ pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
         "clips",
         "a folder of videos (`.mp4`, `.m4v`, `.mov`, `.mkv`, `.webm`), in one subfolder per class or flat",
         &[],
-        |at, options| {
-            with_feature!("video", "a folder of videos", at, options => {
+        |location, options| {
+            with_feature!("video", "a folder of videos", location, options => {
                 let _ = options;
-                super::Clips::at(at, &super::ClipsOptions::default())?
+                super::Clips::at(location, &super::ClipsOptions::default())?
             })
         },
     )
@@ -32,13 +32,13 @@ fn files(folder: Tree<'_>) -> Result<usize> {
         }
     }
     for name in folders {
-        let found = folder.within(&name, |folder| {
-            folder.entries().try_fold(false, |found, entry| {
+        let has_video = folder.within(&name, |folder| {
+            folder.entries().try_fold(false, |has_video, entry| {
                 let (name, is_folder) = entry?;
-                Ok::<_, crate::error::Error>(found || (!is_folder && is_video(&name)))
+                Ok::<_, crate::error::Error>(has_video || (!is_folder && is_video(&name)))
             })
         })?;
-        if found {
+        if has_video {
             return Ok(1);
         }
     }

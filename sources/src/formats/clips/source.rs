@@ -163,7 +163,7 @@ impl Videos {
 
     fn name(&self, video: usize) -> Result<&str> {
         let name = self.names.path(video);
-        if self.names.bad.binary_search(&video).is_ok() {
+        if self.names.invalid_names.binary_search(&video).is_ok() {
             let cause = format!("the name {name:?} is not UTF-8: rename the file or folder");
             return Err(Error::in_source(cause).at_path(&self.path));
         }

@@ -10,18 +10,26 @@ pub(super) const COCO_JSON: &str = "_annotations.coco.json";
 pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
     is_folder: |folder| folder.has_file(COCO_JSON),
     annotates,
-    ..DataFormat::new("coco", "a `.json` file, or a folder with `_annotations.coco.json`", &["json"], |at, options| {
-        with_feature!("annotations", "a COCO dataset", at, options => {
-            let in_folder = match at.storage.is_store() {
-                true => !at.url().ends_with(".json"),
-                false => at.tree().has_file(COCO_JSON)?,
-            };
-            match in_folder {
-                true => super::Coco::with(&at.storage, &at.storage.join(&at.path, COCO_JSON), Some(&at.path), options)?,
-                false => super::Coco::with(&at.storage, &at.path, None, options)?,
-            }
-        })
-    })
+    ..DataFormat::new(
+        "coco",
+        "a `.json` file, or a folder with `_annotations.coco.json`",
+        &["json"],
+        |location, options| {
+            with_feature!("annotations", "a COCO dataset", location, options => {
+                let in_folder = match location.storage.is_store() {
+                    true => !location.url().ends_with(".json"),
+                    false => location.tree().has_file(COCO_JSON)?,
+                };
+                match in_folder {
+                    true => {
+                        let json = location.storage.join(&location.path, COCO_JSON);
+                        super::Coco::with(&location.storage, &json, Some(&location.path), options)?
+                    }
+                    false => super::Coco::with(&location.storage, &location.path, None, options)?,
+                }
+            })
+        },
+    )
 };
 
 /// Returns a hint if the image folder that was opened looks like part of a COCO dataset.

@@ -105,12 +105,12 @@ fn candidates(json: &Path) -> Vec<PathBuf> {
     let above = if beside.as_os_str().is_empty() { PathBuf::from("..") } else { beside.join("..") };
     let stem = json.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
     let split = stem.split_once('_').map(|(_, split)| split).into_iter().chain([stem]);
-    let mut all = vec![beside.clone()];
+    let mut candidates = vec![beside.clone()];
     for base in [&above, &beside] {
         for images in [base.clone(), base.join("images")] {
-            all.extend(split.clone().map(|split| images.join(split)));
+            candidates.extend(split.clone().map(|split| images.join(split)));
         }
-        all.push(base.join("images"));
+        candidates.push(base.join("images"));
     }
-    all
+    candidates
 }

@@ -127,7 +127,7 @@ struct Annotation {
     area: f32,
     crowd: bool,
     /// Offset of the segmentation in the file.
-    at: u64,
+    offset: u64,
     /// Length of the segmentation in bytes, or 0 if there is none.
     len: u32,
     /// Index of the first keypoint value in `coordinates`, if there are keypoints.
@@ -145,7 +145,7 @@ impl Coco {
     /// the images cannot be found. Also fails if none of the annotations belongs to a listed image,
     /// or if two images or two categories have the same ID.
     pub fn open(json: impl AsRef<Path>) -> Result<Self> {
-        Self::here(json.as_ref(), None)
+        Self::open_local(json.as_ref(), None)
     }
 
     /// Opens the annotations in `json`, with the images in `folder`.
@@ -154,10 +154,10 @@ impl Coco {
     /// Fails like [`open`](Coco::open), and if none of the first 100 images exists. If some images
     /// exist, a missing image is reported when its sample is read.
     pub fn with_images(json: impl AsRef<Path>, folder: impl AsRef<Path>) -> Result<Self> {
-        Self::here(json.as_ref(), Some(folder.as_ref()))
+        Self::open_local(json.as_ref(), Some(folder.as_ref()))
     }
 
-    fn here(json: &Path, folder: Option<&Path>) -> Result<Self> {
+    fn open_local(json: &Path, folder: Option<&Path>) -> Result<Self> {
         Self::with(&Storage::Machine { mapped: false }, json, folder, &Options::default())
     }
 
@@ -225,7 +225,8 @@ impl Source for Coco {
             let numbers = annotations.iter().flat_map(|annotation| {
                 let none = annotation.points.is_none();
                 let start = annotation.points.unwrap_or(0);
-                (start..start + 3 * self.set.points).map(move |at| if none { 0.0 } else { self.set.coordinates[at] })
+                (start..start + 3 * self.set.points)
+                    .map(move |index| if none { 0.0 } else { self.set.coordinates[index] })
             });
             parts.array("boxes.points.npy", &[n, self.set.points, 3], numbers);
         }
@@ -238,7 +239,7 @@ impl Source for Coco {
                     json.extend_from_slice(b"null");
                 } else {
                     json.resize(start + annotation.len as usize, 0);
-                    self.json.fill(annotation.at, &mut json[start..])?;
+                    self.json.fill(annotation.offset, &mut json[start..])?;
                 }
             }
             json.extend_from_slice(if n == 0 { b"[]" } else { b"]" });
@@ -321,8 +322,8 @@ impl Content {
             check_listed(&content.annotations, listed, path)?;
             let named = content.categories.iter().map(|category| category.keypoints.len()).max();
             let with_points = content.annotations.iter().filter(|object| object.keypoints.is_some()).filter(listed);
-            let given = with_points.filter_map(|object| Some(object.keypoints.as_ref()?.len() / 3)).max();
-            let points = named.filter(|&named| named > 0).or(given).unwrap_or(0);
+            let point_count = with_points.filter_map(|object| Some(object.keypoints.as_ref()?.len() / 3)).max();
+            let points = named.filter(|&named| named > 0).or(point_count).unwrap_or(0);
             let areas = content.annotations.iter().any(|object| object.area.is_some() && listed(&object));
             let objects = content.annotations.into_iter().enumerate();
             let annotations = objects.filter_map(|(index, object)| {
@@ -361,8 +362,8 @@ impl Content {
         let mut text = Vec::new();
         for annotation in self.annotations.iter_mut().filter(|annotation| annotation.len > 0) {
             let start = text.len() as u64;
-            text.extend_from_slice(&bytes[annotation.at as usize..][..annotation.len as usize]);
-            annotation.at = start;
+            text.extend_from_slice(&bytes[annotation.offset as usize..][..annotation.len as usize]);
+            annotation.offset = start;
         }
         text
     }
@@ -373,11 +374,11 @@ impl Content {
     }
 
     fn class(&self, annotation: &Annotation) -> Result<i64> {
-        let found = self.categories.binary_search(&annotation.category);
-        found.map(|class| class as i64).map_err(|_| {
-            let (category, all) = (annotation.category, self.categories.len());
+        let index = self.categories.binary_search(&annotation.category);
+        index.map(|class| class as i64).map_err(|_| {
+            let (category, count) = (annotation.category, self.categories.len());
             Error::in_source(format!(
-                "unknown category {category}: expected the id of one of the {all} categories that the file lists"
+                "unknown category {category}: expected the id of one of the {count} categories that the file lists"
             ))
         })
     }
@@ -391,12 +392,12 @@ fn sort(content: &mut json::File<'_>) -> Result<()> {
     content.categories.sort_unstable_by_key(|category| category.id);
     content.images.sort_unstable_by(|a, b| a.id.cmp(&b.id));
     if let Some(twice) = content.categories.windows(2).find(|pair| pair[0].id == pair[1].id) {
-        let (id, one, other) = (twice[0].id, &twice[0].name, &twice[1].name);
-        return Err(Error::in_source(format!("category id {id} is used by both {one:?} and {other:?}")));
+        let (id, first, other) = (twice[0].id, &twice[0].name, &twice[1].name);
+        return Err(Error::in_source(format!("category id {id} is used by both {first:?} and {other:?}")));
     }
     if let Some(twice) = content.images.windows(2).find(|pair| pair[0].id == pair[1].id) {
-        let (id, one, other) = (&twice[0].id, &twice[0].file_name, &twice[1].file_name);
-        return Err(Error::in_source(format!("image id {id} is used by both {one:?} and {other:?}")));
+        let (id, first, other) = (&twice[0].id, &twice[0].file_name, &twice[1].file_name);
+        return Err(Error::in_source(format!("image id {id} is used by both {first:?} and {other:?}")));
     }
     Ok(())
 }
@@ -408,14 +409,14 @@ fn sort(content: &mut json::File<'_>) -> Result<()> {
 /// If `listed` returns `false` for all annotations.
 fn check_listed(annotations: &[Object<'_>], listed: impl Fn(&&Object<'_>) -> bool, path: &Path) -> Result<()> {
     let Some(first) = annotations.iter().find(|object| !listed(object)) else { return Ok(()) };
-    let (all, count) = (annotations.len(), annotations.iter().filter(|object| !listed(object)).count());
+    let (total, count) = (annotations.len(), annotations.iter().filter(|object| !listed(object)).count());
     let image = &first.image_id;
     let id = first.id.as_ref().map_or("without an id".to_owned(), Id::to_string);
     let cause = format!(
         "the file does not list the images of {count} of its {}, such as image {image} of annotation {id}",
-        counted(all, "annotation", "annotations"),
+        counted(total, "annotation", "annotations"),
     );
-    if count == all {
+    if count == total {
         return Err(Error::in_source(cause));
     }
     tracing::warn!("{}: {cause}; these annotations are ignored", path.display());
@@ -436,9 +437,9 @@ impl Annotation {
         let id = object.id.map_or(Id::Number(index as i64), Id::into_owned);
         let keypoints = object.keypoints.unwrap_or_default();
         if !keypoints.is_empty() && keypoints.len() != 3 * points {
-            let (found, needed) = (keypoints.len(), 3 * points);
+            let (actual, needed) = (keypoints.len(), 3 * points);
             return Err(Error::in_source(format!(
-                "annotation {id} has {found} keypoint values: expected {needed} (x, y and visibility of {points} \
+                "annotation {id} has {actual} keypoint values: expected {needed} (x, y and visibility of {points} \
                  points)"
             )));
         }
@@ -451,11 +452,11 @@ impl Annotation {
         let len = u32::try_from(text.len()).map_err(|_| {
             Error::in_source(format!("annotation {id} has a segmentation of {} bytes: the limit is 4 GiB", text.len()))
         })?;
-        let at = if len == 0 { 0 } else { (text.as_ptr().addr() - bytes.as_ptr().addr()) as u64 };
+        let offset = if len == 0 { 0 } else { (text.as_ptr().addr() - bytes.as_ptr().addr()) as u64 };
         let [x, y, width, height] = object.bbox;
         let edges = [x, y, x + width, y + height];
         let (category, crowd) = (object.category_id, object.iscrowd);
         let area = object.area.unwrap_or(width * height) as f32;
-        Ok(Annotation { image, index: index as u32, id, category, edges, area, crowd, at, len, points: start })
+        Ok(Annotation { image, index: index as u32, id, category, edges, area, crowd, offset, len, points: start })
     }
 }

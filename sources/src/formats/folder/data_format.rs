@@ -9,8 +9,8 @@ pub(crate) const DATA_FORMAT: DataFormat = DataFormat::new(
     "folder",
     "any other folder: images, in one subfolder per class or flat",
     &[],
-    |mut at, options| {
-        at.list()?;
-        Ok(Arc::new(Folder::with(&at, options)?))
+    |mut location, options| {
+        location.list()?;
+        Ok(Arc::new(Folder::with(&location, options)?))
     },
 );

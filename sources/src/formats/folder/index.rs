@@ -61,7 +61,7 @@ pub(super) fn store(path: &Path, formats: &[Format], names: &Listing, visited: &
     let settled = |time: &Option<SystemTime>| {
         time.is_some_and(|time| SystemTime::now().duration_since(time).is_ok_and(|age| age > MIN_AGE))
     };
-    if visited.iter().any(|(name, time)| name.bad || !settled(time)) {
+    if visited.iter().any(|(name, time)| name.is_invalid || !settled(time)) {
         return tracing::info!(
             "{}: not written, because a folder was changed less than 2 seconds ago",
             target.display()
@@ -87,7 +87,7 @@ fn nanoseconds(time: Option<SystemTime>) -> Option<u64> {
 
 fn encode(names: &Listing, visited: &Visited, formats: u64) -> Vec<u8> {
     let mut out = Encoder::new(MAGIC);
-    let counts = [visited.len(), names.ends.len(), names.classes.len(), names.labels.len(), names.bad.len()];
+    let counts = [visited.len(), names.ends.len(), names.classes.len(), names.labels.len(), names.invalid_names.len()];
     let counts = counts.into_iter().chain([names.paths.len()]).map(|count| count as u64);
     std::iter::once(formats).chain(counts).for_each(|number| out.long(number));
     for (name, time) in visited {
@@ -96,7 +96,7 @@ fn encode(names: &Listing, visited: &Visited, formats: u64) -> Vec<u8> {
     }
     names.ends.iter().for_each(|&end| out.long(end as u64));
     names.labels.iter().for_each(|&label| out.word(label));
-    names.bad.iter().for_each(|&bad| out.long(bad as u64));
+    names.invalid_names.iter().for_each(|&index| out.long(index as u64));
     names.classes.iter().for_each(|class| out.text(class));
     out.bytes(names.paths.as_bytes());
     out.finish()
@@ -107,7 +107,7 @@ fn encode(names: &Listing, visited: &Visited, formats: u64) -> Vec<u8> {
 /// entries that exist, and every number is checked.
 fn decode(bytes: &[u8], formats: u64) -> Option<(Listing, Vec<(&str, u64)>)> {
     let mut rest = Decoder::new(bytes, MAGIC)?;
-    let [formats_hash, folders, samples, classes, labels, bad, length] = rest.longs()?;
+    let [formats_hash, folders, samples, classes, labels, bad_count, length] = rest.longs()?;
     if formats_hash != formats || (labels != 0 && labels != samples) || samples == 0 {
         return None;
     }
@@ -131,12 +131,12 @@ fn decode(bytes: &[u8], formats: u64) -> Option<(Listing, Vec<(&str, u64)>)> {
         }
         push(&mut names.labels, label).ok()?;
     }
-    for _ in 0..bad {
+    for _ in 0..bad_count {
         let sample = usize::try_from(rest.long()?).ok()?;
-        if sample >= names.ends.len() || names.bad.last().is_some_and(|&last| last >= sample) {
+        if sample >= names.ends.len() || names.invalid_names.last().is_some_and(|&last| last >= sample) {
             return None;
         }
-        push(&mut names.bad, sample).ok()?;
+        push(&mut names.invalid_names, sample).ok()?;
     }
     for _ in 0..classes {
         push(&mut names.classes, rest.text()?.to_owned()).ok()?;
@@ -144,10 +144,10 @@ fn decode(bytes: &[u8], formats: u64) -> Option<(Listing, Vec<(&str, u64)>)> {
     let paths = rest.rest()?;
     names.paths.try_reserve_exact(paths.len()).ok()?;
     names.paths.push_str(paths);
-    let whole = names.paths.len() as u64 == length && names.ends.last() == Some(&names.paths.len());
+    let is_complete = names.paths.len() as u64 == length && names.ends.last() == Some(&names.paths.len());
     // The ends are in ascending order, so all of them are inside the text if the last one is.
     let cut = names.ends.iter().all(|&end| names.paths.is_char_boundary(end));
-    (whole && cut).then_some((names, visited))
+    (is_complete && cut).then_some((names, visited))
 }
 
 #[cfg(test)]
@@ -163,10 +163,10 @@ mod tests {
             ends: vec![7, 15],
             labels: vec![0, 1],
             classes: vec!["a".into(), "b".into()],
-            bad: vec![1],
+            invalid_names: vec![1],
         };
         let time = |seconds| Some(UNIX_EPOCH + Duration::from_secs(seconds));
-        let name = |text: &str| Name { text: text.into(), bad: false };
+        let name = |text: &str| Name { text: text.into(), is_invalid: false };
         (names, vec![(name(""), time(5)), (name("a"), time(6)), (name("b"), time(7))])
     }
 

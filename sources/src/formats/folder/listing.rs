@@ -21,7 +21,7 @@ pub(crate) struct Listing {
     pub(crate) labels: Vec<u32>,
     pub(crate) classes: Vec<String>,
     /// The sorted indices of the samples with names that are not UTF-8.
-    pub(crate) bad: Vec<usize>,
+    pub(crate) invalid_names: Vec<usize>,
 }
 
 /// The folders that have been listed. Each modification time was read just before the folder was
@@ -40,19 +40,19 @@ impl Listing {
     ///
     /// # Errors
     /// If a folder cannot be listed, or if there are no samples.
-    pub(super) fn list(path: &Path, wanted: Wanted<'_>) -> Result<(Self, Visited)> {
+    pub(super) fn list(path: &Path, kind: Wanted<'_>) -> Result<(Self, Visited)> {
         let canonical = fs::canonicalize(path).map_err(|e| Error::io(path, &e))?;
-        let mut visited = vec![(Name { text: String::new(), bad: false }, modification_time(path))];
-        let top = list(path, wanted)?;
+        let mut visited = vec![(Name { text: String::new(), is_invalid: false }, modification_time(path))];
+        let top = list(path, kind)?;
         let class_paths: Vec<(PathBuf, Name)> =
             try_collect(top.folders.iter().map(|name| Ok((path.join(name), Name::new(name)))))?;
         let walk_class = |(folder, name): &(PathBuf, Name)| {
-            let (ancestors, found, visited) = (vec![canonical.clone()], Vec::new(), Vec::new());
-            let mut walk = Walk { ancestors, found, others: Others::default(), visited };
-            walk.visit(folder, name.clone(), wanted)?;
+            let (ancestors, folders, visited) = (vec![canonical.clone()], Vec::new(), Vec::new());
+            let mut walk = Walk { ancestors, folders, others: Others::default(), visited };
+            walk.visit(folder, name.clone(), kind)?;
             // Use the order of ImageFolder: sort the folders in a class by path ("a-b" before
             // "a/b"), then the files in each folder by name.
-            walk.found.sort_unstable();
+            walk.folders.sort_unstable();
             Ok(walk)
         };
         let mut classes = in_parallel(&class_paths, walk_class)?;
@@ -61,37 +61,37 @@ impl Listing {
         for (label, class) in classes.iter_mut().enumerate() {
             reserve(&mut visited, class.visited.len())?;
             visited.append(&mut class.visited);
-            for (folder, names) in &class.found {
+            for (folder, names) in &class.folders {
                 for name in names {
-                    set.push(&folder.text, &name.text, folder.bad || name.bad)?;
+                    set.push(&folder.text, &name.text, folder.is_invalid || name.is_invalid)?;
                     push(&mut set.labels, label as u32)?;
                 }
             }
         }
         if set.ends.is_empty() {
-            top.images.iter().try_for_each(|name| set.push("", &name.text, name.bad))?;
+            top.images.iter().try_for_each(|name| set.push("", &name.text, name.is_invalid))?;
         } else {
             set.classes = class_paths.into_iter().map(|(_, name)| name.text).collect();
             if !top.images.is_empty() {
-                let [one, many] = wanted.nouns();
-                let found = counted(top.images.len(), one, many);
-                tracing::warn!("{}: ignored {found} next to the class folders", path.display());
+                let [singular, many] = kind.nouns();
+                let ignored = counted(top.images.len(), singular, many);
+                tracing::warn!("{}: ignored {ignored} next to the class folders", path.display());
             }
         }
         let mut others = top.others;
         classes.into_iter().for_each(|class| others.add(class.others));
         if set.ends.is_empty() {
             let folders = top.folders.len();
-            let found = if others.count + folders == 0 {
+            let description = if others.count + folders == 0 {
                 "the folder is empty".to_owned()
             } else {
                 format!("found {others}, {}", counted(folders, "subfolder", "subfolders"))
             };
-            let ([_, nouns], extensions) = (wanted.nouns(), wanted.extensions());
-            return Err(Error::in_source(format!("no {nouns}: {found}; looked for {extensions}")).at_path(path));
+            let ([_, nouns], extensions) = (kind.nouns(), kind.extensions());
+            return Err(Error::in_source(format!("no {nouns}: {description}; looked for {extensions}")).at_path(path));
         }
         others.warn_hidden(path);
-        if others.count > 0 && matches!(wanted, Wanted::Images(_)) {
+        if others.count > 0 && matches!(kind, Wanted::Images(_)) {
             tracing::warn!(
                 "{}: ignored {others}, which do not have the extension of a supported image format: convert them if \
                  they are images, or add a codec",
@@ -110,9 +110,9 @@ impl Listing {
         Ok(Self::list(path, Wanted::Videos)?.0)
     }
 
-    pub(super) fn push(&mut self, folder: &str, name: &str, bad: bool) -> Result<()> {
-        if bad {
-            push(&mut self.bad, self.ends.len())?;
+    pub(super) fn push(&mut self, folder: &str, name: &str, is_invalid: bool) -> Result<()> {
+        if is_invalid {
+            push(&mut self.invalid_names, self.ends.len())?;
         }
         reservation_result(self.paths.try_reserve(folder.len() + name.len() + 1))?;
         if !folder.is_empty() {

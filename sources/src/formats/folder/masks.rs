@@ -74,28 +74,28 @@ impl Masks {
         let npy = Format { name: "npy", field: "npy", extensions: &["npy"], matches: |_| false };
         let files = images_below(folder, &[npy])?;
         let mut masks = Masks { root, affixes, extensions: Vec::new(), extension_of: Vec::with_capacity(names.len()) };
-        let mut found = HashMap::<&str, (u8, &str)>::with_capacity(files.len());
+        let mut by_key = HashMap::<&str, (u8, &str)>::with_capacity(files.len());
         for file in &files {
             let (key, extension) = split_extension(file);
             let Some(field) = field_of(extension) else { continue };
-            let known = masks.extensions.iter().position(|(known, _)| known == extension).unwrap_or_else(|| {
+            let number = masks.extensions.iter().position(|(other, _)| other == extension).unwrap_or_else(|| {
                 masks.extensions.push((extension.to_owned(), field));
                 masks.extensions.len() - 1
             });
-            if let Some((_, other)) = found.insert(key, (known as u8, file)) {
+            if let Some((_, other)) = by_key.insert(key, (number as u8, file)) {
                 let cause = format!("masks: {other:?} and {file:?} belong to the same image: remove one of them");
                 return Err(Error::in_source(cause).at_path(folder));
             }
         }
-        masks.assign(found, files.len(), folder, names)?;
+        masks.assign(by_key, files.len(), folder, names)?;
         Ok(masks)
     }
 
-    /// Assigns the masks `found` to the images `names`. `count` is the number of mask files in
+    /// Assigns the masks `masks` to the images `names`. `count` is the number of mask files in
     /// `folder`.
     fn assign(
         &mut self,
-        mut found: HashMap<&str, (u8, &str)>,
+        mut masks: HashMap<&str, (u8, &str)>,
         count: usize,
         folder: &Path,
         names: &Listing,
@@ -103,9 +103,9 @@ impl Masks {
         let (mut used, mut missing) = (0, None);
         for index in 0..names.len() {
             let key = self.key(names.path(index));
-            match found.get_mut(&*key) {
-                Some((known, file)) => {
-                    self.extension_of.push(*known);
+            match masks.get_mut(&*key) {
+                Some((number, file)) => {
+                    self.extension_of.push(*number);
                     used += usize::from(!file.is_empty());
                     *file = "";
                 }
@@ -121,9 +121,9 @@ impl Masks {
                 format!("masks: no image has a mask; looked for {key}.png among {}", counted(count, "file", "files"));
             return Err(Error::in_source(cause).at_path(folder));
         }
-        let extra = found.len() - used;
+        let extra = masks.len() - used;
         if extra > 0 {
-            let first = found.values().map(|(_, file)| *file).filter(|file| !file.is_empty()).min().unwrap_or_default();
+            let first = masks.values().map(|(_, file)| *file).filter(|file| !file.is_empty()).min().unwrap_or_default();
             let extra = counted(extra, "mask", "masks");
             tracing::warn!("{}: ignored {extra} without an image, such as {first}", folder.display());
         }
@@ -159,6 +159,6 @@ impl Masks {
     pub(super) fn add_to(&self, hash: Hash) -> Hash {
         let (before, after) = &self.affixes;
         let hash = self.extensions.iter().fold(hash.text(before).text(after), |hash, (end, _)| hash.text(end));
-        self.extension_of.iter().fold(hash, |hash, &known| hash.number(known.into()))
+        self.extension_of.iter().fold(hash, |hash, &number| hash.number(number.into()))
     }
 }

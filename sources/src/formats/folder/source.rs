@@ -129,8 +129,8 @@ impl Folder {
                 names
             }
         };
-        if !names.bad.is_empty() {
-            let (count, first) = (names.bad.len(), names.path(names.bad[0]));
+        if !names.invalid_names.is_empty() {
+            let (count, first) = (names.invalid_names.len(), names.path(names.invalid_names[0]));
             tracing::warn!(
                 "{}: {count} names are not UTF-8, such as {first:?}; reading these samples will fail until they are \
                  renamed",
@@ -179,7 +179,7 @@ impl Folder {
         scratch: &'a mut Vec<u8>,
     ) -> Result<Sample<'a>> {
         let path = self.names.path(index);
-        if self.names.bad.binary_search(&index).is_ok() {
+        if self.names.invalid_names.binary_search(&index).is_ok() {
             let cause = format!("the name {path:?} is not UTF-8: rename the file or folder");
             return Err(Error::in_source(cause).at_path(root));
         }
@@ -235,9 +235,10 @@ impl Source for Folder {
 
     fn follow(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
         let Files::Stored { objects, object_indices, remote } = &self.files else { return None };
-        let (all, object_indices) = (objects.clone(), object_indices.clone());
-        let part =
-            move |sample: u64| object_indices.get(sample as usize).map(|&index| (index, 0..all[index as usize].len));
+        let (sample_objects, object_indices) = (objects.clone(), object_indices.clone());
+        let part = move |sample: u64| {
+            object_indices.get(sample as usize).map(|&index| (index, 0..sample_objects[index as usize].len))
+        };
         remote.follow(order, Parts::new(objects.clone(), part))
     }
 
@@ -304,7 +305,7 @@ mod tests {
 
     /// Reads all samples with the same `scratch`. Returns the key, field name, label and content of
     /// each.
-    fn all(set: &Folder) -> Vec<(String, String, Option<i64>, String)> {
+    fn all_samples(set: &Folder) -> Vec<(String, String, Option<i64>, String)> {
         let mut scratch = Vec::new();
         let read = |i| {
             let sample = set.read(i, &mut scratch).unwrap();
@@ -335,7 +336,7 @@ mod tests {
         // torchvision's make_dataset has the same order: sorted(os.walk("cat")) lists "cat",
         // "cat/a", "cat/a-b".
         assert_eq!(
-            all(&set),
+            all_samples(&set),
             [
                 row("cat/z", "jpg", 1, "cat/z.jpg"),
                 row("cat/a/b", "jpg", 1, "cat/a/b.jpg"),
@@ -352,7 +353,7 @@ mod tests {
         let set = Folder::open(root.path()).unwrap();
         assert!(set.classes().is_empty());
         let row = |key: &str, field: &str, file: &str| (key.into(), field.into(), None, file.into());
-        assert_eq!(all(&set), [row("a.b", "jpg", "a.b.jpg"), row("b", "png", "b.png")]);
+        assert_eq!(all_samples(&set), [row("a.b", "jpg", "a.b.jpg"), row("b", "png", "b.png")]);
     }
 
     #[test]

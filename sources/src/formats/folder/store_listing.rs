@@ -32,10 +32,10 @@ fn percent_decode(text: &str) -> String {
 }
 
 /// Returns whether an object has the extension of a sample.
-fn is_wanted(object: &Object, wanted: Wanted<'_>) -> bool {
+fn is_wanted(object: &Object, kind: Wanted<'_>) -> bool {
     let name = object.url.rsplit('/').next().unwrap_or_default();
     let extension = name.rsplit_once('.').map(|(_, extension)| extension);
-    !name.starts_with('.') && extension.is_some_and(|extension| wanted.has(extension))
+    !name.starts_with('.') && extension.is_some_and(|extension| kind.has(extension))
 }
 
 /// Selects the samples among the `objects` under `url`. Returns the samples, and for each sample
@@ -43,7 +43,7 @@ fn is_wanted(object: &Object, wanted: Wanted<'_>) -> bool {
 ///
 /// # Errors
 /// If there are no samples.
-pub(crate) fn select(url: &str, objects: &[Object], wanted: Wanted<'_>) -> Result<(Listing, Vec<u32>)> {
+pub(crate) fn select(url: &str, objects: &[Object], kind: Wanted<'_>) -> Result<(Listing, Vec<u32>)> {
     let root = format!("{url}/");
     let hidden = |path: &str| path.split('/').any(|part| part.starts_with('.'));
     let mut images: Vec<(String, u32)> = Vec::new();
@@ -54,21 +54,21 @@ pub(crate) fn select(url: &str, objects: &[Object], wanted: Wanted<'_>) -> Resul
         if let Some((top, _)) = path.split_once('/').filter(|(top, _)| !hidden(top)) {
             classes.insert(top.to_owned());
         }
-        if is_wanted(object, wanted) && !hidden(&path) {
+        if is_wanted(object, kind) && !hidden(&path) {
             push(&mut images, (path, index))?;
         }
     }
     if images.iter().any(|(path, _)| path.contains('/')) {
-        let all = images.len();
+        let total = images.len();
         images.retain(|(path, _)| path.contains('/'));
-        if images.len() < all {
-            let [one, many] = wanted.nouns();
-            let found = counted(all - images.len(), one, many);
-            tracing::warn!("{url}: ignored {found} next to the class folders");
+        if images.len() < total {
+            let [singular, many] = kind.nouns();
+            let ignored = counted(total - images.len(), singular, many);
+            tracing::warn!("{url}: ignored {ignored} next to the class folders");
         }
     }
     if images.is_empty() {
-        let (count, [_, nouns], extensions) = (objects.len(), wanted.nouns(), wanted.extensions());
+        let (count, [_, nouns], extensions) = (objects.len(), kind.nouns(), kind.extensions());
         return Err(Error::in_source(format!(
             "found no {nouns} among {count} objects under this URL; looked for {extensions}"
         )));

@@ -25,7 +25,7 @@ impl Wanted<'_> {
     pub(super) fn has(self, extension: &str) -> bool {
         match self {
             Wanted::Images(formats) => format::field_of_file(extension, formats).is_some(),
-            Wanted::Videos => format::VIDEO_FILES.iter().any(|known| known.eq_ignore_ascii_case(extension)),
+            Wanted::Videos => format::VIDEO_FILES.iter().any(|ending| ending.eq_ignore_ascii_case(extension)),
         }
     }
 
@@ -59,19 +59,19 @@ pub(super) struct Listing {
 /// Name of the file that marks a folder as a cache of the `warpfeed-stores` crate.
 const CACHE: &str = "warpfeed-cache";
 
-/// A file name as text. If `bad` is true, the name is not UTF-8, and `text` is a lossy conversion
-/// that cannot be used to open the file.
+/// A file name as text. If `is_invalid` is true, the name is not UTF-8, and `text` is a lossy
+/// conversion that cannot be used to open the file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Name {
     pub(super) text: String,
-    pub(super) bad: bool,
+    pub(super) is_invalid: bool,
 }
 
 impl Name {
     pub(super) fn new(name: &OsStr) -> Self {
         match name.to_str() {
-            Some(text) => Name { text: text.to_owned(), bad: false },
-            None => Name { text: name.to_string_lossy().into_owned(), bad: true },
+            Some(text) => Name { text: text.to_owned(), is_invalid: false },
+            None => Name { text: name.to_string_lossy().into_owned(), is_invalid: true },
         }
     }
 }
@@ -116,8 +116,8 @@ impl Others {
     /// Logs a warning if there are hidden images or folders in `root`.
     pub(super) fn warn_hidden(&self, root: &Path) {
         if let Some((count, first)) = &self.hidden {
-            let found = counted(*count, "hidden image or folder", "hidden images and folders");
-            tracing::warn!("{}: ignored {found}, such as {}", root.display(), first.display());
+            let hidden = counted(*count, "hidden image or folder", "hidden images and folders");
+            tracing::warn!("{}: ignored {hidden}, such as {}", root.display(), first.display());
         }
     }
 
@@ -137,7 +137,7 @@ impl fmt::Display for Others {
 }
 
 /// Lists the folder at `path`, without descending into its subfolders.
-pub(super) fn list(path: &Path, wanted: Wanted<'_>) -> Result<Listing> {
+pub(super) fn list(path: &Path, wanted_kind: Wanted<'_>) -> Result<Listing> {
     let mut listing = Listing { folders: Vec::new(), images: Vec::new(), others: Others::default() };
     for entry in fs::read_dir(path).map_err(|e| Error::io(path, &e))? {
         let entry = entry.map_err(|e| Error::io(path, &e))?;
@@ -154,13 +154,13 @@ pub(super) fn list(path: &Path, wanted: Wanted<'_>) -> Result<Listing> {
         if name.as_encoded_bytes().starts_with(b".") {
             // macOS stores the attributes of `x.jpg` in a file called `._x.jpg`, which is not an
             // image.
-            let is_image = !name.as_encoded_bytes().starts_with(b"._") && extension.is_some_and(|e| wanted.has(e));
+            let is_image = !name.as_encoded_bytes().starts_with(b"._") && extension.is_some_and(|e| wanted_kind.has(e));
             if kind.is_dir() || is_image {
                 listing.others.hide(1, entry.path());
             }
         } else if kind.is_dir() {
             push(&mut listing.folders, name)?;
-        } else if (kind.is_file() || kind.is_symlink()) && extension.is_some_and(|e| wanted.has(e)) {
+        } else if (kind.is_file() || kind.is_symlink()) && extension.is_some_and(|e| wanted_kind.has(e)) {
             push(&mut listing.images, Name::new(&name))?;
         } else {
             if name == CACHE {
@@ -184,15 +184,15 @@ pub(super) fn list(path: &Path, wanted: Wanted<'_>) -> Result<Listing> {
 /// If a folder cannot be listed, or if a name is not UTF-8, because annotations cannot refer to
 /// such an image.
 pub(crate) fn images_below(path: &Path, formats: &[Format]) -> Result<Vec<String>> {
-    let (ancestors, found, visited) = (Vec::new(), Vec::new(), Vec::new());
-    let mut walk = Walk { ancestors, found, others: Others::default(), visited };
-    walk.visit(path, Name { text: String::new(), bad: false }, Wanted::Images(formats))?;
-    walk.found.sort_unstable();
+    let (ancestors, folders, visited) = (Vec::new(), Vec::new(), Vec::new());
+    let mut walk = Walk { ancestors, folders, others: Others::default(), visited };
+    walk.visit(path, Name { text: String::new(), is_invalid: false }, Wanted::Images(formats))?;
+    walk.folders.sort_unstable();
     let mut paths = Vec::new();
-    for (folder, names) in walk.found {
+    for (folder, names) in walk.folders {
         for name in names {
             let text = format!("{}/{}", folder.text, name.text).trim_start_matches('/').to_owned();
-            if folder.bad || name.bad {
+            if folder.is_invalid || name.is_invalid {
                 return Err(Error::in_source(format!("the name {text:?} is not UTF-8")).at_path(path));
             }
             push(&mut paths, text)?;
@@ -206,7 +206,7 @@ pub(super) struct Walk {
     /// The canonical paths of the folders that contain the current folder.
     pub(super) ancestors: Vec<PathBuf>,
     /// The path of each folder relative to the root, and the images in it.
-    pub(super) found: Vec<(Name, Vec<Name>)>,
+    pub(super) folders: Vec<(Name, Vec<Name>)>,
     pub(super) others: Others,
     /// Every folder that has been listed, and its modification time just before it was listed.
     pub(super) visited: Vec<(Name, Option<SystemTime>)>,
@@ -215,23 +215,24 @@ pub(super) struct Walk {
 impl Walk {
     /// Lists the folder at `path` and all folders below it. `below_root` is the path of the folder
     /// relative to the root.
-    pub(super) fn visit(&mut self, path: &Path, below_root: Name, wanted: Wanted<'_>) -> Result<()> {
+    pub(super) fn visit(&mut self, path: &Path, below_root: Name, kind: Wanted<'_>) -> Result<()> {
         let canonical = fs::canonicalize(path).map_err(|e| Error::io(path, &e))?;
         if self.ancestors.contains(&canonical) {
             tracing::warn!("{}: link not followed, because it points back to {}", path.display(), canonical.display());
             return Ok(());
         }
         push(&mut self.visited, (below_root.clone(), modification_time(path)))?;
-        let listing = list(path, wanted)?;
+        let listing = list(path, kind)?;
         self.others.add(listing.others);
         if !listing.images.is_empty() {
-            push(&mut self.found, (below_root.clone(), listing.images))?;
+            push(&mut self.folders, (below_root.clone(), listing.images))?;
         }
         self.ancestors.push(canonical);
         for name in &listing.folders {
-            let own = Name::new(name);
-            let (text, bad) = (format!("{}/{}", below_root.text, own.text), below_root.bad || own.bad);
-            self.visit(&path.join(name), Name { text, bad }, wanted)?;
+            let entry = Name::new(name);
+            let (text, is_invalid) =
+                (format!("{}/{}", below_root.text, entry.text), below_root.is_invalid || entry.is_invalid);
+            self.visit(&path.join(name), Name { text, is_invalid }, kind)?;
         }
         self.ancestors.pop();
         Ok(())

@@ -12,8 +12,8 @@ use crate::error::{Error, Result};
 ///
 /// If an episode or the split does not exist, if an episode is listed twice, or if a listed episode
 /// is not in the split.
-pub(super) fn chosen(
-    all: &Episodes,
+pub(super) fn choose_episodes(
+    episodes: &Episodes,
     info: &Info,
     root: &DatasetFolder,
     options: &LeRobotOptions,
@@ -22,13 +22,13 @@ pub(super) fn chosen(
         Some(name) => Some((name, info.split(name).map_err(|e| e.at_path(root.file(INFO)))?)),
         None => None,
     };
-    let Some(wanted) = &options.episodes else {
+    let Some(requested) = &options.episodes else {
         let inside = |episode: &&Episode| split.as_ref().is_none_or(|(_, range)| range.contains(&episode.index));
-        return Ok(all.all.iter().filter(inside).copied().collect());
+        return Ok(episodes.list.iter().filter(inside).copied().collect());
     };
-    let mut wanted = wanted.clone();
-    wanted.sort_unstable();
-    if let Some(twice) = wanted.windows(2).find(|pair| pair[0] == pair[1]) {
+    let mut requested = requested.clone();
+    requested.sort_unstable();
+    if let Some(twice) = requested.windows(2).find(|pair| pair[0] == pair[1]) {
         return Err(Error::config(format!("episodes: {} is listed twice; remove one", twice[0])));
     }
     let find = |&index: &u64| {
@@ -39,9 +39,9 @@ pub(super) fn chosen(
                  before episode {end}"
             )));
         }
-        let found = all.all.binary_search_by_key(&index, |episode| episode.index);
-        found.map(|place| all.all[place]).map_err(|_| {
-            let (first, last) = (all.all.first(), all.all.last());
+        let position = episodes.list.binary_search_by_key(&index, |episode| episode.index);
+        position.map(|place| episodes.list[place]).map_err(|_| {
+            let (first, last) = (episodes.list.first(), episodes.list.last());
             let range = first.zip(last).map_or_else(
                 || "the dataset has no episodes".to_owned(),
                 |(first, last)| format!("expected indices from {} to {}", first.index, last.index),
@@ -49,5 +49,5 @@ pub(super) fn chosen(
             Error::config(format!("episodes: there is no episode {index}: {range}"))
         })
     };
-    wanted.iter().map(find).collect()
+    requested.iter().map(find).collect()
 }

@@ -22,18 +22,18 @@ pub(super) enum Content<'a> {
 
 /// The fields of the sample that is being built.
 pub(super) struct Fields<'a> {
-    all: &'a [Feature],
+    features: &'a [Feature],
     key_len: usize,
-    found: ArrayVec<(&'a str, Content<'a>), MAX_FIELDS>,
+    contents: ArrayVec<(&'a str, Content<'a>), MAX_FIELDS>,
 }
 
 impl<'a> Fields<'a> {
     /// Begins the sample of `frame`. Writes its key to `scratch`, to which field contents are then
-    /// appended. `all` contains the features of the source.
-    pub(super) fn begin(frame: Frame, all: &'a [Feature], scratch: &mut Vec<u8>) -> Self {
+    /// appended. `features` contains the features of the source.
+    pub(super) fn begin(frame: Frame, features: &'a [Feature], scratch: &mut Vec<u8>) -> Self {
         scratch.clear();
         write!(scratch, "{}", key(frame)).expect("writing to a Vec succeeds");
-        Fields { all, key_len: scratch.len(), found: ArrayVec::new() }
+        Fields { features, key_len: scratch.len(), contents: ArrayVec::new() }
     }
 
     /// Adds a field.
@@ -41,10 +41,10 @@ impl<'a> Fields<'a> {
     /// # Errors
     /// If the sample has too many fields.
     pub(super) fn push(&mut self, name: &'a str, content: Content<'a>) -> Result<()> {
-        self.found.try_push((name, content)).map_err(|_| {
-            let all = field_names(self.all).len();
+        self.contents.try_push((name, content)).map_err(|_| {
+            let count = field_names(self.features).len();
             Error::config(format!(
-                "the dataset has {all} fields, but a sample has at most {MAX_FIELDS}: choose features with \
+                "the dataset has {count} fields, but a sample has at most {MAX_FIELDS}: choose features with \
                  LeRobotOptions::features"
             ))
         })
@@ -70,7 +70,7 @@ impl<'a> Fields<'a> {
         let text =
             |range: &Range<usize>| std::str::from_utf8(&scratch[range.clone()]).expect("checked when it was read");
         let mut sample = Sample::new(text(&(0..self.key_len)));
-        for (name, content) in self.found {
+        for (name, content) in self.contents {
             let value = match content {
                 Content::Bytes(range) => Value::Bytes(&scratch[range]),
                 Content::Text(range) => Value::Text(text(&range)),
@@ -110,16 +110,16 @@ pub(super) fn time_error(
     (fps, tolerance_s): (f64, f64),
 ) -> Option<String> {
     let steps = (ends[1] - ends[0]) as f64;
-    let (found, needed) = (seconds[1] - seconds[0], steps / fps);
+    let (actual, needed) = (seconds[1] - seconds[0], steps / fps);
     // The tolerance applies to each step between consecutive frames. In addition, timestamps are
     // rounded to f32.
     let rounding = 2.0 * f64::from(f32::EPSILON) * seconds[1].abs();
-    if (found - needed).abs() <= steps * tolerance_s + rounding {
+    if (actual - needed).abs() <= steps * tolerance_s + rounding {
         return None;
     }
     let frames = ends.map(|row| row - frame.episode.first);
     Some(format!(
-        "says that the frames {} and {} of episode {} are {found} s apart: expected {needed} s at fps={fps}, within \
+        "says that the frames {} and {} of episode {} are {actual} s apart: expected {needed} s at fps={fps}, within \
          tolerance_s={tolerance_s} for each frame",
         frames[0], frames[1], frame.episode.episode
     ))

@@ -11,11 +11,11 @@ pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
         "lerobot",
         "a folder with `meta/info.json` and the list of episodes or tasks next to it",
         &[],
-        |at, options| {
-            with_feature!("parquet", "a LeRobot dataset", at, options => {
+        |location, options| {
+            with_feature!("parquet", "a LeRobot dataset", location, options => {
                 let _ = options;
-                let chosen = super::LeRobotOptions::of_split(at.part.clone());
-                super::LeRobot::at(at, &chosen)?
+                let chosen = super::LeRobotOptions::of_split(location.part.clone());
+                super::LeRobot::at(location, &chosen)?
             })
         },
     )

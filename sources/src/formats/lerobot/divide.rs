@@ -88,12 +88,12 @@ fn numbers(set: &dyn Source, field: &str) -> Result<Vec<u8>> {
         let Some(Value::Numbers(numbers)) = sample.value(field) else {
             return Err(Error::in_source(format!("field {field:?}: sample {index} does not contain numbers")));
         };
-        let mut own = Vec::new();
-        npy_header(&mut own, numbers.element(), std::iter::once(view.len()).chain(numbers.sides()));
+        let mut record = Vec::new();
+        npy_header(&mut record, numbers.element(), std::iter::once(view.len()).chain(numbers.sides()));
         if index == 0 {
-            append(&mut file, &own)?;
-            header = own;
-        } else if own != header {
+            append(&mut file, &record)?;
+            header = record;
+        } else if record != header {
             return Err(Error::in_source(format!(
                 "field {field:?}: samples 0 and {index} have different types or shapes"
             )));

@@ -40,7 +40,7 @@ pub(super) struct Episode {
 /// All episodes of a dataset, by index.
 #[derive(Debug)]
 pub(super) struct Episodes {
-    pub(super) all: Vec<Episode>,
+    pub(super) list: Vec<Episode>,
     /// Number of frames in each data file.
     pub(super) rows: BTreeMap<(u64, u64), u64>,
 }
@@ -52,15 +52,15 @@ impl Episodes {
     /// If a file is missing or damaged, or if the number of episodes differs from the number in
     /// `meta/info.json`.
     pub(super) fn read(root: &DatasetFolder, info: &Info) -> Result<Self> {
-        let (found, listed_in) = match info.version()? {
+        let (listing, listed_in) = match info.version()? {
             Version::Two => (read_lines(root)?, root.file(EPISODES_LINES)),
             Version::Three => (read_tables(root)?, root.file(EPISODES_FOLDER)),
         };
-        let episodes = found.checked().map_err(|e| if e.path().is_some() { e } else { e.at_path(&listed_in) })?;
-        if episodes.all.len() as u64 != info.total_episodes {
+        let episodes = listing.checked().map_err(|e| if e.path().is_some() { e } else { e.at_path(&listed_in) })?;
+        if episodes.list.len() as u64 != info.total_episodes {
             return Err(Error::in_source(format!(
                 "this list contains {}, but {INFO} contains total_episodes={}; download the dataset again",
-                counted(episodes.all.len() as u64, "episode", "episodes"),
+                counted(episodes.list.len() as u64, "episode", "episodes"),
                 info.total_episodes
             ))
             .at_path(listed_in));
@@ -91,10 +91,10 @@ impl Listed {
     /// If an episode is listed twice, or if the episodes of a file overlap or leave gaps between
     /// them.
     fn checked(self) -> Result<Episodes> {
-        let mut all = self.0;
-        all.sort_unstable_by_key(|episode| (episode.file, episode.first, episode.len));
+        let mut episodes = self.0;
+        episodes.sort_unstable_by_key(|episode| (episode.file, episode.first, episode.len));
         let mut files = BTreeMap::<(u64, u64), (u64, u64)>::new();
-        for episode in &mut all {
+        for episode in &mut episodes {
             let (start, rows) = files.entry(episode.file).or_insert((episode.first, 0));
             if episode.first - *start != *rows {
                 return Err(Error::in_source(format!(
@@ -107,11 +107,11 @@ impl Listed {
             episode.first = *rows;
             *rows = rows.checked_add(episode.len).ok_or_else(|| Error::in_source("too many frames"))?;
         }
-        all.sort_unstable_by_key(|episode| episode.index);
-        if let Some(twice) = all.windows(2).find(|pair| pair[0].index == pair[1].index) {
+        episodes.sort_unstable_by_key(|episode| episode.index);
+        if let Some(twice) = episodes.windows(2).find(|pair| pair[0].index == pair[1].index) {
             return Err(Error::in_source(format!("episode {} is listed twice", twice[0].index)));
         }
-        Ok(Episodes { all, rows: files.into_iter().map(|(file, (_, rows))| (file, rows)).collect() })
+        Ok(Episodes { list: episodes, rows: files.into_iter().map(|(file, (_, rows))| (file, rows)).collect() })
     }
 }
 
@@ -122,20 +122,20 @@ fn read_lines(root: &DatasetFolder) -> Result<Listed> {
         episode_index: u64,
         length: u64,
     }
-    let mut found = Listed::default();
+    let mut listed = Listed::default();
     root.lines(EPISODES_LINES, |line: Line| {
         let Line { episode_index: index, length: len } = line;
-        push(&mut found.0, Episode { index, len, file: (0, index), first: 0 })
+        push(&mut listed.0, Episode { index, len, file: (0, index), first: 0 })
     })?;
     // A repeated episode also repeats its data file in this version, so without this check
     // `Listed::checked` would report a contradictory first frame.
-    let mut seen: Vec<u64> = found.0.iter().map(|episode| episode.index).collect();
+    let mut seen: Vec<u64> = listed.0.iter().map(|episode| episode.index).collect();
     seen.sort_unstable();
     match seen.windows(2).find(|pair| pair[0] == pair[1]) {
         Some(twice) => {
             Err(Error::in_source(format!("episode {} is listed twice", twice[0])).at_path(root.file(EPISODES_LINES)))
         }
-        None => Ok(found),
+        None => Ok(listed),
     }
 }
 
@@ -149,14 +149,14 @@ pub(super) fn episode_tables(root: &DatasetFolder) -> Result<Vec<String>> {
     if Info::read(root)?.version()? == Version::Two {
         return Ok(Vec::new());
     }
-    let at = DatasetLocation { path: root.file(EPISODES_FOLDER), part: None, storage: root.storage.clone() };
-    Ok(at.tree().files("parquet")?.iter().map(|name| format!("{EPISODES_FOLDER}/{name}")).collect())
+    let location = DatasetLocation { path: root.file(EPISODES_FOLDER), part: None, storage: root.storage.clone() };
+    Ok(location.tree().files("parquet")?.iter().map(|name| format!("{EPISODES_FOLDER}/{name}")).collect())
 }
 
 /// Reads the list of episodes in version 3.
 fn read_tables(root: &DatasetFolder) -> Result<Listed> {
     let (rows, places) = episode_rows(root, &COLUMNS)?;
-    let mut found = Listed::default();
+    let mut listed = Listed::default();
     let mut scratch = Vec::new();
     let [index, chunk, file, from, to] = places[..] else { unreachable!("each column has a place") };
     for row in 0..rows.len() {
@@ -174,9 +174,9 @@ fn read_tables(root: &DatasetFolder) -> Result<Listed> {
             file: (number(chunk)?, number(file)?),
             first,
         };
-        push(&mut found.0, episode)?;
+        push(&mut listed.0, episode)?;
     }
-    Ok(found)
+    Ok(listed)
 }
 
 /// The location of an episode in the files of a video.
@@ -199,7 +199,7 @@ pub(super) fn video_places(root: &DatasetFolder, name: &str) -> Result<std::coll
     let columns = ["chunk_index", "file_index", "from_timestamp"].map(|column| format!("videos/{name}/{column}"));
     let columns = [COLUMNS[0].to_owned()].into_iter().chain(columns).collect::<Vec<_>>();
     let (rows, places) = episode_rows(root, &columns)?;
-    let mut found = std::collections::HashMap::new();
+    let mut videos = std::collections::HashMap::new();
     let mut scratch = Vec::new();
     for row in 0..rows.len() {
         let mut number = |place: usize| {
@@ -208,9 +208,9 @@ pub(super) fn video_places(root: &DatasetFolder, name: &str) -> Result<std::coll
                 .map_err(|_| rows.error(row, place, format_args!("holds {number}: expected 0 or more")))
         };
         let (episode, file) = (number(places[0])?, (number(places[1])?, number(places[2])?));
-        found.insert(episode, VideoPlace { file, start: seconds(&rows, row, places[3], &mut scratch)? });
+        videos.insert(episode, VideoPlace { file, start: seconds(&rows, row, places[3], &mut scratch)? });
     }
-    Ok(found)
+    Ok(videos)
 }
 
 /// Opens the files that list the episodes of version 3. Also returns the index of each of the
@@ -229,9 +229,9 @@ fn episode_rows(root: &DatasetFolder, columns: &[impl AsRef<str>]) -> Result<(Ro
 /// Returns the time in a row, in seconds.
 pub(super) fn seconds(rows: &Rows, row: usize, place: usize, scratch: &mut Vec<u8>) -> Result<f64> {
     let start = scratch.len();
-    let found = rows.find(row, place, scratch)?;
+    let content = rows.find(row, place, scratch)?;
     let bytes = &scratch[start..];
-    let seconds = match found {
+    let seconds = match content {
         Found::Numbers { element: Element::F32, .. } => bytes.try_into().ok().map(f32::from_ne_bytes).map(f64::from),
         Found::Numbers { element: Element::F64, .. } => bytes.try_into().ok().map(f64::from_ne_bytes),
         _ => None,
@@ -275,9 +275,9 @@ pub(super) fn tasks(root: &DatasetFolder, info: &Info) -> Result<BTreeMap<i64, S
     for row in 0..rows.len() {
         let number = rows.integer(row, index, &mut scratch)?;
         scratch.clear();
-        let found = rows.find(row, text, &mut scratch)?;
-        let Found::Text(_) = found else {
-            return Err(rows.error(row, text, format_args!("holds {}: expected the text of a task", found.kind())));
+        let content = rows.find(row, text, &mut scratch)?;
+        let Found::Text(_) = content else {
+            return Err(rows.error(row, text, format_args!("holds {}: expected the text of a task", content.kind())));
         };
         add(number, String::from_utf8_lossy(&scratch).into_owned()).map_err(|e| e.at_path(&path))?;
     }

@@ -48,9 +48,9 @@ impl Frame {
     /// Returns the row of the frame that is `delta` frames later. If that frame is outside the
     /// episode, returns the episode's first or last row instead, and true as the second value.
     pub(super) fn at(self, delta: i64) -> (usize, bool) {
-        let wanted = (self.frame as i64).saturating_add(delta);
-        let found = wanted.clamp(0, self.episode.len as i64 - 1);
-        (self.episode.first + found as usize, found != wanted)
+        let target = (self.frame as i64).saturating_add(delta);
+        let nearest = target.clamp(0, self.episode.len as i64 - 1);
+        (self.episode.first + nearest as usize, nearest != target)
     }
 }
 
@@ -63,7 +63,7 @@ impl FrameIndex {
     pub(super) fn open(
         root: &DatasetFolder,
         info: &Info,
-        (all, chosen): (&Episodes, &[Episode]),
+        (episodes, chosen): (&Episodes, &[Episode]),
         uses: impl Fn(&str) -> bool,
     ) -> Result<(Rows, Self)> {
         let (mut files, mut starts) = (Vec::<((u64, u64), PathBuf)>::new(), HashMap::new());
@@ -79,18 +79,18 @@ impl FrameIndex {
         let paths: Vec<PathBuf> = files.iter().map(|(_, path)| path.clone()).collect();
         let rows = Rows::open(&root.path, &root.storage, &paths, uses)?;
         let mut start = 0_usize;
-        for ((file, _), (path, found)) in files.iter().zip(rows.files()) {
-            let listed = all.rows.get(file).copied().unwrap_or(0);
-            if listed != found {
+        for ((file, _), (path, actual)) in files.iter().zip(rows.files()) {
+            let listed = episodes.rows.get(file).copied().unwrap_or(0);
+            if listed != actual {
                 return Err(Error::in_source(format!(
                     "the file has {}, but the metadata lists {} for its episodes; download the dataset again",
-                    counted(found, "row", "rows"),
+                    counted(actual, "row", "rows"),
                     counted(listed, "frame", "frames")
                 ))
                 .at_path(path));
             }
             starts.insert(*file, start);
-            start += found as usize;
+            start += actual as usize;
         }
         let first = |episode: &Episode| starts[&episode.file] + episode.first as usize;
         Ok((rows, Self::of(chosen, first)?))
@@ -111,7 +111,7 @@ impl FrameIndex {
             push(&mut index.ends, end)?;
         }
         index.by_row = (0..index.episodes.len()).collect();
-        index.by_row.sort_unstable_by_key(|&at| index.episodes[at].first);
+        index.by_row.sort_unstable_by_key(|&number| index.episodes[number].first);
         Ok(index)
     }
 
@@ -126,19 +126,19 @@ impl FrameIndex {
 
     /// Returns the frame that is sample `index`.
     pub(super) fn locate(&self, index: usize) -> Frame {
-        let at = self.ends.partition_point(|&end| end <= index);
-        let episode = self.episodes[at];
-        Frame { episode, frame: index - (self.ends[at] - episode.len) }
+        let number = self.ends.partition_point(|&end| end <= index);
+        let episode = self.episodes[number];
+        Frame { episode, frame: index - (self.ends[number] - episode.len) }
     }
 
     /// Returns the index of the sample in `row`, and its frame. Returns `None` if the row's episode
     /// is not selected.
     fn sample_of(&self, row: usize) -> Option<(usize, Frame)> {
-        let after = self.by_row.partition_point(|&at| self.episodes[at].first <= row);
-        let at = self.by_row[after.checked_sub(1)?];
-        let episode = self.episodes[at];
+        let after = self.by_row.partition_point(|&index| self.episodes[index].first <= row);
+        let index = self.by_row[after.checked_sub(1)?];
+        let episode = self.episodes[index];
         let frame = row - episode.first;
-        (frame < episode.len).then(|| (self.ends[at] - episode.len + frame, Frame { episode, frame }))
+        (frame < episode.len).then(|| (self.ends[index] - episode.len + frame, Frame { episode, frame }))
     }
 
     /// Returns a hash of the indices and the lengths of the episodes.
@@ -160,8 +160,8 @@ impl NeededRows {
     /// to the sample's own frame.
     pub(super) fn new(frames: Arc<FrameIndex>, rows: &Rows, needed: Vec<(usize, Vec<i64>)>) -> Self {
         let mut deltas = HashMap::<usize, Vec<i64>>::new();
-        for (place, own) in needed {
-            deltas.entry(place).or_default().extend(own);
+        for (place, offsets) in needed {
+            deltas.entry(place).or_default().extend(offsets);
         }
         let by_leaf = deltas.into_iter().filter_map(|(place, mut deltas)| {
             deltas.sort_unstable();
@@ -192,8 +192,8 @@ impl SampleRows for NeededRows {
     fn samples(&self, row: usize, leaf: usize, with: &mut dyn FnMut(u64)) {
         let Some((sample, frame)) = self.frames.sample_of(row) else { return };
         for &delta in self.deltas(leaf) {
-            let own = frame.frame as i64 - delta;
-            if (0..frame.episode.len as i64).contains(&own) {
+            let position = frame.frame as i64 - delta;
+            if (0..frame.episode.len as i64).contains(&position) {
                 with((sample as i64 - delta) as u64);
             }
         }
@@ -223,30 +223,30 @@ mod tests {
         let of_episode = [0, 0, 0, 1, 2, 2, 2, 2];
         let mut inverse = vec![Vec::new(); 10];
         for (sample, &row) in rows.iter().enumerate() {
-            let mut found = Vec::new();
-            needed.rows(sample as u64, 5, &mut |row| found.push(row));
+            let mut actual = Vec::new();
+            needed.rows(sample as u64, 5, &mut |row| actual.push(row));
             let mut expected = Vec::new();
             for delta in deltas {
                 let same = |other: &usize| of_episode[*other] == of_episode[sample];
                 let (first, last) = ((0..8).find(same).unwrap(), (0..8).rfind(same).unwrap());
-                let wanted = sample as i64 + delta;
-                expected.push(rows[wanted.clamp(first as i64, last as i64) as usize]);
-                if (first as i64..=last as i64).contains(&wanted) {
-                    inverse[rows[wanted as usize]].push(sample as u64);
+                let target = sample as i64 + delta;
+                expected.push(rows[target.clamp(first as i64, last as i64) as usize]);
+                if (first as i64..=last as i64).contains(&target) {
+                    inverse[rows[target as usize]].push(sample as u64);
                 }
             }
             expected.dedup();
-            assert_eq!(found, expected, "sample {sample}");
-            found.clear();
-            needed.rows(sample as u64, 6, &mut |row| found.push(row));
-            assert_eq!(found, [row], "a column without deltas");
+            assert_eq!(actual, expected, "sample {sample}");
+            actual.clear();
+            needed.rows(sample as u64, 6, &mut |row| actual.push(row));
+            assert_eq!(actual, [row], "a column without deltas");
         }
         for (row, mut expected) in inverse.into_iter().enumerate() {
-            let mut found = Vec::new();
-            needed.samples(row, 5, &mut |sample| found.push(sample));
-            found.sort_unstable();
+            let mut actual = Vec::new();
+            needed.samples(row, 5, &mut |sample| actual.push(sample));
+            actual.sort_unstable();
             expected.sort_unstable();
-            assert_eq!(found, expected, "row {row}");
+            assert_eq!(actual, expected, "row {row}");
         }
         assert_eq!((needed.most_samples(5), needed.most_samples(6)), (4, 1));
     }

@@ -153,14 +153,14 @@ fn filled(option: &str, template: &str, numbers: &[(&str, u64)]) -> Result<Strin
     let (mut path, mut rest) = (String::new(), template);
     while let Some((before, after)) = rest.split_once('{') {
         path += before;
-        let found = after.split_once('}').and_then(|(inside, after)| {
+        let parsed = after.split_once('}').and_then(|(inside, after)| {
             let (name, format) = inside.split_once(':').unwrap_or((inside, "d"));
-            let &(_, number) = numbers.iter().find(|(known, _)| *known == name)?;
+            let &(_, number) = numbers.iter().find(|(key, _)| *key == name)?;
             let width = format.strip_suffix('d')?;
             let width = if width.is_empty() { 0 } else { width.parse().ok().filter(|&width| width <= MAX_WIDTH)? };
             Some((format!("{number:0width$}"), after))
         });
-        let Some((number, after)) = found else {
+        let Some((number, after)) = parsed else {
             let names: Vec<_> = numbers.iter().map(|(name, _)| *name).collect();
             return Err(Error::in_source(format!(
                 "{option}={template:?}: unknown or damaged placeholder: expected {{{0}:03d}}, for example, with the \
@@ -189,10 +189,10 @@ mod tests {
             .unwrap();
         assert_eq!(path, "data/chunk-001/episode_001234.parquet");
         assert_eq!(filled("data_path", "{episode_index}-{episode_index:2d}", &numbers).unwrap(), "1234-1234");
-        for bad in
+        for template in
             ["{other}", "{episode_index", "{episode_index:x}", "{episode_index:099d}", "../{episode_index}", "/a"]
         {
-            let e = filled("data_path", bad, &numbers).unwrap_err().to_string();
+            let e = filled("data_path", template, &numbers).unwrap_err().to_string();
             assert!(e.contains("data_path=") && e.contains("expected"), "{e}");
         }
     }

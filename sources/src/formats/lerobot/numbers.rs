@@ -45,20 +45,21 @@ impl NumberFile {
         let dtype = Dtype { kind: npy.kind, size: npy.size, big_endian: npy.big_endian };
         let element = dtype.element()?;
         let shape = npy.shape.as_ref().filter(|_| dtype.is_native() && !npy.fortran);
-        let Some((&found, shape)) = shape.and_then(|shape| shape.split_first()) else {
+        let Some((&actual, shape)) = shape.and_then(|shape| shape.split_first()) else {
             return Err(Error::in_source(format!(
                 "unsupported array: expected one row for each frame, in C order and the byte order of this machine: {}",
                 npy.header_for_message()
             )));
         };
         let row_bytes = shape.iter().try_fold(element.size(), |bytes, &side| bytes.checked_mul(side));
-        let whole = row_bytes.and_then(|bytes| bytes.checked_mul(found)).map(|bytes| npy.start as u64 + bytes as u64);
-        if found != rows {
+        let expected_len =
+            row_bytes.and_then(|bytes| bytes.checked_mul(actual)).map(|bytes| npy.start as u64 + bytes as u64);
+        if actual != rows {
             return Err(Error::in_source(format!(
-                "the file has {found} rows, but the dataset has {rows} frames; pack the dataset again"
+                "the file has {actual} rows, but the dataset has {rows} frames; pack the dataset again"
             )));
         }
-        if whole != Some(file.len()) {
+        if expected_len != Some(file.len()) {
             return Err(Error::in_source(format!(
                 "the file has {} bytes, which does not match its header: {}; pack the dataset again",
                 file.len(),
@@ -70,15 +71,15 @@ impl NumberFile {
         Ok(NumberFile { file, start, row_bytes, element, shape })
     }
 
-    /// Appends the numbers in `row` to `to`.
+    /// Appends the numbers in `row` to `out`.
     ///
     /// # Errors
     /// If the file cannot be read.
-    pub(super) fn read(&self, row: usize, to: &mut Vec<u8>) -> Result<()> {
-        let start = to.len();
-        resize(to, start + self.row_bytes, 0);
-        let at = self.start + row as u64 * self.row_bytes as u64;
-        self.file.fill(at, &mut to[start..]).map_err(|e| e.at_path(&self.file.path))
+    pub(super) fn read(&self, row: usize, out: &mut Vec<u8>) -> Result<()> {
+        let start = out.len();
+        resize(out, start + self.row_bytes, 0);
+        let offset = self.start + row as u64 * self.row_bytes as u64;
+        self.file.fill(offset, &mut out[start..]).map_err(|e| e.at_path(&self.file.path))
     }
 
     /// Checks that the file is unchanged.

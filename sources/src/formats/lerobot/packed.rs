@@ -82,15 +82,15 @@ impl Packed {
         for feature in info.features.values_mut().filter(|feature| feature.dtype == "video") {
             "image".clone_into(&mut feature.dtype);
         }
-        let mut wanted = self.episodes.clone();
-        wanted.sort_unstable();
-        episodes.all.retain(|episode| wanted.binary_search(&episode.index).is_ok());
-        if episodes.all.len() != wanted.len() {
+        let mut chosen = self.episodes.clone();
+        chosen.sort_unstable();
+        episodes.list.retain(|episode| chosen.binary_search(&episode.index).is_ok());
+        if episodes.list.len() != chosen.len() {
             let cause = "the file lists episodes that are missing in the metadata; pack the dataset again";
             return Err(Error::in_source(cause).at_path(root.file(PACKED)));
         }
         let mut row = 0;
-        for episode in &mut episodes.all {
+        for episode in &mut episodes.list {
             (episode.file, episode.first) = ((0, 0), row);
             row += episode.len;
         }
@@ -268,12 +268,12 @@ impl PackedReader {
             let rows = || ranges.iter().skip(position).step_by(group.features.len());
             let start = scratch.len();
             if let Some(deltas) = &group.deltas {
-                let found = |delta: i64| {
-                    let wanted = frame.at(delta).0;
-                    let range = rows().find(|(row, _)| *row == wanted).map(|(_, range)| range.clone());
+                let image_for = |delta: i64| {
+                    let target = frame.at(delta).0;
+                    let range = rows().find(|(row, _)| *row == target).map(|(_, range)| range.clone());
                     &copied[range.expect("`rows` lists every frame")]
                 };
-                let images: Vec<&[u8]> = deltas.iter().map(|&delta| found(delta)).collect();
+                let images: Vec<&[u8]> = deltas.iter().map(|&delta| image_for(delta)).collect();
                 append(scratch, &Frames::encode(&images))?;
             } else {
                 let (_, range) = rows().next().expect("the group has at least one row");
@@ -312,18 +312,18 @@ impl PackedReader {
     /// Checks that the time between the first and the last frame of the sample matches the frame
     /// rate.
     fn check_times(&self, frame: Frame) -> Result<()> {
-        let (Some(times), Some((least, most))) = (self.numbers.get(TIMESTAMP), self.reach) else { return Ok(()) };
-        let ends = [frame.at(least).0, frame.at(most).0];
+        let (Some(times), Some((earliest, latest))) = (self.numbers.get(TIMESTAMP), self.reach) else { return Ok(()) };
+        let ends = [frame.at(earliest).0, frame.at(latest).0];
         let mut seconds = [0.0; 2];
         for (seconds, row) in seconds.iter_mut().zip(ends) {
             let mut bytes = Vec::new();
             times.read(row, &mut bytes)?;
-            let found = match times.element {
+            let values = match times.element {
                 Element::F32 => bytes.try_into().ok().map(f32::from_ne_bytes).map(f64::from),
                 Element::F64 => bytes.try_into().ok().map(f64::from_ne_bytes),
                 _ => None,
             };
-            *seconds = found
+            *seconds = values
                 .filter(|seconds| seconds.is_finite())
                 .ok_or_else(|| times.error(row, "does not contain a time in seconds"))?;
         }
@@ -355,8 +355,8 @@ impl PackedReader {
             let order = Lookahead::new(order.bytes() / count, move |epoch| batches.batches(epoch), rows);
             group.frames.follow(order)
         };
-        let all: Vec<_> = self.groups.iter().filter_map(follow).collect();
-        (!all.is_empty()).then(|| Box::new(Followers(all)) as Box<dyn Prefetcher>)
+        let lookaheads: Vec<_> = self.groups.iter().filter_map(follow).collect();
+        (!lookaheads.is_empty()).then(|| Box::new(Followers(lookaheads)) as Box<dyn Prefetcher>)
     }
 
     pub(super) fn ahead_bytes(&self) -> usize {
@@ -389,8 +389,8 @@ fn check_shapes(features: &[Feature], numbers: &BTreeMap<String, NumberFile>) ->
     for feature in features {
         let (Kind::Numbers { shape, .. }, Some(file)) = (&feature.kind, numbers.get(&feature.name)) else { continue };
         if *shape != file.shape {
-            let found = &file.shape;
-            return Err(file.error(0, format_args!("has the shape {found:?}, but meta/info.json lists {shape:?}")));
+            let actual = &file.shape;
+            return Err(file.error(0, format_args!("has the shape {actual:?}, but meta/info.json lists {shape:?}")));
         }
     }
     Ok(())

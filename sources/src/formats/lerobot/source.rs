@@ -117,11 +117,11 @@ impl LeRobot {
             true => episodes::tasks(&root, &info)?,
             false => BTreeMap::new(),
         };
-        let episodes = choice::chosen(&all, &info, &root, options)?;
+        let episodes = choice::choose_episodes(&all, &info, &root, options)?;
         let rate = (info.fps, options.tolerance_s);
         if let Some(packed) = packed {
             let frames = FrameIndex::of(&episodes, |episode| episode.first as usize)?;
-            let rows = all.all.iter().map(|episode| episode.len as usize).sum();
+            let rows = all.list.iter().map(|episode| episode.len as usize).sum();
             let features = chosen.into_iter().map(|feature| feature.at(0)).collect();
             let reader = PackedReader::open(&root, (&packed, rows), features, tasks, rate)?;
             return Ok(LeRobot { root, frames: Arc::new(frames), reader: FrameReader::Packed(reader) });
@@ -158,7 +158,7 @@ impl LeRobot {
     ) -> Result<BTreeMap<String, FeatureStats>> {
         let root = DatasetFolder::of(opening.at(path.as_ref())?);
         let (info, all, _) = metadata(&root)?;
-        let chosen = choice::chosen(&all, &info, &root, options)?;
+        let chosen = choice::choose_episodes(&all, &info, &root, options)?;
         let chosen: HashSet<u64> = chosen.iter().map(|episode| episode.index).collect();
         stats::read(&root, |index| chosen.contains(&index))
     }

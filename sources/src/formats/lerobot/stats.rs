@@ -45,26 +45,26 @@ pub(super) fn read(root: &DatasetFolder, chosen: impl Fn(u64) -> bool) -> Result
         episode_index: u64,
         stats: Raw,
     }
-    let mut all = BTreeMap::<String, Combined>::new();
+    let mut combined = BTreeMap::<String, Combined>::new();
     let by_episode = root.lines_if_any(BY_EPISODE, |line: Line| {
         if chosen(line.episode_index) {
-            for (name, stats) in of_raw(&line.stats)? {
-                match all.get_mut(&name) {
+            for (name, stats) in parse_stats(&line.stats)? {
+                match combined.get_mut(&name) {
                     Some(combined) => combined.add(&name, stats)?,
-                    None => _ = all.insert(name.clone(), Combined::of(&name, stats)?),
+                    None => _ = combined.insert(name.clone(), Combined::of(&name, stats)?),
                 }
             }
         }
         Ok(())
     })?;
     match by_episode {
-        true => Ok(all.into_iter().map(|(name, combined)| (name, combined.finish())).collect()),
-        false => of_raw(&root.json::<Raw>(WHOLE)?).map_err(|e| e.at_path(root.file(WHOLE))),
+        true => Ok(combined.into_iter().map(|(name, combined)| (name, combined.finish())).collect()),
+        false => parse_stats(&root.json::<Raw>(WHOLE)?).map_err(|e| e.at_path(root.file(WHOLE))),
     }
 }
 
-fn of_raw(raw: &BTreeMap<String, BTreeMap<String, Value>>) -> Result<Stats> {
-    let mut all = Stats::new();
+fn parse_stats(raw: &BTreeMap<String, BTreeMap<String, Value>>) -> Result<Stats> {
+    let mut stats_by_name = Stats::new();
     for (name, stats) in raw {
         let numbers = |key: &str| {
             let mut numbers = Vec::new();
@@ -79,21 +79,21 @@ fn of_raw(raw: &BTreeMap<String, BTreeMap<String, Value>>) -> Result<Stats> {
         }
         let count =
             if stats.contains_key("count") { numbers("count")?.first().map(|&count| count as u64) } else { None };
-        all.insert(name.clone(), FeatureStats { min, max, mean, std, count });
+        stats_by_name.insert(name.clone(), FeatureStats { min, max, mean, std, count });
     }
-    Ok(all)
+    Ok(stats_by_name)
 }
 
 /// Appends the numbers in nested lists. Returns whether the lists contain only numbers.
-fn flatten(value: &Value, to: &mut Vec<f64>) -> bool {
+fn flatten(value: &Value, out: &mut Vec<f64>) -> bool {
     match value {
-        Value::Array(items) => items.iter().all(|item| flatten(item, to)),
+        Value::Array(items) => items.iter().all(|item| flatten(item, out)),
         Value::Bool(flag) => {
-            to.push(f64::from(u8::from(*flag)));
+            out.push(f64::from(u8::from(*flag)));
             true
         }
         Value::Number(number) => {
-            to.extend(number.as_f64());
+            out.extend(number.as_f64());
             true
         }
         _ => false,
@@ -128,15 +128,17 @@ impl Combined {
         let len = self.stats[0].mean.len();
         let weight = |stats: &FeatureStats| stats.count.unwrap_or(0) as f64;
         let total: f64 = self.stats.iter().map(weight).sum();
-        let each = |of: &dyn Fn(usize) -> f64| (0..len).map(of).collect::<Vec<_>>();
-        let sum =
-            |of: &dyn Fn(&FeatureStats) -> f64| self.stats.iter().map(|one| of(one) * weight(one)).sum::<f64>() / total;
-        let mean = each(&|at| sum(&|one| one.mean[at]));
-        let variance = |at: usize| sum(&|one| one.std[at].powi(2) + (one.mean[at] - mean[at]).powi(2));
+        let each = |value_of: &dyn Fn(usize) -> f64| (0..len).map(value_of).collect::<Vec<_>>();
+        let sum = |value_of: &dyn Fn(&FeatureStats) -> f64| {
+            self.stats.iter().map(|stats| value_of(stats) * weight(stats)).sum::<f64>() / total
+        };
+        let mean = each(&|index| sum(&|stats| stats.mean[index]));
+        let variance =
+            |index: usize| sum(&|stats| stats.std[index].powi(2) + (stats.mean[index] - mean[index]).powi(2));
         FeatureStats {
-            min: each(&|at| self.stats.iter().map(|one| one.min[at]).fold(f64::INFINITY, f64::min)),
-            max: each(&|at| self.stats.iter().map(|one| one.max[at]).fold(f64::NEG_INFINITY, f64::max)),
-            std: each(&|at| variance(at).sqrt()),
+            min: each(&|index| self.stats.iter().map(|stats| stats.min[index]).fold(f64::INFINITY, f64::min)),
+            max: each(&|index| self.stats.iter().map(|stats| stats.max[index]).fold(f64::NEG_INFINITY, f64::max)),
+            std: each(&|index| variance(index).sqrt()),
             count: Some(total as u64),
             mean,
         }

@@ -79,8 +79,8 @@ impl Index {
     /// # Errors
     /// If the text is not the index of LitData chunks, or if the chunks use an unsupported feature.
     pub(super) fn parse(text: &[u8]) -> Result<Self> {
-        let bad = |e: serde_json::Error| Error::in_source(format!("not the index of LitData chunks: {e}"));
-        let File { chunks, config } = serde_json::from_slice(text).map_err(bad)?;
+        let error = |e: serde_json::Error| Error::in_source(format!("not the index of LitData chunks: {e}"));
+        let File { chunks, config } = serde_json::from_slice(text).map_err(error)?;
         let unsupported =
             |what: String, advice: &str| Err(Error::in_source(format!("{what} are not supported: {advice}")));
         let rewrite = "write the dataset with PyTreeLoader";
@@ -106,8 +106,8 @@ impl Index {
         }
         let names = tree::names(&spec)?;
         if names.len() != serializers.len() {
-            let (names, found) = (names.len(), serializers.len());
-            return Err(Error::in_source(format!("data_spec has {names} values, but data_format has {found}")));
+            let (names, count) = (names.len(), serializers.len());
+            return Err(Error::in_source(format!("data_spec has {names} values, but data_format has {count}")));
         }
         if let Some(chunk) = chunks.iter().find(|chunk| !is_below(&chunk.filename)) {
             return Err(Error::in_source(format!(

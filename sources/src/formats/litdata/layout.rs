@@ -43,7 +43,7 @@ impl Layout for LitDataLayout {
         self.serializer(column)?.column_type(first)
     }
 
-    fn find<'a>(&self, _row: usize, column: usize, bytes: &'a [u8], made: &mut Vec<u8>) -> Result<Found<'a>> {
-        self.serializer(column)?.find(bytes, made)
+    fn find<'a>(&self, _row: usize, column: usize, bytes: &'a [u8], buffer: &mut Vec<u8>) -> Result<Found<'a>> {
+        self.serializer(column)?.find(bytes, buffer)
     }
 }

@@ -59,7 +59,7 @@ impl Library {
     ///
     /// If the number is unknown, or if sample fields cannot have its type.
     fn dtype(self, number: u32) -> Result<Dtype> {
-        let of = match (self, number) {
+        let dtype = match (self, number) {
             (Library::Torch, 0 | 1) => Dtype::Of(Element::F32),
             (Library::Torch, 2 | 3) => Dtype::Of(Element::F64),
             (Library::Torch, 8 | 9) => Dtype::Half,
@@ -91,7 +91,7 @@ impl Library {
                 )));
             }
         };
-        Ok(of)
+        Ok(dtype)
     }
 }
 
@@ -104,19 +104,19 @@ impl Dtype {
     }
 
     /// Returns the array of this type and `shape` in `bytes`.
-    fn array<'a>(self, bytes: &'a [u8], shape: &[usize], made: &mut Vec<u8>) -> Result<Found<'a>> {
+    fn array<'a>(self, bytes: &'a [u8], shape: &[usize], buffer: &mut Vec<u8>) -> Result<Found<'a>> {
         let needed = shape.iter().try_fold(self.size(), |size, side| size.checked_mul(*side));
         if needed != Some(bytes.len()) {
-            let found = bytes.len();
+            let actual = bytes.len();
             return Err(Error::in_source(format!(
-                "an array of shape {shape:?} has {found} bytes of data, which does not match the shape: the chunk is \
+                "an array of shape {shape:?} has {actual} bytes of data, which does not match the shape: the chunk is \
                  damaged"
             )));
         }
         Ok(match self {
             Dtype::Of(element) => Found::array(element, shape, RowBytes::Borrowed(bytes)),
-            Dtype::Half => f16_to_f32(bytes, shape, made),
-            Dtype::Brain => widened_brain(bytes, shape, made),
+            Dtype::Half => f16_to_f32(bytes, shape, buffer),
+            Dtype::Brain => widened_brain(bytes, shape, buffer),
         })
     }
 }
@@ -171,17 +171,17 @@ impl Serializer {
     }
 
     /// Decodes the value in `bytes`.
-    pub(super) fn find<'a>(self, bytes: &'a [u8], made: &mut Vec<u8>) -> Result<Found<'a>> {
+    pub(super) fn find<'a>(self, bytes: &'a [u8], buffer: &mut Vec<u8>) -> Result<Found<'a>> {
         let part = RowBytes::Borrowed(bytes);
         match self {
             Serializer::Image | Serializer::Bytes => Ok(Found::Bytes(part)),
-            Serializer::Pil => pil(bytes, made),
+            Serializer::Pil => pil(bytes, buffer),
             Serializer::Text => Ok(Found::Text(part)),
-            Serializer::Int(Int::BitsOrDigits) if bytes.len() != 8 || is_integer(bytes) => decimal(bytes, true, made),
+            Serializer::Int(Int::BitsOrDigits) if bytes.len() != 8 || is_integer(bytes) => decimal(bytes, true, buffer),
             Serializer::Int(_) => Ok(Found::number(Element::I64, part)),
             Serializer::Float => Ok(Found::number(Element::F64, part)),
             Serializer::Bool => Ok(Found::number(Element::U8, part)),
-            Serializer::Flat(dtype) => dtype.array(bytes, &[bytes.len() / dtype.size()], made),
+            Serializer::Flat(dtype) => dtype.array(bytes, &[bytes.len() / dtype.size()], buffer),
             Serializer::Array(library) => {
                 let cut = || {
                     Error::in_source(format!("an array is truncated after {} bytes: the chunk is damaged", bytes.len()))
@@ -199,7 +199,7 @@ impl Serializer {
                 for side in &mut *shape {
                     *side = words.next().ok_or_else(cut)? as usize;
                 }
-                library.dtype(number)?.array(&bytes[8 + 4 * shape.len()..], shape, made)
+                library.dtype(number)?.array(&bytes[8 + 4 * shape.len()..], shape, buffer)
             }
         }
     }
@@ -247,8 +247,8 @@ mod tests {
         let part = |name: &str, words: &[u32], data: &[u8]| {
             let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
             bytes.extend(data);
-            let found = Serializer::named(name, false).unwrap().find(&bytes, &mut Vec::new())?;
-            found.cell(&[]).map(|cell| format!("{cell:?}"))
+            let content = Serializer::named(name, false).unwrap().find(&bytes, &mut Vec::new())?;
+            content.cell(&[]).map(|cell| format!("{cell:?}"))
         };
         assert!(part("tensor", &[11, 2, 2, 1], &[7, 9]).unwrap().contains("Numbers"));
         for (words, data, cause) in [
@@ -270,9 +270,9 @@ mod tests {
     #[test]
     fn early_versions_store_integers_as_text_or_binary() {
         let part = |early: bool, bytes: &[u8]| {
-            let mut made = Vec::new();
-            let found = Serializer::named("int", early)?.find(bytes, &mut made)?;
-            Ok::<_, Error>(found.cell(&made)?.integer().unwrap())
+            let mut buffer = Vec::new();
+            let content = Serializer::named("int", early)?.find(bytes, &mut buffer)?;
+            Ok::<_, Error>(content.cell(&buffer)?.integer().unwrap())
         };
         let digits = i64::from_le_bytes(*b"20240131");
         assert_eq!(part(false, b"20240131").unwrap(), digits);
@@ -298,8 +298,8 @@ mod tests {
                 let part = |word: fn(u32) -> [u8; 4]| {
                     let mut bytes: Vec<u8> = words.iter().flat_map(|&number| word(number)).collect();
                     bytes.extend((0..elements * size).map(|byte| byte as u8));
-                    let found = Serializer::named("tensor", false).unwrap().find(&bytes, &mut Vec::new()).unwrap();
-                    format!("{:?}", found.cell(&[]).unwrap())
+                    let content = Serializer::named("tensor", false).unwrap().find(&bytes, &mut Vec::new()).unwrap();
+                    format!("{:?}", content.cell(&[]).unwrap())
                 };
                 assert_eq!(part(u32::to_be_bytes), part(u32::to_le_bytes), "{words:?}");
             }

@@ -25,16 +25,16 @@ const MAX_VALUES: usize = 1024;
 /// # Errors
 /// If `spec` is not a `TreeSpec` in version 1 of PyTorch's serialization format.
 pub(super) fn names(spec: &str) -> Result<Vec<String>> {
-    let bad = |cause: String| Error::in_source(format!("data_spec is not a valid structure: {cause}"));
+    let error = |cause: String| Error::in_source(format!("data_spec is not a valid structure: {cause}"));
     // The JSON parser limits the depth, so the recursion below is bounded.
-    let (version, root): (u64, Node) = serde_json::from_str(spec).map_err(|e| bad(e.to_string()))?;
+    let (version, root): (u64, Node) = serde_json::from_str(spec).map_err(|e| error(e.to_string()))?;
     if version != 1 {
-        return Err(bad(format!("its version is {version}: expected version 1")));
+        return Err(error(format!("its version is {version}: expected version 1")));
     }
     let mut names = Vec::new();
-    root.walk("", &mut names).map_err(bad)?;
+    root.walk("", &mut names).map_err(error)?;
     if names.len() > MAX_VALUES {
-        return Err(bad(format!("it has {} values: expected at most {MAX_VALUES}", names.len())));
+        return Err(error(format!("it has {} values: expected at most {MAX_VALUES}", names.len())));
     }
     Ok(names)
 }

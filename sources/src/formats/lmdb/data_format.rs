@@ -18,15 +18,15 @@ pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
         "lmdb",
         "a folder with `data.mdb`, or a file with LMDB's magic number at byte 16",
         &["lmdb", "mdb"],
-        |at, options| {
+        |location, options| {
             if !options.mapped {
                 return Err(Error::config(
                     "the LMDB library can only read memory-mapped databases: open the database mapped, or pack it as \
                      tar shards (warpfeed pack --from x.lmdb --to x.tar)",
                 )
-                .at_path(at.path));
+                .at_path(location.path));
             }
-            with_feature!("lmdb", "an LMDB", at, options => super::source::open(&at, options)?)
+            with_feature!("lmdb", "an LMDB", location, options => super::source::open(&location, options)?)
         },
     )
 };

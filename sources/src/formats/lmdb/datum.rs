@@ -30,19 +30,19 @@ impl<'a> Datum<'a> {
         let mut datum = Datum::default();
         let side = |number: u64| usize::try_from(number).ok().filter(|side| *side <= 1 << 31);
         for field in Fields::new(value) {
-            let (at, number, field) = field.map_err(|cause| Error::in_source(format!("Caffe datum: {cause}")))?;
-            let bad = || Error::in_source(format!("Caffe datum: unknown field {number} at byte {at}"));
+            let (offset, number, field) = field.map_err(|cause| Error::in_source(format!("Caffe datum: {cause}")))?;
+            let error = || Error::in_source(format!("Caffe datum: unknown field {number} at byte {offset}"));
             match (number, field) {
-                (1, Field::Varint(number)) => datum.channels = side(number).ok_or_else(bad)?,
-                (2, Field::Varint(number)) => datum.height = side(number).ok_or_else(bad)?,
-                (3, Field::Varint(number)) => datum.width = side(number).ok_or_else(bad)?,
+                (1, Field::Varint(number)) => datum.channels = side(number).ok_or_else(error)?,
+                (2, Field::Varint(number)) => datum.height = side(number).ok_or_else(error)?,
+                (3, Field::Varint(number)) => datum.width = side(number).ok_or_else(error)?,
                 (4, Field::Bytes(bytes)) => datum.data = Some(bytes),
                 // A negative `int32` is sign-extended to 64 bits and encoded in ten bytes.
                 (5, Field::Varint(number)) => datum.label = Some(number as i64),
                 (6, Field::Bytes(bytes)) if bytes.len() % 4 == 0 => datum.floats.push(bytes),
                 (6, Field::Fixed32(bytes)) => datum.floats.push(bytes),
                 (7, Field::Varint(number)) => datum.encoded = number != 0,
-                _ => return Err(bad()),
+                _ => return Err(error()),
             }
         }
         if datum.data.is_none() && datum.floats.is_empty() {
@@ -87,26 +87,26 @@ impl<'a> Datum<'a> {
         let page: &'a [u8] = page;
         let key = std::str::from_utf8(key.of(page)).map_err(|_| Error::in_source("the key is not UTF-8"))?;
         let mut sample = Sample::new(key);
-        let made = &page[start..];
+        let converted = &page[start..];
         match self.data.filter(|data| !data.is_empty()) {
-            Some(_) if raw.is_some() => sample.push(format::NPY.field, made)?,
+            Some(_) if raw.is_some() => sample.push(format::NPY.field, converted)?,
             Some(data) => match format::of(data) {
                 Some(format) => sample.push(format.field, data)?,
                 None if self.encoded => sample.push("img", data)?,
                 None => {
-                    let found = data.len();
+                    let actual = data.len();
                     return Err(Error::in_source(format!(
-                        "Caffe datum: {found} bytes of data do not match the shape {shape:?}"
+                        "Caffe datum: {actual} bytes of data do not match the shape {shape:?}"
                     )));
                 }
             },
             None => {
-                let numbers = Numbers::from_bytes::<f32>(made, &shape);
-                let found = made.len() / 4;
+                let numbers = Numbers::from_bytes::<f32>(converted, &shape);
+                let actual = converted.len() / 4;
                 sample.push(
                     "data.npy",
                     numbers.ok_or_else(|| {
-                        Error::in_source(format!("Caffe datum: {found} floats do not match the shape {shape:?}"))
+                        Error::in_source(format!("Caffe datum: {actual} floats do not match the shape {shape:?}"))
                     })?,
                 )?;
             }

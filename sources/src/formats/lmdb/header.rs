@@ -26,26 +26,26 @@ pub(super) fn check(data: &Path) -> Result<u64> {
     let io = |e: io::Error| Error::io(data, &e);
     let mut file = file::open(data).map_err(io)?;
     let len = file.metadata().map_err(io)?.len();
-    check_pages(len, |at, page| file.seek(SeekFrom::Start(at)).and_then(|_| file.read_exact(page)).map_err(io))
+    check_pages(len, |offset, page| file.seek(SeekFrom::Start(offset)).and_then(|_| file.read_exact(page)).map_err(io))
         .map_err(|e| e.at_path(data))
 }
 
 /// Implements [`check`] for a file of `len` bytes. `read` fills a buffer with the bytes at a file
 /// offset.
 pub(super) fn check_pages(len: u64, mut read: impl FnMut(u64, &mut [u8]) -> Result<()>) -> Result<u64> {
-    let bad = |cause: String| Err(Error::in_source(cause));
+    let error = |cause: String| Err(Error::in_source(cause));
     let mut page_size = 0;
     let mut newest = (0, 0, 0);
     for index in 0..2_u64 {
-        let at = index * page_size as u64;
-        if at + META_BYTES as u64 > len {
-            return bad(format!(
-                "lmdb file is too short: meta page {index} takes {META_BYTES} bytes at byte {at}, but the file has \
+        let offset = index * page_size as u64;
+        if offset + META_BYTES as u64 > len {
+            return error(format!(
+                "lmdb file is too short: meta page {index} takes {META_BYTES} bytes at byte {offset}, but the file has \
                  {len} bytes"
             ));
         }
         let mut page = [0; META_BYTES];
-        read(at, &mut page)?;
+        read(offset, &mut page)?;
         if !is_lmdb(&page) {
             let swapped = page[16..20] == LMDB_MAGIC.swap_bytes().to_ne_bytes();
             let why = if swapped {
@@ -53,18 +53,22 @@ pub(super) fn check_pages(len: u64, mut read: impl FnMut(u64, &mut [u8]) -> Resu
             } else {
                 "the magic number is missing"
             };
-            return bad(format!("not an lmdb file: {why} at byte {}", at + 16));
+            return error(format!("not an lmdb file: {why} at byte {}", offset + 16));
         }
         let u32_at = |i: usize| u32::from_ne_bytes([page[i], page[i + 1], page[i + 2], page[i + 3]]);
         let u64_at = |i: usize| u64::from(u32_at(i)) | u64::from(u32_at(i + 4)) << 32;
         if u32_at(20) != VERSION {
-            return bad(format!("lmdb data version {} at byte {}: expected version {VERSION}", u32_at(20), at + 20));
+            return error(format!(
+                "lmdb data version {} at byte {}: expected version {VERSION}",
+                u32_at(20),
+                offset + 20
+            ));
         }
         page_size = u32_at(40) as usize;
         if !page_size.is_power_of_two() || !PAGE_SIZES.contains(&page_size) {
-            return bad(format!(
+            return error(format!(
                 "lmdb page size {page_size} at byte {}: expected a power of two from 256 to 65536",
-                at + 40
+                offset + 40
             ));
         }
         newest = newest.max((u64_at(144), u64_at(136), u64_at(32)));
@@ -72,7 +76,7 @@ pub(super) fn check_pages(len: u64, mut read: impl FnMut(u64, &mut [u8]) -> Resu
     let last_page = newest.1;
     let needed = last_page.saturating_add(1).saturating_mul(page_size as u64);
     if needed > len {
-        return bad(format!(
+        return error(format!(
             "lmdb file is truncated: page {last_page} of {page_size} bytes ends at byte {needed}, but the file has \
              {len} bytes (if the file is complete, `mdb_copy -c` rewrites it without unused pages at its end)"
         ));

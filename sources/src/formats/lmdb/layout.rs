@@ -50,17 +50,19 @@ impl ValueFormat for MsgPack {
         };
         let mut sample = Sample::new(key);
         for _ in 0..pairs {
-            let at = reader.offset();
+            let offset = reader.offset();
             let Value::Bytes(name) = reader.next()? else {
-                return Err(Error::in_source(format!("messagepack: field name at byte {at} is not text")));
+                return Err(Error::in_source(format!("messagepack: field name at byte {offset} is not text")));
             };
-            let name = text(name, "field name", at)?;
-            let at = reader.offset();
+            let name = text(name, "field name", offset)?;
+            let offset = reader.offset();
             match (name, reader.next()?) {
-                ("__key__", Value::Bytes(key)) => sample = sample.with_key(text(key, "\"__key__\"", at)?),
+                ("__key__", Value::Bytes(key)) => sample = sample.with_key(text(key, "\"__key__\"", offset)?),
                 ("cls", Value::Int(class)) => sample = sample.with_label(class),
                 ("cls", Value::Bytes(label)) => sample.push("cls", label)?,
-                ("cls", _) => return Err(Error::in_source(format!("field \"cls\" at byte {at}: expected an integer"))),
+                ("cls", _) => {
+                    return Err(Error::in_source(format!("field \"cls\" at byte {offset}: expected an integer")));
+                }
                 // Python programs often use a file extension as the name (`JPEG`). Normalize it, so
                 // that fields have the same names in every format.
                 (name, Value::Bytes(bytes)) => sample.push(format::field(name), bytes)?,
@@ -78,8 +80,9 @@ impl ValueFormat for MsgPack {
     }
 }
 
-fn text<'a>(bytes: &'a [u8], what: &str, at: usize) -> Result<&'a str> {
-    std::str::from_utf8(bytes).map_err(|_| Error::in_source(format!("messagepack: {what} at byte {at} is not UTF-8")))
+fn text<'a>(bytes: &'a [u8], what: &str, offset: usize) -> Result<&'a str> {
+    std::str::from_utf8(bytes)
+        .map_err(|_| Error::in_source(format!("messagepack: {what} at byte {offset} is not UTF-8")))
 }
 
 /// Parses the class names, which are a MessagePack array of strings.
@@ -90,10 +93,10 @@ pub(super) fn classes(value: &[u8]) -> Result<Vec<String>> {
     };
     let mut names = Vec::new();
     for _ in 0..len {
-        let at = reader.offset();
+        let offset = reader.offset();
         match reader.next()? {
-            Value::Bytes(name) => names.push(text(name, "class name", at)?.to_owned()),
-            _ => return Err(Error::in_source(format!("messagepack: class name at byte {at} is not text"))),
+            Value::Bytes(name) => names.push(text(name, "class name", offset)?.to_owned()),
+            _ => return Err(Error::in_source(format!("messagepack: class name at byte {offset} is not text"))),
         }
     }
     Ok(names)

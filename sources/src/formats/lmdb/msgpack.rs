@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 
 /// Reads consecutive values from a byte slice.
 pub(super) struct Reader<'a> {
-    left: &'a [u8],
+    remaining: &'a [u8],
     /// Length of the whole input, in bytes.
     input_len: usize,
 }
@@ -30,30 +30,32 @@ pub(super) enum Value<'a> {
 
 impl<'a> Reader<'a> {
     pub(super) fn new(bytes: &'a [u8]) -> Self {
-        Reader { left: bytes, input_len: bytes.len() }
+        Reader { remaining: bytes, input_len: bytes.len() }
     }
 
     /// Returns the offset of the next value.
     pub(super) fn offset(&self) -> usize {
-        self.input_len - self.left.len()
+        self.input_len - self.remaining.len()
     }
 
     pub(super) fn is_at_end(&self) -> bool {
-        self.left.is_empty()
+        self.remaining.is_empty()
     }
 
     // Inlining saves 40 ns per sample that has three fields.
     #[inline]
     pub(super) fn next(&mut self) -> Result<Value<'a>> {
-        let mut from = Bytes::new(self.left);
+        let mut from = Bytes::new(self.remaining);
         let head = head(&mut from).map_err(|e| self.error(&e))?;
-        self.left = from.remaining_slice();
+        self.remaining = from.remaining_slice();
         let mut take = |len: u32| {
-            let (at, input_len) = (self.offset(), self.input_len);
-            let (taken, left) =
-                self.left.split_at_checked(len as usize).ok_or_else(|| cut_short(len as usize, at, input_len))?;
-            self.left = left;
-            Ok(taken)
+            let (offset, input_len) = (self.offset(), self.input_len);
+            let (content, rest) = self
+                .remaining
+                .split_at_checked(len as usize)
+                .ok_or_else(|| cut_short(len as usize, offset, input_len))?;
+            self.remaining = rest;
+            Ok(content)
         };
         match head {
             Header::Whole(value) => Ok(value),
@@ -71,9 +73,9 @@ impl<'a> Reader<'a> {
             Value::Map(pairs) => 2 * u64::from(pairs),
             _ => 0,
         };
-        let mut left = elements(value);
-        while left > 0 {
-            left = left - 1 + elements(self.next()?);
+        let mut remaining = elements(value);
+        while remaining > 0 {
+            remaining = remaining - 1 + elements(self.next()?);
         }
         Ok(())
     }
@@ -95,9 +97,9 @@ impl<'a> Reader<'a> {
     }
 }
 
-fn cut_short(len: usize, at: usize, input_len: usize) -> Error {
+fn cut_short(len: usize, offset: usize, input_len: usize) -> Error {
     Error::in_source(format!(
-        "messagepack: value claims {len} bytes at byte {at}, but the input ends at byte {input_len}"
+        "messagepack: value claims {len} bytes at byte {offset}, but the input ends at byte {input_len}"
     ))
 }
 

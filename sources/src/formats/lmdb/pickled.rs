@@ -126,8 +126,8 @@ fn items<'n>(node: &'n Node<'_>) -> Option<&'n [Id]> {
 fn name_items(nodes: &Nodes<'_>) -> Vec<String> {
     let Some(items) = items(nodes.root()) else { return Vec::new() };
     let only = |is: &dyn Fn(&Node<'_>) -> bool| {
-        let mut found = (0..items.len()).filter(|&index| is(&nodes[items[index]]));
-        found.next().filter(|_| found.next().is_none())
+        let mut matching = (0..items.len()).filter(|&index| is(&nodes[items[index]]));
+        matching.next().filter(|_| matching.next().is_none())
     };
     // An array is an image only if there are no other arrays, and only if its elements are bytes.
     // Otherwise, a mask could be mistaken for an image that consists of floats.
@@ -155,9 +155,9 @@ fn name_items(nodes: &Nodes<'_>) -> Vec<String> {
 fn read_row<'a>(nodes: &Nodes<'a>, item_names: &[String], page: &mut Vec<u8>) -> Result<Vec<Named<'a>>> {
     if let Some(items) = items(nodes.root()) {
         if items.len() != item_names.len() {
-            let (found, first) = (items.len(), item_names.len());
+            let (actual, first) = (items.len(), item_names.len());
             return Err(Error::in_source(format!(
-                "the value is a tuple of {found} items: expected {first}, like the first sample"
+                "the value is a tuple of {actual} items: expected {first}, like the first sample"
             )));
         }
         let cell = |(name, &id): (&String, &Id)| read_cell(nodes, Cow::Owned(name.clone()), id, page);

@@ -125,7 +125,7 @@ impl Snapshot {
     /// Returns the names of the databases in the main database, or none if this snapshot does not
     /// read the main database.
     pub(super) fn names(&self) -> Vec<&str> {
-        let Environment { database, named, .. } = self.environment.get();
+        let Environment { database, named_databases: named, .. } = self.environment.get();
         let is_main = self.database.dbi() == database.dbi();
         named.iter().filter(|_| is_main).map(|(name, _)| &**name).collect()
     }
@@ -176,7 +176,7 @@ struct Environment {
     env: lmdb::Environment,
     database: Database,
     /// Names and handles of the databases in the main database.
-    named: Vec<(String, Database)>,
+    named_databases: Vec<(String, Database)>,
     /// Number of entries in the main database.
     entries: usize,
 }
@@ -216,23 +216,23 @@ impl Environment {
                 Err(e) => return Err(e),
             }
         }
-        Ok(Environment { env, database, named, entries })
+        Ok(Environment { env, database, named_databases: named, entries })
     }
 
     /// Returns the database `name`. If `name` is `None`, returns the main database if it contains
     /// samples, and the only named database otherwise.
     fn find_database(&self, name: Option<&str>) -> Result<Database> {
-        let names: Vec<_> = self.named.iter().map(|(name, _)| format!("{name:?}")).collect();
+        let names: Vec<_> = self.named_databases.iter().map(|(name, _)| format!("{name:?}")).collect();
         match name {
-            Some(name) => match self.named.iter().find(|(known, _)| known == name) {
+            Some(name) => match self.named_databases.iter().find(|(database, _)| database == name) {
                 Some((_, database)) => Ok(*database),
                 None if names.is_empty() => Err(Error::config(format!(
                     "no database {name:?}: the file contains one database without a name; remove the name from the path"
                 ))),
                 None => Err(Error::config(format!("no database {name:?}: the file contains {}", names.join(", ")))),
             },
-            None if self.named.len() < self.entries || self.entries == 0 => Ok(self.database),
-            None => match &self.named[..] {
+            None if self.named_databases.len() < self.entries || self.entries == 0 => Ok(self.database),
+            None => match &self.named_databases[..] {
                 [(_, only)] => Ok(*only),
                 _ => Err(Error::config(format!(
                     "the file contains {} databases ({}): add `/` and a name to the path",

@@ -274,8 +274,8 @@ impl Lmdb {
 
     fn with_colors(mut self, colors: Colors, method: &str) -> Result<Self> {
         let has_pixels = match &mut self.layout {
-            Layout::Datum(known) => {
-                *known = Some(colors);
+            Layout::Datum(stored_colors) => {
+                *stored_colors = Some(colors);
                 true
             }
             Layout::Pickled(pickled) => pickled.set_colors(colors),
@@ -309,7 +309,7 @@ impl Lmdb {
     /// warning if the file has grown too much.
     fn check_growth(&self, len: u64) -> Result<()> {
         let grown = len.saturating_sub(self.identity.len());
-        let held = || {
+        let message = || {
             let commits = self.snapshot.last_commit().map_or(0, |last| last.saturating_sub(self.commit));
             format!(
                 "the file has grown by {grown} bytes in {commits} commits since it was opened; its writer cannot reuse \
@@ -321,14 +321,14 @@ impl Lmdb {
         {
             let cause = format!(
                 "{}; this exceeds the limit, because growth_limit is {limit}: drop this loader and open a new one",
-                held()
+                message()
             );
             return Err(Error::in_source(cause).at_path(&self.path));
         }
         let warned = self.warned.load(Ordering::Relaxed);
         if grown >= WARN_GROWTH.max(warned.saturating_mul(2)) {
             self.warned.store(grown, Ordering::Relaxed);
-            tracing::warn!("{}: {}", self.path.display(), held());
+            tracing::warn!("{}: {}", self.path.display(), message());
         }
         Ok(())
     }

@@ -122,18 +122,18 @@ impl Encoding {
     }
 
     /// Decodes the value in `bytes`.
-    pub(super) fn find<'a>(&self, bytes: &'a [u8], made: &mut Vec<u8>) -> Result<Found<'a>> {
+    pub(super) fn find<'a>(&self, bytes: &'a [u8], buffer: &mut Vec<u8>) -> Result<Found<'a>> {
         let part = RowBytes::Borrowed(bytes);
         Ok(match self {
             Encoding::Image | Encoding::Bytes => Found::Bytes(part),
-            Encoding::Pil => pil(bytes, made)?,
+            Encoding::Pil => pil(bytes, buffer)?,
             Encoding::Text => Found::Text(part),
             Encoding::Json => Found::Json(part),
-            Encoding::Integer => decimal(bytes, true, made)?,
-            Encoding::Decimal => decimal(bytes, false, made)?,
+            Encoding::Integer => decimal(bytes, true, buffer)?,
+            Encoding::Decimal => decimal(bytes, false, buffer)?,
             Encoding::Number(element) => Found::number(*element, part),
-            Encoding::Half => f16_to_f32(bytes, &[], made),
-            Encoding::Array(array) => array.find(bytes, made)?,
+            Encoding::Half => f16_to_f32(bytes, &[], buffer),
+            Encoding::Array(array) => array.find(bytes, buffer)?,
         })
     }
 }
@@ -154,7 +154,7 @@ impl Array {
             return Some(Array::default());
         }
         let (dtype, shape) = details.split_once(':').map_or((details, None), |(dtype, shape)| (dtype, Some(shape)));
-        let dtype = DTYPES.iter().find(|known| known.0 == dtype)?.2;
+        let dtype = DTYPES.iter().find(|entry| entry.0 == dtype)?.2;
         let shape =
             shape.map(|shape| shape.split(',').map(|side| side.trim().parse().ok()).collect::<Option<Vec<_>>>());
         let shape = match shape {
@@ -166,21 +166,21 @@ impl Array {
 
     /// Decodes the array in `bytes`. If the name of the encoding does not specify the type and the
     /// shape, they precede the elements.
-    fn find<'a>(&self, bytes: &'a [u8], made: &mut Vec<u8>) -> Result<Found<'a>> {
+    fn find<'a>(&self, bytes: &'a [u8], buffer: &mut Vec<u8>) -> Result<Found<'a>> {
         let mut rest = bytes;
         let mut take = |count: usize| {
             let cut =
                 || Error::in_source(format!("an array is truncated after {} bytes: the shard is damaged", bytes.len()));
-            let (taken, after) = rest.split_at_checked(count).ok_or_else(cut)?;
+            let (content, after) = rest.split_at_checked(count).ok_or_else(cut)?;
             rest = after;
-            Ok::<_, Error>(taken)
+            Ok::<_, Error>(content)
         };
         let dtype = match self.dtype {
             Some(dtype) => dtype,
             None => {
                 let number = take(1)?[0];
-                let known = DTYPES.iter().find(|dtype| dtype.1 == number);
-                known.ok_or_else(|| Error::in_source(format!("an array has the unknown type number {number}")))?.2
+                let dtype_entry = DTYPES.iter().find(|dtype| dtype.1 == number);
+                dtype_entry.ok_or_else(|| Error::in_source(format!("an array has the unknown type number {number}")))?.2
             }
         };
         let read;
@@ -193,25 +193,25 @@ impl Array {
                 for axis in 0..axes {
                     let mut side = [0; 8];
                     side[..width].copy_from_slice(take(width)?);
-                    let to = sides
+                    let len = sides
                         .get_mut(axis)
                         .ok_or_else(|| Error::in_source(format!("an array has {axes} axes: expected at most 3")))?;
-                    *to = usize::try_from(u64::from_le_bytes(side)).unwrap_or(usize::MAX);
+                    *len = usize::try_from(u64::from_le_bytes(side)).unwrap_or(usize::MAX);
                 }
                 read = sides;
                 &read[..axes]
             }
         };
-        let left = rest.len();
+        let available = rest.len();
         let needed = shape.iter().try_fold(dtype.size(), |size, side| size.checked_mul(*side));
-        if needed != Some(left) {
+        if needed != Some(available) {
             return Err(Error::in_source(format!(
-                "an array of shape {shape:?} has {left} bytes of data, which does not match the shape: the shard is \
-                 damaged"
+                "an array of shape {shape:?} has {available} bytes of data, which does not match the shape: the shard \
+                 is damaged"
             )));
         }
         Ok(match dtype {
-            Dtype::Half => f16_to_f32(rest, shape, made),
+            Dtype::Half => f16_to_f32(rest, shape, buffer),
             Dtype::Of(element) => Found::array(element, shape, RowBytes::Borrowed(rest)),
         })
     }
@@ -246,16 +246,18 @@ mod tests {
     #[test]
     fn arrays_contain_type_and_shape_if_the_encoding_does_not() {
         let part = |encoding: &str, bytes: &[u8]| {
-            let mut made = Vec::new();
-            let found = Encoding::named(encoding)?.find(bytes, &mut made)?;
-            Ok::<_, Error>(format!("{:?}", found.cell(&made)?))
+            let mut buffer = Vec::new();
+            let content = Encoding::named(encoding)?.find(bytes, &mut buffer)?;
+            Ok::<_, Error>(format!("{:?}", content.cell(&buffer)?))
         };
         let expected = part("ndarray:uint8:2,1", &[7, 9]).unwrap();
         assert_eq!(part("ndarray:uint8", &[8, 2, 1, 7, 9]).unwrap(), expected);
         assert_eq!(part("ndarray", &[8, 8, 2, 1, 7, 9]).unwrap(), expected);
         assert_eq!(part("ndarray", &[8, 9, 2, 0, 1, 0, 7, 9]).unwrap(), expected);
-        for bad in [&[][..], &[8], &[8, 8], &[8, 8, 2], &[8, 8, 2, 1, 7], &[8, 8, 2, 1, 7, 9, 9], &[7, 8, 2, 1, 7, 9]] {
-            assert!(part("ndarray", bad).is_err(), "{bad:?}");
+        for damaged in
+            [&[][..], &[8], &[8, 8], &[8, 8, 2], &[8, 8, 2, 1, 7], &[8, 8, 2, 1, 7, 9, 9], &[7, 8, 2, 1, 7, 9]]
+        {
+            assert!(part("ndarray", damaged).is_err(), "{damaged:?}");
         }
         let e = part("ndarray", &[8, 16, 1, 1, 1, 1, 7]).unwrap_err();
         assert!(e.cause().contains("4 axes: expected at most 3"), "{e}");
@@ -269,9 +271,9 @@ mod tests {
     #[test]
     fn numbers_in_text_are_parsed() {
         let integer = |text: &[u8]| {
-            let mut made = Vec::new();
-            let found = Encoding::Integer.find(text, &mut made)?;
-            Ok::<_, Error>(found.cell(&made)?.integer())
+            let mut buffer = Vec::new();
+            let content = Encoding::Integer.find(text, &mut buffer)?;
+            Ok::<_, Error>(content.cell(&buffer)?.integer())
         };
         assert_eq!(integer(b"-12").unwrap(), Some(-12));
         assert!(integer(b"9223372036854775808").unwrap_err().cause().contains("a 64-bit integer"));

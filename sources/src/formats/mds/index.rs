@@ -83,15 +83,15 @@ impl Index {
     /// folder. Also fails if shards have different columns, or if decompressing a shard would
     /// overwrite another shard.
     pub(super) fn parse(text: &[u8]) -> Result<Self> {
-        let bad = |e: serde_json::Error| Error::in_source(format!("not the index of MDS shards: {e}"));
-        let File { version, shards } = serde_json::from_slice(text).map_err(bad)?;
+        let error = |e: serde_json::Error| Error::in_source(format!("not the index of MDS shards: {e}"));
+        let File { version, shards } = serde_json::from_slice(text).map_err(error)?;
         if version != 2 {
             return Err(Error::in_source(format!("MDS version {version}: expected version 2")));
         }
         let mut index = Index { columns: Vec::new(), shards: Vec::new() };
         for (position, shard) in shards.into_iter().enumerate() {
-            let at = |e: Error| Error::in_source(format!("shard {position}: {}", e.cause()));
-            let (columns, shard) = Self::shard(shard).map_err(at)?;
+            let in_shard = |e: Error| Error::in_source(format!("shard {position}: {}", e.cause()));
+            let (columns, shard) = Self::shard(shard).map_err(in_shard)?;
             if position == 0 {
                 index.columns = columns;
             } else if index.columns != columns {
@@ -138,11 +138,12 @@ impl Index {
         let columns = columns.map(|((name, encoding), size)| {
             // Treat the size 0 as a variable size, like MosaicML's library.
             let size = size.filter(|&size| size != 0).map(usize::try_from).transpose().unwrap_or(Some(usize::MAX));
-            let known = Encoding::named(&encoding).ok().and_then(|encoding| encoding.size());
-            if let (Some(size), Some(known)) = (size, known)
-                && size != known
+            let encoded_size = Encoding::named(&encoding).ok().and_then(|encoding| encoding.size());
+            if let (Some(size), Some(encoded_size)) = (size, encoded_size)
+                && size != encoded_size
             {
-                let cause = format!("column {name:?} has size {size}, but encoding {encoding:?} has size {known}");
+                let cause =
+                    format!("column {name:?} has size {size}, but encoding {encoding:?} has size {encoded_size}");
                 return Err(Error::in_source(cause));
             }
             Ok(Column { name, encoding, size })
@@ -180,24 +181,24 @@ mod tests {
             "compression": null, "format": "mds", "hashes": [], "version": 2, "samples": 3, "size_limit": 67108864,
             "raw_data": {"basename": "shard.00000.mds", "bytes": 100, "hashes": {}}, "zip_data": null,
         });
-        let mut all = serde_json::json!({"version": 2, "shards": [shard.clone(), shard]});
-        change(&mut all);
-        Index::parse(all.to_string().as_bytes())
+        let mut json = serde_json::json!({"version": 2, "shards": [shard.clone(), shard]});
+        change(&mut json);
+        Index::parse(json.to_string().as_bytes())
     }
 
     #[test]
     fn index_lists_shards_with_equal_columns() {
-        let found = index(|_| ()).unwrap();
-        assert_eq!((found.shards.len(), found.shards[1].samples, found.columns[1].size), (2, 3, Some(8)));
-        let zero = index(|all| all["shards"][0]["column_sizes"][0] = 0.into()).unwrap();
+        let parsed = index(|_| ()).unwrap();
+        assert_eq!((parsed.shards.len(), parsed.shards[1].samples, parsed.columns[1].size), (2, 3, Some(8)));
+        let zero = index(|json| json["shards"][0]["column_sizes"][0] = 0.into()).unwrap();
         assert_eq!(zero.columns[0].size, None, "a size of 0 means that the size varies");
     }
 
     #[test]
     fn decompressing_a_shard_never_overwrites_a_shard() {
         let with = |raw: &str| {
-            index(|all| {
-                let shard = &mut all["shards"][1];
+            index(|json| {
+                let shard = &mut json["shards"][1];
                 shard["compression"] = "zstd:3".into();
                 shard["raw_data"]["basename"] = raw.into();
                 shard["zip_data"] = serde_json::json!({"basename": "b.mds.zstd", "bytes": 10, "hashes": {}});
@@ -234,7 +235,7 @@ mod tests {
             ("/shards/1/samples", (-1).into(), "shard 1: "),
             ("/shards", "x".into(), "not the index of MDS shards"),
         ] {
-            let e = index(|all| *all.pointer_mut(pointer).unwrap() = value.clone()).unwrap_err();
+            let e = index(|json| *json.pointer_mut(pointer).unwrap() = value.clone()).unwrap_err();
             assert!(e.cause().contains(cause), "{pointer}: {e}");
         }
     }

@@ -48,8 +48,8 @@ impl Layout for MdsLayout {
         self.encoding(column)?.column_type(first)
     }
 
-    fn find<'a>(&self, _row: usize, column: usize, bytes: &'a [u8], made: &mut Vec<u8>) -> Result<Found<'a>> {
-        self.encoding(column)?.find(bytes, made)
+    fn find<'a>(&self, _row: usize, column: usize, bytes: &'a [u8], buffer: &mut Vec<u8>) -> Result<Found<'a>> {
+        self.encoding(column)?.find(bytes, buffer)
     }
 }
 

@@ -101,12 +101,12 @@ impl Block {
                 value => {
                     let bytes = values[value as usize].data();
                     append(scratch, bytes)?;
-                    let found = RowBytes::since(start, scratch);
+                    let bytes = RowBytes::since(start, scratch);
                     if !text {
-                        return Ok(Found::Bytes(found));
+                        return Ok(Found::Bytes(bytes));
                     }
                     let valid = std::str::from_utf8(&scratch[start..]).is_ok();
-                    valid.then_some(Found::Text(found)).ok_or_else(|| Error::in_source("the text is not UTF-8"))
+                    valid.then_some(Found::Text(bytes)).ok_or_else(|| Error::in_source("the text is not UTF-8"))
                 }
             },
             Values::Numbers { values, element, indices } => match indices[index] {
@@ -119,8 +119,8 @@ impl Block {
             },
             Values::Lists { values, element, indices: lists } => match &lists[index] {
                 List::Null => Ok(Found::Null),
-                List::Incomplete(at) => {
-                    Err(Error::in_source(format!("item {at} of a list is null: expected a number")))
+                List::Incomplete(index) => {
+                    Err(Error::in_source(format!("item {index} of a list is null: expected a number")))
                 }
                 List::Numbers(range) => {
                     let size = element.size();
@@ -179,25 +179,26 @@ impl Decoded {
         rows: usize,
     ) -> Result<Self> {
         let mut levels = (Vec::new(), Vec::new());
-        let at = &mut levels;
+        let levels_buffer = &mut levels;
         let values = match holds {
             Plain::Bytes | Plain::Text => {
                 let text = holds == Plain::Text;
                 if column.column_type() == parquet::basic::Type::FIXED_LEN_BYTE_ARRAY {
-                    let all = decode_values::<FixedLenByteArrayType>(column, pages, rows, at)?;
-                    Typed::Bytes(all.into_iter().map(ByteArray::from).collect(), text)
+                    let values = decode_values::<FixedLenByteArrayType>(column, pages, rows, levels_buffer)?;
+                    Typed::Bytes(values.into_iter().map(ByteArray::from).collect(), text)
                 } else {
-                    Typed::Bytes(decode_values::<ByteArrayType>(column, pages, rows, at)?, text)
+                    Typed::Bytes(decode_values::<ByteArrayType>(column, pages, rows, levels_buffer)?, text)
                 }
             }
             Plain::Bool => {
-                let all = decode_values::<BoolType>(column, pages, rows, at)?;
-                Typed::Numbers(all.into_iter().map(u8::from).collect(), Element::U8)
+                let values = decode_values::<BoolType>(column, pages, rows, levels_buffer)?;
+                Typed::Numbers(values.into_iter().map(u8::from).collect(), Element::U8)
             }
             Plain::Half => {
-                let all = decode_values::<FixedLenByteArrayType>(column, pages, rows, at)?;
-                let halves =
-                    all.iter().map(|value| value.data().first_chunk().map(|&bytes| f16::from_le_bytes(bytes).to_f32()));
+                let values = decode_values::<FixedLenByteArrayType>(column, pages, rows, levels_buffer)?;
+                let halves = values
+                    .iter()
+                    .map(|value| value.data().first_chunk().map(|&bytes| f16::from_le_bytes(bytes).to_f32()));
                 let halves: Option<Vec<f32>> = halves.collect();
                 let halves =
                     halves.ok_or_else(|| Error::in_source("damaged: a 16-bit float has fewer than 2 bytes"))?;
@@ -206,10 +207,16 @@ impl Decoded {
             Plain::Number(element) => {
                 use parquet::basic::Type;
                 let bytes = match column.column_type() {
-                    Type::INT32 => narrow(&decode_values::<Int32Type>(column, pages, rows, at)?, element),
-                    Type::INT64 => bytemuck::cast_slice(&decode_values::<Int64Type>(column, pages, rows, at)?).to_vec(),
-                    Type::FLOAT => bytemuck::cast_slice(&decode_values::<FloatType>(column, pages, rows, at)?).to_vec(),
-                    _ => bytemuck::cast_slice(&decode_values::<DoubleType>(column, pages, rows, at)?).to_vec(),
+                    Type::INT32 => narrow(&decode_values::<Int32Type>(column, pages, rows, levels_buffer)?, element),
+                    Type::INT64 => {
+                        bytemuck::cast_slice(&decode_values::<Int64Type>(column, pages, rows, levels_buffer)?).to_vec()
+                    }
+                    Type::FLOAT => {
+                        bytemuck::cast_slice(&decode_values::<FloatType>(column, pages, rows, levels_buffer)?).to_vec()
+                    }
+                    _ => {
+                        bytemuck::cast_slice(&decode_values::<DoubleType>(column, pages, rows, levels_buffer)?).to_vec()
+                    }
                 };
                 Typed::Numbers(bytes, element)
             }
@@ -221,13 +228,13 @@ impl Decoded {
     /// Assigns the values to rows, starting at row `first`.
     pub(super) fn block(self, first: usize, max_level: i16, lists: Option<Levels>) -> Result<Block> {
         let rows = first..first + self.rows;
-        let made = match lists {
+        let block = match lists {
             Some(levels) if levels.nested() => self.nested(levels, max_level),
             Some(levels) if !levels.all().is_empty() => self.lists(levels.all()[0], max_level),
             _ => self.flat(max_level),
         };
         let (values, bytes, dictionary_bytes) =
-            made.ok_or_else(|| Error::in_source("damaged: the number of values does not match the levels"))?;
+            block.ok_or_else(|| Error::in_source("damaged: the number of values does not match the levels"))?;
         Ok(Block { rows, values, bytes, dictionary_bytes })
     }
 
@@ -280,16 +287,16 @@ impl Decoded {
         if max_level > 0 && self.definitions.len() != self.rows {
             return None;
         }
-        let (count, own, dictionary_bytes, values) = match self.values {
+        let (count, value_bytes, dictionary_bytes, values) = match self.values {
             Typed::Bytes(values, text) => {
-                let own = self.shared.0 + values.len() * size_of::<ByteArray>();
-                (values.len(), own, self.shared.1, Values::Bytes { values, text, indices })
+                let value_bytes = self.shared.0 + values.len() * size_of::<ByteArray>();
+                (values.len(), value_bytes, self.shared.1, Values::Bytes { values, text, indices })
             }
             Typed::Numbers(values, element) => {
                 (values.len() / element.size(), values.len(), 0, Values::Numbers { values, element, indices })
             }
         };
-        (next as usize == count).then_some((values, own + 4 * self.rows, dictionary_bytes))
+        (next as usize == count).then_some((values, value_bytes + 4 * self.rows, dictionary_bytes))
     }
 }
 
@@ -336,10 +343,10 @@ fn decode_values<T: DataType>(
 }
 
 /// Returns the bytes of 32-bit integers that are narrowed to the element type in the schema.
-fn narrow(all: &[i32], element: Element) -> Vec<u8> {
+fn narrow(numbers: &[i32], element: Element) -> Vec<u8> {
     match element {
-        Element::I8 | Element::U8 => all.iter().map(|&number| number as u8).collect(),
-        Element::I16 | Element::U16 => all.iter().flat_map(|&number| (number as u16).to_ne_bytes()).collect(),
-        _ => bytemuck::cast_slice(all).to_vec(),
+        Element::I8 | Element::U8 => numbers.iter().map(|&number| number as u8).collect(),
+        Element::I16 | Element::U16 => numbers.iter().flat_map(|&number| (number as u16).to_ne_bytes()).collect(),
+        _ => bytemuck::cast_slice(numbers).to_vec(),
     }
 }

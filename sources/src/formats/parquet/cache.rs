@@ -16,8 +16,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::block::Block;
 use crate::error::Result;
-use crate::values::grants::{Grants, Keeps};
-use crate::values::lru_cache::Recent;
+use crate::values::grants::{GrantedCache, Grants};
+use crate::values::lru_cache::LruCache;
 
 /// Number of locks. Pages are hashed to locks.
 const LOCKS: usize = 64;
@@ -71,7 +71,7 @@ pub(super) struct PageLimit {
     max_grant: AtomicUsize,
 }
 
-impl Keeps for PageLimit {
+impl GrantedCache for PageLimit {
     fn grants(&self) -> &Grants {
         &self.grants
     }
@@ -86,7 +86,7 @@ impl PageLimit {
 
     /// Returns the maximum decoded size of a page.
     pub(super) fn limit(&self) -> usize {
-        self.grants.least().map_or(DEFAULT_PAGE_LIMIT, |least| least.max(MIN_PAGE_LIMIT))
+        self.grants.least().map_or(DEFAULT_PAGE_LIMIT, |grant| grant.max(MIN_PAGE_LIMIT))
     }
 
     pub(super) fn max_grant(&self) -> usize {
@@ -101,9 +101,9 @@ impl PageLimit {
 
 /// The cached blocks, by column chunk and first row.
 #[derive(Default)]
-struct Blocks(Recent<(ColumnKey, usize), Arc<Block>>);
+struct Blocks(LruCache<(ColumnKey, usize), Arc<Block>>);
 
-impl Keeps for Cache {
+impl GrantedCache for Cache {
     fn grants(&self) -> &Grants {
         &self.grants
     }
@@ -183,7 +183,7 @@ impl Cache {
             return Ok((block, None));
         }
         let alone = (size > LARGE_PAGE).then(|| lock(&self.column));
-        Ok((self.whole(column, size, fetch)?, alone))
+        Ok((self.cached_column(column, size, fetch)?, alone))
     }
 
     /// Returns the dictionary of `column`, which has about `size` bytes. If it is not cached,
@@ -202,12 +202,17 @@ impl Cache {
             return Ok(block);
         }
         let _alone = (size > LARGE_PAGE).then(|| lock(&self.dictionary));
-        self.whole(column, size, fetch)
+        self.cached_column(column, size, fetch)
     }
 
     /// Returns an entry that is stored as a single block: a dictionary or an undecoded column. If
     /// it is not cached, `fetch` creates it.
-    fn whole(&self, column: ColumnKey, size: usize, fetch: impl FnOnce() -> Result<Block>) -> Result<Arc<Block>> {
+    fn cached_column(
+        &self,
+        column: ColumnKey,
+        size: usize,
+        fetch: impl FnOnce() -> Result<Block>,
+    ) -> Result<Arc<Block>> {
         let _fetching = lock(&self.fetching[lock_index(column, 0)]);
         if let Some(block) = self.find(column, 0) {
             return Ok(block);
@@ -237,7 +242,8 @@ impl Cache {
 }
 
 fn lock_index((file, group, column): ColumnKey, first: usize) -> usize {
-    [file, group, column, first as u32].iter().fold(0_u32, |all, &one| all.wrapping_mul(31).wrapping_add(one)) as usize
+    [file, group, column, first as u32].iter().fold(0_u32, |hash, &part| hash.wrapping_mul(31).wrapping_add(part))
+        as usize
         % LOCKS
 }
 
@@ -318,19 +324,19 @@ mod tests {
     #[test]
     fn cache_budget_is_the_sum_of_grants() {
         let cache = Arc::new(Cache::new());
-        let known = || cache.budget();
-        assert_eq!(known(), DEFAULT_BUDGET);
+        let budget = || cache.budget();
+        assert_eq!(budget(), DEFAULT_BUDGET);
         let large = Grant::new(cache.clone(), 3 * MIN_PAGE_LIMIT);
         let small = Grant::new(cache.clone(), 2 * MIN_PAGE_LIMIT);
-        assert_eq!(known(), 5 * MIN_PAGE_LIMIT);
+        assert_eq!(budget(), 5 * MIN_PAGE_LIMIT);
         get(&cache, (0, 0, 0), 5, || Ok(Block::of_bytes(0, 10, 4 * MIN_PAGE_LIMIT))).unwrap();
         assert_eq!(cache.bytes(), 4 * MIN_PAGE_LIMIT);
         drop(small);
-        assert_eq!((known(), cache.bytes()), (3 * MIN_PAGE_LIMIT, 0));
+        assert_eq!((budget(), cache.bytes()), (3 * MIN_PAGE_LIMIT, 0));
         let none = Grant::new(cache.clone(), 0);
-        assert_eq!(known(), 3 * MIN_PAGE_LIMIT);
+        assert_eq!(budget(), 3 * MIN_PAGE_LIMIT);
         drop((large, none));
-        assert_eq!(known(), DEFAULT_BUDGET);
+        assert_eq!(budget(), DEFAULT_BUDGET);
     }
 
     #[test]
@@ -354,24 +360,24 @@ mod tests {
         for first in [0, 10, 20] {
             get(&cache, (0, 0, 0), first, || block(first)).unwrap();
         }
-        let made = || {
+        let load = || {
             assert_eq!(cache.bytes(), 1000);
             Ok(Block::from_encoded(vec![0; 1500]))
         };
-        assert!(cache.column((0, 0, 1), 1500, made).unwrap().1.is_none());
+        assert!(cache.column((0, 0, 1), 1500, load).unwrap().1.is_none());
         assert_eq!(cache.bytes(), 2500);
-        let made = || {
+        let load = || {
             assert_eq!(cache.bytes(), 1500);
             Ok(Block::from_encoded(vec![0; 1000]))
         };
-        cache.dictionary((0, 0, 2), 1000, made).unwrap();
-        let (now, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        cache.dictionary((0, 0, 2), 1000, load).unwrap();
+        let (now, max_running) = (AtomicUsize::new(0), AtomicUsize::new(0));
         std::thread::scope(|scope| {
             for group in 1..5 {
-                let (cache, now, most) = (&cache, &now, &most);
+                let (cache, now, max_running) = (&cache, &now, &max_running);
                 scope.spawn(move || {
                     let fetch = || {
-                        most.fetch_max(now.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+                        max_running.fetch_max(now.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
                         Ok(Block::from_encoded(vec![0; 5000]))
                     };
                     let (_, alone) = cache.column((0, group, 1), LARGE_PAGE + 1, fetch).unwrap();
@@ -383,7 +389,7 @@ mod tests {
                 });
             }
         });
-        assert_eq!(most.into_inner(), 1);
+        assert_eq!(max_running.into_inner(), 1);
     }
 
     #[test]

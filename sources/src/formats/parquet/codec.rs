@@ -6,56 +6,56 @@ use parquet::basic::Compression;
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// Decompresses `from` and appends the result to `to`. The result must have exactly `size` bytes.
+/// Decompresses `from` and appends the result to `out`. The result must have exactly `size` bytes.
 ///
 /// # Errors
 /// If the data is damaged, if the result has a different size, or if the compression is not
 /// supported.
-pub(super) fn decompress(compression: Compression, from: &[u8], size: usize, to: &mut Vec<u8>) -> Result<()> {
-    let start = to.len();
-    to.try_reserve_exact(size).map_err(|_| Error::new(ErrorKind::Memory, format!("cannot allocate {size} bytes")))?;
+pub(super) fn decompress(compression: Compression, from: &[u8], size: usize, out: &mut Vec<u8>) -> Result<()> {
+    let start = out.len();
+    out.try_reserve_exact(size).map_err(|_| Error::new(ErrorKind::Memory, format!("cannot allocate {size} bytes")))?;
     // Some writers do not compress empty pages.
     if size == 0 && from.is_empty() {
         return Ok(());
     }
     match compression {
         Compression::UNCOMPRESSED => match from.len() == size {
-            true => to.extend_from_slice(from),
+            true => out.extend_from_slice(from),
             false => return Err(damaged(compression, &format!("{} bytes: expected {size}", from.len()))),
         },
         Compression::SNAPPY => {
-            to.resize(start + size, 0);
-            let written = snap::raw::Decoder::new().decompress(from, &mut to[start..]);
+            out.resize(start + size, 0);
+            let written = snap::raw::Decoder::new().decompress(from, &mut out[start..]);
             let written = written.map_err(|e| damaged(compression, &e.to_string()))?;
             return check_size(compression, written, size);
         }
-        Compression::GZIP(_) => read_exactly(compression, flate2::read::MultiGzDecoder::new(from), size, to)?,
+        Compression::GZIP(_) => read_exactly(compression, flate2::read::MultiGzDecoder::new(from), size, out)?,
         Compression::ZSTD(_) => {
-            to.resize(start + size, 0);
+            out.resize(start + size, 0);
             let mut decoder = zstd::bulk::Decompressor::new().map_err(|e| damaged(compression, &e.to_string()))?;
-            let written = decoder.decompress_to_buffer(from, &mut to[start..]);
+            let written = decoder.decompress_to_buffer(from, &mut out[start..]);
             let written = written.map_err(|e| damaged(compression, &e.to_string()))?;
             return check_size(compression, written, size);
         }
         Compression::LZ4_RAW => {
-            to.resize(start + size, 0);
-            return decompress_lz4(from, &mut to[start..])
+            out.resize(start + size, 0);
+            return decompress_lz4(from, &mut out[start..])
                 .ok_or_else(|| damaged(compression, "invalid data, or a different size than declared"));
         }
         // Writers disagree on the framing of LZ4: there are Hadoop's frames, LZ4 frames, and raw
         // blocks.
         Compression::LZ4 => {
-            to.resize(start + size, 0);
-            if decompress_hadoop(from, &mut to[start..]).is_some() {
+            out.resize(start + size, 0);
+            if decompress_hadoop(from, &mut out[start..]).is_some() {
                 return Ok(());
             }
-            to.truncate(start);
-            if read_exactly(compression, lz4_flex::frame::FrameDecoder::new(from), size, to).is_ok() {
+            out.truncate(start);
+            if read_exactly(compression, lz4_flex::frame::FrameDecoder::new(from), size, out).is_ok() {
                 return Ok(());
             }
-            to.truncate(start);
-            to.resize(start + size, 0);
-            return decompress_lz4(from, &mut to[start..])
+            out.truncate(start);
+            out.resize(start + size, 0);
+            return decompress_lz4(from, &mut out[start..])
                 .ok_or_else(|| damaged(compression, "invalid data, or a different size than declared"));
         }
         other => {
@@ -67,12 +67,12 @@ pub(super) fn decompress(compression: Compression, from: &[u8], size: usize, to:
     Ok(())
 }
 
-/// Reads exactly `size` bytes from `from`, and appends them to `to`. Fails if more bytes follow.
-fn read_exactly(compression: Compression, from: impl Read, size: usize, to: &mut Vec<u8>) -> Result<()> {
-    let start = to.len();
-    to.resize(start + size, 0);
+/// Reads exactly `size` bytes from `from`, and appends them to `out`. Fails if more bytes follow.
+fn read_exactly(compression: Compression, from: impl Read, size: usize, out: &mut Vec<u8>) -> Result<()> {
+    let start = out.len();
+    out.resize(start + size, 0);
     let mut from = from.take(size as u64 + 1);
-    from.read_exact(&mut to[start..]).map_err(|e| damaged(compression, &e.to_string()))?;
+    from.read_exact(&mut out[start..]).map_err(|e| damaged(compression, &e.to_string()))?;
     match from.read(&mut [0]) {
         Ok(0) => Ok(()),
         Ok(_) => Err(damaged(compression, &format!("decompresses to more than {size} bytes"))),
@@ -88,22 +88,24 @@ fn check_size(compression: Compression, written: usize, size: usize) -> Result<(
     }
 }
 
-fn decompress_lz4(from: &[u8], to: &mut [u8]) -> Option<()> {
-    (lz4_flex::block::decompress_into(from, to).ok()? == to.len()).then_some(())
+fn decompress_lz4(from: &[u8], out: &mut [u8]) -> Option<()> {
+    (lz4_flex::block::decompress_into(from, out).ok()? == out.len()).then_some(())
 }
 
 /// Decompresses blocks in Hadoop's framing. Each block is preceded by its decompressed size and its
 /// compressed size, as 32-bit big-endian integers.
-fn decompress_hadoop(mut from: &[u8], mut to: &mut [u8]) -> Option<()> {
+fn decompress_hadoop(mut from: &[u8], mut out: &mut [u8]) -> Option<()> {
     while !from.is_empty() {
         let (sizes, rest) = from.split_at_checked(8)?;
-        let word = |at: usize| u32::from_be_bytes([sizes[at], sizes[at + 1], sizes[at + 2], sizes[at + 3]]) as usize;
+        let word = |offset: usize| {
+            u32::from_be_bytes([sizes[offset], sizes[offset + 1], sizes[offset + 2], sizes[offset + 3]]) as usize
+        };
         let (block, after) = rest.split_at_checked(word(4))?;
-        let (own, others) = to.split_at_mut_checked(word(0))?;
-        decompress_lz4(block, own)?;
-        (from, to) = (after, others);
+        let (piece, others) = out.split_at_mut_checked(word(0))?;
+        decompress_lz4(block, piece)?;
+        (from, out) = (after, others);
     }
-    to.is_empty().then_some(())
+    out.is_empty().then_some(())
 }
 
 fn damaged(compression: Compression, cause: &str) -> Error {
@@ -143,7 +145,7 @@ mod tests {
     }
 
     /// Compresses `bytes` with each supported compression and each framing.
-    fn all(bytes: &[u8]) -> Vec<(Compression, Vec<u8>)> {
+    fn every_compression(bytes: &[u8]) -> Vec<(Compression, Vec<u8>)> {
         let raw = lz4_flex::block::compress(bytes);
         vec![
             (Compression::UNCOMPRESSED, bytes.to_vec()),
@@ -160,10 +162,10 @@ mod tests {
     #[test]
     fn every_compression_restores_the_bytes_and_checks_the_size() {
         let bytes: Vec<u8> = (0..5000_u32).flat_map(|n| (n / 7 * n).to_le_bytes()).collect();
-        for (case, (compression, packed)) in all(&bytes).into_iter().enumerate() {
-            let mut to = b"before".to_vec();
-            decompress(compression, &packed, bytes.len(), &mut to).unwrap_or_else(|e| panic!("{case}: {e}"));
-            assert!(to.strip_prefix(b"before") == Some(&bytes[..]), "{case}");
+        for (case, (compression, packed)) in every_compression(&bytes).into_iter().enumerate() {
+            let mut out = b"before".to_vec();
+            decompress(compression, &packed, bytes.len(), &mut out).unwrap_or_else(|e| panic!("{case}: {e}"));
+            assert!(out.strip_prefix(b"before") == Some(&bytes[..]), "{case}");
             for size in [0, 1, bytes.len() - 1, bytes.len() + 1] {
                 let e = decompress(compression, &packed, size, &mut Vec::new()).unwrap_err();
                 assert!(e.cause().contains("damaged: a page compressed with"), "{case}: {e}");
@@ -178,10 +180,10 @@ mod tests {
 
     #[test]
     fn page_takes_no_more_memory_than_it_declares() {
-        for (compression, packed) in all(&vec![0; 4 << 20]) {
-            let mut to = Vec::new();
-            decompress(compression, &packed, 1000, &mut to).unwrap_err();
-            assert!(to.capacity() < 1 << 16, "{compression:?}: {}", to.capacity());
+        for (compression, packed) in every_compression(&vec![0; 4 << 20]) {
+            let mut out = Vec::new();
+            decompress(compression, &packed, 1000, &mut out).unwrap_err();
+            assert!(out.capacity() < 1 << 16, "{compression:?}: {}", out.capacity());
         }
     }
 }

@@ -48,13 +48,13 @@ fn sum(mut bytes: &[u8], limit: usize) -> Option<(u64, &[u8])> {
         return None;
     }
     let mut number = first as i32;
-    let (mut total, mut left) = (u64::try_from(number).ok()?, count.saturating_sub(1));
-    while left > 0 {
-        let least = signed_varint(&mut bytes)? as i32;
+    let (mut total, mut remaining) = (u64::try_from(number).ok()?, count.saturating_sub(1));
+    while remaining > 0 {
+        let min_step = signed_varint(&mut bytes)? as i32;
         let (widths, rest) = bytes.split_at_checked(miniblocks)?;
         bytes = rest;
         for &width in widths {
-            if left == 0 {
+            if remaining == 0 {
                 break;
             }
             let width = usize::from(width);
@@ -62,31 +62,31 @@ fn sum(mut bytes: &[u8], limit: usize) -> Option<(u64, &[u8])> {
                 return None;
             }
             // Writers may omit the padding of the last miniblock.
-            let here = miniblock_len.min(left);
-            let whole = (miniblock_len.checked_mul(width)? / 8).min(bytes.len());
-            if here * width > whole * 8 {
+            let values_here = miniblock_len.min(remaining);
+            let packed_len = (miniblock_len.checked_mul(width)? / 8).min(bytes.len());
+            if values_here * width > packed_len * 8 {
                 return None;
             }
-            let (own, rest) = bytes.split_at(whole);
-            for index in 0..here {
-                let step = read_bits(own, index * width, width).wrapping_add(least as u32);
+            let (packed, rest) = bytes.split_at(packed_len);
+            for index in 0..values_here {
+                let step = read_bits(packed, index * width, width).wrapping_add(min_step as u32);
                 number = number.wrapping_add(step as i32);
                 total += u64::try_from(number).ok()?;
             }
             bytes = rest;
-            left -= here;
+            remaining -= values_here;
         }
     }
     Some((total, bytes))
 }
 
-/// Returns the number in the `width` bits that start at bit `at`, least significant bit first.
-fn read_bits(bytes: &[u8], at: usize, width: usize) -> u32 {
+/// Returns the number in the `width` bits that start at bit `bit`, least significant bit first.
+fn read_bits(bytes: &[u8], bit: usize, width: usize) -> u32 {
     let mut word = [0; 8];
-    let from = &bytes[(at / 8).min(bytes.len())..];
+    let from = &bytes[(bit / 8).min(bytes.len())..];
     let len = from.len().min(8);
     word[..len].copy_from_slice(&from[..len]);
-    ((u64::from_le_bytes(word) >> (at % 8)) & ((1 << width) - 1)) as u32
+    ((u64::from_le_bytes(word) >> (bit % 8)) & ((1 << width) - 1)) as u32
 }
 
 fn varint(bytes: &mut &[u8]) -> Option<u64> {
@@ -131,18 +131,18 @@ mod tests {
         }
         let steps: Vec<i32> = numbers.windows(2).map(|pair| pair[1].wrapping_sub(pair[0])).collect();
         for block in steps.chunks(128) {
-            let least = *block.iter().min().unwrap();
-            push(&mut bytes, zigzag(least.into()));
-            let rests: Vec<u32> = block.iter().map(|&step| step.wrapping_sub(least) as u32).collect();
+            let min_step = *block.iter().min().unwrap();
+            push(&mut bytes, zigzag(min_step.into()));
+            let rests: Vec<u32> = block.iter().map(|&step| step.wrapping_sub(min_step) as u32).collect();
             let width = |part: usize| {
-                let own = rests.iter().skip(part * 32).take(32);
-                own.map(|rest| 32 - rest.leading_zeros()).max().unwrap_or(0)
+                let block = rests.iter().skip(part * 32).take(32);
+                block.map(|rest| 32 - rest.leading_zeros()).max().unwrap_or(0)
             };
             (0..4).for_each(|part| bytes.push(width(part) as u8));
-            for (part, own) in rests.chunks(32).enumerate() {
+            for (part, block) in rests.chunks(32).enumerate() {
                 let (mut word, mut have) = (0_u64, 0);
                 for place in 0..32 {
-                    word |= u64::from(own.get(place).copied().unwrap_or(0)) << have;
+                    word |= u64::from(block.get(place).copied().unwrap_or(0)) << have;
                     have += width(part);
                     while have >= 8 {
                         bytes.push(word as u8);

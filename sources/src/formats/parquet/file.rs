@@ -154,13 +154,13 @@ impl ParquetFile {
         let chunk = self.chunk(group, leaf.index)?;
         let local = self.file.object().is_none();
         let index = if levels.is_none() { self.index(group, leaf_index)? } else { None };
-        let whole = (key.0, group, leaf_index | WHOLE_COLUMN);
+        let column_key = (key.0, group, leaf_index | WHOLE_COLUMN);
         let (raw, _alone) = match (&index, local) {
             (_, true) => (None, None),
-            (Some(_), false) => (cache.find(whole, 0), None),
+            (Some(_), false) => (cache.find(column_key, 0), None),
             // Without an index, the page can only be found by reading the whole column chunk.
             (None, false) => {
-                let (raw, alone) = whole_column(cache, whole, chunk.clone(), &column, fetch)?;
+                let (raw, alone) = whole_column(cache, column_key, chunk.clone(), &column, fetch)?;
                 (Some(raw), alone)
             }
         };
@@ -170,28 +170,28 @@ impl ParquetFile {
             // This check comes before the headers are read, so that the message states the memory
             // for all lists.
             lists_fit(column.lists_need(), column.limit, column.max_grant)?;
-            let found = || column.scan(bytes, chunk.clone());
-            return cache.get(key, (row, 0), found, |found| column.decode_lists(bytes, &found));
+            let scan = || column.scan(bytes, chunk.clone());
+            return cache.get(key, (row, 0), scan, |pages| column.decode_lists(bytes, &pages));
         }
         let scan = || Ok::<_, Error>(self.store_index(group, leaf_index, Index::scan(bytes, chunk.clone(), rows)?));
         let index = index.map_or_else(scan, Ok)?;
-        let (own, at) = index.find(row, rows)?;
-        let read = |unit, at: Range<u64>| match raw.is_none() && !local {
-            true => (fetch.read)(unit, at).map(Cow::Owned),
-            false => bytes.get(at.start, at.end - at.start),
+        let (page_rows, range) = index.find(row, rows)?;
+        let read = |unit, range: Range<u64>| match raw.is_none() && !local {
+            true => (fetch.read)(unit, range).map(Cow::Owned),
+            false => bytes.get(range.start, range.end - range.start),
         };
         let dictionary = || {
-            let at =
+            let range =
                 index.dictionary.clone().ok_or_else(|| Error::in_source("damaged: the column has no dictionary"))?;
-            let size = self.decoded_size(group, leaf.index, at.end - at.start).min(column.limit);
-            let made = || Ok(Block::from_dictionary(column.dictionary(&read(Unit::Dictionary, at)?)?));
-            let block = cache.dictionary(key, size, made)?;
+            let size = self.decoded_size(group, leaf.index, range.end - range.start).min(column.limit);
+            let load = || Ok(Block::from_dictionary(column.dictionary(&read(Unit::Dictionary, range)?)?));
+            let block = cache.dictionary(key, size, load)?;
             Ok(block.dictionary().cloned().expect("only dictionaries have dictionary keys"))
         };
         let page = || {
-            let bytes = read(Unit::Page(own.start), at)?;
+            let bytes = read(Unit::Page(page_rows.start), range)?;
             let (needed, with_dictionary) = column.needed(&bytes)?;
-            index.record_dictionary_use(own.start, with_dictionary);
+            index.record_dictionary_use(page_rows.start, with_dictionary);
             // The order of units was computed before it was known which pages need the dictionary,
             // so it lists the dictionary once, with the first page that is read. This page may not
             // need the dictionary, but later pages expect it in the cache.
@@ -200,7 +200,7 @@ impl ParquetFile {
             }
             Ok((bytes, needed))
         };
-        cache.get(key, (row, own.start), page, |bytes| column.page(&bytes, own.clone(), dictionary))
+        cache.get(key, (row, page_rows.start), page, |bytes| column.page(&bytes, page_rows.clone(), dictionary))
     }
 
     /// Returns a column chunk. `page_limit` limits the memory for decoding its pages.
@@ -231,29 +231,30 @@ impl ParquetFile {
     /// If a page index is damaged or cannot be read.
     pub(super) fn load_indexes(&self, leaves: &[u32]) -> Result<()> {
         let damaged = || Error::in_source("the page index is damaged");
-        let mut wanted = Vec::new();
+        let mut missing = Vec::new();
         for group in 0..self.meta.num_row_groups() as u32 {
             for &leaf in leaves {
                 let chunk = self.chunk(group, leaf as usize)?;
                 if chunk.end - chunk.start > SMALL_CHUNK
-                    && let Some((at, len)) = self.page_index_location(group, leaf)?
+                    && let Some((start, len)) = self.page_index_location(group, leaf)?
                 {
-                    let end = at.checked_add(len).filter(|&end| end <= self.file.len()).ok_or_else(damaged)?;
-                    wanted.push((group, leaf, chunk, at..end));
+                    let end = start.checked_add(len).filter(|&end| end <= self.file.len()).ok_or_else(damaged)?;
+                    missing.push((group, leaf, chunk, start..end));
                 }
             }
         }
-        let (start, end) =
-            wanted.iter().fold((u64::MAX, 0), |(start, end), (_, _, _, at)| (at.start.min(start), at.end.max(end)));
+        let (start, end) = missing
+            .iter()
+            .fold((u64::MAX, 0), |(start, end), (_, _, _, range)| (range.start.min(start), range.end.max(end)));
         if end.saturating_sub(start) > MAX_INDEXES {
             // Each page index will be read when it is needed.
             return Ok(());
         }
-        if !wanted.is_empty() {
+        if !missing.is_empty() {
             let bytes = read(&self.file, start, end - start)?;
-            for (group, leaf, chunk, at) in wanted {
-                let own = &bytes[(at.start - start) as usize..(at.end - start) as usize];
-                if let Some(index) = Index::from_page_index(own, chunk, self.rows(group))? {
+            for (group, leaf, chunk, range) in missing {
+                let index_bytes = &bytes[(range.start - start) as usize..(range.end - start) as usize];
+                if let Some(index) = Index::from_page_index(index_bytes, chunk, self.rows(group))? {
                     self.store_index(group, leaf, index);
                 }
             }
@@ -264,11 +265,11 @@ impl ParquetFile {
     /// Returns the offset and the length of a column chunk's page index, if the file contains one.
     fn page_index_location(&self, group: u32, leaf: u32) -> Result<Option<(u64, u64)>> {
         let column = self.meta.row_group(group as usize).column(leaf as usize);
-        let (Some(at), Some(len)) = (column.offset_index_offset(), column.offset_index_length()) else {
+        let (Some(start), Some(len)) = (column.offset_index_offset(), column.offset_index_length()) else {
             return Ok(None);
         };
         let damaged = |_| Error::in_source("the page index is damaged");
-        Ok(Some((u64::try_from(at).map_err(damaged)?, u64::try_from(len).map_err(damaged)?)))
+        Ok(Some((u64::try_from(start).map_err(damaged)?, u64::try_from(len).map_err(damaged)?)))
     }
 
     /// Returns the locations of a column chunk's pages, if they are known or the file contains a
@@ -286,8 +287,8 @@ impl ParquetFile {
         if self.file.object().is_none() || chunk.end - chunk.start <= SMALL_CHUNK {
             return Ok(None);
         }
-        let Some((at, len)) = self.page_index_location(group, leaf)? else { return Ok(None) };
-        let listed = Index::from_page_index(&read(&self.file, at, len)?, chunk, self.rows(group))?;
+        let Some((start, len)) = self.page_index_location(group, leaf)? else { return Ok(None) };
+        let listed = Index::from_page_index(&read(&self.file, start, len)?, chunk, self.rows(group))?;
         Ok(listed.map(|index| self.store_index(group, leaf, index)))
     }
 

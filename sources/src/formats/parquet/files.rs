@@ -19,7 +19,7 @@ use crate::machine::parallel::in_parallel;
 use crate::model::Position;
 use crate::model::{BatchIndex, Lookahead, NextUse};
 use crate::storage::ahead::Parts;
-use crate::values::lru_cache::Recent;
+use crate::values::lru_cache::LruCache;
 use crate::values::record::other_columns;
 
 /// Maximum number of samples per page for which the page's next use is computed, as the earliest
@@ -159,13 +159,14 @@ impl Files {
 
     /// Returns the byte range of a unit within its file, if it is known.
     fn range(&self, group: usize, leaf: usize, unit: Unit) -> Option<Range<u64>> {
-        let (file, own) = self.groups[group];
+        let (file, group_in_file) = self.groups[group];
         let part = &self.parts[file as usize];
         match unit {
-            Unit::Whole => part.chunk(own, leaf).ok().filter(|chunk| chunk.end - chunk.start <= MAX_CHUNK),
-            Unit::Dictionary => part.cached_index(own, leaf as u32)?.dictionary.clone(),
+            Unit::Whole => part.chunk(group_in_file, leaf).ok().filter(|chunk| chunk.end - chunk.start <= MAX_CHUNK),
+            Unit::Dictionary => part.cached_index(group_in_file, leaf as u32)?.dictionary.clone(),
             Unit::Page(first) => {
-                let (rows, range) = part.cached_index(own, leaf as u32)?.find(first, part.rows(own)).ok()?;
+                let (rows, range) =
+                    part.cached_index(group_in_file, leaf as u32)?.find(first, part.rows(group_in_file)).ok()?;
                 (rows.start == first).then_some(range)
             }
         }
@@ -174,12 +175,12 @@ impl Files {
     /// Returns the rows of the dataset that need a unit.
     fn rows_of_unit(&self, group: usize, leaf: usize, unit: Unit) -> Range<usize> {
         let start = self.starts[group];
-        let (file, own) = self.groups[group];
+        let (file, group_in_file) = self.groups[group];
         let part = &self.parts[file as usize];
         match unit {
             Unit::Page(first) => part
-                .cached_index(own, leaf as u32)
-                .and_then(|index| index.find(first, part.rows(own)).ok())
+                .cached_index(group_in_file, leaf as u32)
+                .and_then(|index| index.find(first, part.rows(group_in_file)).ok())
                 .map_or(start + first..start + first + 1, |(rows, _)| start + rows.start..start + rows.end),
             _ => start..self.starts[group + 1],
         }
@@ -198,13 +199,13 @@ impl Files {
 
     /// Converts an order of samples to an order of units. The units contain the given columns of
     /// the rows that the samples need. The prefetcher may hold up to `bytes` bytes, and the cache
-    /// of decoded pages may hold up to `kept` bytes.
+    /// of decoded pages may hold up to `cache_bytes` bytes.
     pub(super) fn order(
         self: &Arc<Self>,
         order: &Lookahead,
         (rows_of_samples, leaf_columns): (&Arc<dyn SampleRows>, Vec<NeededLeaf>),
         bytes: usize,
-        kept: usize,
+        cache_bytes: usize,
     ) -> Lookahead {
         let (files, samples, recent) = (self.clone(), order.clone(), Mutex::new(CacheSimulation::default()));
         let needed_rows = rows_of_samples.clone();
@@ -224,7 +225,7 @@ impl Files {
                             return;
                         }
                         files.for_each_unit(row, *needed, |unit, memory| {
-                            units.extend((!recent.record_use(unit, memory, kept)).then_some(unit));
+                            units.extend((!recent.record_use(unit, memory, cache_bytes)).then_some(unit));
                         });
                     });
                 }
@@ -257,8 +258,8 @@ impl Files {
             }
             first.map_or(Position::Absent, Position::At)
         };
-        let all = order.clone();
-        Lookahead::new(bytes, move |epoch| all.batches(epoch), units).with_next(next)
+        let batches_of = order.clone();
+        Lookahead::new(bytes, move |epoch| batches_of.batches(epoch), units).with_next(next)
     }
 
     /// Returns the mapping from unit numbers to byte ranges, for files in an object store.
@@ -280,19 +281,19 @@ impl Files {
     /// decoded size of the unit.
     fn for_each_unit(&self, row: usize, needed: NeededLeaf, mut with: impl FnMut(u64, usize)) {
         let (group, inside) = self.locate(row);
-        let (file, own) = self.groups[group];
+        let (file, group_in_file) = self.groups[group];
         let part = &self.parts[file as usize];
-        let index = if needed.lists { None } else { part.cached_index(own, needed.leaf as u32) };
+        let index = if needed.lists { None } else { part.cached_index(group_in_file, needed.leaf as u32) };
         let mut with = |unit: Unit| {
             let Some(range) = self.range(group, needed.leaf, unit) else { return };
-            let memory = part.decoded_size(own, needed.leaf, range.end - range.start);
+            let memory = part.decoded_size(group_in_file, needed.leaf, range.end - range.start);
             // Both the encoded bytes and the decoded pages of a whole column chunk are cached, so
             // it counts twice.
             let memory = if unit == Unit::Whole { memory.saturating_mul(2) } else { memory };
             with(self.unit_number(group, needed.leaf, unit), memory);
         };
         let Some(index) = index else { return with(Unit::Whole) };
-        if let Ok((rows, _)) = index.find(inside, part.rows(own)) {
+        if let Ok((rows, _)) = index.find(inside, part.rows(group_in_file)) {
             if index.may_need_dictionary(rows.start) {
                 with(Unit::Dictionary);
             }
@@ -303,7 +304,7 @@ impl Files {
 
 /// Returns the total number of rows in the row groups of a file, or `None` if it overflows.
 fn rows_of_groups(part: &ParquetFile) -> Option<i64> {
-    part.meta.row_groups().iter().try_fold(0_i64, |all, group| all.checked_add(group.num_rows()))
+    part.meta.row_groups().iter().try_fold(0_i64, |total, group| total.checked_add(group.num_rows()))
 }
 
 /// Checks that the columns of a file equal `columns`, the columns of the first file.
@@ -311,13 +312,13 @@ fn rows_of_groups(part: &ParquetFile) -> Option<i64> {
 /// # Errors
 /// If the columns differ.
 fn check_columns(part: &ParquetFile, columns: &[Field], first: &ParquetFile) -> Result<()> {
-    let found = guarded(|| Ok(fields(part.meta.file_metadata().schema_descr())))?;
-    if found == columns {
+    let actual = guarded(|| Ok(fields(part.meta.file_metadata().schema_descr())))?;
+    if actual == columns {
         return Ok(());
     }
     let names = |fields: &[Field]| fields.iter().map(|field| field.name.clone()).collect::<Vec<_>>();
-    Err(other_columns(&first.file.path, &names(columns), &names(&found), |column| {
-        found[column].form == columns[column].form
+    Err(other_columns(&first.file.path, &names(columns), &names(&actual), |column| {
+        actual[column].form == columns[column].form
     }))
 }
 
@@ -333,7 +334,7 @@ pub(super) struct NeededLeaf {
 struct CacheSimulation {
     /// The batch that is expected next. For any other batch, the simulation is restarted.
     next: Option<BatchIndex>,
-    recent: Recent<u64, ()>,
+    recent: LruCache<u64, ()>,
 }
 
 impl CacheSimulation {

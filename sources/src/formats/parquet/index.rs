@@ -30,7 +30,7 @@ pub(super) struct Index {
 /// The location of a page, including its header.
 #[derive(Debug)]
 struct Page {
-    at: u64,
+    offset: u64,
     len: u64,
     /// The page's first row.
     first: usize,
@@ -46,9 +46,9 @@ impl Index {
     pub(super) fn scan(bytes: Bytes<'_>, range: Range<u64>, rows: usize) -> Result<Self> {
         let plain = AtomicUsize::new(usize::MAX);
         let mut index = Index { pages: Vec::new(), rows: 0, dictionary: None, plain, error: None };
-        let mut at = range.start;
+        let mut offset = range.start;
         while index.rows < rows {
-            let header = match header(bytes, at, range.end) {
+            let header = match header(bytes, offset, range.end) {
                 Ok(header) => header,
                 Err(e) if e.kind() == ErrorKind::Source && !e.is_transient() => {
                     index.error = Some(e);
@@ -61,11 +61,12 @@ impl Index {
                 // All pages of a column chunk use its first dictionary. If a page was written for a
                 // different dictionary, values would silently be wrong.
                 (Kind::Dictionary { .. }, _) if index.dictionary.is_some() || !index.pages.is_empty() => {
-                    let cause = format!("damaged: the dictionary at offset {at} is not the first page of its column");
+                    let cause =
+                        format!("damaged: the dictionary at offset {offset} is not the first page of its column");
                     index.error = Some(Error::in_source(format!("{cause}; write the file again")));
                     break;
                 }
-                (Kind::Dictionary { .. }, _) => index.dictionary = Some(at..at + len),
+                (Kind::Dictionary { .. }, _) => index.dictionary = Some(offset..offset + len),
                 (_, Some(count)) if count > rows - index.rows => {
                     let first = index.rows;
                     let cause = format!(
@@ -77,12 +78,12 @@ impl Index {
                 // Omit pages without rows, because they are never looked up.
                 (_, Some(count)) if count > 0 => {
                     index.record_dictionary_use(index.rows, header.needs_dictionary());
-                    index.pages.push(Page { at, len, first: index.rows });
+                    index.pages.push(Page { offset, len, first: index.rows });
                     index.rows += count;
                 }
                 _ => {}
             }
-            at += len;
+            offset += len;
         }
         Ok(index)
     }
@@ -98,18 +99,18 @@ impl Index {
         let mut pages = Vec::with_capacity(listed.len());
         let mut next = range.start;
         for page in &listed {
-            let at = u64::try_from(page.offset).map_err(|_| damaged())?;
+            let offset = u64::try_from(page.offset).map_err(|_| damaged())?;
             let len = u64::try_from(page.compressed_page_size).map_err(|_| damaged())?;
             let first = usize::try_from(page.first_row_index).map_err(|_| damaged())?;
-            let end = at.checked_add(len).filter(|&end| end <= range.end).ok_or_else(damaged)?;
+            let end = offset.checked_add(len).filter(|&end| end <= range.end).ok_or_else(damaged)?;
             let begins = pages.last().map_or(first == 0, |last: &Page| first > last.first);
-            if at < next || !begins || first >= rows {
+            if offset < next || !begins || first >= rows {
                 return Err(damaged());
             }
-            pages.push(Page { at, len, first });
+            pages.push(Page { offset, len, first });
             next = end;
         }
-        let Some(start) = pages.first().map(|page| page.at) else { return Ok(None) };
+        let Some(start) = pages.first().map(|page| page.offset) else { return Ok(None) };
         let dictionary = (start > range.start).then_some(range.start..start);
         Ok(Some(Index { pages, rows, dictionary, plain: AtomicUsize::new(usize::MAX), error: None }))
     }
@@ -145,30 +146,30 @@ impl Index {
     }
 
     fn page(&self, index: usize) -> (Range<usize>, Range<u64>) {
-        let Page { at, len, first } = self.pages[index];
+        let Page { offset, len, first } = self.pages[index];
         let end = self.pages.get(index + 1).map_or(self.rows, |next| next.first);
-        (first..end, at..at + len)
+        (first..end, offset..offset + len)
     }
 }
 
-/// Reads the header of the page at offset `at`, in a column that ends at `end`.
+/// Reads the header of the page at offset `offset`, in a column that ends at `end`.
 ///
 /// # Errors
 /// If the header is damaged or cannot be read, or if the page extends past `end`.
-pub(super) fn header(bytes: Bytes<'_>, at: u64, end: u64) -> Result<Header> {
-    let left = end.saturating_sub(at);
-    if left == 0 {
+pub(super) fn header(bytes: Bytes<'_>, offset: u64, end: u64) -> Result<Header> {
+    let remaining = end.saturating_sub(offset);
+    if remaining == 0 {
         return Err(Error::in_source("damaged: a page is missing"));
     }
     for len in HEADER_READS {
-        let found = bytes.get(at, len.min(left))?;
-        if let Some(header) = Header::read(&found) {
-            let fits = header.len as u64 + header.compressed as u64 <= left;
+        let head = bytes.get(offset, len.min(remaining))?;
+        if let Some(header) = Header::read(&head) {
+            let fits = header.len as u64 + header.compressed as u64 <= remaining;
             return fits
                 .then_some(header)
                 .ok_or_else(|| Error::in_source("damaged: a page extends past the end of its column"));
         }
-        if len >= left {
+        if len >= remaining {
             break;
         }
     }
@@ -183,8 +184,8 @@ mod tests {
     /// must fit in one byte as varints.
     fn page_index(pages: &[(u8, u8, u8)]) -> Vec<u8> {
         let mut bytes = vec![0x19, ((pages.len() as u8) << 4) | 12];
-        for &(at, len, first) in pages {
-            bytes.extend([0x16, at << 1, 0x15, len << 1, 0x16, first << 1, 0]);
+        for &(offset, len, first) in pages {
+            bytes.extend([0x16, offset << 1, 0x15, len << 1, 0x16, first << 1, 0]);
         }
         bytes.push(0);
         bytes
@@ -202,8 +203,8 @@ mod tests {
             [0, 3].map(|row| index.find(row, 6).map(|(rows, _)| rows).map_err(|e| e.cause().to_owned()))
         };
         assert_eq!(scan(&[&dictionary, &values, &values]), [Ok(0..3), Ok(3..6)]);
-        let refused = |at| {
-            let cause = format!("damaged: the dictionary at offset {at} is not the first page of its column");
+        let refused = |offset| {
+            let cause = format!("damaged: the dictionary at offset {offset} is not the first page of its column");
             Err(format!("{cause}; write the file again"))
         };
         assert_eq!(scan(&[&dictionary, &dictionary, &values, &values]), [refused(113), refused(113)]);

@@ -10,25 +10,25 @@ use crate::storage::OpenFile;
 /// Maximum size of a single read, in bytes.
 const MAX_READ: u64 = 1 << 30;
 
-/// Reads `len` bytes at offset `at` of `file`, without prefetching: for reads outside a loader's
-/// order.
+/// Reads `len` bytes at offset `offset` of `file`, without prefetching: for reads outside a
+/// loader's order.
 ///
 /// # Errors
 /// If the range extends past the end of the file, if it is longer than [`MAX_READ`], or if it
 /// cannot be read.
-pub(super) fn read(file: &OpenFile, at: u64, len: u64) -> Result<Cow<'_, [u8]>> {
-    if at.checked_add(len).is_none_or(|end| end > file.len()) || len > MAX_READ {
+pub(super) fn read(file: &OpenFile, offset: u64, len: u64) -> Result<Cow<'_, [u8]>> {
+    if offset.checked_add(len).is_none_or(|end| end > file.len()) || len > MAX_READ {
         return Err(Error::in_source(format!(
-            "damaged: {len} bytes at offset {at} extend past the end of the file at {} bytes",
+            "damaged: {len} bytes at offset {offset} extend past the end of the file at {} bytes",
             file.len()
         )));
     }
     if let Some(map) = file.map() {
-        let found = &map[at as usize..][..len as usize];
-        return file.load(found, at + len).map(|()| Cow::Borrowed(found));
+        let mapped = &map[offset as usize..][..len as usize];
+        return file.load(mapped, offset + len).map(|()| Cow::Borrowed(mapped));
     }
     let mut bytes = Vec::new();
-    file.fill(at, grow_to(&mut bytes, len)?)?;
+    file.fill(offset, grow_to(&mut bytes, len)?)?;
     Ok(Cow::Owned(bytes))
 }
 
@@ -46,16 +46,16 @@ impl<'a> Bytes<'a> {
     /// # Errors
     ///
     /// Fails like [`read`], and if the bytes are outside the range that has been read.
-    pub(super) fn get(self, at: u64, len: u64) -> Result<Cow<'a, [u8]>> {
+    pub(super) fn get(self, offset: u64, len: u64) -> Result<Cow<'a, [u8]>> {
         let (start, part) = match self {
-            Bytes::File(file) => return read(file, at, len),
+            Bytes::File(file) => return read(file, offset, len),
             Bytes::Part(start, part) => (start, part),
         };
-        let found = at
+        let slice = offset
             .checked_sub(start)
             .and_then(|from| part.get(usize::try_from(from).ok()?..)?.get(..usize::try_from(len).ok()?));
-        let lost = || Error::in_source(format!("damaged: {len} bytes at offset {at} are not inside the column"));
-        found.map(Cow::Borrowed).ok_or_else(lost)
+        let lost = || Error::in_source(format!("damaged: {len} bytes at offset {offset} are not inside the column"));
+        slice.map(Cow::Borrowed).ok_or_else(lost)
     }
 }
 

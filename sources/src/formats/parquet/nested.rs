@@ -45,10 +45,10 @@ impl Nested {
             next += usize::from(*definition == max);
         }
         rows.push((definitions.len(), next));
-        let whole = definitions.len() == repetitions.len() && next == values.len() / element.size();
+        let is_whole = definitions.len() == repetitions.len() && next == values.len() / element.size();
         // The first value must start a row.
         let begins = rows[0].0 == 0;
-        (whole && begins).then_some(Nested { values, element, flags, definitions, repetitions, levels, max, rows })
+        (is_whole && begins).then_some(Nested { values, element, flags, definitions, repetitions, levels, max, rows })
     }
 
     /// Returns the size in memory, in bytes.

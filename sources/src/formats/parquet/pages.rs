@@ -104,31 +104,31 @@ impl Column<'_> {
     /// # Errors
     /// If the pages are damaged, too large, or cannot be read.
     pub(super) fn scan(self, bytes: Bytes<'_>, range: Range<u64>) -> Result<(Vec<(u64, Header)>, usize)> {
-        let (mut pages, mut at, mut found) = (Pages::default(), range.start, Vec::new());
+        let (mut pages, mut offset, mut page_headers) = (Pages::default(), range.start, Vec::new());
         let values = self.about.num_values();
         let values = usize::try_from(values)
             .map_err(|_| Error::in_source(format!("damaged: the column claims {values} values")))?;
         while pages.values < values {
-            let header = index::header(bytes, at, range.end)?;
+            let header = index::header(bytes, offset, range.end)?;
             pages.account(&header, self)?;
-            let start = at + header.len as u64;
-            at = start + header.compressed as u64;
-            found.push((start, header));
+            let start = offset + header.len as u64;
+            offset = start + header.compressed as u64;
+            page_headers.push((start, header));
         }
         if pages.values != values {
             let cause = format!("damaged: the pages have {} values, but the column claims {values}", pages.values);
             return Err(Error::in_source(cause));
         }
-        Ok((found, pages.needed))
+        Ok((page_headers, pages.needed))
     }
 
-    /// Decodes `found`, all pages of a list column.
+    /// Decodes `page_headers`, all pages of a list column.
     ///
     /// # Errors
     /// If the pages are damaged, too large, or cannot be read.
-    pub(super) fn decode_lists(self, bytes: Bytes<'_>, found: &[(u64, Header)]) -> Result<Block> {
+    pub(super) fn decode_lists(self, bytes: Bytes<'_>, page_headers: &[(u64, Header)]) -> Result<Block> {
         let mut pages = Pages::default();
-        for (start, header) in found.iter().filter(|(_, header)| header.kind != Kind::Other) {
+        for (start, header) in page_headers.iter().filter(|(_, header)| header.kind != Kind::Other) {
             let body = bytes.get(*start, header.compressed as u64)?;
             pages.account(header, self)?;
             pages.add(self.unpack(header, &body)?, self)?;
@@ -201,11 +201,15 @@ impl Column<'_> {
         };
         let mut bytes = Vec::new();
         if packed {
-            let (own, rest) = body.split_at_checked(levels).filter(|_| levels <= header.size).ok_or_else(|| {
-                Error::in_source(format!("damaged: a page of {} bytes claims {levels} bytes of levels", header.size))
-            })?;
+            let (level_bytes, rest) =
+                body.split_at_checked(levels).filter(|_| levels <= header.size).ok_or_else(|| {
+                    Error::in_source(format!(
+                        "damaged: a page of {} bytes claims {levels} bytes of levels",
+                        header.size
+                    ))
+                })?;
             bytes.try_reserve_exact(header.size).map_err(|_| Error::in_source("cannot allocate memory for a page"))?;
-            bytes.extend_from_slice(own);
+            bytes.extend_from_slice(level_bytes);
             decompress(codec, rest, header.size - levels, &mut bytes)?;
         } else if body.len() == header.size {
             reserve(&mut bytes, body.len())?;
@@ -245,8 +249,8 @@ impl Column<'_> {
     fn block(self, rows: Range<usize>, pages: Pages) -> Result<Block> {
         guarded(|| {
             let shared = (pages.bytes, pages.dictionary);
-            let made = Decoded::new(self.about, self.leaf.holds, Box::new(pages), shared, rows.len())?;
-            made.block(rows.start, self.about.column_descr().max_def_level(), self.levels)
+            let decoded = Decoded::new(self.about, self.leaf.holds, Box::new(pages), shared, rows.len())?;
+            decoded.block(rows.start, self.about.column_descr().max_def_level(), self.levels)
         })
     }
 }
@@ -439,10 +443,11 @@ mod tests {
         let field = |number: u16| [0x16, (2 * number) as u8 | 0x80, ((2 * number) >> 7) as u8];
         let size = u32::from_le_bytes(*bytes[..bytes.len() - 4].last_chunk().unwrap()) as usize;
         let start = bytes.len() - 8 - size;
-        let found: Vec<usize> = memchr::memmem::find_iter(&bytes[start..], &field(from)).map(|at| start + at).collect();
-        assert_eq!(found.len(), count);
+        let positions: Vec<usize> =
+            memchr::memmem::find_iter(&bytes[start..], &field(from)).map(|offset| start + offset).collect();
+        assert_eq!(positions.len(), count);
         let mut changed = bytes.to_vec();
-        which.iter().for_each(|&index| changed[found[index]..][..3].copy_from_slice(&field(to)));
+        which.iter().for_each(|&index| changed[positions[index]..][..3].copy_from_slice(&field(to)));
         changed
     }
 
@@ -452,7 +457,7 @@ mod tests {
         let path = root.path().join("x.parquet");
         let values: Vec<ByteArray> = (0..7777).map(|n| format!("{n}").into_bytes().into()).collect();
         write(&path, Encoding::PLAIN, &values);
-        let whole = std::fs::read(&path).unwrap();
+        let file = std::fs::read(&path).unwrap();
         // The footer contains three counts, in this order: the rows of the file, the values of the
         // column, and the rows of the row group.
         let read = |bytes: &[u8], rows: usize| {
@@ -461,7 +466,7 @@ mod tests {
             assert_eq!(set.len(), rows);
             set.read(0, &mut Vec::new()).map(drop)
         };
-        let text = |which: &[usize]| with_numbers(&whole, [7777, 7770], 3, which);
+        let text = |which: &[usize]| with_numbers(&file, [7777, 7770], 3, which);
         assert!(read(&text(&[]), 7777).is_ok());
         let cases = [
             (&[0][..], "the footer claims 7770 rows, but the row groups have 7777"),
@@ -475,14 +480,14 @@ mod tests {
             assert!(e.cause().contains(expected) && e.path() == Some(&*path), "{e}");
         }
         write_lists(&path, 777);
-        let whole = std::fs::read(&path).unwrap();
-        assert!(read(&whole, 777).is_ok());
-        let e = read(&with_numbers(&whole, [777, 770], 2, &[0, 1]), 770).unwrap_err();
+        let file = std::fs::read(&path).unwrap();
+        assert!(read(&file, 777).is_ok());
+        let e = read(&with_numbers(&file, [777, 770], 2, &[0, 1]), 770).unwrap_err();
         assert!(
             e.cause().contains("row group 0, column \"list\": damaged: the row group has more than 770 rows"),
             "{e}"
         );
-        let e = read(&with_numbers(&whole, [1554, 1550], 1, &[0]), 777).unwrap_err();
+        let e = read(&with_numbers(&file, [1554, 1550], 1, &[0]), 777).unwrap_err();
         assert!(e.cause().contains("the pages have 1554 values, but the column claims 1550"), "{e}");
         assert_eq!(e.path(), Some(&*path));
     }
@@ -527,9 +532,9 @@ mod tests {
         let bytes = std::fs::read(&path).unwrap();
         let root = tempfile::tempdir().unwrap();
         let copy = root.path().join("x.parquet");
-        let at = memchr::memmem::find(&bytes, b"row 17").unwrap();
+        let offset = memchr::memmem::find(&bytes, b"row 17").unwrap();
         let mut changed = bytes.clone();
-        changed[at + 5] = b'8';
+        changed[offset + 5] = b'8';
         std::fs::write(&copy, &changed).unwrap();
         assert_eq!(read(&path, 17).unwrap(), b"row 17");
         let e = read(&copy, 17).unwrap_err();

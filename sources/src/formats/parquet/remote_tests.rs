@@ -76,7 +76,7 @@ type Blocks = (HashMap<(u64, u64), Vec<u8>>, usize);
 struct StoreState {
     file: Vec<u8>,
     limit: usize,
-    kept: Mutex<Blocks>,
+    cached: Mutex<Blocks>,
     /// Number of bytes served.
     bytes: AtomicU64,
     /// Number of requests served.
@@ -97,10 +97,10 @@ impl Store for CachingStore {
         Ok(Object { url: url.to_owned(), len: self.0.file.len() as u64, tag: Some("1".into()), server: None })
     }
 
-    fn read(&self, _object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
-        self.0.bytes.fetch_add(to.len() as u64, Ordering::Relaxed);
+    fn read(&self, _object: &Object, offset: u64, out: &mut [u8]) -> Result<()> {
+        self.0.bytes.fetch_add(out.len() as u64, Ordering::Relaxed);
         self.0.requests.fetch_add(1, Ordering::Relaxed);
-        to.copy_from_slice(&self.0.file[at as usize..][..to.len()]);
+        out.copy_from_slice(&self.0.file[offset as usize..][..out.len()]);
         Ok(())
     }
 
@@ -121,18 +121,19 @@ impl Store for CachingStore {
 impl ObjectCache for CachingStore {
     fn start(&self, _place: BatchIndex) {}
 
-    fn has(&self, _object: &Object, at: u64, len: u64) -> bool {
-        self.0.kept.lock().unwrap().0.contains_key(&(at, len))
+    fn has(&self, _object: &Object, offset: u64, len: u64) -> bool {
+        self.0.cached.lock().unwrap().0.contains_key(&(offset, len))
     }
 
-    fn get(&self, _object: &Object, at: u64, to: &mut [u8]) -> Option<Tier> {
-        to.copy_from_slice(self.0.kept.lock().unwrap().0.get(&(at, to.len() as u64))?);
+    fn get(&self, _object: &Object, offset: u64, out: &mut [u8]) -> Option<Tier> {
+        out.copy_from_slice(self.0.cached.lock().unwrap().0.get(&(offset, out.len() as u64))?);
         Some(Tier::Memory)
     }
 
-    fn offer(&self, _object: &Object, at: u64, bytes: &[u8], _sample: u64, _next: BatchIndex) {
-        let (kept, used) = &mut *self.0.kept.lock().unwrap();
-        if *used + bytes.len() <= self.0.limit && kept.insert((at, bytes.len() as u64), bytes.to_vec()).is_none() {
+    fn offer(&self, _object: &Object, offset: u64, bytes: &[u8], _sample: u64, _next: BatchIndex) {
+        let (cached, used) = &mut *self.0.cached.lock().unwrap();
+        if *used + bytes.len() <= self.0.limit && cached.insert((offset, bytes.len() as u64), bytes.to_vec()).is_none()
+        {
             *used += bytes.len();
         }
     }
@@ -182,7 +183,7 @@ fn open(file: &[u8], limit: usize) -> Result<(CachingStore, Arc<Parquet>)> {
     let store = CachingStore(Arc::new(StoreState {
         file: file.to_vec(),
         limit,
-        kept: Mutex::default(),
+        cached: Mutex::default(),
         bytes: AtomicU64::new(0),
         requests: AtomicU64::new(0),
         ahead: AtomicU64::new(0),
@@ -317,20 +318,22 @@ fn page_index_that_does_not_match_its_pages_fails() {
     write(&path, true, false);
     let mut file = std::fs::read(&path).unwrap();
     let (_, set) = open(&file, 0).unwrap();
-    let whole: Vec<_> = (0..50).map(|row| read_owned(&set, row)).collect();
+    let samples: Vec<_> = (0..50).map(|row| read_owned(&set, row)).collect();
     let column = set.files.parts[0].meta.row_group(0).column(0);
-    let at = column.offset_index_offset().unwrap() as usize;
-    let listed = at..at + column.offset_index_length().unwrap() as usize;
+    let offset = column.offset_index_offset().unwrap() as usize;
+    let listed = offset..offset + column.offset_index_length().unwrap() as usize;
     let mut refused = 0;
-    for at in listed {
-        let before = file[at];
+    for index in listed {
+        let before = file[index];
         for step in [1, 2, 0xfe] {
-            file[at] = before.wrapping_add(step);
+            file[index] = before.wrapping_add(step);
             // Opening fails if the page index cannot be parsed.
             let Ok((_, set)) = open(&file, 0) else { continue };
-            for (row, whole) in whole.iter().enumerate() {
+            for (row, expected) in samples.iter().enumerate() {
                 match set.read(row, &mut Vec::new()) {
-                    Ok(sample) => assert_eq!(OwnedSample::try_from(&sample).unwrap(), *whole, "byte {at}, row {row}"),
+                    Ok(sample) => {
+                        assert_eq!(OwnedSample::try_from(&sample).unwrap(), *expected, "byte {index}, row {row}")
+                    }
                     Err(e) => {
                         assert!(e.cause().contains("row group 0, column \"image\""), "{e}");
                         refused += 1;
@@ -338,7 +341,7 @@ fn page_index_that_does_not_match_its_pages_fails() {
                 }
             }
         }
-        file[at] = before;
+        file[index] = before;
     }
     assert!(refused > 0);
 }

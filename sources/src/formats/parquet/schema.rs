@@ -186,14 +186,14 @@ fn leaf_form(column: &Type, index: usize, levels: Levels) -> Result<Form, &'stat
 /// Returns the form of the struct in which Hugging Face's `datasets` stores files. This struct
 /// contains `bytes`, an optional `path`, and no other field. Returns `None` for other structs.
 fn file_form(children: &[TypePtr], first: usize) -> Option<Form> {
-    let child = |name: &str, wanted: Plain| {
+    let child = |name: &str, form: Plain| {
         let position = children.iter().position(|child| child.name() == name)?;
         let fits = children[position].is_primitive()
             && !repeated(&children[position])
-            && plain(&children[position]) == Ok(wanted);
+            && plain(&children[position]) == Ok(form);
         // All children are leaf columns, so a child's position is its leaf index relative to
         // `first`.
-        fits.then_some(Leaf { index: first + position, holds: wanted })
+        fits.then_some(Leaf { index: first + position, holds: form })
     };
     let (bytes, path) = (child("bytes", Plain::Bytes)?, child("path", Plain::Text));
     (children.len() == 1 + usize::from(path.is_some())).then_some(Form::File { bytes, path })

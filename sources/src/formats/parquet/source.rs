@@ -50,7 +50,7 @@ pub struct Parquet {
     pub(super) cache: Arc<Cache>,
     pub(super) page_limit: Arc<PageLimit>,
     /// The largest column chunk that can only be read from the store in one piece, if any.
-    whole: Option<Chunk>,
+    largest_unsplit: Option<Chunk>,
     /// The list column chunk that takes the most memory to decode, if any.
     lists: Option<Chunk>,
 }
@@ -58,7 +58,8 @@ pub struct Parquet {
 /// A column chunk: the part of a column that is in one row group.
 #[derive(Debug, Clone, Copy)]
 struct Chunk {
-    /// For `whole`, the size of the chunk in the file; for `lists`, the memory needed to decode it.
+    /// For `largest_unsplit`, the size of the chunk in the file; for `lists`, the memory needed to
+    /// decode it.
     bytes: u64,
     lists: bool,
     file: u32,
@@ -144,7 +145,7 @@ impl Parquet {
             anywhere: false,
             cache: Arc::new(Cache::new()),
             page_limit: Arc::default(),
-            whole: None,
+            largest_unsplit: None,
             lists: None,
         })
     }
@@ -169,7 +170,7 @@ impl Parquet {
             cache: self.cache.clone(),
             // Each selection of columns has its own page limit.
             page_limit: Arc::default(),
-            whole: None,
+            largest_unsplit: None,
             lists: None,
         };
         selection.measure()?;
@@ -253,12 +254,12 @@ impl Parquet {
 
     /// Iterates over the leaf columns that samples need, for every row group.
     fn chunks(&self) -> impl Iterator<Item = (Chunk, Leaf, Option<Levels>)> {
-        let of = |place: usize| match self.fields[place].form {
+        let chunk_of = |place: usize| match self.fields[place].form {
             Form::Flat(leaf) | Form::File { bytes: leaf, .. } => Some((place, leaf, None)),
             Form::List { leaf, levels } => Some((place, leaf, Some(levels))),
             Form::Unsupported(_) => None,
         };
-        let used: Vec<_> = self.columns.used().filter_map(of).collect();
+        let used: Vec<_> = self.columns.used().filter_map(chunk_of).collect();
         self.files.groups.iter().flat_map(move |&(file, group)| {
             used.clone().into_iter().map(move |(place, leaf, levels)| {
                 (Chunk { bytes: 0, lists: levels.is_some(), file, group, column: place }, leaf, levels)
@@ -268,7 +269,7 @@ impl Parquet {
 
     /// Finds the column chunks that need the most memory, and sets the page limit accordingly.
     fn measure(&mut self) -> Result<()> {
-        let (mut whole, mut lists) = (None::<Chunk>, None::<Chunk>);
+        let (mut largest_unsplit, mut lists) = (None::<Chunk>, None::<Chunk>);
         let update = |largest: &mut Option<Chunk>, chunk: Chunk, bytes: u64| {
             if largest.is_none_or(|largest| largest.bytes < bytes) {
                 *largest = Some(Chunk { bytes, ..chunk });
@@ -281,10 +282,10 @@ impl Parquet {
             }
             let len = self.remote.as_ref().map(|_| part.whole_size(chunk.group, leaf.index, chunk.lists)).transpose();
             if let Some(len) = len.map_err(|e| self.in_chunk(chunk, &e))?.flatten() {
-                update(&mut whole, chunk, len);
+                update(&mut largest_unsplit, chunk, len);
             }
         }
-        (self.whole, self.lists) = (whole, lists);
+        (self.largest_unsplit, self.lists) = (largest_unsplit, lists);
         self.page_limit = Arc::new(PageLimit::new(self.cache_share(self.ahead_bytes())));
         Ok(())
     }
@@ -299,25 +300,25 @@ impl Parquet {
     pub(super) fn find(&self, row: usize, place: usize, scratch: &mut Vec<u8>) -> Result<Found<'static>> {
         let field = &self.fields[place];
         let plain = |leaf, scratch: &mut Vec<u8>| self.value(row, leaf, None, scratch);
-        let found = match field.form {
+        let content = match field.form {
             Form::Flat(leaf) => plain(leaf, scratch),
             Form::List { leaf, levels } => self.value(row, leaf, Some(levels), scratch),
             Form::File { bytes, path } => match (plain(bytes, scratch), path) {
-                (Ok(Found::Null), Some(path)) => plain(path, scratch).map(|found| match found {
+                (Ok(Found::Null), Some(path)) => plain(path, scratch).map(|content| match content {
                     Found::Text(path) => Found::Path(path),
                     other => other,
                 }),
-                (found, _) => found,
+                (content, _) => content,
             },
             Form::Unsupported(_) => unreachable!("`Columns` uses only supported columns"),
         };
-        found.map_err(|e| match e.path() {
+        content.map_err(|e| match e.path() {
             Some(_) => e,
             None => {
                 let (_, group) = self.files.groups[self.files.locate(row).0];
                 let cause = format!("row group {group}, column {:?}: {}", field.name, e.cause());
-                let at = Error::new(e.kind(), cause).at_path(&self.file_of(row).file.path);
-                if e.is_transient() { at.transient() } else { at }
+                let error = Error::new(e.kind(), cause).at_path(&self.file_of(row).file.path);
+                if e.is_transient() { error.transient() } else { error }
             }
         })
     }
@@ -327,12 +328,12 @@ impl Parquet {
         let (file, group) = self.files.groups[group_index];
         let (part, key) = (&self.files.parts[file as usize], (file, group, leaf.index as u32));
         let number_of = |unit| self.files.unit_number(group_index, leaf.index, unit);
-        let bytes = |unit: Unit, at: Range<u64>| {
+        let bytes = |unit: Unit, offset: Range<u64>| {
             if self.remote.is_none() {
-                return read(&part.file, at.start, at.end - at.start).map(Cow::into_owned);
+                return read(&part.file, offset.start, offset.end - offset.start).map(Cow::into_owned);
             }
             let mut bytes = Vec::new();
-            part.file.fill_for(number_of(unit), at.start, grow_to(&mut bytes, at.end - at.start)?)?;
+            part.file.fill_for(number_of(unit), offset.start, grow_to(&mut bytes, offset.end - offset.start)?)?;
             Ok(bytes)
         };
         let is_planned = |unit| self.remote.as_ref().is_some_and(|remote| remote.is_planned(number_of(unit)));
@@ -359,12 +360,12 @@ impl Source for Parquet {
         let root = file.path.parent().unwrap_or(Path::new(""));
         let stored = file.object().is_some();
         let sample = self.columns.read(index, scratch, |place, scratch| {
-            let found = self.find(index, place, scratch)?;
-            if stored && matches!(found, Found::Path(_)) {
+            let content = self.find(index, place, scratch)?;
+            if stored && matches!(content, Found::Path(_)) {
                 return Err(Error::in_source("the image is in a separate file, which is not supported in a store"));
             }
             let anywhere = self.anywhere && self.columns.image() == Some(place);
-            found.read_path(root, anywhere, scratch)
+            content.read_path(root, anywhere, scratch)
         });
         sample.map_err(|e| e.at_path(&file.path))
     }
@@ -382,14 +383,14 @@ impl Source for Parquet {
             let part = &self.files.parts[chunk.file as usize];
             part.column(chunk.group, leaf, levels, &self.page_limit).unpacked_bytes()
         };
-        let all = self.chunks().map(unpacked).fold(0, u64::saturating_add);
-        let all = all.clamp(1 << 20, AHEAD as u64);
+        let bytes = self.chunks().map(unpacked).fold(0, u64::saturating_add);
+        let bytes = bytes.clamp(1 << 20, AHEAD as u64);
         // For a store, half of the bytes are used for the cache. The cache must hold a column chunk
         // that is read in one piece and some additional pages.
-        let whole = self.whole.map_or(0, |whole| 2 * (whole.bytes.min(MAX_CHUNK) + EXTRA_CACHE));
+        let chunk = self.largest_unsplit.map_or(0, |unsplit| 2 * (unsplit.bytes.min(MAX_CHUNK) + EXTRA_CACHE));
         let lists = self.lists.map_or(0, |lists| lists.bytes);
         let lists = if self.remote.is_some() { lists.saturating_mul(2) } else { lists };
-        usize::try_from(all.max(whole).max(lists)).unwrap_or(usize::MAX)
+        usize::try_from(bytes.max(chunk).max(lists)).unwrap_or(usize::MAX)
     }
 
     fn only(&self, fields: &[String]) -> Option<Arc<dyn Source>> {
@@ -403,7 +404,7 @@ impl Source for Parquet {
         // An oversized column chunk is reported at the start of the epoch, rather than at the first
         // sample that uses it.
         let limit = self.page_limit.limit();
-        if let Some(chunk) = self.whole {
+        if let Some(chunk) = self.largest_unsplit {
             fits(chunk.bytes, chunk.lists, limit).map_err(|e| self.in_chunk(chunk, &e))?;
         }
         if let Some(chunk) = self.lists {
@@ -424,8 +425,8 @@ impl Source for Parquet {
         let file = &self.file_of(index).file;
         file.check_once(self.files.requested_checks.load(Ordering::Relaxed))?;
         scratch.clear();
-        let found = self.find(index, place, scratch)?;
-        found.cell(scratch).and_then(|cell| self.columns.label_of(cell)).map_err(|e| e.at_path(&file.path))
+        let content = self.find(index, place, scratch)?;
+        content.cell(scratch).and_then(|cell| self.columns.label_of(cell)).map_err(|e| e.at_path(&file.path))
     }
 
     fn path(&self, index: usize) -> Option<PathBuf> {

@@ -39,22 +39,22 @@ pub(super) fn locations(bytes: &[u8]) -> Option<Vec<PageLocation>> {
 /// A parser for the compact encoding. Methods return `None` if the bytes are damaged.
 pub(super) struct Compact<'a> {
     bytes: &'a [u8],
-    at: usize,
+    position: usize,
 }
 
 impl<'a> Compact<'a> {
     pub(super) fn new(bytes: &'a [u8]) -> Self {
-        Compact { bytes, at: 0 }
+        Compact { bytes, position: 0 }
     }
 
     /// Returns the number of bytes that have been read.
     pub(super) fn position(&self) -> usize {
-        self.at
+        self.position
     }
 
     fn byte(&mut self) -> Option<u8> {
-        let byte = *self.bytes.get(self.at)?;
-        self.at += 1;
+        let byte = *self.bytes.get(self.position)?;
+        self.position += 1;
         Some(byte)
     }
 
@@ -94,15 +94,15 @@ impl<'a> Compact<'a> {
             count => count.into(),
         };
         let kind = byte & 15;
-        let least = if kind == 12 { MIN_STRUCT_BYTES } else { 1 };
+        let min_bytes = if kind == 12 { MIN_STRUCT_BYTES } else { 1 };
         // The minimum size of an element is only an estimate, so short lists are not checked.
-        let fits = count <= 15 || count.checked_mul(least)? <= self.bytes.len() - self.at;
+        let fits = count <= 15 || count.checked_mul(min_bytes)? <= self.bytes.len() - self.position;
         fits.then_some((count, kind))
     }
 
     fn take(&mut self, len: u64) -> Option<()> {
-        let end = self.at.checked_add(usize::try_from(len).ok()?)?;
-        self.at = end;
+        let end = self.position.checked_add(usize::try_from(len).ok()?)?;
+        self.position = end;
         (end <= self.bytes.len()).then_some(())
     }
 
@@ -181,8 +181,8 @@ impl<'a> Compact<'a> {
             while open.last() == Some(&0) {
                 open.pop();
             }
-            if let Some(left) = open.last_mut() {
-                *left -= 1;
+            if let Some(remaining) = open.last_mut() {
+                *remaining -= 1;
             }
             if children > 0 {
                 // The `parquet` crate allocates memory for this number of children.

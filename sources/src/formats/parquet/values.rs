@@ -55,7 +55,7 @@ impl Rows {
     }
 
     pub(crate) fn column_index(&self, name: &str) -> Option<usize> {
-        self.names().position(|found| found == name)
+        self.names().position(|other| other == name)
     }
 
     /// Returns the leaf column that stores a column's values, as [`SampleRows`] counts them.
@@ -104,10 +104,10 @@ impl Rows {
     /// Fails like [`find`](Rows::find), and if the value is not an integer.
     pub(crate) fn integer(&self, row: usize, column: usize, scratch: &mut Vec<u8>) -> Result<i64> {
         let start = scratch.len();
-        let found = self.find(row, column, scratch)?;
-        let number = found.cell(scratch).map(|cell| cell.integer());
+        let content = self.find(row, column, scratch)?;
+        let number = content.cell(scratch).map(|cell| cell.integer());
         scratch.truncate(start);
-        number?.ok_or_else(|| self.error(row, column, format_args!("holds {}: expected an integer", found.kind())))
+        number?.ok_or_else(|| self.error(row, column, format_args!("holds {}: expected an integer", content.kind())))
     }
 
     /// Returns an error about the value of column `column` in `row`. The message is "column

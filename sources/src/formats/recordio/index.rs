@@ -15,7 +15,7 @@ const MAGIC: [u8; 8] = *b"wfrecio\x01";
 /// The location of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Entry {
-    pub(super) at: u64,
+    pub(super) offset: u64,
     /// The record's key in the `.idx` file, or its index if there is no such file.
     pub(super) key: u64,
 }
@@ -31,8 +31,8 @@ pub(super) fn entries(file: &OpenFile, listed: Option<Vec<u8>>) -> Result<Vec<En
     let path = &*file.path;
     if let Some(text) = listed {
         let listed = path.with_extension("idx");
-        let bad = |e| Error::io(&listed, &std::io::Error::new(std::io::ErrorKind::InvalidData, e));
-        let text = String::from_utf8(text).map_err(bad)?;
+        let error = |e| Error::io(&listed, &std::io::Error::new(std::io::ErrorKind::InvalidData, e));
+        let text = String::from_utf8(text).map_err(error)?;
         return parse(&text, file.len()).map_err(|e| e.at_path(listed));
     }
     let modified = std::fs::metadata(path).map_or(0, |metadata| index_file::modification_ns(&metadata));
@@ -48,7 +48,7 @@ pub(super) fn entries(file: &OpenFile, listed: Option<Vec<u8>>) -> Result<Vec<En
             offsets
         }
     };
-    try_collect(offsets.into_iter().zip(0..).map(|(at, key)| Ok(Entry { at, key })))
+    try_collect(offsets.into_iter().zip(0..).map(|(offset, key)| Ok(Entry { offset, key })))
 }
 
 /// Returns the path at which warpfeed stores its index of the file at `path`.
@@ -65,18 +65,18 @@ fn parse(text: &str, len: u64) -> Result<Vec<Entry>> {
     for (line, text) in text.lines().enumerate().filter(|(_, text)| !text.trim().is_empty()) {
         let mut words = text.split_whitespace();
         let mut number = || words.next()?.parse::<u64>().ok();
-        let entry = number().zip(number()).filter(|&(_, at)| at < len);
-        let Some((key, at)) = entry else {
+        let entry = number().zip(number()).filter(|&(_, offset)| offset < len);
+        let Some((key, offset)) = entry else {
             let cause = format!("line {} is {text:?}: expected a key, and an offset below {len}", line + 1);
             return Err(Error::in_source(cause));
         };
-        push(&mut entries, Entry { at, key })?;
+        push(&mut entries, Entry { offset, key })?;
     }
-    entries.sort_unstable_by_key(|entry| entry.at);
-    if let Some(twice) = entries.windows(2).find(|pair| pair[0].at == pair[1].at) {
+    entries.sort_unstable_by_key(|entry| entry.offset);
+    if let Some(twice) = entries.windows(2).find(|pair| pair[0].offset == pair[1].offset) {
         return Err(Error::in_source(format!(
             "two records have the offset {}: create the .idx file again",
-            twice[0].at
+            twice[0].offset
         )));
     }
     Ok(entries)
@@ -85,22 +85,24 @@ fn parse(text: &str, len: u64) -> Result<Vec<Entry>> {
 /// Finds the offsets of all records by reading the headers of their frames.
 fn scan(file: &OpenFile) -> Result<Vec<u64>> {
     let len = file.len();
-    let (mut offsets, mut at, mut scratch, mut inside) = (Vec::new(), 0, Vec::new(), false);
-    while at < len {
-        let head = file.get(at, FRAME as u64, &mut scratch)?;
+    let (mut offsets, mut offset, mut scratch, mut inside) = (Vec::new(), 0, Vec::new(), false);
+    while offset < len {
+        let head = file.get(offset, FRAME as u64, &mut scratch)?;
         let part = frame(head).filter(|(_, position)| inside != matches!(position, Position::Whole | Position::First));
         let Some((part, position)) = part else {
-            return Err(Error::in_source(format!("no record at byte {at} of {len}: the file is damaged or truncated")));
+            return Err(Error::in_source(format!(
+                "no record at byte {offset} of {len}: the file is damaged or truncated"
+            )));
         };
         if !inside {
-            push(&mut offsets, at)?;
+            push(&mut offsets, offset)?;
         }
         inside = matches!(position, Position::First | Position::Middle);
-        at += padded(part) as u64;
-        if at > len {
+        offset += padded(part) as u64;
+        if offset > len {
             let last = offsets.len() - 1;
             return Err(Error::in_source(format!(
-                "record {last} ends at byte {at}, but the file has only {len} bytes: it is truncated"
+                "record {last} ends at byte {offset}, but the file has only {len} bytes: it is truncated"
             )));
         }
     }
@@ -123,17 +125,17 @@ fn encode(offsets: &[u64], len: u64, modified: u64) -> Vec<u8> {
 /// or modification time.
 fn decode(bytes: &[u8], len: u64, modified: u64) -> Option<Vec<u64>> {
     let mut rest = Decoder::new(bytes, MAGIC)?;
-    let [found, time, count] = rest.longs()?;
-    if (found, time) != (len, modified) {
+    let [stored_len, time, count] = rest.longs()?;
+    if (stored_len, time) != (len, modified) {
         return None;
     }
     let mut offsets = Vec::new();
     for _ in 0..count {
-        let at = rest.long()?;
-        if at >= len || offsets.last().is_some_and(|&before| before >= at) {
+        let offset = rest.long()?;
+        if offset >= len || offsets.last().is_some_and(|&before| before >= offset) {
             return None;
         }
-        push(&mut offsets, at).ok()?;
+        push(&mut offsets, offset).ok()?;
     }
     Some(offsets)
 }
@@ -145,7 +147,7 @@ mod tests {
     #[test]
     fn an_idx_file_lists_records_in_any_order() {
         let entries = parse("5\t100\n0\t0\n\n", 200).unwrap();
-        assert_eq!(entries, [Entry { at: 0, key: 0 }, Entry { at: 100, key: 5 }]);
+        assert_eq!(entries, [Entry { offset: 0, key: 0 }, Entry { offset: 100, key: 5 }]);
         for (text, cause) in [
             ("0\t0\n1\n", "line 2 is \"1\": expected a key, and an offset"),
             ("0\t200\n", "line 1 is \"0\\t200\""),

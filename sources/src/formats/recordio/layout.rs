@@ -37,12 +37,12 @@ impl RecordIoLayout {
     }
 
     /// Decodes the label or labels in `bytes`.
-    fn label(&self, bytes: &[u8], made: &mut Vec<u8>) -> Result<Found<'static>> {
-        let start = made.len();
+    fn label(&self, bytes: &[u8], buffer: &mut Vec<u8>) -> Result<Found<'static>> {
+        let start = buffer.len();
         match self.labels {
             Labels::Numbers => {
-                made.extend_from_slice(bytes);
-                Ok(Found::array(Element::F32, &[bytes.len() / 4], RowBytes::since(start, made)))
+                buffer.extend_from_slice(bytes);
+                Ok(Found::array(Element::F32, &[bytes.len() / 4], RowBytes::since(start, buffer)))
             }
             Labels::Integers => {
                 let label = integer(bytes).ok_or_else(|| {
@@ -53,8 +53,8 @@ impl RecordIoLayout {
                          TableOptions::without_label to read labels as a field of numbers"
                     ))
                 })?;
-                made.extend(label.to_le_bytes());
-                Ok(Found::number(Element::I64, RowBytes::since(start, made)))
+                buffer.extend(label.to_le_bytes());
+                Ok(Found::number(Element::I64, RowBytes::since(start, buffer)))
             }
         }
     }
@@ -103,8 +103,8 @@ impl Layout for RecordIoLayout {
             ))),
             Position::Whole => {
                 let (label, image) = columns(&head[FRAME..], part)?;
-                let at = |range: Range<usize>| range.start + FRAME..range.end + FRAME;
-                Ok([at(label), at(image)].into_iter().collect())
+                let shifted = |range: Range<usize>| range.start + FRAME..range.end + FRAME;
+                Ok([shifted(label), shifted(image)].into_iter().collect())
             }
             // The columns can be located only once the record's parts are joined, so return the
             // whole record for both.
@@ -119,26 +119,26 @@ impl Layout for RecordIoLayout {
                 Labels::Numbers => ColumnType::Numbers,
             });
         }
-        let (bytes, mut made) = (first()?, Vec::new());
-        let found = self.find(0, column, &bytes, &mut made)?;
-        Ok(found.cell(&made)?.bytes().map_or(ColumnType::Bytes, ColumnType::from_bytes))
+        let (bytes, mut buffer) = (first()?, Vec::new());
+        let content = self.find(0, column, &bytes, &mut buffer)?;
+        Ok(content.cell(&buffer)?.bytes().map_or(ColumnType::Bytes, ColumnType::from_bytes))
     }
 
-    fn find<'a>(&self, _row: usize, column: usize, bytes: &'a [u8], made: &mut Vec<u8>) -> Result<Found<'a>> {
+    fn find<'a>(&self, _row: usize, column: usize, bytes: &'a [u8], buffer: &mut Vec<u8>) -> Result<Found<'a>> {
         // A frame at the start means a whole record of several parts. A label has only four bytes,
         // and an image starts with its own signature.
         if bytes.len() > FRAME && frame(bytes).is_some_and(|(_, position)| position == Position::First) {
-            let start = made.len();
-            join(bytes, made)?;
-            let (labels, image) = columns(&made[start..], made.len() - start)?;
+            let start = buffer.len();
+            join(bytes, buffer)?;
+            let (labels, image) = columns(&buffer[start..], buffer.len() - start)?;
             if column == LABEL {
-                let bytes = made[start + labels.start..start + labels.end].to_vec();
-                return self.label(&bytes, made);
+                let bytes = buffer[start + labels.start..start + labels.end].to_vec();
+                return self.label(&bytes, buffer);
             }
             return Ok(Found::Bytes(RowBytes::Page(start + image.start..start + image.end)));
         }
         match column {
-            LABEL => self.label(bytes, made),
+            LABEL => self.label(bytes, buffer),
             _ => Ok(Found::Bytes(RowBytes::Borrowed(bytes))),
         }
     }

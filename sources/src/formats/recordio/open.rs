@@ -31,8 +31,8 @@ pub(crate) fn open(location: DatasetLocation, options: &Options) -> Opened {
     }
     let entries = entries(&file, listed)?;
     let len = file.len();
-    let ends = entries.iter().skip(1).map(|entry| entry.at).chain([len]);
-    let spans = try_collect(entries.iter().zip(ends).map(|(entry, end)| Ok((*entry, (entry.at, end)))))?;
+    let ends = entries.iter().skip(1).map(|entry| entry.offset).chain([len]);
+    let spans = try_collect(entries.iter().zip(ends).map(|(entry, end)| Ok((*entry, (entry.offset, end)))))?;
     let images = images(&file, &spans)?;
     let is_image = |key: u64| images.as_ref().is_none_or(|range| range.contains(&key));
     let spans = spans.into_iter().filter(|(entry, _)| is_image(entry.key)).map(|(_, span)| Ok(span));

@@ -53,44 +53,46 @@ pub(super) fn padded(len: usize) -> usize {
 /// # Errors
 /// If a part is damaged or missing.
 pub(super) fn parts(item: &[u8]) -> Result<Vec<Range<usize>>> {
-    let (mut parts, mut at) = (Vec::new(), 0);
+    let (mut parts, mut offset) = (Vec::new(), 0);
     loop {
-        let bad = |what: &str| {
+        let error = |what: &str| {
             let part = parts.len();
-            Error::in_source(format!("part {part} {what} at byte {at} of the record: the file or its index is damaged"))
+            Error::in_source(format!(
+                "part {part} {what} at byte {offset} of the record: the file or its index is damaged"
+            ))
         };
-        let (len, position) = frame(&item[at.min(item.len())..]).ok_or_else(|| bad("is missing"))?;
+        let (len, position) = frame(&item[offset.min(item.len())..]).ok_or_else(|| error("is missing"))?;
         let fits = if parts.is_empty() {
             matches!(position, Position::Whole | Position::First)
         } else {
             position != Position::Whole && position != Position::First
         };
         if !fits {
-            return Err(bad("is misplaced"));
+            return Err(error("is misplaced"));
         }
-        let (start, end) = (at + FRAME, at + FRAME + len);
+        let (start, end) = (offset + FRAME, offset + FRAME + len);
         if end > item.len() {
-            return Err(bad("is truncated"));
+            return Err(error("is truncated"));
         }
         parts.push(start..end);
         if matches!(position, Position::Whole | Position::Last) {
             return Ok(parts);
         }
-        at += padded(len);
+        offset += padded(len);
     }
 }
 
 /// Joins the parts of the record at the start of `item` with the magic number between them, and
-/// appends the result to `made`.
+/// appends the result to `buffer`.
 ///
 /// # Errors
 /// See [`parts`].
-pub(super) fn join(item: &[u8], made: &mut Vec<u8>) -> Result<()> {
+pub(super) fn join(item: &[u8], buffer: &mut Vec<u8>) -> Result<()> {
     for (index, part) in parts(item)?.into_iter().enumerate() {
         if index > 0 {
-            made.extend_from_slice(&MAGIC);
+            buffer.extend_from_slice(&MAGIC);
         }
-        made.extend_from_slice(&item[part]);
+        buffer.extend_from_slice(&item[part]);
     }
     Ok(())
 }
@@ -99,7 +101,7 @@ pub(super) fn join(item: &[u8], made: &mut Vec<u8>) -> Result<()> {
 mod tests {
     use super::*;
 
-    fn part(data: &[u8], position: u32) -> Vec<u8> {
+    fn encode_part(data: &[u8], position: u32) -> Vec<u8> {
         let word = position << 29 | data.len() as u32;
         let mut part = [&MAGIC[..], &word.to_le_bytes(), data].concat();
         part.resize(padded(data.len()), 0);
@@ -109,21 +111,23 @@ mod tests {
     #[test]
     fn joining_parts_restores_the_magic_number() {
         let joined = |item: &[u8]| {
-            let mut made = Vec::new();
-            join(item, &mut made).map(|()| made)
+            let mut buffer = Vec::new();
+            join(item, &mut buffer).map(|()| buffer)
         };
-        assert_eq!(joined(&part(b"abc", 0)).unwrap(), b"abc");
-        let three = [part(b"abcd", 1), part(b"", 2), part(b"xyz", 3), part(b"the next record", 0)].concat();
+        assert_eq!(joined(&encode_part(b"abc", 0)).unwrap(), b"abc");
+        let three =
+            [encode_part(b"abcd", 1), encode_part(b"", 2), encode_part(b"xyz", 3), encode_part(b"the next record", 0)]
+                .concat();
         assert_eq!(joined(&three).unwrap(), [&b"abcd"[..], &MAGIC, &MAGIC, b"xyz"].concat());
-        for (bad, cause) in [
-            (part(b"abc", 2), "part 0 is misplaced at byte 0 of the record"),
-            ([part(b"abcd", 1), part(b"x", 0)].concat(), "part 1 is misplaced at byte 12 of the record"),
-            (part(b"abcd", 1), "part 1 is missing at byte 12 of the record"),
-            (part(b"abcd", 0)[..10].to_vec(), "part 0 is truncated"),
-            (part(b"abcd", 5), "part 0 is missing"),
+        for (damaged, cause) in [
+            (encode_part(b"abc", 2), "part 0 is misplaced at byte 0 of the record"),
+            ([encode_part(b"abcd", 1), encode_part(b"x", 0)].concat(), "part 1 is misplaced at byte 12 of the record"),
+            (encode_part(b"abcd", 1), "part 1 is missing at byte 12 of the record"),
+            (encode_part(b"abcd", 0)[..10].to_vec(), "part 0 is truncated"),
+            (encode_part(b"abcd", 5), "part 0 is missing"),
             (Vec::new(), "part 0 is missing"),
         ] {
-            let e = joined(&bad).unwrap_err();
+            let e = joined(&damaged).unwrap_err();
             assert!(e.cause().contains(cause), "{cause}: {e}");
         }
     }

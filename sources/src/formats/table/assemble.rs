@@ -73,10 +73,11 @@ impl Table {
         let start = buffer.len();
         for &column in columns {
             let Some(value) = cells.trimmed_text(column).filter(|v| !v.contains([' ', '\t', ',', '\n', '\r'])) else {
-                let (found, column) = (String::from_utf8_lossy(cells.get(column).1), &self.columns.names[column]);
-                return Err(
-                    self.at(row, format!("column {column:?} of field {name:?} is {found:?}: expected a single number"))
-                );
+                let (actual, column) = (String::from_utf8_lossy(cells.get(column).1), &self.columns.names[column]);
+                return Err(self.error_at(
+                    row,
+                    format!("column {column:?} of field {name:?} is {actual:?}: expected a single number"),
+                ));
             };
             buffer.push(value.as_bytes());
             buffer.push(b" ");

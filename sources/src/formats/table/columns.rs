@@ -9,7 +9,7 @@ use crate::machine::file::is_below;
 use crate::model::sample::{Lacks, MAX_FIELDS};
 use crate::options::TableOptions;
 use crate::storage::referenced::is_url;
-use crate::values::record::whole;
+use crate::values::record::parse_integer;
 
 /// Default names of the image column, in order of preference.
 const IMAGES: [&str; 6] = ["path", "file", "image", "filename", "file_name", "img"];
@@ -64,8 +64,8 @@ impl Header<'_> {
     }
 
     fn column(&self, name: &String) -> Result<usize> {
-        let found = self.0.iter().position(|have| have == name);
-        found.ok_or_else(|| Error::config(format!("no column {name:?}: the table has {}", list_names(self.0))))
+        let index = self.0.iter().position(|have| have == name);
+        index.ok_or_else(|| Error::config(format!("no column {name:?}: the table has {}", list_names(self.0))))
     }
 
     fn columns(&self, names: &[String]) -> Result<Vec<usize>> {
@@ -182,7 +182,7 @@ impl Columns {
         }
         let is_integer = |field: &&Field| {
             let value = first.get(field.column).and_then(Option::as_ref);
-            label.is_none() && !options.without_label && value.is_some_and(|(_, value)| whole(value).is_some())
+            label.is_none() && !options.without_label && value.is_some_and(|(_, value)| parse_integer(value).is_some())
         };
         let integers: Vec<&str> = fields.iter().filter(is_integer).map(|field| &*names[field.column]).collect();
         let lacks = Lacks { image: None, label: Lacks::label_of(&integers) };

@@ -58,17 +58,17 @@ impl Csv {
         let before = text[row.start..opened].last();
         begun |= before.is_some_and(|&byte| byte != self.delimiter && !is_line_end(byte));
         let mut bytes = (opened..).zip(&text[opened..row.end]).peekable();
-        while let Some((at, &byte)) = bytes.next() {
+        while let Some((offset, &byte)) = bytes.next() {
             match byte {
                 b'"' if quoted && bytes.next_if(|(_, next)| **next == b'"').is_some() => {}
                 b'"' if quoted => {
                     quoted = false;
                     let after =
-                        text[at + 1..].iter().take_while(|byte| **byte != self.delimiter && !is_line_end(**byte));
-                    let (count, line) = (after.count(), line_of(text, at));
+                        text[offset + 1..].iter().take_while(|byte| **byte != self.delimiter && !is_line_end(**byte));
+                    let (count, line) = (after.count(), line_of(text, offset));
                     if count > 0 {
                         let after =
-                            String::from_utf8_lossy(&text[at + 1..][..count]).chars().take(20).collect::<String>();
+                            String::from_utf8_lossy(&text[offset + 1..][..count]).chars().take(20).collect::<String>();
                         return Err((
                             opened,
                             format!(
@@ -78,7 +78,7 @@ impl Csv {
                         ));
                     }
                 }
-                b'"' if !begun => (opened, quoted, begun) = (at, true, true),
+                b'"' if !begun => (opened, quoted, begun) = (offset, true, true),
                 _ if quoted => {}
                 byte => begun = byte != self.delimiter && !is_line_end(byte),
             }

@@ -6,10 +6,10 @@ pub(crate) const DATA_FORMAT: DataFormat = DataFormat::new(
     "table",
     "a `.csv`, `.tsv`, `.tab`, `.jsonl` or `.ndjson` file",
     &["csv", "tsv", "tab", "jsonl", "ndjson"],
-    |at, options| {
-        with_feature!("tables", "a table", at, options => {
+    |offset, options| {
+        with_feature!("tables", "a table", offset, options => {
             let (classes, formats) = (options.classes.as_ref(), options.formats.clone());
-            options.table.open_with(&at.path, classes, options.lenient, formats, &options.stores)?
+            options.table.open_with(&offset.path, classes, options.lenient, formats, &options.stores)?
         })
     },
 );

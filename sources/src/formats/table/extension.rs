@@ -25,25 +25,25 @@ pub(super) fn find_extension(
     is_file: impl Fn(&str) -> Result<bool>,
     formats: &[Format],
 ) -> Result<Option<String>> {
-    let mut found: Vec<(String, &String)> = Vec::new();
-    let known: Vec<&str> =
+    let mut extensions: Vec<(String, &String)> = Vec::new();
+    let endings: Vec<&str> =
         format::FORMATS.iter().chain(formats).flat_map(|format| format.extensions).copied().collect();
     for value in values.iter().filter(|value| !is_whole(value, formats)) {
         if is_file(value)? {
             continue;
         }
-        for end in &known {
+        for end in &endings {
             for end in [format!(".{end}"), format!(".{}", end.to_uppercase())] {
                 if is_file(&format!("{value}{end}"))? {
-                    if !found.iter().any(|(other, _)| *other == end) {
-                        found.push((end, value));
+                    if !extensions.iter().any(|(other, _)| *other == end) {
+                        extensions.push((end, value));
                     }
                     break;
                 }
             }
         }
     }
-    match &found[..] {
+    match &extensions[..] {
         [] => Ok(None),
         [(end, _)] => Ok(Some(end.clone())),
         [(one, first), (two, second), ..] => Err(Error::config(format!(

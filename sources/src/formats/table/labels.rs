@@ -6,7 +6,7 @@ use super::cells::{Cell, Cells};
 use super::source::Table;
 use crate::error::{Error, Result, counted};
 use crate::model::Classes;
-use crate::values::record::{Labels, Learner, whole};
+use crate::values::record::{Labels, Learner, parse_integer};
 
 impl Table {
     /// Determines the labels of all rows. `chosen` is true if the user specified the label column.
@@ -99,16 +99,16 @@ impl Table {
     }
 
     /// Returns the error for two labels that are written differently but denote the same integer.
-    fn equal_integers_error(&self, column: usize, [one, other]: [(usize, String); 2]) -> Error {
+    fn equal_integers_error(&self, column: usize, [first, other]: [(usize, String); 2]) -> Error {
         Error::config(format!(
             "column {:?}: {:?} and {:?} in line {} denote the same integer: write each class with the same digits \
              everywhere, or write distinct classes as text, such as \"c007\"",
             self.columns.names[column],
-            one.1,
+            first.1,
             other.1,
             self.line(other.0),
         ))
-        .at_line(&self.file, self.line(one.0))
+        .at_line(&self.file, self.line(first.0))
     }
 
     /// Returns the error for a label column in which values cannot be labels. `listed` is true if
@@ -119,7 +119,7 @@ impl Table {
             self.parse(row, &mut cells).ok()?;
             let (cell, bytes) = cells.get(column);
             let value = String::from_utf8_lossy(bytes).trim().to_owned();
-            let is_bad = if listed { cell == Cell::Json } else { !value.is_empty() && whole(&value).is_none() };
+            let is_bad = if listed { cell == Cell::Json } else { !value.is_empty() && parse_integer(&value).is_none() };
             is_bad.then_some((row, value))
         };
         let name = &self.columns.names[column];

@@ -20,7 +20,7 @@ pub(super) struct Scan {
     /// The first texts in each column, at most [`MAX_TEXTS`].
     pub(super) texts: Vec<Vec<String>>,
     /// Index of the first malformed row, and the cause.
-    pub(super) bad: Option<(usize, String)>,
+    pub(super) first_malformed: Option<(usize, String)>,
     /// Number of malformed rows.
     pub(super) bad_rows: usize,
 }
@@ -34,7 +34,7 @@ pub(super) struct Scan {
 /// - There are more than `MAX_COLUMNS` columns. Every column slows down every row.
 pub(super) fn scan(text: &str, syntax: &Syntax, headerless: bool) -> Result<Scan, (usize, Error)> {
     let (names, starts, first, texts) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    let mut scan = Scan { names, starts, first, texts, bad: None, bad_rows: 0 };
+    let mut scan = Scan { names, starts, first, texts, first_malformed: None, bad_rows: 0 };
     let (mut cells, mut start) = (Cells::default(), 0);
     let mut header = matches!(syntax, Syntax::Csv(_));
     loop {
@@ -47,7 +47,7 @@ pub(super) fn scan(text: &str, syntax: &Syntax, headerless: bool) -> Result<Scan
         };
         let (end, parsed) = syntax.row(text, start, &mut column_of, &mut cells);
         let Some(end) = end else { return Ok(scan) };
-        syntax.check_quotes(text, start..end).map_err(|(at, cause)| (at, Error::in_source(cause)))?;
+        syntax.check_quotes(text, start..end).map_err(|(offset, cause)| (offset, Error::in_source(cause)))?;
         if std::mem::take(&mut header) {
             let name = |(index, column): (usize, &str)| match column.trim() {
                 "" => index.to_string(),
@@ -67,7 +67,7 @@ pub(super) fn scan(text: &str, syntax: &Syntax, headerless: bool) -> Result<Scan
         push(&mut scan.starts, start).map_err(|e| (start, e))?;
         start = end;
         if let Err(cause) = parsed.and_then(|()| syntax.complete(&cells, scan.names.len())) {
-            scan.bad.get_or_insert((row, cause));
+            scan.first_malformed.get_or_insert((row, cause));
             scan.bad_rows += 1;
             continue;
         }

@@ -124,11 +124,11 @@ impl Table {
             let offset = row_start(text.as_bytes(), offset);
             cause.at_line(path, line_of(text.as_bytes(), offset))
         })?;
-        let Scan { names, mut starts, first, texts, bad, bad_rows } = scanned;
+        let Scan { names, mut starts, first, texts, first_malformed: malformed, bad_rows } = scanned;
         starts.shrink_to_fit();
-        let at = |row: usize| line_of(text.as_bytes(), row_start(text.as_bytes(), starts[row]));
-        if let Some((row, cause)) = bad {
-            let (line, path) = (at(row), path.display());
+        let line_at = |row: usize| line_of(text.as_bytes(), row_start(text.as_bytes(), starts[row]));
+        if let Some((row, cause)) = malformed {
+            let (line, path) = (line_at(row), path.display());
             match bad_rows {
                 1 => tracing::warn!("{path}: 1 malformed row, in line {line}: {cause}; reading it will fail"),
                 _ => tracing::warn!(
@@ -149,8 +149,8 @@ impl Table {
         let mut omitted_extensions = Vec::new();
         for column in columns.paths() {
             let values = texts.get(column).map_or(&[][..], Vec::as_slice);
-            let found = find_extension(values, is_file, &formats).map_err(|e| e.at_path(path))?;
-            omitted_extensions.extend(found.map(|ending| (column, ending)));
+            let extension = find_extension(values, is_file, &formats).map_err(|e| e.at_path(path))?;
+            omitted_extensions.extend(extension.map(|ending| (column, ending)));
         }
         let file = path.to_owned();
         let (labels, stored) = (None, None);
@@ -215,7 +215,7 @@ impl Table {
     }
 
     /// Creates an error that refers to the line of `row`.
-    pub(super) fn at(&self, row: usize, cause: impl Into<String>) -> Error {
+    pub(super) fn error_at(&self, row: usize, cause: impl Into<String>) -> Error {
         Error::in_source(cause).at_line(&self.file, self.line(row))
     }
 
@@ -224,13 +224,13 @@ impl Table {
         let names = &self.columns.names;
         let mut column_of = |key: &str| names.iter().position(|name| name == key).unwrap_or(names.len());
         let (_, parsed) = self.syntax.row(&self.text, start, &mut column_of, cells);
-        parsed.and_then(|()| self.syntax.complete(cells, names.len())).map_err(|cause| self.at(row, cause))
+        parsed.and_then(|()| self.syntax.complete(cells, names.len())).map_err(|cause| self.error_at(row, cause))
     }
 
     pub(super) fn label_in(&self, cells: &Cells, row: usize) -> Result<Option<i64>> {
         let (Some(column), Some(labels)) = (self.columns.label, &self.labels) else { return Ok(None) };
         let Some(value) = cells.trimmed_text(column) else { return Ok(None) };
-        labels.of(value).map(Some).map_err(|cause| self.at(row, cause))
+        labels.of(value).map(Some).map_err(|cause| self.error_at(row, cause))
     }
 
     /// Appends to `buffer` the full path of the file that `cell` names.
@@ -257,7 +257,7 @@ impl Table {
     }
 
     pub(super) fn path_in<'c>(&self, cells: &'c Cells, row: usize, column: usize) -> Result<&'c str> {
-        let empty = || self.at(row, format!("column {:?} is empty: expected a path", self.columns.names[column]));
+        let empty = || self.error_at(row, format!("column {:?} is empty: expected a path", self.columns.names[column]));
         cells.trimmed_text(column).ok_or_else(empty)
     }
 
@@ -272,7 +272,7 @@ impl Table {
         if self.is_outside(column, Some(cell)) {
             let (name, root) = (&self.columns.names[column], self.shown_root());
             let option = if self.columns.image == Some(column) { "image" } else { "file" };
-            return Err(self.at(
+            return Err(self.error_at(
                 row,
                 format!(
                     "{cell:?} must be a relative path inside {root:?}: name the column with \

@@ -47,5 +47,5 @@ pub(super) fn read(path: &Path, stores: &Stores) -> Result<String> {
 /// with `\n`, `\r\n` or `\r`.
 pub(super) fn line_of(text: &[u8], offset: usize) -> usize {
     let ends = memchr::memchr2_iter(b'\n', b'\r', &text[..offset]);
-    1 + ends.filter(|&at| text[at] == b'\n' || text.get(at + 1) != Some(&b'\n')).count()
+    1 + ends.filter(|&offset| text[offset] == b'\n' || text.get(offset + 1) != Some(&b'\n')).count()
 }

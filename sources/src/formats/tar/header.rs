@@ -90,22 +90,22 @@ impl Pax {
     /// record, including LENGTH itself.
     pub(super) fn parse(mut data: &[u8]) -> Result<Self, String> {
         let mut pax = Pax::default();
-        let all = data.len();
+        let len = data.len();
         while !data.is_empty() {
-            let at = all - data.len();
-            let bad = |what: &str| format!("pax record at byte {at} of {all}: {what}");
+            let offset = len - data.len();
+            let error = |what: &str| format!("pax record at byte {offset} of {len}: {what}");
             // A `u64` has at most 20 digits, so don't look for the space any further.
-            let space = memchr::memchr(b' ', &data[..data.len().min(21)]).ok_or_else(|| bad("it has no length"))?;
+            let space = memchr::memchr(b' ', &data[..data.len().min(21)]).ok_or_else(|| error("it has no length"))?;
             let len: usize = std::str::from_utf8(&data[..space])
                 .ok()
                 .and_then(|digits| digits.parse().ok())
-                .ok_or_else(|| bad("the length is not a number"))?;
+                .ok_or_else(|| error("the length is not a number"))?;
             if len <= space + 1 || len > data.len() {
-                return Err(bad(&format!("it claims {len} bytes, but {} remain", data.len())));
+                return Err(error(&format!("it claims {len} bytes, but {} remain", data.len())));
             }
             let record =
-                data[space + 1..len].strip_suffix(b"\n").ok_or_else(|| bad("it does not end with a line feed"))?;
-            let equals = memchr::memchr(b'=', record).ok_or_else(|| bad("it has no equals sign"))?;
+                data[space + 1..len].strip_suffix(b"\n").ok_or_else(|| error("it does not end with a line feed"))?;
+            let equals = memchr::memchr(b'=', record).ok_or_else(|| error("it has no equals sign"))?;
             let (keyword, value) = (&record[..equals], &record[equals + 1..]);
             if keyword == b"path" {
                 pax.path = Some(value.to_vec());
@@ -113,11 +113,11 @@ impl Pax {
                 pax.link = Some(value.to_vec());
             } else if keyword == b"size" {
                 let size = std::str::from_utf8(value).ok().and_then(|digits| digits.parse().ok());
-                pax.size = Some(size.ok_or_else(|| bad("the size is not a number"))?);
+                pax.size = Some(size.ok_or_else(|| error("the size is not a number"))?);
             } else if keyword == KEY_RECORD.as_bytes() {
                 pax.key = Some(value.to_vec());
             } else if keyword.starts_with(b"GNU.sparse.") {
-                return Err(bad("sparse files are not supported"));
+                return Err(error("sparse files are not supported"));
             }
             data = &data[len..];
         }

@@ -172,18 +172,18 @@ fn is_classes(name: &[u8]) -> bool {
 }
 
 /// Returns the error for a tar of `len` bytes that has neither a header nor an end marker at offset
-/// `at`.
-fn cut_short(at: u64, len: u64) -> Error {
+/// `offset`.
+fn cut_short(offset: u64, len: u64) -> Error {
     // This advice may be wrong, because a download that was interrupted between two members looks
     // the same.
-    let hint = if len == at {
+    let hint = if len == offset {
         "; if the file is complete and was written without the marker, append the marker: head -c 1024 /dev/zero >> \
          FILE"
     } else {
         ""
     };
     Error::in_source(format!(
-        "tar is truncated: expected a header or the end marker (zeros) at offset {at}, but the file has {len} \
+        "tar is truncated: expected a header or the end marker (zeros) at offset {offset}, but the file has {len} \
          bytes{hint}"
     ))
 }
@@ -232,40 +232,40 @@ impl Scan<'_> {
     fn run(mut self) -> Result<Index> {
         let (bytes, len) = (self.bytes, self.bytes.len());
         let (mut block, mut scratch) = (Vec::new(), Vec::new());
-        let (mut at, mut declared) = (0, Declared::default());
+        let (mut offset, mut declared) = (0, Declared::default());
         loop {
-            if len - at < BLOCK as u64 {
-                return Err(cut_short(at, len));
+            if len - offset < BLOCK as u64 {
+                return Err(cut_short(offset, len));
             }
             let block: &[u8; BLOCK] =
-                bytes.get(at, BLOCK, &mut block)?.first_chunk().expect("as long as was asked for");
+                bytes.get(offset, BLOCK, &mut block)?.first_chunk().expect("as long as was asked for");
             if block.iter().all(|&byte| byte == 0) {
-                self.check_end(at)?;
+                self.check_end(offset)?;
                 self.resolve_links();
                 self.index.shrink();
                 return Ok(self.index);
             }
-            let bad = |cause: String| Error::in_source(format!("tar header at offset {at}: {cause}"));
-            let header = Header::parse(block).map_err(bad)?;
+            let error = |cause: String| Error::in_source(format!("tar header at offset {offset}: {cause}"));
+            let header = Header::parse(block).map_err(error)?;
             let size = declared.size(&header);
-            let start = at + BLOCK as u64;
-            let left = len - start;
-            if size > left {
-                return Err(bad(format!("claims {size} bytes, but {left} remain in the file")));
+            let start = offset + BLOCK as u64;
+            let remaining = len - start;
+            if size > remaining {
+                return Err(error(format!("claims {size} bytes, but {remaining} remain in the file")));
             }
             let data = |scratch| match size {
                 0..=MAX_METADATA => bytes.get(start, size as usize, scratch),
-                _ => Err(bad(format!("the PAX or GNU header has {size} bytes: expected at most {MAX_METADATA}"))),
+                _ => Err(error(format!("the PAX or GNU header has {size} bytes: expected at most {MAX_METADATA}"))),
             };
             let owned = |data: &[u8]| data.strip_suffix(b"\0").unwrap_or(data).to_vec();
             match header.kind {
                 b'L' => declared.name = Some(owned(data(&mut scratch)?)),
                 b'K' => declared.link = Some(owned(data(&mut scratch)?)),
-                b'x' => declared.pax = Pax::parse(data(&mut scratch)?).map_err(bad)?,
+                b'x' => declared.pax = Pax::parse(data(&mut scratch)?).map_err(error)?,
                 // A global header applies to every member, so no tool writes a path or a size into
                 // it.
                 b'g' => {}
-                b'S' => return Err(bad("sparse files are not supported".into())),
+                b'S' => return Err(error("sparse files are not supported".into())),
                 kind => {
                     let declared = std::mem::take(&mut declared);
                     let name = declared.pax.path.as_deref().or(declared.name.as_deref()).unwrap_or(&header.name);
@@ -276,19 +276,19 @@ impl Scan<'_> {
                         b'1' | b'2' => self.add_link(name, declared.pax.key.as_deref(), target, kind == b'1'),
                         _ => Ok(()),
                     };
-                    added.map_err(|e| bad(e.cause().to_owned()))?;
+                    added.map_err(|e| error(e.cause().to_owned()))?;
                 }
             }
             // Data is padded to whole blocks. If the file ends inside the last padding, the next
             // iteration reports the missing end marker.
-            at = (start + size).next_multiple_of(BLOCK as u64).min(len);
+            offset = (start + size).next_multiple_of(BLOCK as u64).min(len);
         }
     }
 
     /// Parses the class names from the content of [`CLASSES_MEMBER`].
     fn classes(&mut self, json: &[u8]) -> Result<()> {
-        let bad = |e| Error::in_source(format!("{CLASSES_MEMBER} is not a JSON array of names: {e}"));
-        self.index.classes = serde_json::from_slice(json).map_err(bad)?;
+        let error = |e| Error::in_source(format!("{CLASSES_MEMBER} is not a JSON array of names: {e}"));
+        self.index.classes = serde_json::from_slice(json).map_err(error)?;
         Ok(())
     }
 
@@ -310,19 +310,19 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// Checks that only zeros follow the end marker at `at`, because samples after the marker would
-    /// be lost silently.
-    fn check_end(&self, at: u64) -> Result<()> {
+    /// Checks that only zeros follow the end marker at `start`, because samples after the marker
+    /// would be lost silently.
+    fn check_end(&self, start: u64) -> Result<()> {
         let mut scratch = Vec::new();
-        let mut checked = at;
+        let mut checked = start;
         while checked < self.bytes.len() {
             let piece = (self.bytes.len() - checked).min(64 << 10);
             let piece = self.bytes.get(checked, piece as usize, &mut scratch)?;
             if let Some(zeros) = piece.iter().position(|&byte| byte != 0) {
-                let zeros = checked - at + zeros as u64;
+                let zeros = checked - start + zeros as u64;
                 return Err(Error::in_source(format!(
-                    "tar has data after {zeros} zero bytes at offset {at}: part of it is missing, or several archives \
-                     were concatenated"
+                    "tar has data after {zeros} zero bytes at offset {start}: part of it is missing, or several \
+                     archives were concatenated"
                 )));
             }
             checked += piece.len() as u64;
@@ -336,9 +336,9 @@ impl Scan<'_> {
         let mut unresolved = Vec::new();
         for (index, path, file) in self.links.resolve() {
             let field = &mut self.index.fields[index];
-            let found = file.and_then(|(start, len)| Field::new(start, len, field.name() as u32));
-            match found {
-                Some(found) => *field = found.as_link(),
+            let target = file.and_then(|(start, len)| Field::new(start, len, field.name() as u32));
+            match target {
+                Some(target) => *field = target.as_link(),
                 None => {
                     if unresolved.is_empty() {
                         path.clone_into(&mut self.index.unresolved.first);
@@ -420,8 +420,8 @@ mod tests {
             self.1
         }
 
-        fn get<'a>(&'a self, at: u64, len: usize, scratch: &'a mut Vec<u8>) -> Result<&'a [u8]> {
-            let start = self.0.len().min(at as usize);
+        fn get<'a>(&'a self, offset: u64, len: usize, scratch: &'a mut Vec<u8>) -> Result<&'a [u8]> {
+            let start = self.0.len().min(offset as usize);
             scratch.clear();
             scratch.extend_from_slice(&self.0[start..self.0.len().min(start + len)]);
             scratch.resize(len, 0);
@@ -458,16 +458,18 @@ mod tests {
 
     #[test]
     fn fields_keep_their_location_when_packed() {
-        let (block, most) = (BLOCK as u64, (1 << 36) - 1);
-        for offset in [0, block, (u64::from(u32::MAX) + 1) * block, most * block] {
-            for len in [0, 1, u64::from(u32::MAX), u64::from(u32::MAX) + 1, most] {
+        let (block, max_block) = (BLOCK as u64, (1 << 36) - 1);
+        for offset in [0, block, (u64::from(u32::MAX) + 1) * block, max_block * block] {
+            for len in [0, 1, u64::from(u32::MAX), u64::from(u32::MAX) + 1, max_block] {
                 for name in [0, 1, MAX_NAMES - 1] {
                     let field = Field::new(offset, len, name).unwrap();
                     assert_eq!((field.offset(), field.len(), field.name()), (offset, len, name as usize));
                 }
             }
         }
-        for (offset, len, name) in [(1, 0, 0), ((most + 1) * block, 0, 0), (0, most + 1, 0), (0, 0, MAX_NAMES)] {
+        for (offset, len, name) in
+            [(1, 0, 0), ((max_block + 1) * block, 0, 0), (0, max_block + 1, 0), (0, 0, MAX_NAMES)]
+        {
             assert_eq!(Field::new(offset, len, name), None);
         }
         assert_eq!(size_of::<Field>(), 12);

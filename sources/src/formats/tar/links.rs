@@ -132,8 +132,8 @@ mod tests {
         links.add_link("a/no-field", b"1.jpg", false, None);
         let resolved = links.resolve();
         assert_eq!(resolved.len(), cases.len());
-        for ((field, path, found), (wanted, _, _, start)) in resolved.iter().zip(&cases) {
-            assert_eq!((*path, found.map(|(start, _)| start)), (*wanted, *start), "field {field}");
+        for ((field, path, target), (expected_path, _, _, start)) in resolved.iter().zip(&cases) {
+            assert_eq!((*path, target.map(|(start, _)| start)), (*expected_path, *start), "field {field}");
         }
     }
 }

@@ -79,14 +79,14 @@ impl Manifest {
         let damaged = |cause: String| Error::in_source(format!("damaged manifest: {cause}"));
         let manifest: Manifest = serde_json::from_slice(bytes).map_err(|e| damaged(e.to_string()))?;
         if manifest.warpfeed_set != VERSION {
-            let found = manifest.warpfeed_set;
-            return Err(Error::in_source(format!("unsupported manifest version {found}: expected {VERSION}")));
+            let actual = manifest.warpfeed_set;
+            return Err(Error::in_source(format!("unsupported manifest version {actual}: expected {VERSION}")));
         }
         if manifest.shards.is_empty() {
             return Err(damaged("it lists no shards".to_owned()));
         }
-        let wrong = |name: &str| name.is_empty() || name.starts_with('.') || name.contains(['/', '\\', '\0']);
-        match manifest.shards.iter().find(|shard| wrong(&shard.name)) {
+        let is_invalid = |name: &str| name.is_empty() || name.starts_with('.') || name.contains(['/', '\\', '\0']);
+        match manifest.shards.iter().find(|shard| is_invalid(&shard.name)) {
             Some(shard) => Err(damaged(format!("{:?} is not a valid shard name", shard.name))),
             None => Ok(manifest),
         }
@@ -96,9 +96,9 @@ impl Manifest {
     /// the manifest. `tars` maps the name of each tar file in the folder to its size.
     ///
     /// # Errors
-    /// If a shard is missing or has a different size, or if `whole` is true and the folder contains
-    /// tar files with names that do not belong to the set.
-    pub(super) fn choose(self, name: &str, tars: &BTreeMap<String, u64>, whole: bool) -> Result<Vec<Entry>> {
+    /// If a shard is missing or has a different size, or if `must_be_complete` is true and the
+    /// folder contains tar files with names that do not belong to the set.
+    pub(super) fn choose(self, name: &str, tars: &BTreeMap<String, u64>, must_be_complete: bool) -> Result<Vec<Entry>> {
         let mut missing = Vec::new();
         for shard in &self.shards {
             match tars.get(&shard.name) {
@@ -110,11 +110,11 @@ impl Manifest {
             }
         }
         if !missing.is_empty() {
-            let (count, all) = (missing.len(), self.shards.len());
+            let (count, shards) = (missing.len(), self.shards.len());
             let more = if count > MAX_NAMED { format!(" and {} more", count - MAX_NAMED) } else { String::new() };
             missing.truncate(MAX_NAMED);
             return Err(Error::in_source(format!(
-                "{count} of the {all} shards in {name} have changed since packing: {}{more}",
+                "{count} of the {shards} shards in {name} have changed since packing: {}{more}",
                 missing.join(", ")
             )));
         }
@@ -122,17 +122,17 @@ impl Manifest {
         reservation_result(listed.try_reserve(self.shards.len()))?;
         listed.extend(self.shards.iter().map(|shard| &*shard.name));
         let stem = name.strip_suffix(MANIFEST_END).unwrap_or(name);
-        let (own, others): (Vec<&String>, Vec<&String>) =
+        let (named, others): (Vec<&String>, Vec<&String>) =
             tars.keys().filter(|tar| !listed.contains(&***tar)).partition(|tar| is_numbered(tar, stem));
-        if let (true, Some(first)) = (whole, others.first()) {
+        if let (true, Some(first)) = (must_be_complete, others.first()) {
             return Err(Error::in_source(format!(
                 "the folder contains {} tar files that {name} does not list, such as {first}: open the manifest, or \
                  move them to a separate folder",
                 others.len()
             )));
         }
-        if let Some(first) = own.first() {
-            let shards = counted(own.len(), "shard that is", "shards that are");
+        if let Some(first) = named.first() {
+            let shards = counted(named.len(), "shard that is", "shards that are");
             tracing::warn!("ignored {shards} not listed in {name}, such as {first}");
         }
         Ok(self.shards)
@@ -183,8 +183,8 @@ pub(super) fn open_folder(folder: &Path) -> Result<Option<Vec<(PathBuf, Entry)>>
     check_merged(&names).map_err(|e| e.at_path(folder))?;
     let Some((name, ())) = choose_only(manifests).map_err(|e| e.at_path(folder))? else { return Ok(None) };
     let path = folder.join(&name);
-    let found = read(&path).and_then(|manifest| shards_in(folder, &name, manifest, true));
-    found.map(Some).map_err(|e| e.at_path(path))
+    let shards = read(&path).and_then(|manifest| shards_in(folder, &name, manifest, true));
+    shards.map(Some).map_err(|e| e.at_path(path))
 }
 
 /// Checks that `folder` contains no unmerged parts of a set.
@@ -200,7 +200,7 @@ pub(crate) fn unmerged_in(folder: Tree<'_>) -> Result<()> {
 /// # Errors
 /// If there are unmerged parts.
 pub(super) fn check_merged(names: &[impl AsRef<str>]) -> Result<()> {
-    let has = |wanted: &str| names.binary_search_by(|name| name.as_ref().cmp(wanted)).is_ok();
+    let has = |required: &str| names.binary_search_by(|name| name.as_ref().cmp(required)).is_ok();
     let names = || names.iter().map(AsRef::as_ref);
     let mut stems = names().filter_map(unmerged_stem);
     match stems.find(|stem| !has(&format!("{stem}{MANIFEST_END}"))) {
@@ -245,7 +245,7 @@ fn read(path: &Path) -> Result<Manifest> {
     Manifest::parse(&bytes).map_err(|e| e.at_path(path))
 }
 
-fn shards_in(folder: &Path, name: &str, manifest: Manifest, whole: bool) -> Result<Vec<(PathBuf, Entry)>> {
+fn shards_in(folder: &Path, name: &str, manifest: Manifest, must_be_complete: bool) -> Result<Vec<(PathBuf, Entry)>> {
     let mut tars = BTreeMap::new();
     for path in tars_in(folder)? {
         let bytes = fs::metadata(&path).map_err(|e| Error::io(&path, &e))?.len();
@@ -253,7 +253,7 @@ fn shards_in(folder: &Path, name: &str, manifest: Manifest, whole: bool) -> Resu
             tars.insert(name.to_owned(), bytes);
         }
     }
-    let shards = manifest.choose(name, &tars, whole)?;
+    let shards = manifest.choose(name, &tars, must_be_complete)?;
     try_collect(shards.into_iter().map(|shard| Ok((folder.join(&shard.name), shard))))
 }
 
@@ -283,10 +283,10 @@ fn names(folder: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Checks that a shard has as many samples as its manifest claims. `found` is the actual number.
-pub(super) fn check_samples(entry: &Entry, found: usize) -> Result<()> {
-    if entry.samples == found as u64 {
+/// Checks that a shard has as many samples as its manifest claims. `actual` is the actual number.
+pub(super) fn check_samples(entry: &Entry, actual: usize) -> Result<()> {
+    if entry.samples == actual as u64 {
         return Ok(());
     }
-    Err(Error::in_source(format!("the shard has {found} samples, but its manifest claims {}", entry.samples)))
+    Err(Error::in_source(format!("the shard has {actual} samples, but its manifest claims {}", entry.samples)))
 }

@@ -134,18 +134,19 @@ fn look_up(url: &str, urls: &[String], remote: &Remote) -> Result<Vec<Pair>> {
         return urls.iter().map(pair).collect();
     }
     // Look up each shard and its index concurrently, to save a round trip.
-    let all: Vec<_> = urls.iter().flat_map(|url| [(url.clone(), false), (format!("{url}.index"), true)]).collect();
-    let found = in_parallel(MAX_REQUESTS, &all, |(url, is_index)| {
+    let candidates: Vec<_> =
+        urls.iter().flat_map(|url| [(url.clone(), false), (format!("{url}.index"), true)]).collect();
+    let objects = in_parallel(MAX_REQUESTS, &candidates, |(url, is_index)| {
         let (url, is_index) = (url.clone(), *is_index);
         remote.repeated(move |store| match store.object(&url) {
             // Most shards have no index, so a missing one is fine. A transient error is not:
             // ignoring it would mean scanning the whole shard.
             Err(e) if is_index && !e.is_transient() => Ok(None),
-            found => found.map(Some),
+            object => object.map(Some),
         })
     })?;
-    let (mut found, mut pairs) = (found.into_iter(), Vec::new());
-    while let (Some(shard), Some(index)) = (found.next(), found.next()) {
+    let (mut objects, mut pairs) = (objects.into_iter(), Vec::new());
+    while let (Some(shard), Some(index)) = (objects.next(), objects.next()) {
         pairs.push((shard?.expect("an absent shard is an error"), index?));
     }
     Ok(pairs)
@@ -204,14 +205,14 @@ fn with_indexes(pairs: Vec<Pair>, remote: &Remote) -> Result<Vec<(Object, Index)
 fn in_manifest(remote: &Remote, base: &str, name: Option<&str>, below: &[Object]) -> Result<Vec<Entry>> {
     let mut manifests = Vec::new();
     for object in below.iter().filter(|object| manifest::is_named_manifest(Path::new(&object.url))) {
-        let found = object.url.strip_prefix(base).unwrap_or(&object.url);
-        if name.map_or(found.contains('/'), |name| name != found) {
+        let relative = object.url.strip_prefix(base).unwrap_or(&object.url);
+        if name.map_or(relative.contains('/'), |name| name != relative) {
             continue;
         }
         let start = remote.bytes(object, 0, object.len.min(MANIFEST_READ))?;
         let key = &start[..start.len().min(manifest::KEY_RANGE)];
         if name.is_some() || manifest::is_manifest(Path::new(&object.url), key) {
-            manifests.push((found.to_owned(), (object, start)));
+            manifests.push((relative.to_owned(), (object, start)));
         }
     }
     if name.is_none() {
@@ -219,7 +220,7 @@ fn in_manifest(remote: &Remote, base: &str, name: Option<&str>, below: &[Object]
         manifest::check_merged(&names).map_err(|e| e.at_path(base))?;
     }
     let chosen = manifest::choose_only(manifests).map_err(|e| e.at_path(base))?;
-    let Some((found, (object, start))) = chosen else {
+    let Some((chosen_name, (object, start))) = chosen else {
         return name.map_or(Ok(Vec::new()), |_| Err(Error::in_source("the manifest does not exist").at_path(base)));
     };
     let tars = below.iter().filter(|object| is_own(base, object));
@@ -233,8 +234,8 @@ fn in_manifest(remote: &Remote, base: &str, name: Option<&str>, below: &[Object]
         .at_path(&object.url));
     }
     let bytes = if object.len > MANIFEST_READ { remote.bytes(object, 0, object.len)? } else { start };
-    let shards = Manifest::parse(&bytes).and_then(|manifest| manifest.choose(&found, &tars, name.is_none()));
-    shards.map_err(|e| e.at_path(format!("{base}{found}")))
+    let shards = Manifest::parse(&bytes).and_then(|manifest| manifest.choose(&chosen_name, &tars, name.is_none()));
+    shards.map_err(|e| e.at_path(format!("{base}{chosen_name}")))
 }
 
 /// Returns the index in the object next to the shard, if it is valid for a tar of the shard's
@@ -245,15 +246,15 @@ fn in_manifest(remote: &Remote, base: &str, name: Option<&str>, below: &[Object]
 fn adjacent_index(remote: &Remote, shard: &Object, index: &Object) -> Result<Option<Index>> {
     let Some(len) = usize::try_from(index.len).ok().filter(|_| index.len <= MAX_INDEX) else { return Ok(None) };
     let mut bytes = vec![0; len];
-    let found = match remote.direct(index, 0, &mut bytes) {
+    let result = match remote.direct(index, 0, &mut bytes) {
         Ok(()) => sidecar::decode_for(&bytes, shard.len, None),
         Err(e) if matches!(e.kind(), ErrorKind::Io | ErrorKind::Timeout | ErrorKind::Memory) => return Err(e),
         Err(_) => None,
     };
-    if found.is_none() {
+    if result.is_none() {
         tracing::info!("{}: stale or damaged index, scanning the tar instead", index.url);
     }
-    Ok(found)
+    Ok(result)
 }
 
 /// Returns the locally cached index of this version of the shard.
@@ -306,20 +307,20 @@ impl Bytes for Chunks<'_> {
         self.shard.len
     }
 
-    fn get<'a>(&'a self, at: u64, len: usize, scratch: &'a mut Vec<u8>) -> Result<&'a [u8]> {
+    fn get<'a>(&'a self, offset: u64, len: usize, scratch: &'a mut Vec<u8>) -> Result<&'a [u8]> {
         let mut chunk = self.chunk.lock().unwrap_or_else(PoisonError::into_inner);
         let (start, bytes) = &mut *chunk;
-        let inside = |start: u64, have: usize| at >= start && at + len as u64 <= start + have as u64;
+        let inside = |start: u64, have: usize| offset >= start && offset + len as u64 <= start + have as u64;
         if !inside(*start, bytes.len()) {
-            let wanted = (len as u64).max(CHUNK).min(self.shard.len - at);
+            let length = (len as u64).max(CHUNK).min(self.shard.len - offset);
             // Don't reuse the buffer: a failed read would leave stale bytes behind, and a canceled
             // one may still be writing to it.
             *bytes = Vec::new();
-            *bytes = self.remote.bytes(self.shard, at, wanted)?;
-            *start = at;
+            *bytes = self.remote.bytes(self.shard, offset, length)?;
+            *start = offset;
         }
         scratch.clear();
-        scratch.extend_from_slice(&bytes[(at - *start) as usize..][..len]);
+        scratch.extend_from_slice(&bytes[(offset - *start) as usize..][..len]);
         Ok(scratch)
     }
 }
@@ -329,10 +330,10 @@ impl Bytes for Chunks<'_> {
 /// tar. It excludes links, whose targets are elsewhere. If all fields are links, returns the range
 /// of the first one.
 pub(super) fn span(fields: &[Field]) -> Range<u64> {
-    let own = || fields.iter().filter(|field| !field.is_linked());
-    let all = || own().chain(fields.first().filter(|_| own().next().is_none()));
-    let start = all().map(|field| field.offset()).min().unwrap_or(0);
-    let end = all().map(|field| field.end()).max().unwrap_or(0);
+    let unlinked = || fields.iter().filter(|field| !field.is_linked());
+    let spanned = || unlinked().chain(fields.first().filter(|_| unlinked().next().is_none()));
+    let start = spanned().map(|field| field.offset()).min().unwrap_or(0);
+    let end = spanned().map(|field| field.end()).max().unwrap_or(0);
     start.saturating_sub(BLOCK as u64)..end
 }
 
@@ -343,15 +344,15 @@ pub(super) fn span(fields: &[Field]) -> Range<u64> {
 /// If the header before these bytes belongs to a different file.
 pub(super) fn verify_field<'a>(bytes: &'a [u8], start: u64, key: &str, name: &str, field: &Field) -> Result<&'a [u8]> {
     let file = || {
-        let at = usize::try_from(field.offset().checked_sub(start)?).ok()?;
-        let header = Header::parse(bytes.get(at.checked_sub(BLOCK)?..at)?.first_chunk()?).ok()?;
+        let offset = usize::try_from(field.offset().checked_sub(start)?).ok()?;
+        let header = Header::parse(bytes.get(offset.checked_sub(BLOCK)?..offset)?.first_chunk()?).ok()?;
         // For a huge file, the actual size is in a preceding PAX header, and so is a name that is
         // too long for this one.
         let huge = field.len() > MAX_OCTAL && matches!(header.size, 0 | MAX_OCTAL);
         let same = (header.size == field.len() || huge)
             && matches!(header.kind, b'0' | b'7' | 0)
             && (field.is_linked() || is_named(&header.name, key, name));
-        bytes.get(at..at.checked_add(usize::try_from(field.len()).ok()?)?).filter(|_| same)
+        bytes.get(offset..offset.checked_add(usize::try_from(field.len()).ok()?)?).filter(|_| same)
     };
     file().ok_or_else(|| {
         let (offset, len) = (field.offset(), field.len());
@@ -398,9 +399,9 @@ pub(super) fn read<'a>(
     let buffer = grow_to(scratch, (len as u64).saturating_add(more))?;
     file.fill_for(index as u64, span.start, &mut buffer[..len])?;
     for field in separate {
-        let to = &mut buffer[len..][..BLOCK + field.len() as usize];
-        file.fill(field.offset().saturating_sub(BLOCK as u64), to)?;
-        len += to.len();
+        let out = &mut buffer[len..][..BLOCK + field.len() as usize];
+        file.fill(field.offset().saturating_sub(BLOCK as u64), out)?;
+        len += out.len();
     }
     let buffer: &'a [u8] = buffer;
     let (bytes, mut rest) = buffer.split_at((span.end - span.start) as usize);

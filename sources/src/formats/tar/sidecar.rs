@@ -120,10 +120,10 @@ pub(super) fn decode_for(bytes: &[u8], tar_len: u64, modified: Option<u64>) -> O
     index.keys.try_reserve_exact(text.len()).ok()?;
     index.keys.push_str(text);
     let last = index.samples.last().copied().unwrap_or_default();
-    let whole = last == End { key: keys, field: fields } && index.keys.len() as u64 == keys;
+    let is_complete = last == End { key: keys, field: fields } && index.keys.len() as u64 == keys;
     index.shrink();
     let cut = index.samples.iter().all(|end| index.keys.is_char_boundary(end.key as usize));
-    (whole && cut).then_some(index)
+    (is_complete && cut).then_some(index)
 }
 
 #[cfg(test)]

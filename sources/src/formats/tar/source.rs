@@ -90,9 +90,9 @@ impl Tar {
     /// # Errors
     /// See [`open`](Tar::open).
     pub fn open_unmapped(path: impl AsRef<Path>) -> Result<Self> {
-        let at =
+        let location =
             DatasetLocation { storage: Storage::Machine { mapped: false }, ..DatasetLocation::here(path.as_ref()) };
-        Self::with(&at)
+        Self::with(&location)
     }
 
     /// Opens the shards at `location`, in order. In an object store, the location is a single
@@ -113,7 +113,7 @@ impl Tar {
                 if opened.is_empty() {
                     return Err(Error::in_source("the store has no .tar objects under this URL").at_path(path));
                 }
-                opened.into_iter().map(|(object, index)| (OpenFile::stored(object, remote.clone()), index)).collect()
+                opened.into_iter().map(|(object, index)| (OpenFile::in_store(object, remote.clone()), index)).collect()
             }
         };
         Self::from_shards(path, shards)
@@ -189,12 +189,12 @@ fn borrow_fields<'a>(
     }
     // The files of a sample are adjacent, so one request loads all of them. The targets of links
     // may be elsewhere, so each has its own request.
-    let mut own = fields.iter().filter(|field| !field.is_linked());
-    let first = own.next();
-    if let (Some(first), Some(last)) = (first, own.next_back().or(first))
-        && let Some(all) = map.get(first.offset() as usize..last.end() as usize)
+    let mut unlinked = fields.iter().filter(|field| !field.is_linked());
+    let first = unlinked.next();
+    if let (Some(first), Some(last)) = (first, unlinked.next_back().or(first))
+        && let Some(mapped) = map.get(first.offset() as usize..last.end() as usize)
     {
-        file.load(all, last.end())?;
+        file.load(mapped, last.end())?;
     }
     for field in fields.iter().filter(|field| field.is_linked()) {
         file.load(&map[field.offset() as usize..][..field.len() as usize], field.end())?;

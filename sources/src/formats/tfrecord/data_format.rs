@@ -13,9 +13,9 @@ pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
         "tfrecord",
         "a TFRecord file of `tf.train.Example`, or a folder of shards such as `train-00000-of-01024`",
         &["tfrecord", "tfrecords", "tfrec"],
-        |at, options| {
-            with_feature!("arrays", "a TFRecord file", at, options => {
-                super::TfRecord::with(&at, options)?
+        |location, options| {
+            with_feature!("arrays", "a TFRecord file", location, options => {
+                super::TfRecord::with(&location, options)?
             })
         },
     )
@@ -26,13 +26,13 @@ const MAX_INSPECTED: usize = 64;
 
 /// Returns whether the first entries of a folder include a TFRecord file and no subfolder.
 fn is_records_folder(folder: Tree<'_>) -> Result<bool> {
-    let mut found = false;
+    let mut is_records = false;
     for entry in folder.entries().take(MAX_INSPECTED) {
         let (name, is_folder) = entry?;
         if is_folder {
             return Ok(false);
         }
-        found |= is_records_name(&name);
+        is_records |= is_records_name(&name);
     }
-    Ok(found)
+    Ok(is_records)
 }

@@ -69,28 +69,28 @@ fn for_each_feature<'a>(record: &'a [u8], mut visit: impl FnMut(&'a str, Values<
 
 fn values<'a>(name: &str, feature: &'a [u8]) -> Result<Values<'a>> {
     let mut values = Values::Nothing;
-    let bad = || unexpected(&format!("feature {name:?}"));
+    let error = || unexpected(&format!("feature {name:?}"));
     for_each_field(feature, |kind, field| {
-        let Field::Bytes(list) = field else { return Err(bad()) };
+        let Field::Bytes(list) = field else { return Err(error()) };
         values = match kind {
             1 => Values::Bytes(Vec::new()),
             2 => Values::Floats(Vec::new()),
             3 => Values::Ints(Vec::new()),
-            _ => return Err(bad()),
+            _ => return Err(error()),
         };
         for_each_field(list, |number, value| {
             match (number, &mut values, value) {
-                (1, Values::Bytes(all), Field::Bytes(bytes)) => all.push(bytes),
-                (1, Values::Floats(all), Field::Bytes(packed)) if packed.len() % 4 == 0 => all.push(packed),
-                (1, Values::Floats(all), Field::Fixed32(float)) => all.push(float),
-                (1, Values::Ints(all), Field::Varint(int)) => all.push(int as i64),
-                (1, Values::Ints(all), Field::Bytes(packed)) => {
-                    let mut at = 0;
-                    while at < packed.len() {
-                        all.push(varint(packed, &mut at).ok_or_else(bad)? as i64);
+                (1, Values::Bytes(values), Field::Bytes(bytes)) => values.push(bytes),
+                (1, Values::Floats(values), Field::Bytes(packed)) if packed.len() % 4 == 0 => values.push(packed),
+                (1, Values::Floats(values), Field::Fixed32(float)) => values.push(float),
+                (1, Values::Ints(values), Field::Varint(int)) => values.push(int as i64),
+                (1, Values::Ints(values), Field::Bytes(packed)) => {
+                    let mut offset = 0;
+                    while offset < packed.len() {
+                        values.push(varint(packed, &mut offset).ok_or_else(error)? as i64);
                     }
                 }
-                _ => return Err(bad()),
+                _ => return Err(error()),
             }
             Ok(())
         })

@@ -34,19 +34,21 @@ fn checksum(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
-/// Decodes the length of a record from its `header`, which is at byte `at` of the file.
-fn length(header: &[u8], at: u64) -> Result<u64> {
-    let Some((length, rest)) = header.split_first_chunk::<8>() else { return Err(truncated(at)) };
-    let Some((check, _)) = rest.split_first_chunk::<4>() else { return Err(truncated(at)) };
+/// Decodes the length of a record from its `header`, which is at byte `start` of the file.
+fn length(header: &[u8], start: u64) -> Result<u64> {
+    let Some((length, rest)) = header.split_first_chunk::<8>() else { return Err(truncated(start)) };
+    let Some((check, _)) = rest.split_first_chunk::<4>() else { return Err(truncated(start)) };
     if checksum(length) != u32::from_le_bytes(*check) {
-        return Err(Error::in_source(format!("tfrecord: length checksum mismatch at byte {at}: the file is damaged")));
+        return Err(Error::in_source(format!(
+            "tfrecord: length checksum mismatch at byte {start}: the file is damaged"
+        )));
     }
     Ok(u64::from_le_bytes(*length))
 }
 
-fn truncated(at: u64) -> Error {
+fn truncated(start: u64) -> Error {
     Error::in_source(format!(
-        "tfrecord: the file ends inside the header of the record at byte {at}: the file is truncated"
+        "tfrecord: the file ends inside the header of the record at byte {start}: the file is truncated"
     ))
 }
 
@@ -110,9 +112,9 @@ impl Offsets {
         let sound = length(header, from)? == record.len() as u64
             && trailer.first_chunk().is_some_and(|check| checksum(record) == u32::from_le_bytes(*check));
         if !sound {
-            let at = from + HEADER;
+            let offset = from + HEADER;
             let cause = format!(
-                "tfrecord: checksum mismatch in the {}-byte record at byte {at}: the file is damaged",
+                "tfrecord: checksum mismatch in the {}-byte record at byte {offset}: the file is damaged",
                 record.len()
             );
             return Err(Error::in_source(cause));
@@ -131,35 +133,36 @@ impl Offsets {
 /// # Errors
 /// If a length is damaged, or if the last record is incomplete. The message contains the offset.
 pub(super) fn scan(bytes: &dyn Bytes) -> Result<Vec<u64>> {
-    let all = bytes.len();
+    let len = bytes.len();
     let mut scratch = Vec::new();
-    let start = bytes.get(0, all.min(2) as usize, &mut scratch)?;
+    let start = bytes.get(0, len.min(2) as usize, &mut scratch)?;
     if start == [0x1f, 0x8b] {
         return Err(Error::in_source(
             "tfrecord: gzip-compressed files do not support random access; decompress the file with gunzip",
         ));
     }
     let mut starts = vec![0];
-    let mut at = 0;
-    while at < all {
-        if all - at < HEADER {
-            return Err(truncated(at));
+    let mut offset = 0;
+    while offset < len {
+        if len - offset < HEADER {
+            return Err(truncated(offset));
         }
-        let length = length(bytes.get(at, HEADER as usize, &mut scratch)?, at)?;
-        let left = all - at - HEADER;
+        let length = length(bytes.get(offset, HEADER as usize, &mut scratch)?, offset)?;
+        let remaining = len - offset - HEADER;
         if length > MAX_RECORD {
             return Err(Error::in_source(format!(
-                "tfrecord: the record at byte {at} claims {length} bytes: expected at most {MAX_RECORD}"
+                "tfrecord: the record at byte {offset} claims {length} bytes: expected at most {MAX_RECORD}"
             )));
         }
         let needed = length + TRAILER;
-        if needed > left {
+        if needed > remaining {
             return Err(Error::in_source(format!(
-                "tfrecord: the record at byte {at} needs {needed} bytes, but only {left} remain: the file is truncated"
+                "tfrecord: the record at byte {offset} needs {needed} bytes, but only {remaining} remain: the file is \
+                 truncated"
             )));
         }
-        at += HEADER + length + TRAILER;
-        push(&mut starts, at)?;
+        offset += HEADER + length + TRAILER;
+        push(&mut starts, offset)?;
     }
     Ok(starts)
 }

@@ -89,10 +89,10 @@ impl TfRecord {
     /// Finds the columns. Returns `false` if the files must be downloaded first. This is the case
     /// if labels are text, because then all records must be read to find the classes.
     fn survey(&mut self, storage: &Storage, options: &Options) -> Result<bool> {
-        let all = self.len();
-        let count = all.min(MAX_SURVEYED);
+        let len = self.len();
+        let count = len.min(MAX_SURVEYED);
         // Survey evenly spaced records, including the first and the last.
-        let surveyed: Vec<usize> = (0..count).map(|n| n * (all - 1) / (count - 1).max(1)).collect();
+        let surveyed: Vec<usize> = (0..count).map(|n| n * (len - 1) / (count - 1).max(1)).collect();
         let mut lists = BTreeSet::new();
         let records = storage.in_parallel(&surveyed, |&index| {
             let mut scratch = Vec::new();
@@ -127,16 +127,16 @@ impl TfRecord {
             choice.label = Some("image/class/label".to_owned());
         }
         let mut rows = survey.finish(&choice)?;
-        let mut whole = true;
+        let mut is_complete = true;
         rows.learn(options.classes.as_ref(), options.lenient, |label, see| {
-            whole = !storage.is_store();
-            if !whole {
+            is_complete = !storage.is_store();
+            if !is_complete {
                 return Ok(());
             }
             self.for_each_text(label, &lists, see)
         })?;
         (self.rows, self.lists) = (rows, lists);
-        Ok(whole)
+        Ok(is_complete)
     }
 
     /// Calls `see` with the index and the text of each record in which the feature `name` is text.
@@ -148,8 +148,8 @@ impl TfRecord {
             // Skip damaged records, because reading their samples fails anyway.
             let Ok(part) = self.record(index, &mut scratch) else { continue };
             let Ok(row) = example::read_row(part.of(&scratch), lists, &mut page) else { continue };
-            for Named { name: found, content } in row {
-                if let (true, Found::Bytes(part)) = (found == name, content)
+            for Named { name: field_name, content } in row {
+                if let (true, Found::Bytes(part)) = (field_name == name, content)
                     && let Ok(text) = std::str::from_utf8(part.of(&page))
                 {
                     see(index, text);
@@ -169,25 +169,26 @@ impl TfRecord {
 /// for `train.tfrecord-00000-of-00002`. If these names would be ambiguous, returns the complete
 /// file names.
 fn key_names(paths: &[PathBuf]) -> Vec<String> {
-    let whole = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let full_name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let short = |path: &PathBuf| {
-        let name = whole(path);
+        let name = full_name(path);
         let Some((stem, end)) = name.rsplit_once(".tf") else { return name };
-        let number = end.find('-').map_or("", |at| &end[at..]);
+        let number = end.find('-').map_or("", |offset| &end[offset..]);
         format!("{stem}{number}")
     };
     let names: Vec<String> = paths.iter().map(short).collect();
     match names.iter().collect::<BTreeSet<_>>().len() == names.len() {
         true => names,
-        false => paths.iter().map(whole).collect(),
+        false => paths.iter().map(full_name).collect(),
     }
 }
 
-/// Lists the shards in `folder` that belong to the wanted split, or to the only split if `wanted`
+/// Lists the shards in `folder` that belong to the wanted split, or to the only split if `requested`
 /// is `None`. Checks that no shard is missing.
-fn shards_in(storage: &Storage, folder: &Path, wanted: Option<&str>) -> Result<Vec<PathBuf>> {
+fn shards_in(storage: &Storage, folder: &Path, requested: Option<&str>) -> Result<Vec<PathBuf>> {
     let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let paths = splits::choose(folder, splits::group(storage.files_in(folder, is_records_name)?, false, name), wanted)?;
+    let paths =
+        splits::choose(folder, splits::group(storage.files_in(folder, is_records_name)?, false, name), requested)?;
     splits::complete(folder, &paths.iter().map(name).collect::<Vec<_>>())?;
     Ok(paths)
 }
@@ -288,8 +289,8 @@ mod tests {
         let source = TfRecord::open(&path).unwrap();
         for (index, labels) in [&[7][..], &[8, 9], &[]].into_iter().enumerate() {
             let sample = source.read(index, &mut scratch).unwrap();
-            let Some(crate::model::Value::Numbers(found)) = sample.value("image_class_label.npy") else { panic!() };
-            assert_eq!(found.iter::<i64>().unwrap().collect::<Vec<_>>(), labels);
+            let Some(crate::model::Value::Numbers(numbers)) = sample.value("image_class_label.npy") else { panic!() };
+            assert_eq!(numbers.iter::<i64>().unwrap().collect::<Vec<_>>(), labels);
             assert_eq!(sample.label().unwrap(), None);
         }
     }

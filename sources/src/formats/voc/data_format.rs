@@ -19,9 +19,9 @@ pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
         "a folder that contains `JPEGImages` and either `Annotations` or `SegmentationClass`, or a list file in the \
          `ImageSets` subfolder of one",
         &[],
-        |at, options| {
-            with_feature!("annotations", "a Pascal VOC dataset", at, options => {
-                super::Voc::with_formats(&at.path, options.formats.clone(), 1.0)?
+        |location, options| {
+            with_feature!("annotations", "a Pascal VOC dataset", location, options => {
+                super::Voc::with_formats(&location.path, options.formats.clone(), 1.0)?
             })
         },
     )

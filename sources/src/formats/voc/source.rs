@@ -162,8 +162,8 @@ impl Voc {
             return Err(Error::in_source("no images").at_path(path));
         }
         let annotated = is_folder(folder.join(ANNOTATIONS))?;
-        let found = if annotated { read_annotations(&folder.join(ANNOTATIONS), first)? } else { BTreeMap::new() };
-        let classes = class_names(&found);
+        let annotations = if annotated { read_annotations(&folder.join(ANNOTATIONS), first)? } else { BTreeMap::new() };
+        let classes = class_names(&annotations);
         let masked = list_masks(&folder.join(MASKS))?;
         let needs_mask = list.and_then(Path::parent).is_some_and(|parent| parent.ends_with("Segmentation"));
 
@@ -189,9 +189,9 @@ impl Voc {
                 let missing = folder.join(MASKS).join(format!("{name}.png"));
                 error = Some(Error::in_source("the mask is missing").at_path(missing));
             } else if annotated {
-                error = set.add_boxes(&folder, &name, found.get(&name))?;
+                error = set.add_boxes(&folder, &name, annotations.get(&name))?;
             }
-            let size = found.get(&name).and_then(|objects| objects.as_ref().ok()?.size);
+            let size = annotations.get(&name).and_then(|objects| objects.as_ref().ok()?.size);
             let file = file.unwrap_or_else(|| name.into());
             push(&mut set.items, Item { name: file, end: set.box_classes.len(), size, mask, error })?;
         }
@@ -250,16 +250,16 @@ fn read_annotations(folder: &Path, first: f64) -> Result<BTreeMap<String, Result
         let text = file::read_text(path, MAX_XML).map_err(|e| Error::io(path, &e));
         Ok(Some((name.to_owned(), text.and_then(|text| Objects::parse(&text, first)).map_err(|e| e.at_path(path)))))
     };
-    let mut found = BTreeMap::new();
-    found.extend(in_parallel(&paths, read)?.into_iter().flatten());
-    Ok(found)
+    let mut annotations = BTreeMap::new();
+    annotations.extend(in_parallel(&paths, read)?.into_iter().flatten());
+    Ok(annotations)
 }
 
 /// Returns the class names in all files, sorted, or the 20 classes of Pascal VOC if no other name
 /// occurs.
-fn class_names(found: &BTreeMap<String, Result<Objects>>) -> Vec<String> {
+fn class_names(annotations: &BTreeMap<String, Result<Objects>>) -> Vec<String> {
     let mut names = BTreeSet::<&String>::new();
-    names.extend(found.values().flatten().flat_map(|objects| &objects.names));
+    names.extend(annotations.values().flatten().flat_map(|objects| &objects.names));
     if names.iter().all(|name| CLASSES.binary_search(&name.as_str()).is_ok()) {
         return CLASSES.map(str::to_owned).to_vec();
     }
@@ -276,11 +276,11 @@ fn list_masks(folder: &Path) -> Result<BTreeSet<String>> {
         let png = path.extension().is_some_and(|end| end == "png");
         path.file_stem().and_then(|stem| stem.to_str()).filter(|_| png).map(str::to_owned)
     };
-    let mut found = BTreeSet::new();
+    let mut masks = BTreeSet::new();
     for entry in entries {
-        found.extend(name(entry.map_err(|e| Error::io(folder, &e))?.path()));
+        masks.extend(name(entry.map_err(|e| Error::io(folder, &e))?.path()));
     }
-    Ok(found)
+    Ok(masks)
 }
 
 impl Source for Voc {

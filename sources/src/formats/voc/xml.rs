@@ -33,17 +33,17 @@ impl Objects {
             .map(|size| Ok::<_, Error>([child_number(size, "width")?, child_number(size, "height")?]));
         // Some programs write 0 for an unknown size.
         let size = size.transpose()?.filter(|size| size.iter().all(|&side| side > 0.0));
-        let whole = |side: f64| side.round() as u32;
+        let rounded = |side: f64| side.round() as u32;
         let mut objects =
-            Objects { size: size.map(|[width, height]| (whole(width), whole(height))), ..Objects::default() };
+            Objects { size: size.map(|[width, height]| (rounded(width), rounded(height))), ..Objects::default() };
         for object in top.children().filter(|node| node.has_tag_name("object")) {
-            let at = |cause: String| Error::in_source(format!("line {}: {cause}", line(object)));
+            let in_line = |cause: String| Error::in_source(format!("line {}: {cause}", line(object)));
             let name = child(object, "name").and_then(|name| name.text()).map(str::trim);
             let Some(name) = name.filter(|name| !name.is_empty()) else {
-                return Err(at("an <object> has no <name>".to_owned()));
+                return Err(in_line("an <object> has no <name>".to_owned()));
             };
             let Some(bndbox) = child(object, "bndbox") else {
-                return Err(at(format!("the {name} has no <bndbox>")));
+                return Err(in_line(format!("the {name} has no <bndbox>")));
             };
             let [left, top, right, bottom] = ["xmin", "ymin", "xmax", "ymax"].map(|edge| child_number(bndbox, edge));
             // If pixels are counted from 1, the right and bottom coordinates denote the last pixel
@@ -51,7 +51,7 @@ impl Objects {
             // these coordinates need no correction.
             let edges = [left? - first, top? - first, right?, bottom?];
             let [width, height] = size.unwrap_or([f64::INFINITY; 2]);
-            check_box(edges, width, height, 1.0).map_err(|e| at(format!("the {name}: {}", e.cause())))?;
+            check_box(edges, width, height, 1.0).map_err(|e| in_line(format!("the {name}: {}", e.cause())))?;
             let difficult = match child(object, "difficult") {
                 Some(_) => child_number(object, "difficult")? != 0.0,
                 None => false,
@@ -74,13 +74,13 @@ fn line(node: Node<'_, '_>) -> u32 {
 
 /// Parses the number in the child element `name` of `node`.
 fn child_number(node: Node<'_, '_>, name: &str) -> Result<f64> {
-    let found = child(node, name).ok_or_else(|| {
+    let element = child(node, name).ok_or_else(|| {
         let (line, node) = (line(node), node.tag_name().name());
         Error::in_source(format!("line {line}: <{node}> has no <{name}>"))
     })?;
-    let text = found.text().unwrap_or_default().trim();
+    let text = element.text().unwrap_or_default().trim();
     let number = text.parse().ok().filter(|number: &f64| number.is_finite());
-    number.ok_or_else(|| Error::in_source(format!("line {}: <{name}> is {text:?}: expected a number", line(found))))
+    number.ok_or_else(|| Error::in_source(format!("line {}: <{name}> is {text:?}: expected a number", line(element))))
 }
 
 #[cfg(test)]

@@ -51,17 +51,17 @@ impl Data {
         let mut splits = Vec::new();
         for split in ["train", "val", "test"] {
             let Some(value) = get(split) else { continue };
-            let all = match value.as_vec() {
-                Some(all) => all.iter().map(|value| text(value, split)).collect::<Result<_, _>>()?,
+            let names = match value.as_vec() {
+                Some(names) => names.iter().map(|value| text(value, split)).collect::<Result<_, _>>()?,
                 None => vec![text(value, split)?],
             };
-            splits.push((split, all));
+            splits.push((split, names));
         }
         let names = get("names").map(parse_names).transpose()?.unwrap_or_default();
         if let Some(count) = get("nc") {
-            let found = names.len();
-            if found > 0 && count.as_integer() != Some(found as i64) {
-                return Err(format!("nc is {}, but names has {found} entries", describe(count)));
+            let actual = names.len();
+            if actual > 0 && count.as_integer() != Some(actual as i64) {
+                return Err(format!("nc is {}, but names has {actual} entries", describe(count)));
             }
         }
         let root = get("path").map(|value| text(value, "path")).transpose()?;
@@ -122,7 +122,8 @@ fn parse_names(value: &Yaml<'_>) -> Result<Vec<String>, String> {
 }
 
 fn parse_points(value: &Yaml<'_>) -> Result<(usize, usize), String> {
-    let numbers: Option<Vec<i64>> = value.as_vec().and_then(|all| all.iter().map(Yaml::as_integer).collect());
+    let numbers: Option<Vec<i64>> =
+        value.as_vec().and_then(|numbers_in_list| numbers_in_list.iter().map(Yaml::as_integer).collect());
     match numbers.as_deref() {
         Some(&[count, numbers @ 2..=3]) if count > 0 => Ok((count as usize, numbers as usize)),
         _ => Err(format!("kpt_shape is {}: expected [number of points, 2 or 3]", describe(value))),

@@ -16,7 +16,7 @@ pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
             // The labels for `images/train` are in `labels/train`, so the parent of `images` is
             // downloaded.
             match format!("{url}/").rfind("/images/") {
-                Some(at) => Some(&url[..at]),
+                Some(offset) => Some(&url[..offset]),
                 None => url
                     .rsplit_once('/')
                     .filter(|(_, name)| DATA_FORMAT.has_extension(Path::new(name)))
@@ -30,9 +30,9 @@ pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
         "a `.yaml` file, a folder with `images` and `labels`, or a subfolder of `images` that has a matching \
          subfolder in `labels`",
         &["yaml", "yml"],
-        |at, options| {
-            with_feature!("annotations", "a YOLO dataset", at, options => {
-                super::Yolo::with_formats(&at.path, "train", options.formats.clone())?
+        |location, options| {
+            with_feature!("annotations", "a YOLO dataset", location, options => {
+                super::Yolo::with_formats(&location.path, "train", options.formats.clone())?
             })
         },
     )
@@ -40,7 +40,7 @@ pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
 
 /// Returns a hint if the image folder that was opened looks like part of a YOLO dataset.
 fn annotates(around: &Siblings<'_>) -> Result<Option<String>> {
-    let open = |at: &str| Ok(Some(format!("a YOLO dataset with boxes in text files: open {at:?}")));
+    let open = |command: &str| Ok(Some(format!("a YOLO dataset with boxes in text files: open {command:?}")));
     if let Some(yaml) = around.file(&["yaml", "yml"], is_yolo_data)? {
         return open(yaml);
     }

@@ -23,8 +23,8 @@ pub(super) fn yolo_images(folder: &Path) -> Result<Option<PathBuf>> {
         return Ok(Some(folder.join(IMAGES)));
     }
     let Ok(path) = root(folder) else { return Ok(None) };
-    let Some(at) = images_in(&path) else { return Ok(None) };
-    let labels = [&path[..at], LABELS, &path[at + IMAGES.len()..]].concat();
+    let Some(offset) = images_in(&path) else { return Ok(None) };
+    let labels = [&path[..offset], LABELS, &path[offset + IMAGES.len()..]].concat();
     Ok(file::is_folder(&labels)?.then(|| folder.to_owned()))
 }
 
@@ -38,16 +38,16 @@ pub(super) fn is_yolo(folder: Tree<'_>) -> Result<bool> {
         return Ok(true);
     }
     let url = format!("{}/", url.trim_end_matches('/'));
-    let Some(at) = images_in(&url) else { return Ok(false) };
-    match remote.list(&[&url[..at], LABELS, &url[at + IMAGES.len()..]].concat()) {
+    let Some(offset) = images_in(&url) else { return Ok(false) };
+    match remote.list(&[&url[..offset], LABELS, &url[offset + IMAGES.len()..]].concat()) {
         Err(e) if e.kind() == ErrorKind::Io => Err(e),
         // Some stores return an error if the folder does not exist.
-        found => Ok(found.is_ok_and(|found| !found.is_empty())),
+        result => Ok(result.is_ok_and(|names| !names.is_empty())),
     }
 }
 
 /// Returns the byte offset of the last `images` component of a path.
 pub(super) fn images_in(path: &str) -> Option<usize> {
-    let is_whole = |at: usize| at == 0 || path.as_bytes()[at - 1] == b'/';
-    path.rmatch_indices("images/").map(|(at, _)| at).find(|&at| is_whole(at))
+    let is_whole = |offset: usize| offset == 0 || path.as_bytes()[offset - 1] == b'/';
+    path.rmatch_indices("images/").map(|(offset, _)| offset).find(|&offset| is_whole(offset))
 }

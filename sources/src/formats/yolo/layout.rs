@@ -29,7 +29,7 @@ pub(super) fn label_path(path: &str) -> [&str; 4] {
         _ => path.len(),
     };
     match images_in(path) {
-        Some(at) => [&path[..at], LABELS, &path[at + IMAGES.len()..end], ".txt"],
+        Some(offset) => [&path[..offset], LABELS, &path[offset + IMAGES.len()..end], ".txt"],
         None => [&path[..end], ".txt", "", ""],
     }
 }
@@ -37,7 +37,7 @@ pub(super) fn label_path(path: &str) -> [&str; 4] {
 /// Returns the parent of the last `images` folder in `images`, the path of an image folder.
 pub(super) fn above_images(images: &Path) -> PathBuf {
     let path = root(images).unwrap_or_default();
-    images_in(&path).map_or(images.to_owned(), |at| path[..at].into())
+    images_in(&path).map_or(images.to_owned(), |offset| path[..offset].into())
 }
 
 /// Lists the images in a folder, at any depth.
@@ -53,7 +53,7 @@ pub(super) fn list_folder(folder: &Path, formats: &[Format]) -> Result<Vec<Item>
 /// Creates an item for the image at `path`. The key of the item starts after the last `images`
 /// folder in the path. If there is no such folder, the key starts at the offset `key`.
 fn item(path: String, key: usize) -> Item {
-    let key = images_in(&path).map_or(key, |at| at + IMAGES.len() + 1);
+    let key = images_in(&path).map_or(key, |offset| offset + IMAGES.len() + 1);
     Item { path: path.into(), key }
 }
 
@@ -79,13 +79,13 @@ pub(super) fn list_split(yaml: &Path, data: &Data, split: &str, formats: &[Forma
         let stripped = entry.strip_prefix("../").unwrap_or(entry);
         let candidates: Vec<_> =
             [entry.as_str(), stripped].iter().flat_map(|name| roots.iter().map(move |root| root.join(name))).collect();
-        let mut found = None;
+        let mut path = None;
         for candidate in &candidates {
-            if found.is_none() && file::exists(candidate)? {
-                found = Some(candidate);
+            if path.is_none() && file::exists(candidate)? {
+                path = Some(candidate);
             }
         }
-        let Some(found) = found else {
+        let Some(split) = path else {
             let tried: Vec<_> = candidates.iter().map(|candidate| candidate.display().to_string()).collect();
             return Err(Error::in_source(format!(
                 "{split}: {entry:?} does not exist; looked for {}",
@@ -93,9 +93,9 @@ pub(super) fn list_split(yaml: &Path, data: &Data, split: &str, formats: &[Forma
             ))
             .at_path(yaml));
         };
-        let found = if file::is_folder(found)? { list_folder(found, formats)? } else { read_list(found)? };
-        reserve(&mut items, found.len())?;
-        items.extend(found);
+        let images = if file::is_folder(split)? { list_folder(split, formats)? } else { read_list(split)? };
+        reserve(&mut items, images.len())?;
+        items.extend(images);
     }
     Ok(items)
 }

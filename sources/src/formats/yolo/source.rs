@@ -106,16 +106,16 @@ impl Yolo {
         let labeled = have_labels(&items)?;
         let missing = labeled.iter().filter(|&&labeled| !labeled).count();
         if let Some(first) = labeled.iter().position(|&labeled| !labeled) {
-            let (all, first) = (items.len(), label_path(&items[first].path).concat());
-            if missing == all {
+            let (count, first) = (items.len(), label_path(&items[first].path).concat());
+            if missing == count {
                 let cause =
-                    format!("no label files for any of the {all} images: the first file was expected at {first}");
+                    format!("no label files for any of the {count} images: the first file was expected at {first}");
                 return Err(Error::in_source(cause).at_path(path));
             }
             let path = path.display();
             tracing::warn!(
                 "{path}: {missing} of {} no label file and thus no boxes; the first file was expected at {first}",
-                counted(all, "image has", "images have")
+                counted(count, "image has", "images have")
             );
         }
         Ok(Yolo { items, labeled, classes: data.names, points: data.points, formats })

@@ -84,7 +84,7 @@ enum Trial {
     Fewer,
     /// Keeps the window for a while. Then starts a trial with more requests if `more` is true, or
     /// with fewer otherwise, in case the network has changed.
-    Pause { more: bool },
+    Pause { try_more: bool },
 }
 
 impl Trial {
@@ -92,8 +92,8 @@ impl Trial {
     /// waiting period before a trial with more requests.
     fn rounds(self, pause: u32) -> (u32, u32) {
         match self {
-            Trial::Pause { more: false } => (SHORT_PAUSE / 2, SHORT_PAUSE),
-            Trial::Pause { more: true } => (pause / 2, pause),
+            Trial::Pause { try_more: false } => (SHORT_PAUSE / 2, SHORT_PAUSE),
+            Trial::Pause { try_more: true } => (pause / 2, pause),
             Trial::Fewer => (WARM_UP_FEWER, WARM_UP_FEWER + MEASURED),
             Trial::First | Trial::More => (WARM_UP, WARM_UP + MEASURED),
         }
@@ -237,17 +237,17 @@ impl Pace {
         }
         let rate = self.measured.rate();
         let next = match self.trial {
-            Trial::First | Trial::Pause { more: true } => {
+            Trial::First | Trial::Pause { try_more: true } => {
                 self.best = rate;
                 Trial::More
             }
-            Trial::Pause { more: false } => {
+            Trial::Pause { try_more: false } => {
                 self.best = rate;
                 Trial::Fewer
             }
             Trial::More if rate >= FASTER_RATIO * self.best => {
-                let most = 1.0 + MIN_SCALING * (self.window / self.base - 1.0);
-                let next = if rate >= most * self.best { Trial::More } else { Trial::Pause { more: false } };
+                let min_scaling = 1.0 + MIN_SCALING * (self.window / self.base - 1.0);
+                let next = if rate >= min_scaling * self.best { Trial::More } else { Trial::Pause { try_more: false } };
                 (self.base, self.best, self.pause) = (self.window, rate, MIN_PAUSE);
                 next
             }
@@ -258,7 +258,7 @@ impl Pace {
                 (self.base, self.best) = (self.window, rate.max(self.best));
                 Trial::Fewer
             }
-            Trial::Fewer => Trial::Pause { more: true },
+            Trial::Fewer => Trial::Pause { try_more: true },
         };
         self.start(next);
     }
@@ -266,11 +266,12 @@ impl Pace {
     /// Ends a trial in which more requests did not increase the rate.
     fn end_failed_trial(&mut self) {
         self.pause = (2 * self.pause).min(MAX_PAUSE);
-        self.start(Trial::Pause { more: false });
+        self.start(Trial::Pause { try_more: false });
     }
 
     fn start(&mut self, trial: Trial) {
-        let trial = if trial == Trial::Fewer && self.base <= MIN_WINDOW { Trial::Pause { more: true } } else { trial };
+        let trial =
+            if trial == Trial::Fewer && self.base <= MIN_WINDOW { Trial::Pause { try_more: true } } else { trial };
         self.window = match trial {
             Trial::More if self.pause == MAX_PAUSE && self.trial != Trial::More => {
                 (SMALL_STEP * self.base).min(MAX_WINDOW)
@@ -342,7 +343,7 @@ mod tests {
         /// Returns the utilization of the link over `seconds` seconds, after ten seconds of
         /// warm-up, and the best window.
         fn run(&self, seconds: f64) -> (f64, usize) {
-            let at = |seconds: f64| Duration::from_secs_f64(seconds);
+            let duration = |seconds: f64| Duration::from_secs_f64(seconds);
             let (mut pace, mut now, mut free, mut warm) = (Pace::new(), 0.0, 0.0f64, 0);
             // `in_flight` maps the arrival time and the index of each request to the time at which
             // the request was sent. `open` contains the indices of the same requests, oldest first.
@@ -361,7 +362,7 @@ mod tests {
                     // Requests on other connections overtake a request on a new connection.
                     free = (now + self.delay).max(free) + size / self.rate;
                     let answer = free.max(begin + size / self.rate) + lost;
-                    in_flight.insert((at(answer), count), at(now));
+                    in_flight.insert((duration(answer), count), duration(now));
                     open.insert(count);
                     pace.record_request();
                     count += 1;
@@ -441,14 +442,14 @@ mod tests {
 
     #[test]
     fn refusals_halve_the_requests_in_flight_once_per_overload() {
-        let (mut pace, at) = (Pace::new(), Duration::from_secs_f64);
-        (0..50).for_each(|_| pace.record_refusal(at(1.0)));
+        let (mut pace, duration) = (Pace::new(), Duration::from_secs_f64);
+        (0..50).for_each(|_| pace.record_refusal(duration(1.0)));
         assert_eq!(pace.window, INITIAL_WINDOW / 2.0);
-        pace.record_refusal(at(2.5));
+        pace.record_refusal(duration(2.5));
         assert_eq!(pace.window, INITIAL_WINDOW / 4.0);
-        (0..10_000).for_each(|_| pace.record_response(at(0.1), 1000, 1, true));
+        (0..10_000).for_each(|_| pace.record_response(duration(0.1), 1000, 1, true));
         assert!(pace.window > INITIAL_WINDOW / 2.0, "{}", pace.window);
-        (0..40).for_each(|n| pace.record_refusal(at(20_000.0 + 2.0 * f64::from(n))));
+        (0..40).for_each(|n| pace.record_refusal(duration(20_000.0 + 2.0 * f64::from(n))));
         assert_eq!(pace.window, 1.0);
         assert!(pace.may_send(0, 0) && !pace.may_send(1, 1));
     }

@@ -53,11 +53,11 @@ fn is_next(a: &SampleRange, b: &SampleRange) -> bool {
 /// Returns, for each range in `later`, whether a chain of adjacent ranges connects it to a range in
 /// `samples`.
 pub(super) fn neighbors(samples: &[SampleRange], later: &[SampleRange]) -> Vec<bool> {
-    let mut all: Vec<(&SampleRange, Option<usize>)> = samples.iter().map(|part| (part, None)).collect();
-    all.extend(later.iter().enumerate().map(|(index, part)| (part, Some(index))));
-    all.sort_by_key(|(part, _)| (part.object, part.range.start));
+    let mut ranges: Vec<(&SampleRange, Option<usize>)> = samples.iter().map(|part| (part, None)).collect();
+    ranges.extend(later.iter().enumerate().map(|(index, part)| (part, Some(index))));
+    ranges.sort_by_key(|(part, _)| (part.object, part.range.start));
     let mut is_neighbor = vec![false; later.len()];
-    for run in all.chunk_by(|(a, _), (b, _)| is_next(a, b)) {
+    for run in ranges.chunk_by(|(a, _), (b, _)| is_next(a, b)) {
         if run.iter().any(|(_, index)| index.is_none()) {
             run.iter().filter_map(|(_, index)| *index).for_each(|index| is_neighbor[index] = true);
         }
@@ -67,9 +67,9 @@ pub(super) fn neighbors(samples: &[SampleRange], later: &[SampleRange]) -> Vec<b
 
 /// Returns the number of ranges that are adjacent to at least one other range in `samples`.
 pub(super) fn adjacent_count(samples: &[SampleRange]) -> usize {
-    let mut all: Vec<&SampleRange> = samples.iter().collect();
-    all.sort_by_key(|part| (part.object, part.range.start));
-    all.chunk_by(|a, b| is_next(a, b)).map(<[_]>::len).filter(|&len| len > 1).sum()
+    let mut ranges: Vec<&SampleRange> = samples.iter().collect();
+    ranges.sort_by_key(|part| (part.object, part.range.start));
+    ranges.chunk_by(|a, b| is_next(a, b)).map(<[_]>::len).filter(|&len| len > 1).sum()
 }
 
 /// Merges `samples` into requests that contain at most `unused` unused bytes in total. The requests

@@ -74,8 +74,8 @@ impl Checksum {
     /// Returns the fastest supported hash in `hashes`, which maps the names of hashes to their
     /// values. If none of them is supported, returns an unsupported hash.
     pub(crate) fn fastest(hashes: &BTreeMap<String, String>) -> Option<Self> {
-        let known = NAMES.iter().find_map(|name| hashes.get_key_value(*name));
-        let (name, expected) = known.or_else(|| hashes.first_key_value())?;
+        let checksum = NAMES.iter().find_map(|name| hashes.get_key_value(*name));
+        let (name, expected) = checksum.or_else(|| hashes.first_key_value())?;
         Some(Checksum { name: name.clone(), expected: expected.to_lowercase() })
     }
 
@@ -91,21 +91,21 @@ impl Checksum {
     /// If the hash differs or the file cannot be read. The error names the file.
     pub(crate) fn check(&self, file: &OpenFile) -> Result<()> {
         let Some(mut state) = State::named(&self.name) else { return Ok(()) };
-        let (mut at, mut scratch) = (0, Vec::new());
-        while at < file.len() {
+        let (mut offset, mut scratch) = (0, Vec::new());
+        while offset < file.len() {
             cancel::check()?;
-            let piece = file.get(at, READ_SIZES[usize::from(file.object().is_some())], &mut scratch)?;
+            let piece = file.get(offset, READ_SIZES[usize::from(file.object().is_some())], &mut scratch)?;
             if piece.is_empty() {
-                return Err(Error::in_source(format!("the file ends at byte {at}")).at_path(&file.path));
+                return Err(Error::in_source(format!("the file ends at byte {offset}")).at_path(&file.path));
             }
             state.update(piece);
-            at += piece.len() as u64;
+            offset += piece.len() as u64;
         }
-        let (found, Checksum { name, expected }) = (state.end(), self);
-        if found == *expected {
+        let (actual, Checksum { name, expected }) = (state.end(), self);
+        if actual == *expected {
             return Ok(());
         }
-        Err(Error::in_source(format!("damaged: its {name} is {found}, but the index lists {expected}"))
+        Err(Error::in_source(format!("damaged: its {name} is {actual}, but the index lists {expected}"))
             .at_path(&file.path))
     }
 }

@@ -9,39 +9,39 @@ use crate::storage::RowBytes;
 use crate::values::record::Found;
 
 /// Converts an array of `f16` to `f32`.
-pub(crate) fn f16_to_f32(bytes: &[u8], shape: &[usize], made: &mut Vec<u8>) -> Found<'static> {
-    let start = made.len();
+pub(crate) fn f16_to_f32(bytes: &[u8], shape: &[usize], buffer: &mut Vec<u8>) -> Found<'static> {
+    let start = buffer.len();
     let widened = bytes.as_chunks::<2>().0.iter().flat_map(|two| f16::from_le_bytes(*two).to_f32().to_le_bytes());
-    made.extend(widened);
-    Found::array(Element::F32, shape, RowBytes::since(start, made))
+    buffer.extend(widened);
+    Found::array(Element::F32, shape, RowBytes::since(start, buffer))
 }
 
 /// Converts an array of `bfloat16` to `f32`.
-pub(crate) fn widened_brain(bytes: &[u8], shape: &[usize], made: &mut Vec<u8>) -> Found<'static> {
-    let start = made.len();
-    made.extend(bytes.as_chunks::<2>().0.iter().flat_map(|&[low, high]| [0, 0, low, high]));
-    Found::array(Element::F32, shape, RowBytes::since(start, made))
+pub(crate) fn widened_brain(bytes: &[u8], shape: &[usize], buffer: &mut Vec<u8>) -> Found<'static> {
+    let start = buffer.len();
+    buffer.extend(bytes.as_chunks::<2>().0.iter().flat_map(|&[low, high]| [0, 0, low, high]));
+    Found::array(Element::F32, shape, RowBytes::since(start, buffer))
 }
 
-/// Parses a decimal number, as an `i64` if `whole` is true and as an `f64` otherwise.
+/// Parses a decimal number, as an `i64` if `is_integer` is true and as an `f64` otherwise.
 ///
 /// # Errors
 /// If the text is not a number, or if the number does not fit in the type.
-pub(crate) fn decimal(bytes: &[u8], whole: bool, made: &mut Vec<u8>) -> Result<Found<'static>> {
-    let start = made.len();
+pub(crate) fn decimal(bytes: &[u8], is_integer: bool, buffer: &mut Vec<u8>) -> Result<Found<'static>> {
+    let start = buffer.len();
     let text = std::str::from_utf8(bytes).unwrap_or("").trim();
-    let bad = || {
-        let kind = if whole { "a 64-bit integer" } else { "a number" };
+    let error = || {
+        let kind = if is_integer { "a 64-bit integer" } else { "a number" };
         Error::in_source(format!("{:?} is not {kind}", String::from_utf8_lossy(&bytes[..bytes.len().min(40)])))
     };
-    let element = if whole {
-        made.extend(text.parse::<i64>().map_err(|_| bad())?.to_le_bytes());
+    let element = if is_integer {
+        buffer.extend(text.parse::<i64>().map_err(|_| error())?.to_le_bytes());
         Element::I64
     } else {
-        made.extend(text.parse::<f64>().map_err(|_| bad())?.to_le_bytes());
+        buffer.extend(text.parse::<f64>().map_err(|_| error())?.to_le_bytes());
         Element::F64
     };
-    Ok(Found::number(element, RowBytes::since(start, made)))
+    Ok(Found::number(element, RowBytes::since(start, buffer)))
 }
 
 /// Converts a Pillow image, which consists of size, mode and pixels, to an `.npy` file with RGB
@@ -50,11 +50,13 @@ pub(crate) fn decimal(bytes: &[u8], whole: bool, made: &mut Vec<u8>) -> Result<F
 /// # Errors
 /// If the number of bytes does not match the size, or if the mode cannot be converted to RGB
 /// without a color profile or a palette.
-pub(crate) fn pil(bytes: &[u8], made: &mut Vec<u8>) -> Result<Found<'static>> {
-    let bad = |cause: String| Error::in_source(format!("a Pillow image {cause}"));
-    let cut = || bad(format!("is truncated after {} bytes", bytes.len()));
+pub(crate) fn pil(bytes: &[u8], buffer: &mut Vec<u8>) -> Result<Found<'static>> {
+    let error = |cause: String| Error::in_source(format!("a Pillow image {cause}"));
+    let cut = || error(format!("is truncated after {} bytes", bytes.len()));
     let (head, body) = bytes.split_at_checked(12).ok_or_else(cut)?;
-    let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]) as usize;
+    let word = |offset: usize| {
+        u32::from_le_bytes([head[offset], head[offset + 1], head[offset + 2], head[offset + 3]]) as usize
+    };
     let (width, height, mode_len) = (word(0), word(4), word(8));
     let (mode, pixels) = body.split_at_checked(mode_len).ok_or_else(cut)?;
     let channels = match mode {
@@ -64,18 +66,20 @@ pub(crate) fn pil(bytes: &[u8], made: &mut Vec<u8>) -> Result<Found<'static>> {
         b"RGBA" | b"RGBX" => 4,
         _ => {
             let mode = String::from_utf8_lossy(&mode[..mode.len().min(16)]).into_owned();
-            return Err(bad(format!("has the mode {mode:?}: expected L, LA, RGB or RGBA; convert it before writing")));
+            return Err(error(format!(
+                "has the mode {mode:?}: expected L, LA, RGB or RGBA; convert it before writing"
+            )));
         }
     };
     if width.checked_mul(height).and_then(|area| area.checked_mul(channels)) != Some(pixels.len()) {
-        return Err(bad(format!("of {width}x{height} pixels and {channels} channels has {} bytes", pixels.len())));
+        return Err(error(format!("of {width}x{height} pixels and {channels} channels has {} bytes", pixels.len())));
     }
-    let start = made.len();
-    Numbers::npy_header::<u8>(&[height, width, 3], made);
+    let start = buffer.len();
+    Numbers::npy_header::<u8>(&[height, width, 3], buffer);
     match channels {
-        3 => made.extend_from_slice(pixels),
-        1 | 2 => pixels.chunks_exact(channels).for_each(|gray| made.extend([gray[0]; 3])),
-        _ => pixels.chunks_exact(4).for_each(|pixel| made.extend_from_slice(&pixel[..3])),
+        3 => buffer.extend_from_slice(pixels),
+        1 | 2 => pixels.chunks_exact(channels).for_each(|gray| buffer.extend([gray[0]; 3])),
+        _ => pixels.chunks_exact(4).for_each(|pixel| buffer.extend_from_slice(&pixel[..3])),
     }
-    Ok(Found::Bytes(RowBytes::since(start, made)))
+    Ok(Found::Bytes(RowBytes::since(start, buffer)))
 }

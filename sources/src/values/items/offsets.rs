@@ -16,12 +16,12 @@ pub(crate) fn head_bytes(samples: u64) -> Option<u64> {
 /// If the file contains a different number of samples, or if an offset is invalid.
 pub(crate) fn offsets(head: &[u8], samples: u64, len: u64) -> Result<Vec<u64>> {
     let words = head.as_chunks::<4>().0;
-    let Some((found, offsets)) = words.split_first() else {
+    let Some((head, offsets)) = words.split_first() else {
         return Err(Error::in_source(format!("truncated: the file has only {len} bytes")));
     };
-    let found = u32::from_le_bytes(*found);
-    if u64::from(found) != samples {
-        return Err(Error::in_source(format!("the file has {found} samples, but index.json lists {samples}")));
+    let count = u32::from_le_bytes(*head);
+    if u64::from(count) != samples {
+        return Err(Error::in_source(format!("the file has {count} samples, but index.json lists {samples}")));
     }
     let first = head_bytes(samples).unwrap_or(u64::MAX);
     let offsets = try_collect(offsets.iter().map(|word| Ok(u64::from(u32::from_le_bytes(*word)))))?;

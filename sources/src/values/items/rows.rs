@@ -74,11 +74,11 @@ pub(crate) trait Layout: Send + Sync {
     fn column_type(&self, column: usize, first: &mut dyn FnMut() -> Result<Vec<u8>>) -> Result<ColumnType>;
 
     /// Decodes `bytes`, the value of `column` in sample `row`. Numbers in it are little-endian.
-    /// Appends converted bytes to `made`.
+    /// Appends converted bytes to `buffer`.
     ///
     /// # Errors
     /// If the bytes do not match the column's encoding.
-    fn find<'a>(&self, row: usize, column: usize, bytes: &'a [u8], made: &mut Vec<u8>) -> Result<Found<'a>>;
+    fn find<'a>(&self, row: usize, column: usize, bytes: &'a [u8], buffer: &mut Vec<u8>) -> Result<Found<'a>>;
 }
 
 /// A dataset of samples with the columns of a [`Layout`].
@@ -128,17 +128,17 @@ impl<L: Layout> Rows<L> {
                 Err(_) => Ok(Column::new(name, ColumnType::Bytes)),
             }
         };
-        let mut all = layout.names().iter().enumerate().map(&mut column).collect::<Result<Vec<_>>>()?;
-        let encoded = all.iter().any(|column| column.column_type == ColumnType::Images);
+        let mut all_columns = layout.names().iter().enumerate().map(&mut column).collect::<Result<Vec<_>>>()?;
+        let encoded = all_columns.iter().any(|column| column.column_type == ColumnType::Images);
         let pixels = match (encoded, choice.image.as_deref()) {
             (true, None) => None,
-            (_, wanted) => pixels::choose(&arrays(&items, &layout, &all), wanted)?,
+            (_, requested) => pixels::choose(&arrays(&items, &layout, &all_columns), requested)?,
         };
         if let Some((column, _)) = pixels {
-            all[column].column_type = ColumnType::Images;
+            all_columns[column].column_type = ColumnType::Images;
         }
-        let mut columns = Columns::new(&all, &choice)?;
-        if let Some(label) = columns.label().filter(|&label| all[label].column_type == ColumnType::Text) {
+        let mut columns = Columns::new(&all_columns, &choice)?;
+        if let Some(label) = columns.label().filter(|&label| all_columns[label].column_type == ColumnType::Text) {
             let text = |row: usize, see: &mut dyn FnMut(&str)| {
                 with_cell(&items, &layout, row, label, &mut Vec::new(), |cell| {
                     if let Cell::Text(text) = cell {
@@ -153,8 +153,8 @@ impl<L: Layout> Rows<L> {
                 }
                 // Use many threads, because they mostly wait for responses from the store.
                 let texts = on_threads(STORE_THREADS, &(0..items.len()).collect::<Vec<_>>(), |&row| {
-                    let mut found = None;
-                    text(row, &mut |text| found = Some(text.to_owned())).map(|()| found)
+                    let mut content = None;
+                    text(row, &mut |text| content = Some(text.to_owned())).map(|()| content)
                 })?;
                 let texts = texts.into_iter().enumerate();
                 texts.for_each(|(row, text)| text.iter().for_each(|text| see(row, text)));
@@ -165,23 +165,23 @@ impl<L: Layout> Rows<L> {
     }
 
     /// Parses the values of sample `index`. `item` contains the bytes of the sample. Converted
-    /// bytes are appended to `made`.
-    fn row<'i>(&self, index: usize, item: &'i [u8], made: &mut Vec<u8>) -> Result<Row<'i>> {
+    /// bytes are appended to `buffer`.
+    fn row<'i>(&self, index: usize, item: &'i [u8], buffer: &mut Vec<u8>) -> Result<Row<'i>> {
         let names = self.layout.names();
         let ranges = self.layout.column_ranges(index, &item[..item.len().min(self.layout.head())], item.len())?;
         let mut find = |column: usize, bytes: &'i [u8]| {
             if !self.columns.uses(column) {
                 return Ok(Found::Null);
             }
-            let found = self.layout.find(index, column, bytes, made)?;
+            let content = self.layout.find(index, column, bytes, buffer)?;
             match self.pixels {
-                Some((pixels, channels)) if pixels == column => found.image(channels, Colors::Rgb, made),
-                _ => Ok(found),
+                Some((pixels, channels)) if pixels == column => content.image(channels, Colors::Rgb, buffer),
+                _ => Ok(content),
             }
         };
         let named = |(column, range): (usize, Range<usize>)| {
             let bytes = item.get(range).ok_or_else(|| Error::in_source("its bytes are missing"));
-            bytes.and_then(|bytes| find(column, bytes)).map_err(|e| of_column(e, &names[column]))
+            bytes.and_then(|bytes| find(column, bytes)).map_err(|e| column_error(e, &names[column]))
         };
         ranges.into_iter().enumerate().map(named).collect()
     }
@@ -193,19 +193,19 @@ const MAX_EXAMINED: usize = 64;
 
 /// Returns the columns that contain arrays, with the shapes in the first undamaged sample.
 fn arrays<L: Layout>(items: &Items, layout: &L, columns: &[Column]) -> Vec<Candidate> {
-    let (mut scratch, mut made) = (Vec::new(), Vec::new());
+    let (mut scratch, mut buffer) = (Vec::new(), Vec::new());
     let mut of_row = |row: usize| {
-        let mut found = Vec::new();
+        let mut candidates = Vec::new();
         for (index, column) in
             columns.iter().enumerate().filter(|(_, column)| column.column_type == ColumnType::Numbers)
         {
             let bytes = column_bytes(items, layout, row, index, &mut scratch)?;
-            made.clear();
-            if let Found::Numbers { element, shape, .. } = layout.find(row, index, bytes, &mut made)? {
-                found.push(Candidate { column: index, name: column.name.clone(), element, shape: shape.to_vec() });
+            buffer.clear();
+            if let Found::Numbers { element, shape, .. } = layout.find(row, index, bytes, &mut buffer)? {
+                candidates.push(Candidate { column: index, name: column.name.clone(), element, shape: shape.to_vec() });
             }
         }
-        Ok::<_, Error>(found)
+        Ok::<_, Error>(candidates)
     };
     (0..items.len().min(MAX_EXAMINED)).find_map(|row| of_row(row).ok()).unwrap_or_default()
 }
@@ -244,18 +244,18 @@ fn with_cell<L: Layout, T>(
     scratch: &mut Vec<u8>,
     f: impl FnOnce(Cell<'_>) -> Result<T>,
 ) -> Result<T> {
-    let (bytes, mut made) = (column_bytes(items, layout, row, column, scratch)?, Vec::new());
-    let found = layout.find(row, column, bytes, &mut made);
-    let named = |e| of_column(e, &layout.names()[column]);
-    found.and_then(|found| found.cell(&made).map_err(named).and_then(f)).map_err(|e| e.at_path(items.path(row)))
+    let (bytes, mut buffer) = (column_bytes(items, layout, row, column, scratch)?, Vec::new());
+    let content = layout.find(row, column, bytes, &mut buffer);
+    let named = |e| column_error(e, &layout.names()[column]);
+    content.and_then(|content| content.cell(&buffer).map_err(named).and_then(f)).map_err(|e| e.at_path(items.path(row)))
 }
 
 impl<L: Layout> Source for Rows<L> {
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         let names = self.layout.names();
-        let Read { key, row, page } = self.items.read(index, scratch, |item, made| self.row(index, item, made))?;
+        let Read { key, row, page } = self.items.read(index, scratch, |item, buffer| self.row(index, item, buffer))?;
         self.columns
-            .sample(key, |column| row[column].cell(page).map_err(|e| of_column(e, &names[column])))
+            .sample(key, |column| row[column].cell(page).map_err(|e| column_error(e, &names[column])))
             .map_err(|e| e.at_path(self.items.path(index)))
     }
 
@@ -265,14 +265,14 @@ impl<L: Layout> Source for Rows<L> {
 
     of_files!(items.files);
 
-    fn verify(&self, samples: Range<usize>, found: &mut dyn FnMut(Error)) {
-        self.items.verify(samples, found);
+    fn verify(&self, samples: Range<usize>, on_error: &mut dyn FnMut(Error)) {
+        self.items.verify(samples, on_error);
     }
 
     fn label(&self, index: usize, scratch: &mut Vec<u8>) -> Result<Option<i64>> {
         let Some(label) = self.columns.label() else { return Ok(None) };
-        let of = |cell: Cell<'_>| self.columns.label_of(cell).map_err(|e| e.at_path(self.items.path(index)));
-        with_cell(&self.items, &self.layout, index, label, scratch, of)
+        let label_of = |cell: Cell<'_>| self.columns.label_of(cell).map_err(|e| e.at_path(self.items.path(index)));
+        with_cell(&self.items, &self.layout, index, label, scratch, label_of)
     }
 
     fn fields(&self) -> Option<Vec<String>> {
@@ -289,6 +289,6 @@ impl<L: Layout> Source for Rows<L> {
 }
 
 /// Adds the name of the column to an error.
-fn of_column(error: Error, column: &str) -> Error {
+fn column_error(error: Error, column: &str) -> Error {
     Error::new(error.kind(), format!("column {column:?}: {}", error.cause()))
 }

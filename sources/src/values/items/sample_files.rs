@@ -102,10 +102,10 @@ impl Items {
     }
 
     /// Verifies the hashes of the files whose first sample is in `samples`.
-    pub(crate) fn verify(&self, samples: Range<usize>, found: &mut dyn FnMut(Error)) {
+    pub(crate) fn verify(&self, samples: Range<usize>, on_error: &mut dyn FnMut(Error)) {
         let chosen = self.files.each().zip(&self.checksums).filter(|((.., start), _)| samples.contains(start));
         let chosen = chosen.filter_map(|((file, ..), sum)| Some((file, sum.as_ref()?)));
-        let (known, unknown): (Vec<_>, Vec<_>) = chosen.partition(|(_, sum)| sum.is_known());
+        let (checkable, unknown): (Vec<_>, Vec<_>) = chosen.partition(|(_, sum)| sum.is_known());
         if let Some((file, sum)) = unknown.first() {
             tracing::warn!(
                 "{}: the index contains only the unsupported hash {}, so {} files are not verified",
@@ -114,7 +114,7 @@ impl Items {
                 unknown.len()
             );
         }
-        known.into_iter().filter_map(|(file, sum)| sum.check(file).err()).for_each(found);
+        checkable.into_iter().filter_map(|(file, sum)| sum.check(file).err()).for_each(on_error);
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -169,14 +169,14 @@ impl Items {
             return Ok((parse(item, scratch)?, key));
         }
         file.fill_for(index as u64, span.start, grow_to(scratch, len as u64)?)?;
-        let mut made = MADE.take();
-        let key = begin(&mut made, index);
+        let mut buffer = MADE.take();
+        let key = begin(&mut buffer, index);
         let item = &scratch[..len];
         // Append the converted bytes after the sample in the scratch buffer.
-        let moved = |found: Found<'_>| -> Found<'a> { found.map(|part| part.moved(item, 0, len)) };
-        let row = parse(item, &mut made).map(|row| row.into_iter().map(moved).collect::<Row<'a>>());
-        let copied = grow_to(scratch, (len + made.len()) as u64).map(|to| to[len..].copy_from_slice(&made));
-        MADE.set(made);
+        let moved = |content: Found<'_>| -> Found<'a> { content.map(|part| part.moved(item, 0, len)) };
+        let row = parse(item, &mut buffer).map(|row| row.into_iter().map(moved).collect::<Row<'a>>());
+        let copied = grow_to(scratch, (len + buffer.len()) as u64).map(|to| to[len..].copy_from_slice(&buffer));
+        MADE.set(buffer);
         copied?;
         Ok((row?, len + key.start..len + key.end))
     }
@@ -189,8 +189,8 @@ impl Items {
     pub(crate) fn peek<'a>(&'a self, index: usize, within: Range<u64>, scratch: &'a mut Vec<u8>) -> Result<&'a [u8]> {
         let (file, samples, index) = self.files.open(index)?;
         let span = samples.span(index);
-        let at = |offset: u64| span.start.saturating_add(offset).min(span.end);
-        let (start, end) = (at(within.start), at(within.end.max(within.start)));
+        let clamped = |offset: u64| span.start.saturating_add(offset).min(span.end);
+        let (start, end) = (clamped(within.start), clamped(within.end.max(within.start)));
         file.get(start, end - start, scratch)
     }
 }

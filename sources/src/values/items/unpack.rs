@@ -53,19 +53,21 @@ impl Unpack {
         })
     }
 
-    /// Decompresses `packed` into `to`. Stops after `most + 1` bytes. Returns the number of
+    /// Decompresses `packed` into `out`. Stops after `most + 1` bytes. Returns the number of
     /// decompressed bytes.
-    fn run(self, packed: File, most: u64, to: &mut impl Write) -> io::Result<u64> {
-        let limit = most.saturating_add(1);
+    fn run(self, packed: File, max_bytes: u64, out: &mut impl Write) -> io::Result<u64> {
+        let limit = max_bytes.saturating_add(1);
         match self {
-            Unpack::Gzip => io::copy(&mut flate2::bufread::MultiGzDecoder::new(BufReader::new(packed)).take(limit), to),
-            Unpack::Zstd => zstd_frames(packed, limit, to),
+            Unpack::Gzip => {
+                io::copy(&mut flate2::bufread::MultiGzDecoder::new(BufReader::new(packed)).take(limit), out)
+            }
+            Unpack::Zstd => zstd_frames(packed, limit, out),
             // The whole file is one block.
             Unpack::Snappy => {
                 let mut block = Vec::new();
                 file::append(packed, &mut block, MAX_COPY)?;
                 let len = snap::raw::decompress_len(&block)?;
-                if len as u64 != most {
+                if len as u64 != max_bytes {
                     return Ok(len as u64);
                 }
                 // Check that the claimed length is plausible before allocating that many bytes.
@@ -81,7 +83,7 @@ impl Unpack {
                 })?;
                 plain.resize(len, 0);
                 snap::raw::Decoder::new().decompress(&block, &mut plain)?;
-                plain.chunks(WRITE_SIZE).try_for_each(|slice| to.write_all(slice))?;
+                plain.chunks(WRITE_SIZE).try_for_each(|slice| out.write_all(slice))?;
                 Ok(len as u64)
             }
         }
@@ -89,15 +91,15 @@ impl Unpack {
 }
 
 /// Decompresses consecutive zstd frames.
-fn zstd_frames(packed: File, limit: u64, to: &mut impl Write) -> io::Result<u64> {
+fn zstd_frames(packed: File, limit: u64, out: &mut impl Write) -> io::Result<u64> {
     let (mut packed, mut total) = (BufReader::new(packed), 0);
     while !io::BufRead::fill_buf(&mut packed)?.is_empty() && total < limit {
         let mut frame = ruzstd::decoding::StreamingDecoder::new(&mut packed).map_err(io::Error::other)?;
-        total += io::copy(&mut (&mut frame).take(limit - total), to)?;
+        total += io::copy(&mut (&mut frame).take(limit - total), out)?;
         let sums = (frame.decoder.get_checksum_from_data(), frame.decoder.get_calculated_checksum());
         if total < limit
-            && let (Some(stored), Some(found)) = sums
-            && stored != found
+            && let (Some(expected), Some(actual)) = sums
+            && expected != actual
         {
             return Err(io::Error::other("the checksum is wrong"));
         }
@@ -172,11 +174,13 @@ fn copy(file: &File, packed: &Path, target: &Path, len: u64, unpack: Unpack, is_
     }
     if is_locked {
         // This process holds the lock, so no other process is writing a partial copy.
-        let _ = temp_files::remove_abandoned_of(target, |own| target.file_name().is_some_and(|name| name == own));
+        let _ = temp_files::remove_abandoned_of(target, |file_name| {
+            target.file_name().is_some_and(|name| name == file_name)
+        });
     }
     tracing::info!("{}: decompressing this file to {len} bytes", packed.display());
-    let moved = temp_files::create(target).map_err(|e| write_error(target, &e)).and_then(|(partial, to)| {
-        let written = write(file, (&partial, to), len, unpack);
+    let moved = temp_files::create(target).map_err(|e| write_error(target, &e)).and_then(|(partial, out)| {
+        let written = write(file, (&partial, out), len, unpack);
         let moved = written.and_then(|()| file::rename(&partial, target).map_err(|e| write_error(target, &e)));
         moved.inspect_err(|_| drop(fs::remove_file(&partial)))
     });
@@ -207,17 +211,18 @@ fn copy(file: &File, packed: &Path, target: &Path, len: u64, unpack: Unpack, is_
 /// If `packed` does not exist, because a different library has removed it, compares only the
 /// length.
 fn is_copy(packed: &Path, target: &Path, len: u64) -> bool {
-    let Ok(found) = fs::metadata(target) else { return false };
+    let Ok(metadata) = fs::metadata(target) else { return false };
     let same_time = || match fs::metadata(packed) {
-        Ok(packed) => packed.modified().ok() == found.modified().ok(),
+        Ok(packed) => packed.modified().ok() == metadata.modified().ok(),
         Err(e) => e.kind() == io::ErrorKind::NotFound,
     };
-    found.is_file() && found.len() == len && same_time()
+    metadata.is_file() && metadata.len() == len && same_time()
 }
 
 /// Returns whether the file at `target` has the modification time of `packed`.
 fn has_time_of(packed: &File, target: &Path) -> bool {
-    let times = [packed.metadata(), fs::metadata(target)].map(|found| found.and_then(|found| found.modified()).ok());
+    let times = [packed.metadata(), fs::metadata(target)]
+        .map(|metadata| metadata.and_then(|metadata| metadata.modified()).ok());
     times[0] == times[1]
 }
 
@@ -255,23 +260,23 @@ fn from_start(packed: &File) -> io::Result<File> {
 
 fn write(packed: &File, (partial, file): (&Path, File), len: u64, unpack: Unpack) -> Result<()> {
     let modified = packed.metadata().and_then(|metadata| metadata.modified());
-    let mut to = Sink { file: BufWriter::with_capacity(WRITE_SIZE, file), failed: None, stopped: false };
-    let found = from_start(packed).and_then(|packed| unpack.run(packed, len, &mut to));
-    let found = found.and_then(|found| to.flush().map(|()| found));
-    if to.stopped {
+    let mut out = Sink { file: BufWriter::with_capacity(WRITE_SIZE, file), failed: None, stopped: false };
+    let unpacked = from_start(packed).and_then(|packed| unpack.run(packed, len, &mut out));
+    let unpacked = unpacked.and_then(|count| out.flush().map(|()| count));
+    if out.stopped {
         return Err(cancel::canceled_error());
     }
-    match (found, to.failed) {
+    match (unpacked, out.failed) {
         (_, Some(e)) => Err(write_error(partial, &e)),
-        (Ok(found), None) if found == len => {
+        (Ok(count), None) if count == len => {
             // Ignore errors. Some file systems silently ignore the modification time, so the caller
             // checks it after the rename in any case.
-            let _ = modified.and_then(|modified| to.file.get_ref().set_modified(modified));
+            let _ = modified.and_then(|modified| out.file.get_ref().set_modified(modified));
             Ok(())
         }
-        (Ok(found), None) => {
-            let found = if found > len { format!("more than {len}") } else { found.to_string() };
-            Err(Error::in_source(format!("the file decompresses to {found} bytes, but the index lists {len}")))
+        (Ok(count), None) => {
+            let actual = if count > len { format!("more than {len}") } else { count.to_string() };
+            Err(Error::in_source(format!("the file decompresses to {actual} bytes, but the index lists {len}")))
         }
         (Err(e), None) => Err(Error::in_source(format!("the file cannot be decompressed: {e}"))),
     }
@@ -280,11 +285,11 @@ fn write(packed: &File, (partial, file): (&Path, File), len: u64, unpack: Unpack
 /// Returns whether the content of the file at `target` is the decompressed content of `packed`.
 fn is_equal(packed: &File, target: &Path, len: u64, unpack: Unpack) -> bool {
     let Ok(copy) = file::open(target) else { return false };
-    if copy.metadata().is_ok_and(|found| found.len() != len) {
+    if copy.metadata().is_ok_and(|metadata| metadata.len() != len) {
         return false;
     }
     let mut comparison = Comparison(BufReader::with_capacity(1 << 20, copy));
-    from_start(packed).and_then(|packed| unpack.run(packed, len, &mut comparison)).is_ok_and(|found| found == len)
+    from_start(packed).and_then(|packed| unpack.run(packed, len, &mut comparison)).is_ok_and(|count| count == len)
 }
 
 /// A writer that fails if the written bytes differ from the content of a file.
@@ -363,9 +368,9 @@ mod tests {
     use crate::machine::CancelToken;
 
     fn gzip(bytes: &[u8]) -> Vec<u8> {
-        let mut to = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-        to.write_all(bytes).unwrap();
-        to.finish().unwrap()
+        let mut out = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        out.write_all(bytes).unwrap();
+        out.finish().unwrap()
     }
 
     fn set_time(path: &Path, seconds: u64) {
@@ -404,10 +409,10 @@ mod tests {
         for (copy, used) in [(&b"one"[..], true), (b"two", false), (b"on", false), (b"ones", false), (b"", false)] {
             fs::write(&target, copy).unwrap();
             set_time(&target, 2_000_000_000);
-            let found = decompress_file(&packed, &target, 3, Unpack::Gzip);
-            assert_eq!(found.is_ok(), used, "{copy:?}: {found:?}");
+            let result = decompress_file(&packed, &target, 3, Unpack::Gzip);
+            assert_eq!(result.is_ok(), used, "{copy:?}: {result:?}");
             assert_eq!(fs::read(&target).unwrap(), copy);
-            if let Err(e) = found {
+            if let Err(e) = result {
                 assert!(e.cause().contains("check that its folder is writable"), "{e}");
             }
         }
@@ -419,10 +424,11 @@ mod tests {
         let (packed, target) = (folder.path().join("x.gz"), folder.path().join("x"));
         let content = vec![7; 1 << 20];
         fs::write(&packed, gzip(&content)).unwrap();
-        let kept = ["x.txt.partial", "y.0123456789abcdef.partial", "x.partial"].map(|name| folder.path().join(name));
+        let kept_files =
+            ["x.txt.partial", "y.0123456789abcdef.partial", "x.partial"].map(|name| folder.path().join(name));
         let abandoned =
             ["x.0123456789abcdef.partial", "x.00000000000000ff.partial"].map(|name| folder.path().join(name));
-        kept.iter().chain(&abandoned).for_each(|path| fs::write(path, b"half").unwrap());
+        kept_files.iter().chain(&abandoned).for_each(|path| fs::write(path, b"half").unwrap());
         std::thread::scope(|scope| {
             for _ in 0..8 {
                 scope.spawn(|| {
@@ -433,8 +439,8 @@ mod tests {
             }
         });
         assert!(fs::read(&target).unwrap() == content);
-        assert!(kept.iter().all(|path| path.exists()) && !abandoned.iter().any(|path| path.exists()));
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2 + kept.len());
+        assert!(kept_files.iter().all(|path| path.exists()) && !abandoned.iter().any(|path| path.exists()));
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2 + kept_files.len());
     }
 
     #[test]
@@ -498,10 +504,10 @@ mod tests {
             ),
             (&[("a", None), ("b.zstd", Some("a"))], Some("shard 1: \"b.zstd\" would be decompressed to \"a\"")),
         ] {
-            let found = check_copies(files);
+            let result = check_copies(files);
             match refused {
-                None => found.unwrap(),
-                Some(cause) => assert!(found.unwrap_err().cause().contains(cause), "{files:?}"),
+                None => result.unwrap(),
+                Some(cause) => assert!(result.unwrap_err().cause().contains(cause), "{files:?}"),
             }
         }
     }

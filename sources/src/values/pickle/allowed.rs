@@ -53,12 +53,12 @@ fn storage(name: &str) -> Option<Dtype> {
 
 /// Evaluates a call to `function` with `arguments`. The caller adds the location to an error.
 pub(super) fn call<'a>(nodes: &Nodes<'a>, function: Known, arguments: &[Id]) -> Result<Node<'a>, String> {
-    let wrong = || Err(format!("unexpected arguments of {function:?}"));
+    let error = || Err(format!("unexpected arguments of {function:?}"));
     Ok(match (function, arguments) {
         (Known::Bytes | Known::ByteArray, []) => Node::Bytes(Cow::Borrowed(b"")),
         (Known::Encode | Known::ByteArray, &[text, coding]) => {
             let (Node::Text(text), Some("latin1" | "latin-1")) = (&nodes[text], nodes.text(coding)) else {
-                return wrong();
+                return error();
             };
             let bytes: Option<Vec<u8>> = text.chars().map(|c| u8::try_from(c).ok()).collect();
             let Some(bytes) = bytes else { return Err("text is not latin-1".to_owned()) };
@@ -66,13 +66,13 @@ pub(super) fn call<'a>(nodes: &Nodes<'a>, function: Known, arguments: &[Id]) -> 
         }
         (Known::Bytes | Known::ByteArray, &[bytes]) => match &nodes[bytes] {
             Node::Bytes(bytes) => Node::Bytes(bytes.clone()),
-            _ => return wrong(),
+            _ => return error(),
         },
         (Known::OrderedDict, []) => Node::Dict(Vec::new()),
         (Known::Reconstruct, &[class, ..]) if matches!(nodes[class], Node::Known(Known::Numbers)) => Node::Unbuilt,
         (Known::Dtype, &[name, ..]) => match nodes.text(name).and_then(dtype) {
             Some(dtype) => Node::Dtype(dtype),
-            None => return wrong(),
+            None => return error(),
         },
         (Known::Scalar, &[dtype, data]) => array(nodes, dtype, Vec::new(), data)?,
         (Known::FromBuffer, &[data, dtype, shape, order]) => {
@@ -82,11 +82,11 @@ pub(super) fn call<'a>(nodes: &Nodes<'a>, function: Known, arguments: &[Id]) -> 
         }
         (Known::Size, &[lengths]) => match &nodes[lengths] {
             Node::Tuple(lengths) if lengths.len() <= MAX_AXES => Node::Tuple(lengths.clone()),
-            _ => return wrong(),
+            _ => return error(),
         },
         (Known::RebuildParameter, &[tensor, ..]) => match &nodes[tensor] {
             Node::Tensor(tensor) => Node::Tensor(tensor.clone()),
-            _ => return wrong(),
+            _ => return error(),
         },
         (Known::RebuildTensor, &[storage, offset, shape, strides, ..]) => {
             // The seventh argument may contain metadata, which may state that the tensor is
@@ -102,15 +102,15 @@ pub(super) fn call<'a>(nodes: &Nodes<'a>, function: Known, arguments: &[Id]) -> 
                 );
             }
             let (Node::Storage { key, dtype, elements }, &Node::Int(offset)) = (&nodes[storage], &nodes[offset]) else {
-                return wrong();
+                return error();
             };
             let (Some(shape), Some(strides)) = (lengths(nodes, shape), lengths(nodes, strides)) else {
-                return wrong();
+                return error();
             };
-            let Ok(offset) = u64::try_from(offset) else { return wrong() };
+            let Ok(offset) = u64::try_from(offset) else { return error() };
             Node::Tensor(Box::new(Tensor { dtype: *dtype, shape, strides, offset, storage: *key, elements: *elements }))
         }
-        _ => return wrong(),
+        _ => return error(),
     })
 }
 

@@ -12,21 +12,21 @@ const MAX_VALUES: usize = 1 << 20;
 /// Maximum length of the JSON in bytes.
 const MAX_BYTES: usize = 64 << 20;
 
-/// Appends the value at `id` to `to` as JSON.
+/// Appends the value at `id` to `out` as JSON.
 ///
 /// # Errors
 /// If the value cannot be represented in JSON, or if it is too large or nested too deeply.
-pub(crate) fn append_json(nodes: &Nodes<'_>, id: Id, to: &mut Vec<u8>) -> Result<()> {
-    let max_len = to.len() + MAX_BYTES;
-    Writer { nodes, to, values_left: MAX_VALUES, max_len }.value(id, 0)
+pub(crate) fn append_json(nodes: &Nodes<'_>, id: Id, out: &mut Vec<u8>) -> Result<()> {
+    let max_len = out.len() + MAX_BYTES;
+    Writer { nodes, out, values_left: MAX_VALUES, max_len }.value(id, 0)
 }
 
 struct Writer<'a, 'n> {
     nodes: &'n Nodes<'a>,
-    to: &'n mut Vec<u8>,
+    out: &'n mut Vec<u8>,
     /// Number of values that may still be written.
     values_left: usize,
-    /// Maximum length of `to`.
+    /// Maximum length of `out`.
     max_len: usize,
 }
 
@@ -35,7 +35,7 @@ impl Writer<'_, '_> {
         self.values_left = self.values_left.checked_sub(1).ok_or_else(|| {
             Error::in_source(format!("pickle: a nested value contains more than {MAX_VALUES} values"))
         })?;
-        if self.to.len() > self.max_len {
+        if self.out.len() > self.max_len {
             return Err(Error::in_source(format!("pickle: a nested value exceeds {MAX_BYTES} bytes as JSON")));
         }
         if depth > MAX_DEPTH {
@@ -43,9 +43,9 @@ impl Writer<'_, '_> {
         }
         let nodes = self.nodes;
         match &nodes[id] {
-            Node::None => self.to.extend_from_slice(b"null"),
-            Node::Bool(truth) => self.to.extend_from_slice(if *truth { b"true" } else { b"false" }),
-            Node::Int(int) => self.to.extend_from_slice(int.to_string().as_bytes()),
+            Node::None => self.out.extend_from_slice(b"null"),
+            Node::Bool(truth) => self.out.extend_from_slice(if *truth { b"true" } else { b"false" }),
+            Node::Int(int) => self.out.extend_from_slice(int.to_string().as_bytes()),
             Node::Float(float) => self.float(*float)?,
             Node::Text(text) => self.text(text),
             Node::Bytes(bytes) => match std::str::from_utf8(bytes) {
@@ -53,20 +53,20 @@ impl Writer<'_, '_> {
                 Err(_) => return Err(Error::in_source("pickle: a nested value contains bytes")),
             },
             Node::Tuple(items) | Node::List(items) => {
-                self.to.push(b'[');
+                self.out.push(b'[');
                 for (index, &item) in items.iter().enumerate() {
                     if index > 0 {
-                        self.to.push(b',');
+                        self.out.push(b',');
                     }
                     self.value(item, depth + 1)?;
                 }
-                self.to.push(b']');
+                self.out.push(b']');
             }
             Node::Dict(pairs) => {
-                self.to.push(b'{');
+                self.out.push(b'{');
                 for (index, &(key, value)) in pairs.iter().enumerate() {
                     if index > 0 {
-                        self.to.push(b',');
+                        self.out.push(b',');
                     }
                     match (&nodes[key], nodes.text(key)) {
                         (_, Some(text)) => self.text(text),
@@ -78,10 +78,10 @@ impl Writer<'_, '_> {
                             )));
                         }
                     }
-                    self.to.push(b':');
+                    self.out.push(b':');
                     self.value(value, depth + 1)?;
                 }
-                self.to.push(b'}');
+                self.out.push(b'}');
             }
             node => return Err(Error::in_source(format!("pickle: a nested value contains {}", node.kind()))),
         }
@@ -94,11 +94,11 @@ impl Writer<'_, '_> {
                 "pickle: a nested value contains {float}, but JSON has only finite numbers"
             )));
         }
-        serde_json::to_writer(&mut *self.to, &float).expect("writing to a Vec cannot fail");
+        serde_json::to_writer(&mut *self.out, &float).expect("writing to a Vec cannot fail");
         Ok(())
     }
 
     fn text(&mut self, text: &str) {
-        serde_json::to_writer(&mut *self.to, text).expect("writing to a Vec cannot fail");
+        serde_json::to_writer(&mut *self.out, text).expect("writing to a Vec cannot fail");
     }
 }

@@ -34,7 +34,7 @@ const MAX_NODES: usize = 1 << 24;
 struct Machine<'a> {
     bytes: &'a [u8],
     /// Offset of the next byte to read.
-    at: usize,
+    position: usize,
     nodes: Nodes<'a>,
     stack: Vec<Id>,
     /// Length of the stack at each mark.
@@ -51,26 +51,28 @@ type Step = std::result::Result<(), String>;
 impl<'a> Machine<'a> {
     fn new(bytes: &'a [u8], torch: bool) -> Self {
         let nodes = Nodes { nodes: Vec::new(), root: Id(0) };
-        Machine { bytes, at: 0, nodes, stack: Vec::new(), marks: Vec::new(), memo: Vec::new(), copied: 0, torch }
+        Machine { bytes, position: 0, nodes, stack: Vec::new(), marks: Vec::new(), memo: Vec::new(), copied: 0, torch }
     }
 
     fn run(mut self) -> Result<Nodes<'a>> {
         loop {
-            let at = self.at;
-            let Some(&opcode) = self.bytes.get(at) else {
-                return Err(Error::in_source(format!("pickle: truncated at byte {at}: the opcode STOP is missing")));
+            let offset = self.position;
+            let Some(&opcode) = self.bytes.get(offset) else {
+                return Err(Error::in_source(format!(
+                    "pickle: truncated at byte {offset}: the opcode STOP is missing"
+                )));
             };
-            self.at += 1;
+            self.position += 1;
             if opcode == b'.' {
                 let root =
-                    self.pop().map_err(|cause| Error::in_source(format!("pickle: STOP at byte {at}: {cause}")))?;
+                    self.pop().map_err(|cause| Error::in_source(format!("pickle: STOP at byte {offset}: {cause}")))?;
                 self.nodes.root = root;
                 return Ok(self.nodes);
             }
             self.step(opcode)
-                .map_err(|cause| Error::in_source(format!("pickle: {} at byte {at}: {cause}", name_of(opcode))))?;
+                .map_err(|cause| Error::in_source(format!("pickle: {} at byte {offset}: {cause}", name_of(opcode))))?;
             if self.nodes.nodes.len() > MAX_NODES {
-                return Err(Error::in_source(format!("pickle: more than {MAX_NODES} values at byte {at}")));
+                return Err(Error::in_source(format!("pickle: more than {MAX_NODES} values at byte {offset}")));
             }
         }
     }
@@ -82,7 +84,7 @@ impl<'a> Machine<'a> {
                 version => Err(format!("protocol {version} is not supported: expected 0 to 5")),
             },
             0x95 => match self.long()? {
-                length if length > self.bytes.len() - self.at => Err(self.short(length)),
+                length if length > self.bytes.len() - self.position => Err(self.short(length)),
                 _ => Ok(()),
             },
             b'(' | b'0' | b'1' | b'2' => self.arrange(opcode),
@@ -272,12 +274,12 @@ impl<'a> Machine<'a> {
     }
 
     fn global(&mut self, module: &str, name: &str) -> Step {
-        let known = Known::of(module, name, self.torch).ok_or_else(|| {
+        let allowed = Known::of(module, name, self.torch).ok_or_else(|| {
             format!(
                 "{module}.{name} is refused: only plain data and arrays of numbers are read, and no code is executed"
             )
         })?;
-        self.push(Node::Known(known))
+        self.push(Node::Known(allowed))
     }
 
     fn push(&mut self, node: Node<'a>) -> Step {
@@ -348,14 +350,18 @@ impl<'a> Machine<'a> {
     }
 
     fn take(&mut self, length: usize) -> std::result::Result<&'a [u8], String> {
-        let remaining = &self.bytes[self.at..];
-        let taken = remaining.get(..length).ok_or_else(|| self.short(length))?;
-        self.at += length;
-        Ok(taken)
+        let remaining = &self.bytes[self.position..];
+        let content = remaining.get(..length).ok_or_else(|| self.short(length))?;
+        self.position += length;
+        Ok(content)
     }
 
     fn short(&self, length: usize) -> String {
-        format!("{length} bytes are claimed at byte {}, but the pickle ends at byte {}", self.at, self.bytes.len())
+        format!(
+            "{length} bytes are claimed at byte {}, but the pickle ends at byte {}",
+            self.position,
+            self.bytes.len()
+        )
     }
 
     fn array<const N: usize>(&mut self) -> std::result::Result<[u8; N], String> {
@@ -376,9 +382,9 @@ impl<'a> Machine<'a> {
     }
 
     fn line_bytes(&mut self) -> std::result::Result<&'a [u8], String> {
-        let remaining = &self.bytes[self.at..];
+        let remaining = &self.bytes[self.position..];
         let end = memchr::memchr(b'\n', remaining).ok_or("unterminated line")?;
-        self.at += end + 1;
+        self.position += end + 1;
         Ok(&remaining[..end])
     }
 
@@ -424,23 +430,23 @@ fn unquoted(line: &str) -> std::result::Result<Vec<u8>, String> {
     let quote = line.chars().next().filter(|quote| matches!(quote, '\'' | '"')).ok_or("a string has no quotes")?;
     let inner = line[1..].strip_suffix(quote).ok_or("unterminated string")?.as_bytes();
     let mut bytes = Vec::new();
-    let mut at = 0;
-    while let Some(&byte) = inner.get(at) {
-        at += 1;
+    let mut offset = 0;
+    while let Some(&byte) = inner.get(offset) {
+        offset += 1;
         if byte != b'\\' {
             bytes.push(byte);
             continue;
         }
-        let escape = *inner.get(at).ok_or("incomplete escape")?;
-        at += 1;
+        let escape = *inner.get(offset).ok_or("incomplete escape")?;
+        offset += 1;
         bytes.push(match escape {
             b'\\' | b'\'' | b'"' => escape,
             b'n' => b'\n',
             b'r' => b'\r',
             b't' => b'\t',
             b'x' => {
-                let digits = inner.get(at..at + 2).and_then(|digits| std::str::from_utf8(digits).ok());
-                at += 2;
+                let digits = inner.get(offset..offset + 2).and_then(|digits| std::str::from_utf8(digits).ok());
+                offset += 2;
                 let byte = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
                 byte.ok_or("an escape is not hexadecimal")?
             }

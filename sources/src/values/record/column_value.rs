@@ -143,9 +143,9 @@ impl<'a> Found<'a> {
             Found::Numbers { element, shape, data } => {
                 let bytes = data.of(page);
                 let numbers = Numbers::from_element(bytes, *element, shape);
-                let found = bytes.len();
+                let count = bytes.len();
                 Cell::Numbers(numbers.ok_or_else(|| {
-                    Error::in_source(format!("{found} bytes do not match an array of shape {:?}", &shape[..]))
+                    Error::in_source(format!("{count} bytes do not match an array of shape {:?}", &shape[..]))
                 })?)
             }
             Found::TooManyAxes(shape) => {

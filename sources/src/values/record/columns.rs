@@ -107,8 +107,8 @@ struct AllColumns<'a>(&'a [Column]);
 impl AllColumns<'_> {
     /// Returns the index of the column called `name`.
     fn named(&self, name: &str) -> Result<usize> {
-        let mut found = (0..self.0.len()).filter(|&column| self.0[column].name == *name);
-        match (found.next(), found.next()) {
+        let mut matches = (0..self.0.len()).filter(|&column| self.0[column].name == *name);
+        match (matches.next(), matches.next()) {
             (Some(column), None) => Ok(column),
             (Some(_), Some(_)) => Err(Error::config(format!("two columns are called {name:?}; rename one"))),
             (None, _) => Err(Error::config(format!("no column {name:?} among {}", describe_columns(self.0)))),
@@ -196,12 +196,12 @@ impl Columns {
     /// wrong type, or if two columns would become the same field. Also fails if there are more
     /// columns than a sample can have fields. The message lists the columns.
     pub(crate) fn new(columns: &[Column], choice: &ColumnChoice) -> Result<Self> {
-        let all = AllColumns(columns);
+        let every_column = AllColumns(columns);
         let names = choice.columns.as_ref();
         let chosen: Option<Vec<usize>> =
-            names.map(|names| names.iter().map(|name| all.named(name)).collect::<Result<_>>()).transpose()?;
-        all.check_read(chosen.as_deref())?;
-        let (image, label) = (all.image(choice)?, all.label(choice)?);
+            names.map(|names| names.iter().map(|name| every_column.named(name)).collect::<Result<_>>()).transpose()?;
+        every_column.check_read(chosen.as_deref())?;
+        let (image, label) = (every_column.image(choice)?, every_column.label(choice)?);
         let is_field = |index: &usize| {
             Some(*index) != image
                 && Some(*index) != label
@@ -232,10 +232,10 @@ impl Columns {
         if let Some(twice) = names.iter().enumerate().find_map(|(i, name)| names[..i].contains(name).then_some(name)) {
             return Err(Error::config(format!("two columns would become the field {twice:?}; rename one")));
         }
-        let (fields, most) = (names.len() + usize::from(self.image.is_some()), MAX_FIELDS);
-        if fields > most {
+        let (fields, max_fields) = (names.len() + usize::from(self.image.is_some()), MAX_FIELDS);
+        if fields > max_fields {
             return Err(Error::config(format!(
-                "{fields} columns would become fields, but a sample has at most {most}: choose some with \
+                "{fields} columns would become fields, but a sample has at most {max_fields}: choose some with \
                  TableOptions::columns"
             )));
         }
@@ -386,15 +386,15 @@ impl Columns {
         scratch.clear();
         write!(scratch, "{row}").expect("writing to a Vec cannot fail");
         let key = scratch.len();
-        let mut found = ArrayVec::<(usize, Found<'a>), { MAX_FIELDS + 1 }>::new();
+        let mut contents = ArrayVec::<(usize, Found<'a>), { MAX_FIELDS + 1 }>::new();
         for column in self.used() {
-            found.push((column, find(column, scratch)?));
+            contents.push((column, find(column, scratch)?));
         }
         let scratch: &'a [u8] = scratch;
         let key = std::str::from_utf8(&scratch[..key]).expect("written above");
         self.sample(key, |column| {
-            let (_, found) = found.iter().find(|(other, _)| *other == column).expect("found above");
-            found.cell(scratch)
+            let (_, content) = contents.iter().find(|(other, _)| *other == column).expect("found above");
+            content.cell(scratch)
         })
     }
 

@@ -81,7 +81,7 @@ impl Learner {
     /// Examines the value of `row`.
     pub(crate) fn see(&mut self, row: usize, value: &str) {
         self.rows = self.rows.max(row + 1);
-        let is_integer = whole(value).is_some();
+        let is_integer = parse_integer(value).is_some();
         self.integers += usize::from(is_integer);
         if self.text.is_none() {
             if is_integer {
@@ -119,17 +119,17 @@ impl Learner {
         if self.text.is_some() || self.padded.is_empty() {
             return None;
         }
-        let mut found = None;
+        let mut number = None;
         again(self.rows, &mut |row, value| {
             let digits = value.bytes().all(|byte| byte.is_ascii_digit());
-            let first = value.parse().ok().filter(|_| digits && found.is_none()).and_then(|n| self.padded.get(&n));
+            let first = value.parse().ok().filter(|_| digits && number.is_none()).and_then(|n| self.padded.get(&n));
             if let Some((other, text)) = first.filter(|(_, text)| text != value) {
                 let mut both = [(*other, text.clone()), (row, value.to_owned())];
                 both.sort();
-                found = Some(both);
+                number = Some(both);
             }
         });
-        found
+        number
     }
 
     fn name(&mut self, row: usize, value: &str) {
@@ -191,7 +191,7 @@ impl Labels {
     pub(crate) fn of(&self, value: &str) -> Result<i64, String> {
         match self {
             Labels::Numbers | Labels::Named(_) => {
-                whole(value).ok_or_else(|| format!("label {value:?} is not an integer"))
+                parse_integer(value).ok_or_else(|| format!("label {value:?} is not an integer"))
             }
             Labels::Names { numbers, .. } => {
                 let listed = numbers.len();
@@ -211,7 +211,7 @@ fn padded(value: &str) -> Option<i64> {
 }
 
 /// Parses an integer. Accepts floating-point notation, such as `3.0`.
-pub(crate) fn whole(value: &str) -> Option<i64> {
+pub(crate) fn parse_integer(value: &str) -> Option<i64> {
     value.parse().ok().or_else(|| {
         let float: f64 = value.parse().ok()?;
         (float.trunc() == float && float.abs() < 2f64.powi(53)).then_some(float as i64)

@@ -24,7 +24,7 @@ pub(crate) use cells::Cell;
 pub(crate) use column_value::Found;
 pub(crate) use columns::{Column, ColumnType, Columns, is_label};
 pub(crate) use labels::Labels;
-pub(crate) use labels::{Learner, whole};
+pub(crate) use labels::{Learner, parse_integer};
 #[cfg(any(feature = "arrays", feature = "lmdb"))]
 pub(crate) use rows::{Named, Rows, Survey};
 pub(crate) use schema_diff::other_columns;

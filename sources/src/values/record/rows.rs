@@ -136,7 +136,7 @@ impl Survey {
             .collect();
         let pixels = match (encoded, choice.image.as_deref()) {
             (true, None) => None,
-            (_, wanted) => pixels::choose(&candidates, wanted)?,
+            (_, requested) => pixels::choose(&candidates, requested)?,
         };
         if let Some((column, _)) = pixels {
             self.columns[column].column_type = ColumnType::Images;
@@ -220,10 +220,10 @@ impl Rows {
         mut row: Vec<Named<'a>>,
         page: &'a mut Vec<u8>,
     ) -> Result<Sample<'a>> {
-        let mut found = vec![None; self.columns.len()];
+        let mut cells = vec![None; self.columns.len()];
         for (cell, Named { name, content }) in row.iter().enumerate() {
             match self.columns.iter().position(|column| column.name == **name) {
-                Some(column) if found[column].replace(cell).is_some() => {
+                Some(column) if cells[column].replace(cell).is_some() => {
                     return Err(Error::in_source(format!("{name:?} occurs twice")));
                 }
                 Some(_) => {}
@@ -238,7 +238,7 @@ impl Rows {
             }
         }
         if let Some((column, channels)) = self.pixels
-            && let Some(cell) = found[column]
+            && let Some(cell) = cells[column]
         {
             let named = |e: Error| Error::in_source(format!("{:?}: {}", self.columns[column].name, e.cause()));
             let content = std::mem::replace(&mut row[cell].content, Found::Null);
@@ -246,7 +246,7 @@ impl Rows {
         }
         let page: &'a [u8] = page;
         let cell = |column: usize| {
-            let Some(cell) = found[column] else { return Ok(Cell::Null) };
+            let Some(cell) = cells[column] else { return Ok(Cell::Null) };
             let Named { name, content } = &row[cell];
             let column_type = self.columns[column].column_type;
             let cell = match (column_type, content) {

@@ -4,18 +4,23 @@ use std::path::Path;
 
 use crate::error::Error;
 
-/// Returns the error for a file with the columns `found`, which differ from the columns of the
-/// `first` file, `wanted`. The message states the first difference. `same` returns whether the two
+/// Returns the error for a file with the columns `actual`, which differ from the columns of the
+/// `first` file, `expected`. The message states the first difference. `same` returns whether the two
 /// columns at an index have the same type, and is called only if they have the same name.
-pub(crate) fn other_columns(first: &Path, wanted: &[String], found: &[String], same: impl Fn(usize) -> bool) -> Error {
-    let lacked = wanted.iter().find(|name| !found.contains(name));
-    let added = found.iter().find(|name| !wanted.contains(name));
-    let mut pairs = wanted.iter().zip(found).enumerate();
+pub(crate) fn other_columns(
+    first: &Path,
+    expected: &[String],
+    actual: &[String],
+    same: impl Fn(usize) -> bool,
+) -> Error {
+    let lacked = expected.iter().find(|name| !actual.contains(name));
+    let added = actual.iter().find(|name| !expected.contains(name));
+    let mut pairs = expected.iter().zip(actual).enumerate();
     let difference = match (lacked, added) {
         (Some(name), _) => format!("{name:?} is missing"),
         (None, Some(name)) => format!("{name:?} is new"),
-        (None, None) => match pairs.find(|(index, (wanted, found))| wanted != found || !same(*index)) {
-            Some((_, (wanted, found))) if wanted != found => format!("found {found:?} instead of {wanted:?}"),
+        (None, None) => match pairs.find(|(index, (expected, actual))| expected != actual || !same(*index)) {
+            Some((_, (expected, actual))) if expected != actual => format!("found {actual:?} instead of {expected:?}"),
             Some((_, (name, _))) => format!("{name:?} has a different type"),
             None => "a name is repeated".to_owned(),
         },
@@ -32,10 +37,10 @@ mod tests {
 
     #[test]
     fn the_first_difference_of_columns_is_named() {
-        let difference = |wanted: &[&str], found: &[&str], other: usize| {
-            let [wanted, found] =
-                [wanted, found].map(|names| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>());
-            let error = other_columns(Path::new("a.parquet"), &wanted, &found, |index| index != other).to_string();
+        let difference = |expected: &[&str], actual: &[&str], other: usize| {
+            let [expected, actual] =
+                [expected, actual].map(|names| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>());
+            let error = other_columns(Path::new("a.parquet"), &expected, &actual, |index| index != other).to_string();
             let start = "source: its columns differ from the columns of a.parquet: ";
             let end = "; use Concat to join datasets with different columns";
             error.strip_prefix(start).and_then(|rest| rest.strip_suffix(end)).unwrap().to_owned()

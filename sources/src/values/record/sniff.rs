@@ -25,15 +25,15 @@ pub(crate) fn sniffed<'a>(
     let (mut scratch, mut values, mut images) = (Vec::new(), 0, 0);
     for row in 0..rows.min(MAX_ROWS) {
         scratch.clear();
-        let found = find(row, &mut scratch)?;
+        let content = find(row, &mut scratch)?;
         let has_image_extension = |path: &str| {
             let extension = Path::new(path).extension().and_then(|extension| extension.to_str()).unwrap_or_default();
             format::field_of_file(extension, &[]).is_some()
         };
-        let is_image = match &found {
+        let is_image = match &content {
             Found::Null => continue,
             Found::Path(path) => std::str::from_utf8(path.of(&scratch)).is_ok_and(has_image_extension),
-            _ => found.cell(&scratch)?.bytes().is_some_and(|bytes| format::of(bytes).is_some()),
+            _ => content.cell(&scratch)?.bytes().is_some_and(|bytes| format::of(bytes).is_some()),
         };
         images += usize::from(is_image);
         values += 1;

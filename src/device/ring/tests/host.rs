@@ -51,8 +51,8 @@ pub(super) fn label() -> (Field, Role) {
     array("label", Dtype::I64, &[], Role::Label)
 }
 
-pub(super) fn records(of: usize) -> (Field, Role) {
-    array("", Dtype::U8, &[SampleOps::BYTES], Role::Records { of })
+pub(super) fn records(image: usize) -> (Field, Role) {
+    array("", Dtype::U8, &[SampleOps::BYTES], Role::Records { of: image })
 }
 
 pub(super) const CONVERTED: Dtype = Dtype::F32;
@@ -60,12 +60,12 @@ pub(super) const COPIED: Dtype = Dtype::U8;
 
 /// Returns the number of bytes per sample in each host span.
 pub(super) fn host_bytes(spec: &Spec) -> Vec<usize> {
-    let of = |array: &Array| match array.origin {
+    let span_of = |array: &Array| match array.origin {
         Origin::Copied { span } => Some((span, array.field.sample_bytes())),
         Origin::Converted { span, height, width, .. } => Some((span, height * width * 3)),
         Origin::SoftLabels { .. } => None,
     };
-    let mut spans: Vec<(usize, usize)> = spec.arrays.iter().filter_map(of).collect();
+    let mut spans: Vec<(usize, usize)> = spec.arrays.iter().filter_map(span_of).collect();
     spans.sort_unstable();
     assert!(spans.iter().enumerate().all(|(i, (span, _))| i == *span), "every span is copied once");
     spans.into_iter().map(|(_, bytes)| bytes).collect()
@@ -95,20 +95,20 @@ pub(super) fn arrived(spec: &Spec, epoch: u64, number: u64) -> Vec<Vec<u8>> {
         Origin::Copied { span } | Origin::Converted { span, .. } => &host[span],
         Origin::SoftLabels { .. } => panic!("no array is computed from soft labels"),
     };
-    let of = |array: &Array| {
+    let content_of = |array: &Array| {
         let (from, records) = match array.origin {
             Origin::Copied { span } => return host[span].clone(),
             Origin::Converted { span, records, .. } => (&host[span], records),
             Origin::SoftLabels { labels, records, .. } => (copied(labels), records),
         };
-        let (made, read) = sample_bytes(array);
+        let (output_bytes, read) = sample_bytes(array);
         let byte = |i: usize| {
-            let record = records.map_or(0, |records| copied(records)[i / made * SampleOps::BYTES]);
-            converted(from[i / made * read + i % made % read], record)
+            let record = records.map_or(0, |records| copied(records)[i / output_bytes * SampleOps::BYTES]);
+            converted(from[i / output_bytes * read + i % output_bytes % read], record)
         };
-        (0..count(spec, number) * made).map(byte).collect()
+        (0..count(spec, number) * output_bytes).map(byte).collect()
     };
-    spec.arrays.iter().map(of).collect()
+    spec.arrays.iter().map(content_of).collect()
 }
 
 pub(super) struct HostSlot {
@@ -163,7 +163,7 @@ pub(super) struct TestFeed {
     next: u64,
     delay: u64,
     rng: Rng,
-    pub(super) bad: Option<u64>,
+    pub(super) failing: Option<u64>,
 }
 
 impl TestFeed {
@@ -175,7 +175,16 @@ impl TestFeed {
             let slot = HostSlot { fields, info: BatchInfo::new(BATCH), home: None };
             home.send(slot).unwrap();
         }
-        TestFeed { spec: spec.clone(), free, home, epoch: 0, next: BATCHES, delay, rng: Rng::new(9, 9, 9), bad: None }
+        TestFeed {
+            spec: spec.clone(),
+            free,
+            home,
+            epoch: 0,
+            next: BATCHES,
+            delay,
+            rng: Rng::new(9, 9, 9),
+            failing: None,
+        }
     }
 }
 
@@ -187,7 +196,7 @@ impl Feed for TestFeed {
         (self.epoch, self.next) = (course.first.epoch, course.first.batch);
     }
 
-    fn at(&self) -> Option<BatchIndex> {
+    fn position(&self) -> Option<BatchIndex> {
         (self.next < BATCHES).then_some(BatchIndex { epoch: self.epoch, batch: self.next })
     }
 
@@ -203,7 +212,7 @@ impl Feed for TestFeed {
         }
         let number = self.next;
         self.next += 1;
-        if self.bad == Some(number) {
+        if self.failing == Some(number) {
             slot.home = Some(self.home.clone());
             self.next = BATCHES;
             return Some(Err(Error::decode("a bad sample")));
@@ -220,7 +229,7 @@ impl Feed for TestFeed {
         samples.iter_mut().enumerate().for_each(|(place, sample)| sample.key = key(number, place));
         (header.epoch, header.number) = (self.epoch, number);
         (header.mixing, header.labeled) = (mixing(number), number % 3 == 1);
-        header.next = self.at();
+        header.next = self.position();
         slot.home = Some(self.home.clone());
         Some(Ok(slot))
     }

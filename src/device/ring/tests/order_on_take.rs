@@ -27,34 +27,34 @@ fn read_there(stream: &SimStream, batch: &Held<Sim>, seen: &Seen) {
 }
 
 /// Returns the number of torn batches in one epoch. A separate thread requests the batches, and
-/// this thread takes them alternately on `streams` streams and reads them. If `wrong` is set, each
+/// this thread takes them alternately on `streams` streams and reads them. If `is_mistaken` is set, each
 /// batch is read on a different stream than the one on which it was taken.
-fn torn(streams: usize, wrong: bool) -> usize {
+fn torn(streams: usize, is_mistaken: bool) -> usize {
     let sim = Sim::new(Mistake::None, 60);
     let (mut ring, gate) = open_busy(&sim);
     let (streams, seen): (Vec<_>, _) = ((0..streams).map(|_| sim.stream().unwrap()).collect(), Seen::default());
-    let (given, taken) = bounded(1);
+    let (sender, batches) = bounded(1);
     let answers = std::thread::spawn(move || {
         ring.start(Course::one(0, 0..BATCHES));
         while let Some(batch) = next(&mut ring) {
-            given.send(batch.unwrap()).unwrap();
+            sender.send(batch.unwrap()).unwrap();
         }
         (std::thread::current().id(), ring)
     });
-    for (number, batch) in taken.into_iter().enumerate() {
-        let on = &streams[number % streams.len()];
-        batch.take_on(Some(on.twin())).unwrap();
+    for (number, batch) in batches.into_iter().enumerate() {
+        let stream = &streams[number % streams.len()];
+        batch.take_on(Some(stream.twin())).unwrap();
         // Regression: the Python package once used the stream of the request instead of the stream
         // of the response.
-        let used = if wrong { &streams[(number + 1) % streams.len()] } else { on };
+        let used = if is_mistaken { &streams[(number + 1) % streams.len()] } else { stream };
         read_there(used, &batch, &seen);
     }
     let (answering, _ring) = answers.join().unwrap();
     streams.iter().for_each(|stream| finish(&sim, stream));
     let waits = sim.state().waits.lock().unwrap();
-    let known = [1].into_iter().chain(4..4 + streams.len());
+    let streams_waited = [1].into_iter().chain(4..4 + streams.len());
     assert!(
-        known.into_iter().all(|stream| !waits.iter().any(|wait| wait.0 == answering && wait.1 == stream)),
+        streams_waited.into_iter().all(|stream| !waits.iter().any(|wait| wait.0 == answering && wait.1 == stream)),
         "the requesting thread uses no stream of the consumer"
     );
     assert!(!waits.iter().any(|wait| wait.1 == 1), "no wait is queued in the consumer's stream");
@@ -127,8 +127,8 @@ fn a_dropped_foreign_batch_frees_its_slot_without_more_calls() {
     let (mut ring, _gate) = open_busy(&sim);
     let side = sim.stream().unwrap();
     ring.start(Course::one(0, 0..BATCHES));
-    let kept: Vec<_> = (0..SLOTS).map(|_| next(&mut ring).unwrap().unwrap()).collect();
-    for batch in &kept {
+    let batches: Vec<_> = (0..SLOTS).map(|_| next(&mut ring).unwrap().unwrap()).collect();
+    for batch in &batches {
         batch.take_on(Some(side.twin())).unwrap();
         batch.export();
     }
@@ -137,6 +137,6 @@ fn a_dropped_foreign_batch_frees_its_slot_without_more_calls() {
     // The event covers the work in all streams, so the consumer's work must end before the slot is
     // overwritten.
     drop(_gate);
-    drop(kept);
+    drop(batches);
     assert_eq!(asks.join().unwrap().unwrap(), SLOTS as u64);
 }

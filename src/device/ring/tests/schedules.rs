@@ -59,10 +59,10 @@ fn kind(what: usize) -> Spec {
 fn run(drawn: &Drawn, mistake: Mistake) -> [u64; 2] {
     let sim = Sim::new(mistake, drawn.device);
     let mut ring = open_spec(&sim, kind(drawn.what), drawn.loader).unwrap();
-    let (seen, mut expected, mut kept) = (Seen::default(), Vec::new(), std::collections::VecDeque::new());
-    for (epoch, &(first, taken, ends)) in (0..).zip(&drawn.runs) {
+    let (seen, mut expected, mut held_batches) = (Seen::default(), Vec::new(), std::collections::VecDeque::new());
+    for (epoch, &(first, count, ends)) in (0..).zip(&drawn.runs) {
         ring.start(Course::one(epoch, first..BATCHES));
-        for number in first..first + taken {
+        for number in first..first + count {
             let Some(batch) = next(&mut ring) else {
                 assert_eq!(number, BATCHES, "a batch is missing");
                 break;
@@ -71,9 +71,9 @@ fn run(drawn: &Drawn, mistake: Mistake) -> [u64; 2] {
             assert_eq!((batch.info().epoch(), batch.info().number()), (epoch, number));
             read(&batch, &seen);
             expected.push((epoch, number));
-            kept.push_back(batch);
-            if kept.len() > drawn.keeps {
-                kept.pop_front();
+            held_batches.push_back(batch);
+            if held_batches.len() > drawn.keeps {
+                held_batches.pop_front();
             }
         }
         if ends {
@@ -84,15 +84,15 @@ fn run(drawn: &Drawn, mistake: Mistake) -> [u64; 2] {
     let shared = ring.shared.clone();
     if drawn.ring_goes_first {
         drop(ring);
-        kept.clear();
+        held_batches.clear();
     } else {
-        kept.clear();
+        held_batches.clear();
         drop(ring);
     }
     finish(&sim, &shared.consumer);
     let seen = seen.lock().unwrap();
     assert!(seen.iter().map(|&(epoch, number, _)| (epoch, number)).eq(expected), "each batch is read once, in order");
-    [seen.len() as u64, seen.iter().filter(|(_, _, whole)| !whole).count() as u64]
+    [seen.len() as u64, seen.iter().filter(|(_, _, is_whole)| !is_whole).count() as u64]
 }
 
 /// Number of thread schedules for each [`Drawn`] value.
@@ -102,9 +102,9 @@ const ORDERS: u64 = 10;
 fn no_batch_is_torn_under_any_thread_schedule() {
     crate::process::own_process!(no_batch_is_torn_under_any_thread_schedule);
     let explored = scheduler::explore(scheduler::seeds(0..1000), |seed| {
-        let [all, torn] = run(&Drawn::new(seed / ORDERS), Mistake::None);
+        let [arrived, torn] = run(&Drawn::new(seed / ORDERS), Mistake::None);
         assert_eq!(torn, 0);
-        [all]
+        [arrived]
     });
     let explored = explored.unwrap_or_else(|seed| panic!("schedule {seed}: {:?}", Drawn::new(seed / ORDERS)));
     println!("{}; {} batches", explored.covered, explored.counts[0]);
@@ -133,12 +133,12 @@ fn thread_schedules_detect_each_missing_wait() {
         (Mistake::EarlyReturn, 0),
         (Mistake::EarlyReturn, 1),
     ] {
-        let found = scheduler::explore(0..500, |seed| {
+        let schedules = scheduler::explore(0..500, |seed| {
             let [_, torn] = run(&Drawn { what, ..Drawn::new(seed) }, mistake);
             [u64::from(torn > 0)]
         });
-        let found = found.expect("a torn batch is the only failure");
-        println!("{mistake:?} with kind {what}: found by {} of {}", found.counts[0], found.covered);
-        assert!(found.counts[0] > 0, "{mistake:?} with kind {what} is not detected");
+        let schedule = schedules.expect("a torn batch is the only failure");
+        println!("{mistake:?} with kind {what}: found by {} of {}", schedule.counts[0], schedule.covered);
+        assert!(schedule.counts[0] > 0, "{mistake:?} with kind {what} is not detected");
     }
 }

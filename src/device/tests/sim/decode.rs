@@ -37,8 +37,8 @@ pub(in crate::device) fn decode(
     records.chunks_exact(RECORD).zip(samples).map(decode_one).collect()
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
+fn u32_at(bytes: &[u8], offset: usize) -> u32 {
+    u32::from_le_bytes(bytes[offset..offset + 4].try_into().expect("four bytes"))
 }
 
 /// The words of a record.
@@ -132,7 +132,11 @@ impl<'a> Head<'a> {
             bytes: &arena[record.word(2)..],
             len: self.bytes.len(),
             head: self.quant.len() + record.word(13) * 272 + record.word(1) * 16,
-            segments: self.segments.iter().map(|at| (u32_at(at, 0) as usize, u32_at(at, 4) as usize)).collect(),
+            segments: self
+                .segments
+                .iter()
+                .map(|segment| (u32_at(segment, 0) as usize, u32_at(segment, 4) as usize))
+                .collect(),
             longest: record.word(43),
             tables: tables.collect(),
         };
@@ -145,9 +149,9 @@ impl<'a> Head<'a> {
         let [column, columns, row, rows, blocks] = [6, 7, 8, 9, 10].map(|i| record.word(i));
         let mut coefficients = vec![[0i16; 64]; columns * rows * blocks];
         for segment in &self.segments {
-            let [byte, bytes, first] = [0, 4, 8].map(|at| u32_at(segment, at) as usize);
+            let [byte, bytes, first] = [0, 4, 8].map(|offset| u32_at(segment, offset) as usize);
             let (count, cut) = ((u32_at(segment, 12) & !CUT) as usize, u32_at(segment, 12) & CUT != 0);
-            let mut bits = Bits { bytes: &self.bytes[byte..byte + bytes], at: 0 };
+            let mut bits = Bits { bytes: &self.bytes[byte..byte + bytes], position: 0 };
             let mut dc = [0i32; 3];
             for mcu in first..first + count {
                 let (x, y) = (mcu % record.word(5), mcu / record.word(5));
@@ -161,8 +165,8 @@ impl<'a> Head<'a> {
                     }
                 }
             }
-            let left = (bytes * 8).checked_sub(bits.at)?;
-            if left >= 8 && !cut {
+            let remaining_bits = (bytes * 8).checked_sub(bits.position)?;
+            if remaining_bits >= 8 && !cut {
                 return None;
             }
         }
@@ -253,7 +257,8 @@ fn plan(record: &Record, output: Size) -> Plan {
 /// upsampling.
 fn upsampled(part: &Component, plane: &Plane, x: usize, y: usize) -> u8 {
     let (across, down) = (x / part.across, y / part.down);
-    let beside = |at: usize, odd: bool, end: usize| if odd { (at + 1).min(end - 1) } else { at.saturating_sub(1) };
+    let beside =
+        |index: usize, odd: bool, end: usize| if odd { (index + 1).min(end - 1) } else { index.saturating_sub(1) };
     let (side, far) = (beside(across, x % 2 == 1, part.size.0), beside(down, y % 2 == 1, part.size.1));
     let tall = |x: usize| 3 * plane.at(x, down) + plane.at(x, far);
     let value = match part.upsampling {
@@ -275,28 +280,28 @@ fn color(y: u8, cb: u8, cr: u8) -> [u8; 3] {
 /// Reads the bits of a segment one by one, followed by zeros.
 struct Bits<'a> {
     bytes: &'a [u8],
-    at: usize,
+    position: usize,
 }
 
 impl Bits<'_> {
     /// Returns the next `count` bits (at most 16) without consuming them.
     fn peek(&self, count: usize) -> u32 {
-        let at = |i: usize| u32::from(self.bytes.get(self.at / 8 + i).copied().unwrap_or(0));
-        let three = at(0) << 16 | at(1) << 8 | at(2);
-        three << (8 + self.at % 8) >> (32 - 16) >> (16 - count)
+        let byte_at = |i: usize| u32::from(self.bytes.get(self.position / 8 + i).copied().unwrap_or(0));
+        let three = byte_at(0) << 16 | byte_at(1) << 8 | byte_at(2);
+        three << (8 + self.position % 8) >> (32 - 16) >> (16 - count)
     }
 
     /// Reads the next symbol. Returns `None` if the next bits are not a code.
     fn symbol(&mut self, table: &Lookup) -> Option<usize> {
         let (symbol, length) = table.find(self.peek(16) as u16)?;
-        self.at += usize::from(length);
+        self.position += usize::from(length);
         Some(symbol.into())
     }
 
     /// Reads a value of `size` bits (EXTEND in T.81 F.2.2.1).
     fn value(&mut self, size: usize) -> i32 {
         let bits = self.peek(size) as i32;
-        self.at += size;
+        self.position += size;
         if size > 0 && bits >> (size - 1) == 0 { bits - (1 << size) + 1 } else { bits }
     }
 
@@ -333,9 +338,9 @@ mod tests {
             let faults = decode(&batch.records, &batch.arena, size, &mut out);
             // Some generated images are regular patterns, which do not synchronize.
             assert!(faults.iter().filter(|&&fault| fault).count() <= 2, "intact images have no faults");
-            for (i, (found, expected)) in out.chunks(batch.sample_bytes()).zip(&batch.expected).enumerate() {
+            for (i, (actual, expected)) in out.chunks(batch.sample_bytes()).zip(&batch.expected).enumerate() {
                 let untouched = vec![0xa5; batch.sample_bytes()];
-                assert!(faults[i] || found == expected.as_ref().unwrap_or(&untouched), "sample {i} of seed {seed}");
+                assert!(faults[i] || actual == expected.as_ref().unwrap_or(&untouched), "sample {i} of seed {seed}");
             }
         }
     }
@@ -353,8 +358,8 @@ mod tests {
         // Only the first image is left to the host: short segments need no synchronization, and
         // noise synchronizes.
         assert_eq!(faults, [true, false, false]);
-        for (i, (found, expected)) in out.chunks(batch.sample_bytes()).zip(&batch.expected).enumerate() {
-            assert!(faults[i] || Some(found) == expected.as_deref(), "sample {i}");
+        for (i, (actual, expected)) in out.chunks(batch.sample_bytes()).zip(&batch.expected).enumerate() {
+            assert!(faults[i] || Some(actual) == expected.as_deref(), "sample {i}");
         }
     }
 
@@ -366,8 +371,8 @@ mod tests {
         let mut out = vec![0xa5; batch.count() * batch.sample_bytes()];
         let faults = decode(&batch.records, &batch.arena, batch.size, &mut out);
         assert_eq!(faults, [false; 4]);
-        let found = out.chunks(batch.sample_bytes()).map(|pixels| Some(pixels.to_vec()));
-        assert!(found.eq(batch.expected.iter().cloned()));
+        let actual = out.chunks(batch.sample_bytes()).map(|pixels| Some(pixels.to_vec()));
+        assert!(actual.eq(batch.expected.iter().cloned()));
         assert!(batch.expected[0] != batch.expected[2], "different tables give different pixels");
     }
 
@@ -383,8 +388,8 @@ mod tests {
         }
         let mut out = vec![0xa5; batch.count() * batch.sample_bytes()];
         assert_eq!(decode(&batch.records, &batch.arena, batch.size, &mut out), [false; 2]);
-        let found = out.chunks(batch.sample_bytes()).map(|pixels| Some(pixels.to_vec()));
-        assert!(found.eq(batch.expected.iter().cloned()));
+        let actual = out.chunks(batch.sample_bytes()).map(|pixels| Some(pixels.to_vec()));
+        assert!(actual.eq(batch.expected.iter().cloned()));
     }
 
     #[test]
@@ -393,8 +398,8 @@ mod tests {
         let mut out = vec![0xa5; batch.count() * batch.sample_bytes()];
         let faults = decode(&batch.records, &batch.arena, batch.size, &mut out);
         assert_eq!(faults, expected);
-        for (i, (found, expected)) in out.chunks(batch.sample_bytes()).zip(&batch.expected).enumerate() {
-            assert!(faults[i] || Some(found) == expected.as_deref(), "sample {i}");
+        for (i, (actual, expected)) in out.chunks(batch.sample_bytes()).zip(&batch.expected).enumerate() {
+            assert!(faults[i] || Some(actual) == expected.as_deref(), "sample {i}");
         }
     }
 
@@ -406,8 +411,8 @@ mod tests {
             let (mut jpeg, image) = coded::random_jpeg(&mut rng, &kinds[i % kinds.len()], 100);
             let start = jpeg.windows(2).position(|marker| marker == [0xff, 0xda]).unwrap() + 10;
             for _ in 0..1 + rng.below(3) {
-                let at = start + rng.below((jpeg.len() - start - 2) as u64) as usize;
-                jpeg[at] = rng.below(256) as u8;
+                let offset = start + rng.below((jpeg.len() - start - 2) as u64) as usize;
+                jpeg[offset] = rng.below(256) as u8;
             }
             let plan = coded::random_plan(&mut rng, image, size);
             batch.add(&jpeg, &plan, true);
@@ -416,8 +421,8 @@ mod tests {
         let faults = decode(&batch.records, &batch.arena, size, &mut out);
         let faulty = faults.iter().filter(|&&fault| fault).count();
         assert!(faulty > 20 && faulty + 20 < batch.count(), "{faulty} of {}", batch.count());
-        for (i, (found, expected)) in out.chunks(batch.sample_bytes()).zip(&batch.expected).enumerate() {
-            assert!(faults[i] || Some(found) == expected.as_deref(), "sample {i}");
+        for (i, (actual, expected)) in out.chunks(batch.sample_bytes()).zip(&batch.expected).enumerate() {
+            assert!(faults[i] || Some(actual) == expected.as_deref(), "sample {i}");
         }
     }
 }

@@ -40,7 +40,7 @@ type State = (usize, usize, usize);
 #[derive(Clone, Copy)]
 struct Line {
     from: usize,
-    to: usize,
+    end: usize,
     first: bool,
 }
 
@@ -68,12 +68,12 @@ impl Sample<'_> {
     /// passes.
     fn follow(&self, lines: &[Option<Line>]) -> Option<Vec<Ends>> {
         // The last two decodings of each line, the later one first.
-        let mut known = vec![[None::<Ends>; 2]; lines.len()];
+        let mut ends_of_lines = vec![[None::<Ends>; 2]; lines.len()];
         for _ in 0..=PASSES {
             let mut changed;
             loop {
-                let exit = |known: &[Option<Ends>; 2]| known[0].map_or(State::default(), |ends| ends.1);
-                let before = std::iter::once(State::default()).chain(known.iter().map(exit));
+                let exit = |ends_of_line: &[Option<Ends>; 2]| ends_of_line[0].map_or(State::default(), |ends| ends.1);
+                let before = std::iter::once(State::default()).chain(ends_of_lines.iter().map(exit));
                 let entries: Vec<State> = before
                     .zip(lines)
                     .map(|(before, line)| match line {
@@ -85,10 +85,10 @@ impl Sample<'_> {
                 changed = Vec::new();
                 let mut repeats = false;
                 for (i, entry) in entries.into_iter().enumerate().filter(|&(i, _)| lines[i].is_some()) {
-                    if !is(known[i][0], entry) && is(known[i][1], entry) {
-                        known[i].swap(0, 1);
+                    if !is(ends_of_lines[i][0], entry) && is(ends_of_lines[i][1], entry) {
+                        ends_of_lines[i].swap(0, 1);
                         repeats = true;
-                    } else if !is(known[i][0], entry) {
+                    } else if !is(ends_of_lines[i][0], entry) {
                         changed.push((i, entry));
                     }
                 }
@@ -97,11 +97,13 @@ impl Sample<'_> {
                 }
             }
             if changed.is_empty() {
-                return Some(known.into_iter().map(|known| known[0].unwrap_or_default()).collect());
+                return Some(
+                    ends_of_lines.into_iter().map(|ends_of_line| ends_of_line[0].unwrap_or_default()).collect(),
+                );
             }
             for (i, entry) in changed {
                 let exit = self.decode(lines[i].as_ref().expect("filtered above"), entry);
-                known[i] = [Some((entry, exit)), known[i][0]];
+                ends_of_lines[i] = [Some((entry, exit)), ends_of_lines[i][0]];
             }
         }
         None
@@ -122,25 +124,25 @@ impl Sample<'_> {
 
     /// Returns the line with index `line`, like `Line` in `jpeg.cu`.
     fn line(&self, line: usize) -> Option<Line> {
-        let at = self.segments.partition_point(|segment| segment.0 <= line * LINE_BYTES).saturating_sub(1);
-        let (byte, bytes) = self.segments[at];
+        let index = self.segments.partition_point(|segment| segment.0 <= line * LINE_BYTES).saturating_sub(1);
+        let (byte, bytes) = self.segments[index];
         let (begin, end) = (byte.div_ceil(LINE_BYTES), byte + bytes);
         let any = bytes >= LONG && line >= begin && line * LINE_BYTES < end;
         let first = line == begin;
         let from = if first { byte } else { line * LINE_BYTES };
-        any.then_some(Line { from: from * 8, to: ((line + 1) * LINE_BYTES).min(end) * 8, first })
+        any.then_some(Line { from: from * 8, end: ((line + 1) * LINE_BYTES).min(end) * 8, first })
     }
 
     /// Returns the 16 bits at `bit`. Bits past the end of the arena are zeros.
     fn peek(&self, bit: usize) -> u16 {
-        let at = |i: usize| u32::from(self.bytes.get(bit / 8 + i).copied().unwrap_or(0));
-        let three = at(0) << 16 | at(1) << 8 | at(2);
+        let byte_at = |i: usize| u32::from(self.bytes.get(bit / 8 + i).copied().unwrap_or(0));
+        let three = byte_at(0) << 16 | byte_at(1) << 8 | byte_at(2);
         (three >> (8 - bit % 8)) as u16
     }
 
     fn decode(&self, line: &Line, (ahead, mut b, mut place): State) -> State {
         let mut bit = line.from + ahead;
-        while bit < line.to {
+        while bit < line.end {
             let (dc, ac) = self.tables[b];
             let Some((symbol, length)) = (if place == 0 { dc } else { ac }).find(self.peek(bit)) else {
                 // Invalid: skip one bit, and continue as if an MCU began there.
@@ -161,6 +163,6 @@ impl Sample<'_> {
                 }
             }
         }
-        (bit - line.to, b, place)
+        (bit - line.end, b, place)
     }
 }

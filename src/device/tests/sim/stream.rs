@@ -105,8 +105,8 @@ pub(super) struct Reached(pub(super) Marks, pub(super) u64);
 
 impl Drop for Reached {
     fn drop(&mut self) {
-        let mut at = self.0.0.lock().unwrap();
-        at.1 = at.1.max(self.1);
+        let mut counts = self.0.0.lock().unwrap();
+        counts.1 = counts.1.max(self.1);
         self.0.1.notify_all();
     }
 }
@@ -115,6 +115,6 @@ impl SimEvent {
     /// Returns a function that waits for the last recording to complete.
     pub(crate) fn passed(&self) -> impl FnOnce() + Send + 'static {
         let (marks, mark) = (self.marks.clone(), self.marks.0.lock().unwrap().0);
-        move || drop(marks.1.wait_while(marks.0.lock().unwrap(), |at| at.1 < mark).unwrap())
+        move || drop(marks.1.wait_while(marks.0.lock().unwrap(), |counts| counts.1 < mark).unwrap())
     }
 }

@@ -29,8 +29,8 @@ impl Load {
     /// Returns the average counters of a window of one second.
     fn window(&self, prefetch: usize) -> Sums {
         let computed = WORKERS as f64 / self.computes;
-        let made = computed.min(self.reads * prefetch as f64).min(self.storage);
-        let batch = BATCH / made;
+        let rate = computed.min(self.reads * prefetch as f64).min(self.storage);
+        let batch = BATCH / rate;
         // During the long step, workers fill every slot. The short steps then drain those batches
         // before they have to wait.
         let ahead = (Settings::slots_for(prefetch) as f64 - 1.0).min(self.pause / batch);
@@ -173,14 +173,14 @@ impl Uneven {
         while self.full.len() <= next + ahead {
             self.make(slots);
         }
-        let asked = self.delivered.last().copied().unwrap_or(0.0) + self.step * (0.5 + self.rng.unit());
-        let others = self.full[next + 1..=next + ahead].iter().copied().fold(asked, f64::max);
-        let at = asked.max(self.full[next]);
-        self.sums.waited += at - asked;
-        self.sums.behind += (at - others).max(0.0);
+        let requested = self.delivered.last().copied().unwrap_or(0.0) + self.step * (0.5 + self.rng.unit());
+        let others = self.full[next + 1..=next + ahead].iter().copied().fold(requested, f64::max);
+        let received = requested.max(self.full[next]);
+        self.sums.waited += received - requested;
+        self.sums.behind += (received - others).max(0.0);
         self.sums.batches += 1.0;
         self.sums.samples += BATCH;
-        self.delivered.push(at);
+        self.delivered.push(received);
     }
 
     fn now(&self) -> f64 {
@@ -273,8 +273,8 @@ fn an_epoch_that_begins_immediately_reuses_the_counters() {
         let (_, ended) = tuner.state().ended.unwrap();
         // Use a time in the future, so that a delay of this thread does not matter.
         let ahead = Instant::now() + Duration::from_secs(60);
-        let at = if after.is_zero() { ahead } else { Instant::now().checked_sub(after).unwrap() };
-        tuner.state().ended = Some((at, ended));
+        let time = if after.is_zero() { ahead } else { Instant::now().checked_sub(after).unwrap() };
+        tuner.state().ended = Some((time, ended));
         tuner.begin(&counters);
         assert_eq!(tuner.state().from.unwrap().seconds == ended.seconds, continues);
     }

@@ -21,7 +21,7 @@ fn device_batches_have_the_fields_of_host_batches() {
     let (consumer, other) = (sim.stream().unwrap(), sim.stream().unwrap());
     let mut batches = loader.clone().on(sim.clone(), consumer).unwrap();
     let mut host = loader.host().unwrap();
-    let mut kept = Vec::new();
+    let mut copies = Vec::new();
     for (batch, expected) in batches.epoch(1).zip(host.epoch(1)) {
         let (batch, expected): (DeviceBatch<Sim>, _) = (batch.unwrap(), expected.unwrap());
         assert_eq!(
@@ -52,11 +52,11 @@ fn device_batches_have_the_fields_of_host_batches() {
         drop((batch, shared));
         // SAFETY: as above.
         unsafe { copy.use_on(other.raw()) }.unwrap();
-        kept.push((copy, pixels));
+        copies.push((copy, pixels));
     }
     other.finish();
-    assert_eq!(kept.len(), 6);
-    for (copy, pixels) in &kept {
+    assert_eq!(copies.len(), 6);
+    for (copy, pixels) in &copies {
         assert_eq!(bytes_at(copy.device_ptr(), pixels.len()), *pixels, "a copy outlives its batch");
     }
     assert!(batches.device_stats().batches >= 6, "batches prepared for the next epoch are counted too");

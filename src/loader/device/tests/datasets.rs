@@ -20,24 +20,24 @@ fn mixture(originals: &[Vec<u8>]) -> Loader {
 #[test]
 fn the_device_uses_the_augmentation_of_each_dataset() {
     let jitter = || ColorJitter::new().brightness(0.4).hue(0.1);
-    let plain = |own: Augment| (Augment::train(32), own, false);
+    let plain = |augment: Augment| (Augment::train(32), augment, false);
     for damaged in [false, true] {
         let images = originals(damaged);
-        for (common, own, is_converted) in [
+        for (common, augment, is_converted) in [
             plain(Augment::letterbox(32, 32)),
             plain(Augment::resize(32, 32).interpolation(Interpolation::Bicubic)),
             (Augment::train(32), Augment::train(32).jitter(jitter()), true),
             (Augment::train(32).jitter(jitter()), Augment::eval(40, 32), true),
         ] {
-            let loader = mixture(&images).augment(common).augment_for(1, own);
+            let loader = mixture(&images).augment(common).augment_for(1, augment);
             let mut expected = on_host(loader.clone(), 0);
             if is_converted {
                 expected.iter_mut().flatten().for_each(|byte| *byte = converted(*byte, 0));
             }
             for decode_on in [DecodeOn::Cpu, DecodeOn::Gpu, DecodeOn::Auto] {
-                let (found, left) = on_device(loader.clone().decode_on(decode_on), 0, 0).unwrap();
-                assert!(found == expected, "{decode_on:?}, damaged {damaged}");
-                assert!(if decode_on == DecodeOn::Cpu { left == 0 } else { left > 0 }, "{left} images");
+                let (actual, decoded) = on_device(loader.clone().decode_on(decode_on), 0, 0).unwrap();
+                assert!(actual == expected, "{decode_on:?}, damaged {damaged}");
+                assert!(if decode_on == DecodeOn::Cpu { decoded == 0 } else { decoded > 0 }, "{decoded} images");
             }
         }
     }
@@ -50,6 +50,6 @@ fn mixed_batches_have_the_effects_of_each_dataset_on_the_device() {
     let loader = mixture(&images).augment(mixed(Augment::train(32))).soft_labels(7, 0.0);
     let loader = loader.augment_for(1, mixed(Augment::train(32).erase(RandomErasing::new(0.9))));
     let expected = on_host(loader.clone(), 0);
-    let (found, _) = on_device(loader.decode_on(DecodeOn::Cpu), 0, 0).unwrap();
-    assert_eq!(found.len(), expected.len());
+    let (actual, _) = on_device(loader.decode_on(DecodeOn::Cpu), 0, 0).unwrap();
+    assert_eq!(actual.len(), expected.len());
 }

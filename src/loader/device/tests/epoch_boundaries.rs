@@ -47,12 +47,12 @@ impl Recorded {
 
     /// Waits until `reads` samples of `epoch` have been read.
     fn until(&self, epoch: u64, reads: u64) {
-        while self.of(epoch) < reads {
+        while self.started(epoch) < reads {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
 
-    fn of(&self, epoch: u64) -> u64 {
+    fn started(&self, epoch: u64) -> u64 {
         self.reads.lock().unwrap().get(&epoch).copied().unwrap_or(0)
     }
 }
@@ -92,7 +92,7 @@ fn opened(loader: Loader) -> (Batches<Held<Sim>>, Sim) {
 }
 
 /// Returns the pixels of an epoch.
-fn all((batches, sim): &mut (Batches<Held<Sim>>, Sim), epoch: u64) -> Vec<Vec<u8>> {
+fn all_pixels((batches, sim): &mut (Batches<Held<Sim>>, Sim), epoch: u64) -> Vec<Vec<u8>> {
     batches.epoch(epoch).map(|batch| pixels(sim, &batch.unwrap())).collect()
 }
 
@@ -103,23 +103,23 @@ fn the_next_epoch_is_prepared_before_the_last_batch_is_taken() {
         let mut opened = open(&source, decode_on, u64::MAX);
         let mut plain = open(&plain, decode_on, 0);
         for number in 0..4 {
-            let mut found = Vec::new();
+            let mut arrived = Vec::new();
             let mut epoch = opened.0.epoch(number);
             for _ in 0..4 {
-                found.push(pixels(&opened.1, &epoch.next().unwrap().unwrap()));
+                arrived.push(pixels(&opened.1, &epoch.next().unwrap().unwrap()));
             }
             // There are three slots on the device and four on the host, and one of them holds the
             // last batch.
-            while source.of(number + 1) < 16 {
+            while source.started(number + 1) < 16 {
                 std::thread::sleep(Duration::from_millis(1));
             }
-            found.push(pixels(&opened.1, &epoch.next().unwrap().unwrap()));
+            arrived.push(pixels(&opened.1, &epoch.next().unwrap().unwrap()));
             assert!(epoch.next().is_none());
             drop(epoch);
-            assert!(found == all(&mut plain, number), "{decode_on:?}");
+            assert!(arrived == all_pixels(&mut plain, number), "{decode_on:?}");
         }
         drop(opened);
-        assert!((0..4).all(|epoch| source.of(epoch) == EPOCH), "each sample is read once");
+        assert!((0..4).all(|epoch| source.started(epoch) == EPOCH), "each sample is read once");
     }
 }
 
@@ -129,12 +129,12 @@ fn any_epoch_equals_the_same_epoch_of_a_new_loader() {
     // The reference has `epochs(1)`, because `epochs(0)` would make checkpoints mark the order as
     // stateful.
     let mut plain = open(&Recorded::new(), DecodeOn::Gpu, 1);
-    for (epoch, taken) in [(0, 9), (1, 9), (1, 9), (1, 2), (2, 9), (5, 5), (6, 0), (7, 1), (0, 9), (0, 9), (0, 9)] {
+    for (epoch, count) in [(0, 9), (1, 9), (1, 9), (1, 2), (2, 9), (5, 5), (6, 0), (7, 1), (0, 9), (0, 9), (0, 9)] {
         let some = |(batches, sim): &mut (Batches<Held<Sim>>, Sim)| {
-            let found: Vec<_> = batches.epoch(epoch).take(taken).map(|batch| pixels(sim, &batch.unwrap())).collect();
-            (found, batches.checkpoint())
+            let arrived: Vec<_> = batches.epoch(epoch).take(count).map(|batch| pixels(sim, &batch.unwrap())).collect();
+            (arrived, batches.checkpoint())
         };
-        assert!(some(&mut opened) == some(&mut plain), "{taken} of epoch {epoch}");
+        assert!(some(&mut opened) == some(&mut plain), "{count} of epoch {epoch}");
     }
 }
 
@@ -142,11 +142,11 @@ fn any_epoch_equals_the_same_epoch_of_a_new_loader() {
 fn nothing_is_prepared_after_the_last_epoch() {
     let source = Recorded::new();
     let mut opened = open(&source, DecodeOn::Gpu, 2);
-    (0..2).for_each(|epoch| assert_eq!(all(&mut opened, epoch).len(), 5));
-    assert_eq!(all(&mut opened, 3).len(), 5, "a later epoch can still be requested");
+    (0..2).for_each(|epoch| assert_eq!(all_pixels(&mut opened, epoch).len(), 5));
+    assert_eq!(all_pixels(&mut opened, 3).len(), 5, "a later epoch can still be requested");
     drop(opened);
     assert_eq!(
-        [0, 1, 2, 3, 4].map(|epoch| source.of(epoch)),
+        [0, 1, 2, 3, 4].map(|epoch| source.started(epoch)),
         [20, 20, 0, 20, 0],
         "no epoch is read that was not requested"
     );
@@ -206,12 +206,12 @@ fn a_replacement_has_its_own_index_on_the_device() {
     assert_eq!(expected[3], (vec![12, 13, 14, 12], vec![true, true, true, false]));
     for decode_on in [DecodeOn::Cpu, DecodeOn::Gpu] {
         let (mut batches, _sim) = opened(skipping.clone().decode_on(decode_on));
-        let found: Vec<(Vec<u64>, Vec<bool>)> = batches
+        let actual: Vec<(Vec<u64>, Vec<bool>)> = batches
             .epoch(0)
             .map(|batch| batch.unwrap())
             .map(|batch| (batch.info().ids().collect(), batch.info().valid().collect()))
             .collect();
-        assert_eq!(found, expected, "{decode_on:?}");
+        assert_eq!(actual, expected, "{decode_on:?}");
         assert_eq!(batches.sample_errors().len(), 4);
     }
 }
@@ -222,21 +222,21 @@ fn the_batch_that_exceeds_max_skipped_fails() {
     let source = Recorded::failing(|index| [1, 6, 13].contains(&index));
     let (mut batches, sim) = opened(loader(&source).on_error(OnError::Skip { max_skipped: 2 }));
     let mut host = loader(&source).on_error(OnError::Skip { max_skipped: 2 }).host().unwrap();
-    let (mut made, mut expected) = (Vec::new(), Vec::new());
-    let mut found = None;
+    let (mut delivered, mut expected) = (Vec::new(), Vec::new());
+    let mut actual = None;
     for batch in batches.epoch(0) {
         match batch {
-            Ok(batch) => made.push(pixels(&sim, &batch)),
-            Err(e) => found = Some(e),
+            Ok(batch) => delivered.push(pixels(&sim, &batch)),
+            Err(e) => actual = Some(e),
         }
     }
     for batch in host.epoch(0) {
         match batch {
             Ok(batch) => expected.push(batch.images().bytes().to_vec()),
-            Err(e) => assert_eq!(found.as_ref().unwrap().to_string(), e.to_string()),
+            Err(e) => assert_eq!(actual.as_ref().unwrap().to_string(), e.to_string()),
         }
     }
-    assert!(made.len() == 4 && made == expected, "the epoch continues after the batch");
+    assert!(delivered.len() == 4 && delivered == expected, "the epoch continues after the batch");
     let samples = |faults: Vec<crate::engine::SampleError>| faults.iter().map(|f| f.error.sample()).collect::<Vec<_>>();
     assert_eq!(samples(batches.sample_errors()), samples(host.sample_errors()));
     assert_eq!(batches.checkpoint(), host.checkpoint());
@@ -279,7 +279,7 @@ fn an_epoch_that_could_not_be_prepared_begins_on_request() {
         let mut once = opened(loader(&source).sampler(Once(AtomicUsize::new(0))).decode_on(decode_on));
         let mut plain = open(&Recorded::new(), decode_on, 0);
         for epoch in 0..3 {
-            assert!(all(&mut once, epoch) == all(&mut plain, epoch), "epoch {epoch}");
+            assert!(all_pixels(&mut once, epoch) == all_pixels(&mut plain, epoch), "epoch {epoch}");
         }
     }
 }
@@ -294,12 +294,12 @@ fn new_weights_begin_at_the_stated_batch_on_a_device() {
         };
         // The epoch has 250 batches.
         let last = |(batches, sim): &mut (Batches<Held<Sim>>, Sim), change: &dyn Fn(&Batches<Held<Sim>>, usize)| {
-            let (mut epoch, mut found) = (batches.epoch_from(0, 238), Vec::new());
+            let (mut epoch, mut arrived) = (batches.epoch_from(0, 238), Vec::new());
             while let Some(batch) = epoch.next() {
-                found.push(pixels(sim, &batch.unwrap()));
-                change(&epoch, found.len());
+                arrived.push(pixels(sim, &batch.unwrap()));
+                change(&epoch, arrived.len());
             }
-            found
+            arrived
         };
         let [old, new] = [3, 9].map(|first| last(&mut open(first), &|_, _| ()));
         assert_eq!((old.len(), old.iter().zip(&new).filter(|(old, new)| old == new).count()), (12, 0));

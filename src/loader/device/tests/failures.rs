@@ -30,7 +30,7 @@ fn sweep(run: impl Fn(&Sim) -> Seen) -> BTreeMap<String, usize> {
     let (expected, none) = run(&Sim::new(Mistake::None, 0));
     assert!(none.is_empty() && !expected.is_empty());
     let mut swept = BTreeMap::new();
-    let all = std::env::var_os("WARPFEED_SWEEP_ALL").is_some();
+    let is_exhaustive = std::env::var_os("WARPFEED_SWEEP_ALL").is_some();
     for lasts in [true, false] {
         // The number of calls varies between runs, because threads poll until their copies are
         // complete.
@@ -38,7 +38,7 @@ fn sweep(run: impl Fn(&Sim) -> Seen) -> BTreeMap<String, usize> {
         loop {
             let n = next;
             // Later calls are mostly polling, so fewer and fewer of them are tested.
-            next += if all { 1 } else { 1 + n / 12 };
+            next += if is_exhaustive { 1 } else { 1 + n / 12 };
             let sim = Sim::new(Mistake::None, 0);
             if lasts {
                 sim.fail_after(n)
@@ -46,14 +46,15 @@ fn sweep(run: impl Fn(&Sim) -> Seen) -> BTreeMap<String, usize> {
                 sim.fail_once_after(n)
             }
             let (batches, errors) = run(&sim);
-            let whole = batches.iter().zip(&expected).all(|(found, expected)| found.is_empty() || found == expected);
+            let is_whole =
+                batches.iter().zip(&expected).all(|(actual, expected)| actual.is_empty() || actual == expected);
             let failed = sim.first_failure();
             let what = format!("call {n}, {failed:?}, lasts: {lasts}: {errors:?}");
-            assert!(whole, "{what}: wrong pixels");
-            let told = |e: &Error| e.kind() == ErrorKind::Cuda && e.cause().contains("simulated error");
-            assert!(errors.iter().all(told), "{what}");
-            let all = batches.len() == expected.len() && batches.iter().all(|batch| !batch.is_empty());
-            assert!(all || !errors.is_empty(), "{what}: a batch is missing without an error");
+            assert!(is_whole, "{what}: wrong pixels");
+            let is_reported = |e: &Error| e.kind() == ErrorKind::Cuda && e.cause().contains("simulated error");
+            assert!(errors.iter().all(is_reported), "{what}");
+            let is_complete = batches.len() == expected.len() && batches.iter().all(|batch| !batch.is_empty());
+            assert!(is_complete || !errors.is_empty(), "{what}: a batch is missing without an error");
             let since = Instant::now();
             while !sim.is_idle() && since.elapsed() < Duration::from_secs(20) {
                 std::thread::sleep(Duration::from_micros(50));
@@ -75,13 +76,13 @@ fn sweep(run: impl Fn(&Sim) -> Seen) -> BTreeMap<String, usize> {
 fn epoch(sim: &Sim, loader: &Loader) -> Seen {
     let (mut batches, mut errors) = (Vec::new(), Vec::new());
     let opened = sim.stream().and_then(|stream| loader.clone().on_device::<_, Held<Sim>>(sim.clone(), stream));
-    let mut on = match opened {
-        Ok(on) => on,
+    let mut device = match opened {
+        Ok(device) => device,
         Err(e) => return (batches, vec![e]),
     };
     for epoch in 0..2 {
-        on.start(epoch, 0);
-        while let Some(batch) = on.ring.next(&mut Wait::begins(&mut || Some(Duration::from_millis(100)))) {
+        device.start(epoch, 0);
+        while let Some(batch) = device.ring.next(&mut Wait::begins(&mut || Some(Duration::from_millis(100)))) {
             match batch {
                 Ok(batch) => {
                     batch.shared.consumer.finish();
@@ -140,9 +141,9 @@ fn every_driver_call_may_fail_while_a_decoder_answers() {
             }
         };
         for requests in [3, 1] {
-            let asked: Vec<_> =
+            let answers: Vec<_> =
                 images.chunks(8).take(requests).map(|request| decoder.submit(request.to_vec())).collect();
-            asked.into_iter().for_each(|answer| take(answer.and_then(|answer| answer.wait())));
+            answers.into_iter().for_each(|answer| take(answer.and_then(|answer| answer.wait())));
         }
         (batches, errors)
     });

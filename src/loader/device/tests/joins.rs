@@ -21,8 +21,8 @@ fn combined_images_and_annotations_match_the_host() {
             // The simulated device marks every image that it converts.
             let expected: Vec<Vec<u8>> =
                 if name == "image" { expected.into_iter().map(all_converted).collect() } else { expected };
-            let (found, decoded) = field_on_device(opened(), 1, 0, Some(name)).unwrap();
-            assert!(found == expected && decoded == 0, "{name} {augment:?}");
+            let (actual, decoded) = field_on_device(opened(), 1, 0, Some(name)).unwrap();
+            assert!(actual == expected && decoded == 0, "{name} {augment:?}");
         }
     }
 }

@@ -30,12 +30,15 @@ fn encoded_bytes_for_the_device_fit_a_workers_share() {
     let loader = loader.augment(Augment::resize(224, 224));
     let ample = open(loader.clone());
     let scarce = open(loader.memory_limit(ample.shared.memory.host_bytes + (3 << 20)));
-    for (parts, most) in [(ample, usize::MAX), (scarce, 2 << 20)] {
+    for (parts, max_share) in [(ample, usize::MAX), (scarce, 2 << 20)] {
         let slot = Slots::make(&parts.schemas, SlotMemory::heap(parts.schemas.bytes()).unwrap());
-        let (left, kept, share) = memory_after_fill(&parts.shared, slot, 4);
+        let (images_left, kept_bytes, share) = memory_after_fill(&parts.shared, slot, 4);
         // The device must decode all images of the batch that together fit into its memory.
-        assert!(left > 1, "the device decodes {left} images");
-        assert!(kept <= share && share <= most, "{kept} bytes are retained, a worker's share is {share}");
+        assert!(images_left > 1, "the device decodes {images_left} images");
+        assert!(
+            kept_bytes <= share && share <= max_share,
+            "{kept_bytes} bytes are retained, a worker's share is {share}"
+        );
     }
 }
 
@@ -71,10 +74,13 @@ fn redecoding_counts_the_encoded_bytes() {
     let scarce = open(loader.memory_limit(ample.shared.memory.host_bytes + (3 << 20)));
     for (parts, is_taken) in [(ample, false), (scarce, true)] {
         let slot = Slots::make(&parts.schemas, SlotMemory::heap(parts.schemas.bytes()).unwrap());
-        let taken = redecode_memory(&parts.shared, slot);
+        let bytes_taken = redecode_memory(&parts.shared, slot);
         // A worker needs memory for the pixels, and for the source's buffer. The buffer may have
         // twice the capacity of its content.
-        let (least, most) = if is_taken { (3_000_000 + 2 * bytes, usize::MAX) } else { (0, 0) };
-        assert!((least..=most).contains(&taken), "{taken} bytes were taken for {bytes} encoded bytes");
+        let (min_bytes, max_bytes) = if is_taken { (3_000_000 + 2 * bytes, usize::MAX) } else { (0, 0) };
+        assert!(
+            (min_bytes..=max_bytes).contains(&bytes_taken),
+            "{bytes_taken} bytes were taken for {bytes} encoded bytes"
+        );
     }
 }

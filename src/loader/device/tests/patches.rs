@@ -17,9 +17,9 @@ fn device_batches_may_have_no_patches() {
     let loader = Loader::source(Samples::new((0..7).map(sample).collect())).batch_size(1).drop_field("image");
     let loader = loader.field("p", patches);
     for name in ARRAYS {
-        let here: Vec<_> = loader.clone().host().unwrap().epoch(0).map(|batch| bytes(&batch.unwrap(), name)).collect();
+        let host: Vec<_> = loader.clone().host().unwrap().epoch(0).map(|batch| bytes(&batch.unwrap(), name)).collect();
         let (there, _) = field_on_device(loader.clone(), 0, 0, Some(name)).unwrap();
-        assert!(there == here && here.len() == 7, "{name}");
+        assert!(there == host && host.len() == 7, "{name}");
     }
 }
 
@@ -42,10 +42,10 @@ fn device_patches_equal_host_patches() {
         let loader = loader.on_error(OnError::Skip { max_skipped: 1000 });
         for name in ARRAYS {
             let mut batches = loader.clone().host().unwrap();
-            let here: Vec<_> = batches.epoch(1).map(|batch| bytes(&batch.unwrap(), name)).collect();
+            let host: Vec<_> = batches.epoch(1).map(|batch| bytes(&batch.unwrap(), name)).collect();
             let decode_on = if images { DecodeOn::Gpu } else { DecodeOn::Cpu };
             let (there, _) = field_on_device(loader.clone().decode_on(decode_on), 1, 0, Some(name)).unwrap();
-            assert!(there == here, "{name}, damaged {damaged}, images {images}");
+            assert!(there == host, "{name}, damaged {damaged}, images {images}");
         }
     }
 }

@@ -73,8 +73,8 @@ impl Case {
                 let loader = self.loader(rank, world);
                 let loader = state.map_or(loader.clone(), |state| loader.resume(state.clone()));
                 // In every second test case, the ranks share a device.
-                let own = Sim::new(Mistake::None, rank * 10);
-                let sim = if self.number.is_multiple_of(2) { device.clone() } else { own };
+                let separate = Sim::new(Mistake::None, rank * 10);
+                let sim = if self.number.is_multiple_of(2) { device.clone() } else { separate };
                 let (give, in_step) = (give.clone(), in_step.clone());
                 thread::spawn(move || train_rank(rank, loader, &sim, steps, &in_step, &give))
             })
@@ -82,11 +82,11 @@ impl Case {
         drop(give);
         let mut seen = BTreeMap::<At, Vec<Share>>::new();
         for _ in 0..world * steps {
-            let (rank, at, share) = take.recv_timeout(Duration::from_secs(60)).unwrap_or_else(|e| {
+            let (rank, batch, share) = take.recv_timeout(Duration::from_secs(60)).unwrap_or_else(|e| {
                 panic!("case {}: {e} after {:?} on {world} ranks", self.number, seen.keys().last());
             });
-            let shares = seen.entry(at).or_insert_with(|| vec![Share::new(); world]);
-            assert!(shares[rank].is_empty(), "rank {rank} received batch {at:?} twice");
+            let shares = seen.entry(batch).or_insert_with(|| vec![Share::new(); world]);
+            assert!(shares[rank].is_empty(), "rank {rank} received batch {batch:?} twice");
             shares[rank] = share;
         }
         (seen, threads.into_iter().map(|thread| thread.join().unwrap()).collect())
@@ -106,9 +106,9 @@ fn train_rank(
     let consumer = sim.stream().unwrap();
     let OnDevice { ring, shared } = loader.on_device::<_, Held<Sim>>(sim.clone(), consumer).unwrap();
     let mut batches: Batches<Held<Sim>> = Batches::new(ring, &shared);
-    let mut left = steps;
+    let mut remaining = steps;
     for epoch in batches.first_epoch()..EPOCHS {
-        for batch in batches.epoch(epoch).take(left) {
+        for batch in batches.epoch(epoch).take(remaining) {
             let batch = batch.unwrap();
             // Like an all-reduce, this wait ends once all ranks have joined it.
             in_step.wait();
@@ -116,9 +116,9 @@ fn train_rank(
             let images = bytes.chunks(bytes.len() / info.len()).map(<[u8]>::to_vec);
             let share = info.ids().zip(info.valid()).zip(images).map(|((id, valid), image)| (id, valid, image));
             give.send((rank, (info.epoch(), info.number()), share.collect())).unwrap();
-            left -= 1;
+            remaining -= 1;
         }
-        if left == 0 {
+        if remaining == 0 {
             break;
         }
     }
@@ -145,10 +145,10 @@ fn eight_ranks_share_each_batch_and_continue_with_five() {
         let (mut seen, states) = case.train(8, None, stop);
         assert!(states.iter().all(|state| *state == states[0]), "all ranks have the same checkpoint");
         let (after, _) = case.train(5, Some(&states[0]), expected.len() - stop);
-        assert!(after.keys().all(|at| !seen.contains_key(at)));
+        assert!(after.keys().all(|batch| !seen.contains_key(batch)));
         seen.extend(after);
         let joined = |shares: Vec<Share>| shares.into_iter().flatten().filter(|sample| sample.1).collect::<Share>();
-        let seen: BTreeMap<At, Share> = seen.into_iter().map(|(at, shares)| (at, joined(shares))).collect();
+        let seen: BTreeMap<At, Share> = seen.into_iter().map(|(batch, shares)| (batch, joined(shares))).collect();
         assert!(seen.keys().eq(expected.keys()), "case {number}: {:?}", seen.keys());
         assert!(seen == expected, "case {number}, {last:?}: the shares are complete");
     }

@@ -14,8 +14,8 @@ use crate::transform::Policy;
 fn damaged() -> Vec<Vec<u8>> {
     let mut images = originals(false);
     for image in images.iter_mut().skip(4).step_by(5) {
-        let at = image.len() * 2 / 3;
-        image[at..at + 12].copy_from_slice(&[0xff, 0].repeat(6));
+        let offset = image.len() * 2 / 3;
+        image[offset..offset + 12].copy_from_slice(&[0xff, 0].repeat(6));
     }
     images
 }
@@ -136,13 +136,13 @@ fn with_noise() -> Samples {
     let sample = |(n, mut jpeg): (usize, Vec<u8>)| {
         let start = jpeg.windows(2).rposition(|marker| marker == [0xff, 0xda]).unwrap() + 14;
         for _ in 0..1 + rng.below(3) {
-            let at = start + rng.below((jpeg.len() - start - 2) as u64) as usize;
-            jpeg[at] = rng.below(256) as u8;
+            let offset = start + rng.below((jpeg.len() - start - 2) as u64) as usize;
+            jpeg[offset] = rng.below(256) as u8;
         }
         OwnedSample::new(format!("{n}")).field("jpg", jpeg).label(0)
     };
-    let all = (0..8).flat_map(|_| originals(false)).enumerate();
-    Samples::new(all.map(sample).collect())
+    let images = (0..8).flat_map(|_| originals(false)).enumerate();
+    Samples::new(images.map(sample).collect())
 }
 
 #[test]
@@ -151,10 +151,10 @@ fn the_damage_count_does_not_depend_on_the_decoder() {
     let mut host = loader().host().unwrap();
     let expected: Vec<_> = host.epoch(0).map(|batch| batch.unwrap().images().bytes().to_vec()).collect();
     let mut opened = open(loader());
-    let (found, error) = epoch(&mut opened, 0, 0);
-    assert!(error.is_none() && found == expected, "{error:?}");
-    let [found, expected] = [opened.0.stats().damaged, host.stats().damaged];
-    assert!(found == expected && expected > 40, "{found} on the device, {expected} on the host");
+    let (actual, error) = epoch(&mut opened, 0, 0);
+    assert!(error.is_none() && actual == expected, "{error:?}");
+    let [actual, expected] = [opened.0.stats().damaged, host.stats().damaged];
+    assert!(actual == expected && expected > 40, "{actual} on the device, {expected} on the host");
     // Workers decode images with coefficients past the end of a block, but do not count these
     // images as damaged.
     let samples = with_noise();
@@ -220,10 +220,10 @@ fn damaged_requests_do_not_block_the_copy_thread() {
         on_host(loader.augment(Augment::eval(40, 36)), 0).concat()
     };
     let sound = originals(false)[..8].to_vec();
-    let asked = [&damaged, &sound, &damaged, &damaged, &sound];
+    let requests = [&damaged, &sound, &damaged, &damaged, &sound];
     for _ in 0..4 {
-        let answers: Vec<_> = asked.iter().map(|request| decoder.submit((*request).clone()).unwrap()).collect();
-        for (answer, request) in answers.into_iter().zip(asked) {
+        let answers: Vec<_> = requests.iter().map(|request| decoder.submit((*request).clone()).unwrap()).collect();
+        for (answer, request) in answers.into_iter().zip(requests) {
             let batch = answer.wait().unwrap();
             assert!(
                 pixels(&sim, &batch) == expected(request)

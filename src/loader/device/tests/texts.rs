@@ -15,16 +15,16 @@ fn a_device_batch_contains_the_texts_of_its_samples() {
     for decode_on in [DecodeOn::Cpu, DecodeOn::Gpu] {
         let sim = Sim::new(Mistake::None, 20);
         let loader = loader.clone().decode_on(decode_on);
-        let mut on = loader.on_device::<_, Held<Sim>>(sim.clone(), sim.stream().unwrap()).unwrap();
-        on.start(0, 0);
-        let mut found = 0;
-        while let Some(batch) = on.ring.next(&mut Wait::begins(&mut || Some(Duration::from_millis(100)))) {
+        let mut opened = loader.on_device::<_, Held<Sim>>(sim.clone(), sim.stream().unwrap()).unwrap();
+        opened.start(0, 0);
+        let mut count = 0;
+        while let Some(batch) = opened.ring.next(&mut Wait::begins(&mut || Some(Duration::from_millis(100)))) {
             let batch = batch.unwrap();
             let info = &batch.slot().info;
             let texts: Vec<&str> = info.texts("caption").unwrap().collect();
             assert_eq!(texts, info.ids().map(|id| format!("caption {id}")).collect::<Vec<_>>());
-            found += texts.len();
+            count += texts.len();
         }
-        assert_eq!(found, 48);
+        assert_eq!(count, 48);
     }
 }

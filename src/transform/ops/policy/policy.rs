@@ -201,31 +201,32 @@ impl Policy {
         self
     }
 
-    /// Draws the effects, and passes their kinds and magnitudes to `to`. Draws nothing for AugMix.
-    fn choose(&self, output: Size, rng: &mut Rng, to: &mut OnEffect<'_>) {
+    /// Draws the effects, and passes their kinds and magnitudes to `on_effect`. Draws nothing for
+    /// AugMix.
+    fn choose(&self, output: Size, rng: &mut Rng, on_effect: &mut OnEffect<'_>) {
         match &self.form {
             Form::Rand { effects, magnitude } => {
                 for _ in 0..*effects {
                     let kind = space::RAND.draw(rng);
                     let magnitude = space::RAND.magnitude(kind, *magnitude, self.bins, output, rng);
-                    to(kind, magnitude);
+                    on_effect(kind, magnitude);
                 }
             }
             Form::Trivial => {
                 let kind = space::WIDE.draw(rng);
                 let level = rng.below(self.bins.into()) as u32;
-                to(kind, space::WIDE.magnitude(kind, level, self.bins, output, rng));
+                on_effect(kind, space::WIDE.magnitude(kind, level, self.bins, output, rng));
             }
             Form::Auto(policy) => {
                 for (kind, probability, level) in policy.table()[rng.below(25) as usize] {
                     if rng.chance(probability) {
-                        to(kind, space::RAND.magnitude(kind, level.into(), self.bins, output, rng));
+                        on_effect(kind, space::RAND.magnitude(kind, level.into(), self.bins, output, rng));
                     }
                 }
             }
             Form::Timm(Timm { recipe, .. }) => {
                 if let Ok(recipe) = recipe {
-                    recipe.choose(rng, to);
+                    recipe.choose(rng, on_effect);
                 }
             }
             Form::Mix { .. } => {}
@@ -234,16 +235,23 @@ impl Policy {
 
     /// Draws the weights of `chains` chains, like torchvision's `AugMix`, and adds the chains and
     /// the blends between them. `chain` draws the effects of one chain.
-    fn mix(&self, chains: u32, alpha: f64, to: &mut Drawn, rng: &mut Rng, mut chain: impl FnMut(&mut Rng, &mut Drawn)) {
-        let whole = dirichlet(alpha, 2, rng);
+    fn mix(
+        &self,
+        chains: u32,
+        alpha: f64,
+        drawn: &mut Drawn,
+        rng: &mut Rng,
+        mut chain: impl FnMut(&mut Rng, &mut Drawn),
+    ) {
+        let shares = dirichlet(alpha, 2, rng);
         let parts = dirichlet(alpha, chains as usize, rng);
-        let first = to.pixels.len();
-        to.push(Blend::begin(whole[0] as f32));
+        let first = drawn.pixels.len();
+        drawn.push(Blend::begin(shares[0] as f32));
         for (i, part) in parts.iter().enumerate() {
-            chain(rng, to);
-            to.push(Blend::chain(*part as f32 * whole[1] as f32, i + 1 == parts.len()));
+            chain(rng, drawn);
+            drawn.push(Blend::chain(*part as f32 * shares[1] as f32, i + 1 == parts.len()));
         }
-        to.join_chain(first);
+        drawn.join_chain(first);
     }
 }
 
@@ -321,31 +329,31 @@ impl Operation for Policy {
         }
     }
 
-    fn draw(&self, output: Size, rng: &mut Rng, to: &mut Drawn) {
+    fn draw(&self, output: Size, rng: &mut Rng, drawn: &mut Drawn) {
         let sampling = self.sampling;
         match &self.form {
             Form::Mix { severity, chains, depth, alpha, all } => {
                 let space: &Space = if *all { &space::MIX } else { &space::MIX_PART };
-                self.mix(*chains, *alpha, to, rng, |rng, to| {
+                self.mix(*chains, *alpha, drawn, rng, |rng, drawn| {
                     for _ in 0..draw_depth(*depth, rng) {
                         let kind = space.draw(rng);
                         let level = rng.below((*severity).into()) as u32;
                         let magnitude = space.magnitude(kind, level, self.bins, output, rng);
-                        space::push(kind, magnitude, output, sampling, to);
+                        space::push(kind, magnitude, output, sampling, drawn);
                     }
                 });
             }
             Form::Timm(Timm { recipe: Ok(recipe @ Recipe { mix: Some((chains, depth, alpha)), .. }), .. }) => {
-                self.mix(*chains, *alpha, to, rng, |rng, to| {
+                self.mix(*chains, *alpha, drawn, rng, |rng, drawn| {
                     for _ in 0..draw_depth(*depth, rng) {
-                        recipe.choose(rng, &mut |kind, by| timm::push(kind, by, output, sampling, to));
+                        recipe.choose(rng, &mut |kind, magnitude| timm::push(kind, magnitude, output, sampling, drawn));
                     }
                 });
             }
             Form::Timm(Timm { .. }) => {
-                self.choose(output, rng, &mut |kind, by| timm::push(kind, by, output, sampling, to))
+                self.choose(output, rng, &mut |kind, magnitude| timm::push(kind, magnitude, output, sampling, drawn))
             }
-            _ => self.choose(output, rng, &mut |kind, by| space::push(kind, by, output, sampling, to)),
+            _ => self.choose(output, rng, &mut |kind, magnitude| space::push(kind, magnitude, output, sampling, drawn)),
         }
     }
 }
@@ -357,7 +365,13 @@ mod tests;
 #[cfg(test)]
 impl Policy {
     /// Adds the effect that torchvision calls `name`.
-    pub(in crate::transform::ops) fn effect(name: &str, by: f64, output: Size, sampling: Sampling, to: &mut Drawn) {
-        space::push(tests::kind(name), by, output, sampling, to);
+    pub(in crate::transform::ops) fn effect(
+        name: &str,
+        magnitude: f64,
+        output: Size,
+        sampling: Sampling,
+        drawn: &mut Drawn,
+    ) {
+        space::push(tests::kind(name), magnitude, output, sampling, drawn);
     }
 }

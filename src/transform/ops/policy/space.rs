@@ -117,9 +117,9 @@ impl Space {
     /// Returns the magnitude at `level`, from 0 to `bins - 1`, or 0 if this kind has none. Signed
     /// magnitudes get a random sign.
     pub(super) fn magnitude(&self, kind: Kind, level: u32, bins: u32, output: Size, rng: &mut Rng) -> f64 {
-        let up_to = |most: f32| linspace(0.0, most, bins, level);
+        let up_to = |max: f32| linspace(0.0, max, bins, level);
         let translate = |side: u32| match self.translate {
-            Translate::Pixels(most) => up_to(most),
+            Translate::Pixels(max) => up_to(max),
             Translate::Share(share) => up_to((share * f64::from(side)) as f32),
         };
         let magnitude = match kind {
@@ -141,31 +141,31 @@ impl Space {
 
 /// Adds the effect that torchvision's `_apply_image_or_video_transform` applies. Adds nothing if
 /// the effect would not change the image.
-pub(super) fn push(kind: Kind, by: f64, output: Size, sampling: Sampling, to: &mut Drawn) {
+pub(super) fn push(kind: Kind, magnitude: f64, output: Size, sampling: Sampling, drawn: &mut Drawn) {
     let is_signed = !matches!(kind, Posterize | Solarize | AutoContrast | Equalize | Invert);
-    if (is_signed && by == 0.0) || (kind == Posterize && by == 8.0) {
+    if (is_signed && magnitude == 0.0) || (kind == Posterize && magnitude == 8.0) {
         return;
     }
     let corner = [output.width, output.height].map(|side| -0.5 * f64::from(side));
     let shear =
         |shear: [f64; 2]| Affine { shear: shear.map(|v| v.atan().to_degrees()), center: corner, ..Affine::IDENTITY };
     let affine = match kind {
-        ShearX => shear([by, 0.0]),
-        ShearY => shear([0.0, by]),
-        TranslateX => Affine { translate: [by.trunc(), 0.0], ..Affine::IDENTITY },
-        TranslateY => Affine { translate: [0.0, by.trunc()], ..Affine::IDENTITY },
+        ShearX => shear([magnitude, 0.0]),
+        ShearY => shear([0.0, magnitude]),
+        TranslateX => Affine { translate: [magnitude.trunc(), 0.0], ..Affine::IDENTITY },
+        TranslateY => Affine { translate: [0.0, magnitude.trunc()], ..Affine::IDENTITY },
         // torchvision's `rotate` rotates counterclockwise.
-        Rotate => Affine { angle: -by, ..Affine::IDENTITY },
-        Brightness => return to.push(Tone::brightness(1.0 + by)),
-        Color => return to.push(Tint::saturation(1.0 + by)),
-        Contrast => return to.push(Tone::contrast(1.0 + by)),
-        Sharpness => return to.push(Sharpen::by(1.0 + by)),
-        Posterize => return to.push(Tone::posterize(by as u32)),
-        Solarize => return to.push(Tone::solarize(255.0 * by)),
-        AutoContrast => return to.push(Tone::autocontrast()),
-        Equalize => return to.push(Tone::equalize()),
-        Invert => return to.push(Tone::invert()),
+        Rotate => Affine { angle: -magnitude, ..Affine::IDENTITY },
+        Brightness => return drawn.push(Tone::brightness(1.0 + magnitude)),
+        Color => return drawn.push(Tint::saturation(1.0 + magnitude)),
+        Contrast => return drawn.push(Tone::contrast(1.0 + magnitude)),
+        Sharpness => return drawn.push(Sharpen::by(1.0 + magnitude)),
+        Posterize => return drawn.push(Tone::posterize(magnitude as u32)),
+        Solarize => return drawn.push(Tone::solarize(255.0 * magnitude)),
+        AutoContrast => return drawn.push(Tone::autocontrast()),
+        Equalize => return drawn.push(Tone::equalize()),
+        Invert => return drawn.push(Tone::invert()),
         Identity | SolarizeAdd | Desaturate | Blur => return,
     };
-    to.push(Warp::affine(affine, output, sampling));
+    drawn.push(Warp::affine(affine, output, sampling));
 }

@@ -43,7 +43,7 @@ fn without_suffixes(name: &str) -> &str {
 
 pub(super) fn kind(name: &str) -> Kind {
     use Kind::*;
-    let all = [
+    let kinds = [
         Identity,
         ShearX,
         ShearY,
@@ -63,7 +63,7 @@ pub(super) fn kind(name: &str) -> Kind {
         Desaturate,
         Blur,
     ]; // fmt: skip
-    all.into_iter().find(|kind| format!("{kind:?}") == without_suffixes(name)).unwrap_or_else(|| panic!("{name}"))
+    kinds.into_iter().find(|kind| format!("{kind:?}") == without_suffixes(name)).unwrap_or_else(|| panic!("{name}"))
 }
 
 #[test]
@@ -173,15 +173,15 @@ fn magnitudes_vary_like_in_timm() {
     let draw = |policy: &str| -> Vec<f64> {
         let policy = Policy::timm(policy);
         policy.check().unwrap();
-        let mut found = Vec::new();
+        let mut magnitudes = Vec::new();
         for sample in 0..20_000 {
-            policy.choose(Size::new(8, 8), &mut Rng::new(1, 0, sample), &mut |kind, by| {
+            policy.choose(Size::new(8, 8), &mut Rng::new(1, 0, sample), &mut |kind, magnitude| {
                 if kind == Kind::ShearX {
-                    found.push(by.abs() / 0.03);
+                    magnitudes.push(magnitude.abs() / 0.03);
                 }
             });
         }
-        found
+        magnitudes
     };
     let moments = |values: &[f64]| {
         let mean = values.iter().sum::<f64>() / values.len() as f64;

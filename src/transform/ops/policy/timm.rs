@@ -265,22 +265,22 @@ impl Recipe {
         }
     }
 
-    /// Draws the effects, and passes their kinds and arguments to `to`. For AugMix, draws one
-    /// effect of a chain.
-    pub(super) fn choose(&self, rng: &mut Rng, to: &mut OnEffect<'_>) {
+    /// Draws the effects, and passes their kinds and arguments to `on_effect`. For AugMix, draws
+    /// one effect of a chain.
+    pub(super) fn choose(&self, rng: &mut Rng, on_effect: &mut OnEffect<'_>) {
         match self.effects {
             Effects::Choice { kinds, weighted, number, probability } => {
                 let mut weights: arrayvec::ArrayVec<f64, 16> = kinds.iter().map(|(_, weight)| *weight).collect();
                 let mut chosen = arrayvec::ArrayVec::<Kind, EFFECTS_ON_PIXELS>::new();
                 for _ in 0..number {
                     let mut remaining = rng.unit() * weights.iter().sum::<f64>();
-                    let found = weights.iter().position(|weight| {
+                    let drawn = weights.iter().position(|weight| {
                         remaining -= weight;
                         remaining < 0.0
                     });
                     // Because of rounding errors, no position may be found. If so, choose the last
                     // kind with a positive weight.
-                    let index = found.or(weights.iter().rposition(|&weight| weight > 0.0)).unwrap_or(0);
+                    let index = drawn.or(weights.iter().rposition(|&weight| weight > 0.0)).unwrap_or(0);
                     chosen.push(kinds[index].0);
                     if weighted {
                         weights[index] = 0.0;
@@ -288,27 +288,27 @@ impl Recipe {
                 }
                 for kind in chosen {
                     if rng.chance(probability) {
-                        self.level(kind, self.magnitude, Bits::Kept, rng, to);
+                        self.level(kind, self.magnitude, Bits::Kept, rng, on_effect);
                     }
                 }
             }
             Effects::Pairs(table, bits) => {
                 for (kind, probability, magnitude) in table[rng.below(25) as usize] {
                     if rng.chance(probability) {
-                        self.level(kind, magnitude.into(), bits, rng, to);
+                        self.level(kind, magnitude.into(), bits, rng, on_effect);
                     }
                 }
             }
             Effects::Three => {
                 let (kind, magnitude) = [(Solarize, 5.0), (Desaturate, 10.0), (Blur, 10.0)][rng.below(3) as usize];
-                self.level(kind, magnitude, Bits::Kept, rng, to);
+                self.level(kind, magnitude, Bits::Kept, rng, on_effect);
             }
         }
     }
 
     /// Draws the magnitude of an effect around `mean`, converts it to the argument of the effect,
-    /// and passes the effect to `to`.
-    fn level(&self, kind: Kind, mean: f64, bits: Bits, rng: &mut Rng, to: &mut OnEffect<'_>) {
+    /// and passes the effect to `on_effect`.
+    fn level(&self, kind: Kind, mean: f64, bits: Bits, rng: &mut Rng, on_effect: &mut OnEffect<'_>) {
         let drawn = if self.deviation == f64::INFINITY {
             rng.range(0.0, mean)
         } else if self.deviation > 0.0 {
@@ -317,7 +317,7 @@ impl Recipe {
             mean
         };
         let level = drawn.clamp(0.0, self.limit);
-        let by = match kind {
+        let magnitude = match kind {
             Blur if self.effects == Effects::Three => rng.range(0.1, 2.0 * (level / 10.0).min(1.0)),
             Rotate | ShearX | ShearY | TranslateX | TranslateY => {
                 self.argument(kind, level, bits, if rng.chance(0.5) { -1.0 } else { 1.0 })
@@ -327,7 +327,7 @@ impl Recipe {
             }
             _ => self.argument(kind, level, bits, 1.0),
         };
-        to(kind, by);
+        on_effect(kind, magnitude);
     }
 
     /// Converts a magnitude to the argument of an effect, like timm's `LEVEL_TO_ARG`. Arguments
@@ -354,35 +354,35 @@ impl Recipe {
 }
 
 /// Adds the effect that timm applies for `kind`, with torchvision's rounding.
-pub(super) fn push(kind: Kind, by: f64, output: Size, sampling: Sampling, to: &mut Drawn) {
+pub(super) fn push(kind: Kind, magnitude: f64, output: Size, sampling: Sampling, drawn: &mut Drawn) {
     let (width, height) = (f64::from(output.width), f64::from(output.height));
     let corner = [-0.5 * width, -0.5 * height];
     let shear =
         |shear: [f64; 2]| Affine { shear: shear.map(|v| v.atan().to_degrees()), center: corner, ..Affine::IDENTITY };
     let affine = match kind {
-        ShearX => shear([by, 0.0]),
-        ShearY => shear([0.0, by]),
-        TranslateX => Affine { translate: [-by * width, 0.0], ..Affine::IDENTITY },
-        TranslateY => Affine { translate: [0.0, -by * height], ..Affine::IDENTITY },
-        Rotate => Affine { angle: -by, ..Affine::IDENTITY },
-        Brightness => return to.push(Tone::brightness(by)),
-        Color | Desaturate => return to.push(Tint::saturation(by)),
-        Contrast => return to.push(Tone::contrast(by)),
-        Sharpness => return to.push(Sharpen::by(by)),
-        Posterize => return to.push(Tone::posterize(by as u32)),
-        Solarize => return to.push(Tone::solarize(by)),
-        SolarizeAdd => return to.push(Tone::add(by as u32)),
-        AutoContrast => return to.push(Tone::autocontrast()),
-        Equalize => return to.push(Tone::equalize()),
-        Invert => return to.push(Tone::invert()),
+        ShearX => shear([magnitude, 0.0]),
+        ShearY => shear([0.0, magnitude]),
+        TranslateX => Affine { translate: [-magnitude * width, 0.0], ..Affine::IDENTITY },
+        TranslateY => Affine { translate: [0.0, -magnitude * height], ..Affine::IDENTITY },
+        Rotate => Affine { angle: -magnitude, ..Affine::IDENTITY },
+        Brightness => return drawn.push(Tone::brightness(magnitude)),
+        Color | Desaturate => return drawn.push(Tint::saturation(magnitude)),
+        Contrast => return drawn.push(Tone::contrast(magnitude)),
+        Sharpness => return drawn.push(Sharpen::by(magnitude)),
+        Posterize => return drawn.push(Tone::posterize(magnitude as u32)),
+        Solarize => return drawn.push(Tone::solarize(magnitude)),
+        SolarizeAdd => return drawn.push(Tone::add(magnitude as u32)),
+        AutoContrast => return drawn.push(Tone::autocontrast()),
+        Equalize => return drawn.push(Tone::equalize()),
+        Invert => return drawn.push(Tone::invert()),
         Blur => {
             // The kernel extends to three standard deviations on each side.
-            let radius = ((3.0 * by).ceil() as u32).min(MAX_RADIUS);
-            return to.push(Blurred::new(2 * radius + 1, by));
+            let radius = ((3.0 * magnitude).ceil() as u32).min(MAX_RADIUS);
+            return drawn.push(Blurred::new(2 * radius + 1, magnitude));
         }
         Identity => return,
     };
-    to.push(Warp::affine(affine, output, sampling));
+    drawn.push(Warp::affine(affine, output, sampling));
 }
 
 /// Returns the argument for the magnitude `level` with a positive sign.

@@ -17,9 +17,9 @@ pub(in crate::transform::ops) fn luma([r, g, b]: [u8; 3]) -> u8 {
     fused(f32::from(b), 0.114, fused(f32::from(g), 0.587, f32::from(r) * 0.2989)) as u8
 }
 
-/// Returns `own * level + rest * other`, clamped and truncated to a byte.
-pub(in crate::transform::ops) fn blended(level: u8, other: f32, [own, rest]: [f32; 2]) -> u8 {
-    fused(other, rest, f32::from(level) * own).clamp(0.0, 255.0) as u8
+/// Returns `weight * level + rest * other`, clamped and truncated to a byte.
+pub(in crate::transform::ops) fn blended(level: u8, other: f32, [weight, rest]: [f32; 2]) -> u8 {
+    fused(other, rest, f32::from(level) * weight).clamp(0.0, 255.0) as u8
 }
 
 pub(super) type Pair = (OnPixels, Box<dyn Naive>);
@@ -70,10 +70,10 @@ fn effects_equal_their_simple_implementations() {
         effects.extend(rows(&mut rng).into_iter().flat_map(|(_, effects)| effects));
         for (shape, image) in images(size, &mut rng).iter().enumerate() {
             for (effect, naive) in &effects {
-                let mut found = image.as_flattened().to_vec();
-                effect.run(&mut ImageMut::new(&mut found, width, height), &mut Scratch::default());
+                let mut actual = image.as_flattened().to_vec();
+                effect.run(&mut ImageMut::new(&mut actual, width, height), &mut Scratch::default());
                 let expected = naive.naive(image, size);
-                assert!(found == expected.as_flattened(), "{naive:?} at {width}x{height}, image {shape}");
+                assert!(actual == expected.as_flattened(), "{naive:?} at {width}x{height}, image {shape}");
             }
         }
     }
@@ -85,15 +85,15 @@ fn hue_rotations_equal_a_simple_loop() {
     let mut rng = Rng::new(1, 2, 3);
     for turn in [0.0, 0.5, -0.5, 0.25, 1.0 / 6.0, -1.0 / 3.0, 0.0999, -1e-8] {
         let steps = (0..=255_u8).step_by(17);
-        let all = steps.clone().flat_map(|r| steps.clone().map(move |g| (r, g)));
-        let grid = all.flat_map(|(r, g)| (0..=255_u8).step_by(17).map(move |b| [r, g, b]));
+        let colors = steps.clone().flat_map(|r| steps.clone().map(move |g| (r, g)));
+        let grid = colors.flat_map(|(r, g)| (0..=255_u8).step_by(17).map(move |b| [r, g, b]));
         let random = (0..20_000).map(|_| std::array::from_fn(|_| rng.next_u64() as u8));
         let image: Vec<[u8; 3]> = grid.chain(random).collect();
-        let mut found = image.as_flattened().to_vec();
+        let mut actual = image.as_flattened().to_vec();
         let (width, mut scratch) = (image.len() as u32, Scratch::default());
-        OnPixels::from(Tint::hue(turn)).run(&mut ImageMut::new(&mut found, width, 1), &mut scratch);
-        for (from, found) in image.iter().zip(found.as_chunks::<3>().0) {
-            assert_eq!(*found, rotate_hue(*from, turn as f32), "{from:?} turned by {turn}");
+        OnPixels::from(Tint::hue(turn)).run(&mut ImageMut::new(&mut actual, width, 1), &mut scratch);
+        for (from, actual) in image.iter().zip(actual.as_chunks::<3>().0) {
+            assert_eq!(*actual, rotate_hue(*from, turn as f32), "{from:?} turned by {turn}");
         }
     }
 }

@@ -23,7 +23,8 @@ struct Case {
     #[serde(rename = "step")]
     effect: String,
     #[serde(default)]
-    by: f64,
+    #[serde(rename = "by")]
+    magnitude: f64,
     #[serde(default)]
     bilinear: bool,
     fill: Option<[u8; 3]>,
@@ -58,10 +59,10 @@ impl Case {
         let mut drawn = Drawn::default();
         let (right, below) = (f64::from(size.width) - 1.0, f64::from(size.height) - 1.0);
         match &*self.effect {
-            "Hue" => drawn.push(Tint::hue(self.by)),
+            "Hue" => drawn.push(Tint::hue(self.magnitude)),
             "Grayscale" => drawn.push(Tint::grayscale()),
             "PermuteChannels" => drawn.push(Tint::permuted(self.channels)),
-            "GaussianBlur" => drawn.push(Blur::new(self.size, self.by)),
+            "GaussianBlur" => drawn.push(Blur::new(self.size, self.magnitude)),
             "Affine" => {
                 let Case { angle, translate, scale, shear, .. } = *self;
                 let affine = Affine { angle, translate, scale, shear, ..Affine::IDENTITY };
@@ -74,7 +75,9 @@ impl Case {
             "AugMix" => {
                 let bilinear = Sampling { bilinear: true, fill: None };
                 let mut chain = |effects: &[(&str, f64)], weight: f32, last: bool| {
-                    effects.iter().for_each(|(name, by)| Policy::effect(name, *by, size, bilinear, &mut drawn));
+                    effects
+                        .iter()
+                        .for_each(|(name, magnitude)| Policy::effect(name, *magnitude, size, bilinear, &mut drawn));
                     drawn.push(Blend::chain(weight * 0.6, last));
                 };
                 chain(&[("Posterize", 4.0)], 0.5, false);
@@ -82,7 +85,7 @@ impl Case {
                 chain(&[("Solarize", 0.5)], 0.2, true);
                 drawn.pixels.insert(0, Blend::begin(0.4).into());
             }
-            name => Policy::effect(name, self.by, size, sampling, &mut drawn),
+            name => Policy::effect(name, self.magnitude, size, sampling, &mut drawn),
         }
         drawn
     }
@@ -117,24 +120,28 @@ fn compare_effects() -> Vec<(Case, usize, usize, u8)> {
         let mut ours = image_of.clone();
         case.effects(size).run(&mut ImageMut::new(&mut ours, size.width, size.height));
         let equal = ours.iter().zip(theirs).filter(|(a, b)| a == b).count();
-        let most = ours.iter().zip(theirs).map(|(a, b)| a.abs_diff(*b)).max().unwrap();
-        (case, equal, theirs.len(), most)
+        let max_difference = ours.iter().zip(theirs).map(|(a, b)| a.abs_diff(*b)).max().unwrap();
+        (case, equal, theirs.len(), max_difference)
     };
     cases.into_iter().zip(expected.chunks_exact(image_of.len())).map(compare).collect()
 }
 
 #[test]
 fn effects_match_torchvision() {
-    for (case, equal, all, most) in compare_effects() {
-        let (effect, by) = (&case.effect, case.by);
+    for (case, equal, total, max_difference) in compare_effects() {
+        let (effect, magnitude) = (&case.effect, case.magnitude);
         // For the effects below, torchvision adds floats in a different order.
         let is_near = case.bilinear || matches!(&**effect, "GaussianBlur" | "Hue" | "AugMix");
         assert!(
-            most == 0 || is_near && most == 1,
-            "{} {effect} {by}: {equal} of {all} values equal, the largest difference is {most}",
+            max_difference == 0 || is_near && max_difference == 1,
+            "{} {effect} {magnitude}: {equal} of {total} values equal, the largest difference is {max_difference}",
             case.name()
         );
-        assert!((all - equal) * 100 <= all, "{} {effect} {by}: {equal} of {all} values equal", case.name());
+        assert!(
+            (total - equal) * 100 <= total,
+            "{} {effect} {magnitude}: {equal} of {total} values equal",
+            case.name()
+        );
     }
 }
 
@@ -144,9 +151,9 @@ fn compare_resizes() -> Vec<(String, usize, usize, u8)> {
     let (size, image_of) = original("image.png");
     let mut pixels = Pixels::new();
     pixels.reset(size).copy_from_slice(&image_of);
-    let (all, expected) = original("resized.png");
-    let mut rows = expected.chunks_exact(all.width as usize * 3);
-    let mut found = Vec::new();
+    let (image, expected) = original("resized.png");
+    let mut rows = expected.chunks_exact(image.width as usize * 3);
+    let mut comparisons = Vec::new();
     for (name, filters) in [
         ("bilinear", &[Interpolation::Bilinear, Interpolation::BilinearExact][..]),
         ("bicubic", &[Interpolation::Bicubic]),
@@ -162,25 +169,25 @@ fn compare_resizes() -> Vec<(String, usize, usize, u8)> {
                     let plan = Plan { interpolation: filter, antialias, ..plan };
                     Resizer::new().run(&pixels, &plan, &mut ours).unwrap();
                     let equal = ours.iter().zip(&theirs).filter(|(a, b)| a == b).count();
-                    let most = ours.iter().zip(&theirs).map(|(a, b)| a.abs_diff(*b)).max().unwrap();
+                    let max_difference = ours.iter().zip(&theirs).map(|(a, b)| a.abs_diff(*b)).max().unwrap();
                     let exact = if filter == Interpolation::BilinearExact { "exact " } else { "" };
                     let aliased = if antialias { "" } else { ", `antialias=False`" };
-                    found.push((format!("`resize`, {exact}{name}{aliased}"), equal, ours.len(), most));
+                    comparisons.push((format!("`resize`, {exact}{name}{aliased}"), equal, ours.len(), max_difference));
                 }
             }
         }
     }
     assert!(rows.next().is_none());
-    found
+    comparisons
 }
 
 #[test]
 fn resizes_match_torchvision() {
-    for (name, equal, all, most) in compare_resizes() {
+    for (name, equal, total, max_difference) in compare_resizes() {
         let is_near = name.contains("resize`, bilinear");
         assert!(
-            most == 0 || is_near && most == 1,
-            "{name}: {equal} of {all} values equal, the largest difference is {most}"
+            max_difference == 0 || is_near && max_difference == 1,
+            "{name}: {equal} of {total} values equal, the largest difference is {max_difference}"
         );
     }
 }
@@ -188,18 +195,20 @@ fn resizes_match_torchvision() {
 #[test]
 fn the_table_in_the_documentation_is_current() {
     let mut rows = BTreeMap::<String, (usize, usize, usize, u8)>::new();
-    let effects = compare_effects().into_iter().map(|(case, equal, all, most)| (case.name(), equal, all, most));
-    for (name, equal, all, most) in effects.chain(compare_resizes()) {
+    let effects = compare_effects()
+        .into_iter()
+        .map(|(case, equal, total, max_difference)| (case.name(), equal, total, max_difference));
+    for (name, equal, total, max_difference) in effects.chain(compare_resizes()) {
         let row = rows.entry(name).or_default();
-        *row = (row.0 + 1, row.1 + equal, row.2 + all, row.3.max(most));
+        *row = (row.0 + 1, row.1 + equal, row.2 + total, row.3.max(max_difference));
     }
     let mut table =
         "| torchvision's function | cases | equal levels | largest difference |\n|---|---|---|---|\n".to_owned();
-    for (name, (cases, equal, all, most)) in rows {
-        let share = if equal == all { "all".into() } else { format!("{:.3} %", equal as f64 * 100.0 / all as f64) };
-        table += &format!("| {name} | {cases} | {share} | {most} |\n");
+    for (name, (cases, equal, total, max_difference)) in rows {
+        let share = if equal == total { "all".into() } else { format!("{:.3} %", equal as f64 * 100.0 / total as f64) };
+        table += &format!("| {name} | {cases} | {share} | {max_difference} |\n");
     }
-    generated_files::part("docs/augmentation.md", ["<!-- parity -->\n", "<!-- end of parity -->"], &table);
+    generated_files::check_part("docs/augmentation.md", ["<!-- parity -->\n", "<!-- end of parity -->"], &table);
 }
 
 /// Boxes before and after an affine transformation by torchvision.
@@ -210,7 +219,8 @@ struct Moved {
     scale: f64,
     shear: [f64; 2],
     from: Vec<[f64; 4]>,
-    to: Vec<[f64; 4]>,
+    #[serde(rename = "to")]
+    moved: Vec<[f64; 4]>,
 }
 
 #[test]
@@ -218,7 +228,7 @@ fn affine_transformations_of_boxes_match_torchvision() {
     let cases: Vec<Moved> = serde_json::from_slice(&std::fs::read(path("boxes.json")).unwrap()).unwrap();
     assert_eq!(cases.len(), 4);
     let size = Size::new(48, 36);
-    for Moved { angle, translate, scale, shear, from, to } in cases {
+    for Moved { angle, translate, scale, shear, from, moved: to } in cases {
         let mut plan = Plan::resized_crop(size, Rect::full(size), size, Rect::full(size));
         let affine = Affine { angle, translate, scale, shear, ..Affine::IDENTITY };
         plan.drawn.push(Warp::affine(affine, size, Sampling::default()));

@@ -92,19 +92,20 @@ impl EffectDescription {
 
 #[test]
 fn generated_files_match_the_rows() {
-    let all = |of: &dyn Fn(&EffectDescription) -> String| effect_descriptions().iter().map(of).collect::<String>();
-    let table = format!("| setter | effect |\n|---|---|\n{}", all(&EffectDescription::table_row));
-    generated_files::part("docs/augmentation.md", ["<!-- rows -->\n", "<!-- end of rows -->"], &table);
+    let text_for_rows =
+        |text_of: &dyn Fn(&EffectDescription) -> String| effect_descriptions().iter().map(text_of).collect::<String>();
+    let table = format!("| setter | effect |\n|---|---|\n{}", text_for_rows(&EffectDescription::table_row));
+    generated_files::check_part("docs/augmentation.md", ["<!-- rows -->\n", "<!-- end of rows -->"], &table);
     // The published crate does not contain the Python package.
     if Path::new(env!("CARGO_MANIFEST_DIR")).join("python").is_dir() {
-        let by = |comment: &str| {
+        let notice = |comment: &str| {
             ["The rows of src/transform/ops, which its tests write.\n", "End of the rows."]
                 .map(|text| format!("{comment} {text}"))
         };
         let part = |path: &str, [begin, end]: [String; 2], indent: &str, text: String| {
-            generated_files::part(path, [&begin, &format!("{indent}{end}")], &text);
+            generated_files::check_part(path, [&begin, &format!("{indent}{end}")], &text);
         };
-        part("python/warpfeed/_augment.py", by("#"), "    ", all(&EffectDescription::python_method));
+        part("python/warpfeed/_augment.py", notice("#"), "    ", text_for_rows(&EffectDescription::python_method));
         let case = |description: &EffectDescription| {
             format!(
                 "    \"{}\": (Augment.train(32), lambda a: a.{}),\n",
@@ -112,10 +113,10 @@ fn generated_files_match_the_rows() {
                 description.visible_call("1.0")
             )
         };
-        part("python/tests/test_augment.py", by("#"), "    ", all(&case));
+        part("python/tests/test_augment.py", notice("#"), "    ", text_for_rows(&case));
         let call =
             |description: &EffectDescription| format!("            none().{},\n", description.visible_call("1.0"));
-        part("tests/gpu/kernels.rs", by("//"), "            ", all(&call));
+        part("tests/gpu/kernels.rs", notice("//"), "            ", text_for_rows(&call));
     }
 }
 

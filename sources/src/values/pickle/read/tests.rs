@@ -20,11 +20,11 @@ fn unhex(hex: &str) -> Vec<u8> {
     (0..hex.len() / 2).map(|i| u8::from_str_radix(&hex[2 * i..][..2], 16).unwrap()).collect()
 }
 
-fn of_kind(wanted: &str) -> Vec<(String, Vec<u8>, String)> {
-    let all = fixtures().into_iter().filter(|(kind, ..)| kind == wanted);
-    let all: Vec<_> = all.map(|(_, name, pickle, expected)| (name, pickle, expected)).collect();
-    assert!(!all.is_empty());
-    all
+fn fixtures_of_kind(requested: &str) -> Vec<(String, Vec<u8>, String)> {
+    let matching = fixtures().into_iter().filter(|(kind, ..)| kind == requested);
+    let matching: Vec<_> = matching.map(|(_, name, pickle, expected)| (name, pickle, expected)).collect();
+    assert!(!matching.is_empty());
+    matching
 }
 
 fn cause(pickle: &[u8]) -> String {
@@ -33,19 +33,19 @@ fn cause(pickle: &[u8]) -> String {
 
 #[test]
 fn plain_data_is_read_in_every_protocol() {
-    for (name, pickle, expected) in of_kind("plain") {
+    for (name, pickle, expected) in fixtures_of_kind("plain") {
         let nodes = read(&pickle).unwrap_or_else(|e| panic!("{name}: {e}"));
         let mut json = Vec::new();
         append_json(&nodes, nodes.root_id(), &mut json).unwrap();
-        let [found, expected]: [serde_json::Value; 2] =
+        let [actual, expected]: [serde_json::Value; 2] =
             [&json[..], expected.as_bytes()].map(|json| serde_json::from_slice(json).unwrap());
-        assert_eq!(found, expected, "{name}");
+        assert_eq!(actual, expected, "{name}");
     }
 }
 
 #[test]
 fn bytes_are_read_in_every_protocol_without_copies() {
-    for (name, pickle, expected) in of_kind("bytes") {
+    for (name, pickle, expected) in fixtures_of_kind("bytes") {
         let nodes = read(&pickle).unwrap_or_else(|e| panic!("{name}: {e}"));
         let Node::Bytes(bytes) = nodes.root() else { panic!("{name}") };
         assert_eq!(**bytes, unhex(&expected), "{name}");
@@ -56,7 +56,7 @@ fn bytes_are_read_in_every_protocol_without_copies() {
 
 #[test]
 fn arrays_are_read_in_every_protocol() {
-    for (name, pickle, expected) in of_kind("array") {
+    for (name, pickle, expected) in fixtures_of_kind("array") {
         let nodes = read(&pickle).unwrap_or_else(|e| panic!("{name}: {e}"));
         let Node::Array(array) = nodes.root() else { panic!("{name}") };
         let (shape, kind, size, hex): (Vec<usize>, char, usize, String) = serde_json::from_str(&expected).unwrap();
@@ -69,7 +69,7 @@ fn arrays_are_read_in_every_protocol() {
 
 #[test]
 fn objects_other_than_plain_data_are_refused() {
-    for (name, pickle, _) in of_kind("refused") {
+    for (name, pickle, _) in fixtures_of_kind("refused") {
         let cause = cause(&pickle);
         assert!(cause.starts_with("pickle: ") && cause.contains(" at byte "), "{name}: {cause}");
     }

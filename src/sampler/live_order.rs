@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 
 /// A change to the weights or proportions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Change {
+pub(crate) struct Update {
     /// Position in the run, counted over all ranks, from which the change applies.
     pub(crate) from: u64,
     /// The new weights or proportions.
@@ -25,26 +25,26 @@ pub(crate) struct Change {
 }
 
 // The values are finite, so equality is reflexive.
-impl Eq for Change {}
+impl Eq for Update {}
 
 /// The changes to an order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct History {
     /// The changes, in increasing order of their positions.
-    pub(crate) changes: Vec<Change>,
+    pub(crate) changes: Vec<Update>,
     /// The order can be recomputed only from this position on.
     pub(crate) known_from: u64,
 }
 
 /// An order that can be changed from any position onward.
-pub(crate) trait Changing: Sampler {
+pub(crate) trait UpdatableOrder: Sampler {
     /// Returns the order with `change` added, and the position at which `change` takes effect.
     /// Changes at later positions are removed. The result may drop data that only positions before
     /// `keep_from` need.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the values are invalid.
-    fn changed(&self, change: Change, keep_from: u64) -> Result<(Arc<dyn Changing>, u64)>;
+    fn with_update(&self, change: Update, keep_from: u64) -> Result<(Arc<dyn UpdatableOrder>, u64)>;
 
     /// Returns the changes so far.
     fn history(&self) -> History;
@@ -58,9 +58,9 @@ pub(crate) trait Changing: Sampler {
     }
 }
 
-impl<O: Changing + ?Sized> Changing for Arc<O> {
-    fn changed(&self, change: Change, keep_from: u64) -> Result<(Arc<dyn Changing>, u64)> {
-        (**self).changed(change, keep_from)
+impl<O: UpdatableOrder + ?Sized> UpdatableOrder for Arc<O> {
+    fn with_update(&self, change: Update, keep_from: u64) -> Result<(Arc<dyn UpdatableOrder>, u64)> {
+        (**self).with_update(change, keep_from)
     }
 
     fn history(&self) -> History {
@@ -78,17 +78,17 @@ impl<O: Changing + ?Sized> Changing for Arc<O> {
 
 /// The values that a program can change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Changes {
+pub(crate) enum UpdateKind {
     Proportions,
     Weights,
 }
 
 /// The order of an open loader, which the program may replace by a changed one.
-pub(crate) struct Changeable {
-    kind: Changes,
+pub(crate) struct LiveOrder {
+    kind: UpdateKind,
     /// The order without changes.
-    original: Arc<dyn Changing>,
-    current: RwLock<Arc<dyn Changing>>,
+    original: Arc<dyn UpdatableOrder>,
+    current: RwLock<Arc<dyn UpdatableOrder>>,
     /// Indices of the subset, if weights are combined with one.
     subset: Option<Arc<[u64]>>,
     /// Number of samples of the source.
@@ -106,27 +106,32 @@ pub(crate) struct Begun {
     is_read_ahead: bool,
 }
 
-impl Changeable {
-    pub(crate) fn new(kind: Changes, order: Arc<dyn Changing>, samples: u64, subset: Option<Arc<[u64]>>) -> Self {
+impl LiveOrder {
+    pub(crate) fn new(
+        kind: UpdateKind,
+        order: Arc<dyn UpdatableOrder>,
+        samples: u64,
+        subset: Option<Arc<[u64]>>,
+    ) -> Self {
         let current = RwLock::new(order.clone());
-        Changeable { kind, original: order, current, subset, samples, begun: Mutex::default() }
+        LiveOrder { kind, original: order, current, subset, samples, begun: Mutex::default() }
     }
 
-    pub(crate) fn kind(&self) -> Changes {
+    pub(crate) fn kind(&self) -> UpdateKind {
         self.kind
     }
 
     /// Returns the order without changes.
-    pub(crate) fn original(&self) -> Arc<dyn Changing> {
+    pub(crate) fn original(&self) -> Arc<dyn UpdatableOrder> {
         self.original.clone()
     }
 
     /// Returns the current order.
-    pub(crate) fn current(&self) -> Arc<dyn Changing> {
+    pub(crate) fn current(&self) -> Arc<dyn UpdatableOrder> {
         self.read().clone()
     }
 
-    /// Like [`Changing::batched`], but follows later changes.
+    /// Like [`UpdatableOrder::batched`], but follows later changes.
     pub(crate) fn batched(self: &Arc<Self>) -> Option<Arc<dyn Batched>> {
         self.original().batched().map(|_| self.clone() as Arc<dyn Batched>)
     }
@@ -135,7 +140,7 @@ impl Changeable {
         self.current().batched().expect("a changed order has batches like the original")
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, Arc<dyn Changing>> {
+    fn read(&self) -> RwLockReadGuard<'_, Arc<dyn UpdatableOrder>> {
         self.current.read().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -162,11 +167,11 @@ impl Changeable {
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the values are invalid.
-    pub(crate) fn change(&self, from: u64, values: &[f64], keep_from: u64) -> Result<(u64, Option<BatchIndex>)> {
+    pub(crate) fn update(&self, from: u64, values: &[f64], keep_from: u64) -> Result<(u64, Option<BatchIndex>)> {
         let values = self.values_of_drawn_samples(values)?;
         // Building the order may take a while, so do it before taking the lock. Only one thread
         // changes the order.
-        let (order, effective) = self.current().changed(Change { from, values }, keep_from)?;
+        let (order, effective) = self.current().with_update(Update { from, values }, keep_from)?;
         let begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
         self.set(order);
         let last = if begun.is_read_ahead { Some(BatchIndex { epoch: u64::MAX, batch: 0 }) } else { begun.last };
@@ -174,7 +179,7 @@ impl Changeable {
     }
 
     fn values_of_drawn_samples(&self, values: &[f64]) -> Result<Vec<f64>> {
-        if self.kind == Changes::Proportions {
+        if self.kind == UpdateKind::Proportions {
             return Ok(values.into());
         }
         if values.len() as u64 != self.samples {
@@ -195,21 +200,21 @@ impl Changeable {
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the changes are invalid.
-    pub(crate) fn with(&self, history: &History) -> Result<Arc<dyn Changing>> {
+    pub(crate) fn with(&self, history: &History) -> Result<Arc<dyn UpdatableOrder>> {
         let mut order = self.original();
         for change in &history.changes {
-            order = order.changed(change.clone(), history.known_from)?.0;
+            order = order.with_update(change.clone(), history.known_from)?.0;
         }
         Ok(order)
     }
 
     /// Replaces the current order.
-    pub(crate) fn set(&self, order: Arc<dyn Changing>) {
+    pub(crate) fn set(&self, order: Arc<dyn UpdatableOrder>) {
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = order;
     }
 }
 
-impl Sampler for Changeable {
+impl Sampler for LiveOrder {
     fn len(&self, epoch: u64) -> u64 {
         self.read().len(epoch)
     }
@@ -227,7 +232,7 @@ impl Sampler for Changeable {
     }
 }
 
-impl Batched for Changeable {
+impl Batched for LiveOrder {
     fn num_batches(&self, epoch: u64) -> u64 {
         self.batches().num_batches(epoch)
     }
