@@ -2,7 +2,7 @@
 //!
 //! **Invariants**
 //! 1. `base..base + len` is one live, initialized allocation, aligned to
-//!    [`ALIGN`](super::schema::ALIGN) and owned by `owner` until the `SlotMemory` is dropped.
+//!    [`ALIGN`](super::schema::ALIGN) and owned by `_owner` until the `SlotMemory` is dropped.
 //! 2. A `SlotMemory` exposes only its address. The `slot` module decides who may access which byte
 //!    when.
 
@@ -21,7 +21,7 @@ pub struct SlotMemory {
 }
 
 // SAFETY: `base` is only an address. `slot` controls all access through it (invariant 2), and
-// `owner` is `Send + Sync`.
+// `_owner` is `Send + Sync`.
 unsafe impl Send for SlotMemory {}
 // SAFETY: as above.
 unsafe impl Sync for SlotMemory {}

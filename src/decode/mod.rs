@@ -84,10 +84,10 @@
 // decoders of the other formats, which implement the trait in `decoder`; the TIFF reader is in
 // `tiff`. `image` converts their output to RGB. `frame` transforms annotations by the EXIF
 // orientation. `raw` reads unencoded pixels, `video` decodes frames of videos, `png` and `indexed`
-// read masks, and `stored` reads maps. `group` decodes several images together, and `bands` decodes
-// one image on several threads. `condition` defines the result of `check`, and `info` defines the
-// content of a header. `standard` provides the registry with default options. `scratch` manages
-// memory that the codecs of a thread reuse. `cache` holds decoded images for later epochs.
+// read masks, and `float_image` reads maps. `group` decodes several images together, and `bands`
+// decodes one image on several threads. `condition` defines the result of `check`, and `info`
+// defines the content of a header. `standard` provides the registry with default options. `scratch`
+// manages memory that the codecs of a thread reuse. `cache` holds decoded images for later epochs.
 
 mod bands;
 mod cache;

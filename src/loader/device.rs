@@ -141,8 +141,8 @@ impl Loader {
     }
 }
 
-/// Returns the number of encoded images per sample that a device may decode. Views of one image count
-/// once, because a device decodes only a part of the image for each of them.
+/// Returns the number of encoded images per sample that a device may decode. Views of one image
+/// count once, because a device decodes only a part of the image for each of them.
 fn encoded_images<'a>(fields: impl Iterator<Item = &'a (String, FieldKind)>) -> usize {
     let mut counted = Vec::new();
     for (name, FieldKind(kind)) in fields {

@@ -92,7 +92,7 @@ impl Loader {
         self
     }
 
-    /// In a [mixture](Loader::mixture), gives classes with the same name the same label: the
+    /// Gives classes of a [mixture](Loader::mixture) that have the same name the same label: the
     /// position of the name in the sorted list of all class names. See
     /// [`Concat::match_labels_by_name`](source::Concat::match_labels_by_name).
     /// [`Batches::classes`](crate::Batches::classes) returns this list.
@@ -109,8 +109,8 @@ impl Loader {
         self
     }
 
-    /// In a [mixture](Loader::mixture), keeps the labels of each dataset, even if the same label
-    /// has different class names in different datasets. See
+    /// Keeps the labels of each dataset of a [mixture](Loader::mixture), even if the same label has
+    /// different class names in different datasets. See
     /// [`Concat::keep_labels`](source::Concat::keep_labels).
     ///
     /// ```

@@ -48,7 +48,7 @@ fn memory(samples: impl IntoIterator<Item = Vec<u8>>) -> Memory {
 struct Huge {
     /// Number of images that are being decoded.
     decoding: Arc<AtomicUsize>,
-    /// Maximum of `now`.
+    /// Maximum of `decoding`.
     max_decoding: Arc<AtomicUsize>,
 }
 

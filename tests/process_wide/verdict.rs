@@ -46,7 +46,7 @@ impl Source for Bytes {
 }
 
 /// A codec of gray 16x16 images. Decoding the sample `key7` takes `straggler`; every other image
-/// takes `each`.
+/// takes `delay`.
 struct Gray {
     delay: Duration,
     straggler: Duration,

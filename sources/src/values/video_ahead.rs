@@ -1,9 +1,9 @@
 //! Prefetches the groups of pictures that upcoming samples need.
 //!
-//! The bytes that a sample needs are known only once the sample tables of its files are open.
-//! Therefore, the plan of a batch waits until threads have read the tables of all its files. Tables of
-//! later batches are not read, because a table can be larger than the frames of a sample. A worker
-//! that waits for a table continues only after the plan, so it does not request the same bytes.
+//! The bytes that a sample needs are known only once the sample tables of its files are open, so
+//! the plan of a batch waits until threads have read the tables of all its files. Tables of later
+//! batches are not read, because a table can be larger than the frames of a sample. A worker that
+//! waits for a table continues only after the plan, so it does not request the same bytes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ops::Range;

@@ -11,8 +11,8 @@
 //! A budget bounds the bytes that have been read but not decoded. A reader reserves bytes before it
 //! starts a part. Readers are admitted in the order of the parts, and workers release bytes without
 //! blocking, so deadlock is impossible. If a part turns out to exceed the budget, the reader passes
-//! on the samples that it has read so far, and the worker reads the remaining ones. Therefore, each
-//! reader exceeds the budget by at most one sample.
+//! on the samples that it has read so far, and the worker reads the remaining ones. A reader thus
+//! exceeds the budget by at most one sample.
 //!
 //! The first readers are started when they are needed. More readers are started as long as they
 //! make reading faster (`reader_count.rs`).

@@ -84,9 +84,8 @@ impl ClipsOptions {
     /// clip to either side. The default is 0.
     ///
     /// A loader draws the start of each sample with the random numbers of the sample, with equal
-    /// probability for each start at which the clip lies inside the video. Therefore, the frames
-    /// depend only on the seed, the epoch and the sample. With `usize::MAX`, a clip may start
-    /// anywhere.
+    /// probability for each start at which the clip lies inside the video. So the frames depend
+    /// only on the seed, the epoch and the sample. With `usize::MAX`, a clip may start anywhere.
     ///
     /// A loader reads only the packets of the drawn clip. [`Source::read`](crate::Source::read)
     /// returns the clips of all starts, as [choices](crate::Frames::choices).

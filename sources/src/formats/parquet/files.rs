@@ -199,7 +199,7 @@ impl Files {
 
     /// Converts an order of samples to an order of units. The units contain the given columns of
     /// the rows that the samples need. The prefetcher may hold up to `bytes` bytes, and the cache
-    /// of decoded pages up to `cache_bytes` bytes.
+    /// of decoded pages may hold up to `cache_bytes` bytes.
     pub(super) fn order(
         self: &Arc<Self>,
         order: &Lookahead,

@@ -82,8 +82,8 @@ enum Trial {
     More,
     /// Measures the rate with a smaller window.
     Fewer,
-    /// Keeps the window for a while. Then starts a trial with more requests if `more` is true, or
-    /// with fewer otherwise, in case the network has changed.
+    /// Keeps the window for a while. Then starts a trial, in case the network has changed: with more
+    /// requests if `try_more` is true, and otherwise with fewer.
     Pause { try_more: bool },
 }
 

@@ -1,4 +1,5 @@
-//! Tests that clips on a device are bit-identical to clips on the host, whoever decodes the frames.
+//! Tests that clips on a device are bit-identical to clips on the host, no matter whether the
+//! device or a worker decodes the frames.
 
 use super::*;
 use crate::field::Image;
@@ -88,8 +89,8 @@ fn clips_with_different_numbers_of_frames_match_the_host() {
     }
 }
 
-/// Returns a loader of clips. The device cannot decode one frame in seven. In some samples, no
-/// decoder can decode a frame, so these samples are replaced by others.
+/// Returns a loader of clips. The device cannot decode one frame in seven. In some samples, a frame
+/// cannot be decoded at all, so these samples are replaced by others.
 fn with_failures() -> Loader {
     let originals = upright(false);
     let sample = |(n, bytes): (usize, &Vec<u8>)| {
