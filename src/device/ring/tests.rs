@@ -1,6 +1,7 @@
 //! Tests the ring on the simulated device.
 
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
 
 use self::host::*;
 use super::*;
@@ -209,6 +210,11 @@ fn timed(sim: &Sim, dtype: Dtype, trace: Option<Arc<trace::Trace>>) -> Arc<trace
         while next_timed(sim, &mut ring, &times).is_some() {}
     }
     drop(ring);
+    // The copy thread reads the last durations while it ends.
+    let since = Instant::now();
+    while Arc::strong_count(&times) > 1 && since.elapsed() < Duration::from_secs(20) {
+        std::thread::sleep(Duration::from_micros(50));
+    }
     times
 }
 
