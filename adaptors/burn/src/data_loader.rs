@@ -102,9 +102,7 @@ impl<O: Send + 'static> DataLoader<O> for BatchLoader<O> {
             None => {
                 let epoch = self.engine.next.fetch_add(1, Ordering::Relaxed) as u64;
                 let requests = self.engine.requests.lock().unwrap_or_else(|broken| broken.into_inner());
-                let sent = requests
-                    .as_ref()
-                    .is_some_and(|requests| requests.send(Request { epoch, sender }).is_ok());
+                let sent = requests.as_ref().is_some_and(|requests| requests.send(Request { epoch, sender }).is_ok());
                 (!sent).then(|| Error::config("the data loader thread could not be started, or panicked"))
             }
         };
