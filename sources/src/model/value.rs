@@ -254,6 +254,7 @@ impl<'a> Numbers<'a> {
     }
 
     /// Returns the type of the elements.
+    #[cfg(feature = "parquet")]
     pub(crate) fn element(&self) -> Element {
         self.element
     }
