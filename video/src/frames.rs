@@ -77,7 +77,7 @@ impl FrameDecoder {
     /// # Errors
     /// If no decoder for the codec is available, or if a packet is damaged. The message names the
     /// file and the frame.
-    #[cfg_attr(not(any(feature = "av1", feature = "nvdec")), allow(unused_variables))]
+    #[cfg_attr(not(all(feature = "av1", feature = "nvdec")), allow(unused_variables))]
     pub fn decode<T>(
         &mut self,
         record: &Record<'_>,
