@@ -9,20 +9,21 @@
 
 The data is similar to ALOHA: four 640x480 cameras, AV1 with LeRobot's default settings. A sample of the `windows`
 recipe has eight frames of each camera, and a sample of the `single` recipe has one. A loader delivers shuffled f32
-batches of whole frames from 0 to 1 with the actions, in host memory or on the GPU. Each measurement runs in a separate
-process, and the loaders take turns. The first turn tries each setting of a loader, and the best one is measured in all
-turns. `--videos` names the videos that the loaders read.
+batches of whole frames, scaled to [0, 1], together with the actions, in host memory or on the GPU. Each measurement
+runs in a separate process, and the loaders alternate. The first run tries each setting of a loader, and the best one
+is measured in all `--turns` runs. `--videos` names the videos that the loaders read.
 
-packed      warpfeed, one worker per core, after `warpfeed pack --frames`. On a GPU, the GPU decodes all or a part.
+packed      warpfeed, one worker per core, after `warpfeed pack --frames`. With `--device cuda`, the GPU decodes
+            all or some of the frames.
 videos      warpfeed, one worker per core, on the videos that LeRobot reads
 lerobot     `LeRobotDataset` in a DataLoader, with torchcodec and with PyAV; `--sweep` lists the numbers of processes
 decord      `LeRobotDataset` with decord as its decoder
 lance       a Lance table with a JPEG of quality 95 per frame, read with `take`, decoded with torchvision, in a
             DataLoader
 torchcodec  `VideoDecoder` on the GPU, one for each thread and file, without actions
-dali        DALI's video readers on the GPU, without actions. A window starts at any frame of any file.
-dav1d       one thread per core, each decoding a camera from the first frame to the last, with PyAV. This is the limit
-            of the decoder: no frames are skipped, converted or put into batches.
+dali        DALI's video readers on the GPU, without actions. A window may start at any frame of any file.
+dav1d       one thread per core, each decoding the videos of one camera from the first frame to the last, with PyAV.
+            This is the limit of the decoder: no frames are skipped, converted or put into batches.
 """
 
 import argparse
@@ -360,7 +361,7 @@ def dav1d(options, recipe):
 
 
 def count_frames(options, peer, recipe, sizes):
-    """Measures a loader in a further process: puts the number of frames into a queue."""
+    """Measures a loader in another process, and puts the frame counts on a queue."""
     frames = 0
     for size in PEERS[peer][0](options, recipe):
         frames += size

@@ -22,7 +22,8 @@ pub(crate) struct DataArgs {
     /// Cache the listing of a folder in FOLDER.warpfeed-index
     #[arg(long)]
     index: bool,
-    /// Folder of masks, next to the folder of images; a * stands for the name of an image
+    /// Folder of masks, relative to the parent of the image folder, or a pattern such as
+    /// train_masks/*_mask, in which * is the name of the image
     #[arg(long, value_name = "FOLDER")]
     masks: Option<PathBuf>,
     /// Column with the image paths (tables only) [default: path, file, image, filename, file_name
@@ -56,7 +57,8 @@ pub(crate) struct DataArgs {
 // a doc comment as the help text of the command.
 #[derive(clap::Args, Default, Clone, Copy)]
 pub(crate) struct FollowArgs {
-    /// Image that annotations refer to, if EXIF rotates it and the declared size is ambiguous
+    /// Whether annotations refer to the stored or to the EXIF-rotated image, if the declared size
+    /// does not tell
     #[arg(long, value_name = "IMAGE", value_enum)]
     annotations_follow: Option<Follow>,
 }

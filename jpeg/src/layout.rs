@@ -9,7 +9,7 @@ use crate::pixels::{Rect, Size};
 /// Maximum number of components.
 pub(super) const MAX_COMPONENTS: usize = 4;
 
-/// The method that upsamples a component to one sample per pixel. Chosen as in libjpeg-turbo
+/// The method that upsamples a component to one sample per pixel. The choice follows libjpeg-turbo
 /// (`jinit_upsampler`, with fancy upsampling).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Upsampling {

@@ -1,4 +1,4 @@
-"""Reads windows of packed documents for a language model: python/examples/tokens.py
+"""Reads windows of packed documents for a language model.
 
 The tokens are synthetic: documents of random length, each of which ends with token 0.
 """

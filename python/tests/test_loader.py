@@ -365,7 +365,8 @@ def test_a_packed_python_source_has_the_same_batches(mini: str, tmp_path: Path) 
 
 
 def test_packing_ends_its_threads_before_it_returns(tmp_path: Path) -> None:
-    """A thread that ends later would release its resources while the interpreter shuts down."""
+    """When `pack` returns, its threads have ended, and their thread-local objects are released. A
+    thread that ends later would release its objects while the interpreter shuts down."""
     local, counts = threading.local(), {"made": 0, "released": 0}
 
     class Connection:

@@ -1,6 +1,8 @@
 """Compares datasets with what each format's own library reads: samples, labels and order must be
-the same in 200 shuffled batches, with one and with three workers. Python's garbage collector is
-disabled."""
+the same in 200 shuffled batches, with one and with three workers.
+
+Python's garbage collector is disabled, so that a batch that a reference cycle keeps alive shows
+up."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Tests that dropped loaders and decoders, and ones still running at exit, shut down within seconds
-without output from worker processes. Also tests that a program can go on after it has caught an
-error."""
+"""Tests that loaders and decoders shut down within seconds and without output from worker
+processes, whether they are dropped or still running at exit. Also tests that a program can go on
+after it has caught an error."""
 
 from __future__ import annotations
 

@@ -123,8 +123,8 @@ class ImageTransform:
 
 
 def _check_program(transform: str, pickled: bytes) -> None:
-    """Checks that the worker processes can import the main program. The processes run the file of
-    the program with a different `__name__`. Without an `if __name__ == "__main__":` guard, each
+    """Checks that the worker processes can import the main program. They import the file of the
+    program under a different `__name__`. Without an `if __name__ == "__main__":` guard, each
     process would open the loader again.
 
     Raises:
@@ -153,8 +153,8 @@ def _check_program(transform: str, pickled: bytes) -> None:
 
 
 def _is_unguarded(main: dict[str, Any], path: str) -> bool:
-    """Returns whether the program opens the loader at its top level and never checks in which
-    process it runs."""
+    """Returns whether the program opens the loader at its top level and never checks which
+    process it is in."""
     frame = sys._getframe()
     while frame.f_back is not None and not (frame.f_globals is main and frame.f_code.co_name == "<module>"):
         frame = frame.f_back

@@ -1,4 +1,4 @@
-"""Numbers of loaders and decoders for monitoring systems and experiment trackers.
+"""Exports metrics of loaders and decoders to monitoring systems and experiment trackers.
 
 ::
 
@@ -8,9 +8,9 @@
     numbers = warpfeed.metrics.as_dict(loader.stats())  # wandb.log(numbers)
     page = warpfeed.metrics.prometheus_text(train=loader)
 
-`METRICS` lists all numbers. Their names, units and labels are stable. A number that a loader does
-not measure is absent: with host batches, there is no ``warpfeed_stall_seconds_total``. Numbers are
-collected only when something reads them, so metrics cost nothing otherwise.
+`METRICS` lists all metrics. Their names, units and labels are stable. A metric that a loader does
+not measure is absent: with host batches, there is no ``warpfeed_stall_seconds_total``. Metrics are
+collected only when something reads them, so they cost nothing otherwise.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SHARED_SECONDS = 0.05
 
 
 class Metric(NamedTuple):
-    """A number, under the same name in all output formats."""
+    """A metric, which has the same name in all output formats."""
 
     name: str
     #: A description in one line.
@@ -40,12 +40,12 @@ class Metric(NamedTuple):
     #: The path in ``Stats``, such as ``wait/seconds``. For a metric with a label, the path within
     #: the stage.
     path: str
-    #: ``stage`` or ``field``; empty if the metric has one number per loader.
+    #: ``stage`` or ``field``; empty if the metric has one value per loader.
     label: str = ""
 
     @property
     def type(self) -> str:
-        """``counter`` for numbers that never decrease, otherwise ``gauge``."""
+        """``counter`` for values that never decrease, otherwise ``gauge``."""
         return "counter" if self.name.endswith("_total") else "gauge"
 
     @property
@@ -128,7 +128,8 @@ def prometheus_text(**loaders: Any) -> str:
     """Returns the metrics in the text format of Prometheus, version 0.0.4.
 
     Args:
-        **loaders: loaders and decoders by the value of the label ``loader``: ``train=loader``.
+        **loaders: loaders and decoders. Each keyword becomes the value of the label ``loader``,
+            such as ``train=loader``.
 
     Raises:
         ConfigError: if there is no loader.
@@ -147,10 +148,11 @@ class Collector:
 
     ``prometheus_client.REGISTRY.register(Collector(train=loader))`` adds the metrics to the endpoint
     of ``prometheus_client.start_http_server``. The collector does not keep loaders alive. When the
-    program drops a loader, its metrics end.
+    program drops a loader, its metrics disappear.
 
     Args:
-        **loaders: loaders and decoders by the value of the label ``loader``: ``train=loader``.
+        **loaders: loaders and decoders. Each keyword becomes the value of the label ``loader``,
+            such as ``train=loader``.
 
     Raises:
         ConfigError: if there is no loader.
@@ -182,11 +184,13 @@ def observe(meter: Any, /, **loaders: Any) -> None:
     """Creates an observable instrument of OpenTelemetry for each metric. ``warpfeed[opentelemetry]``
     installs the API.
 
-    The instruments do not keep loaders alive. When the program drops a loader, its metrics end.
+    The instruments do not keep loaders alive. When the program drops a loader, its metrics
+    disappear.
 
     Args:
         meter: an ``opentelemetry.metrics.Meter``.
-        **loaders: loaders and decoders by the value of the ``loader`` attribute: ``train=loader``.
+        **loaders: loaders and decoders. Each keyword becomes the value of the attribute
+            ``loader``, such as ``train=loader``.
 
     Raises:
         ConfigError: if there is no loader.

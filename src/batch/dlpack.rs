@@ -249,8 +249,8 @@ impl HostBatch {
     /// field. The loader reuses the memory once the batch and all exports of its fields have been
     /// dropped.
     ///
-    /// The receiver may write to the memory, because the loader refills it for every batch. While
-    /// the receiver does so, do not read the field through the batch.
+    /// The receiver may write to the memory, because the loader refills it for every batch. Do
+    /// not read the field through the batch while the receiver is writing.
     ///
     /// ```
     /// # use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Packs the fields of a full batch that have a variable number of rows per sample.
 //!
-//! While a batch is filled, each sample has space for the maximum number of rows, so workers need
-//! not know the other samples. When the batch is finished, the rows are moved in place to close the
-//! gaps. This copies the rows of all samples except the first once.
+//! While a batch is filled, each sample has space for the maximum number of rows, so a worker does
+//! not need to know about the other samples. When the batch is finished, the rows are moved in
+//! place to close the gaps. This copies the rows of all samples except the first once.
 
 use super::slot::Full;
 use super::{Role, Span};
@@ -11,7 +11,7 @@ use super::{Role, Span};
 const AXES: usize = 3;
 
 impl Full {
-    /// In the packed fields, moves the rows of all samples together, and computes the cumulative
+    /// Closes the gaps between the samples in the packed fields, and computes the cumulative
     /// numbers of rows.
     pub(crate) fn pack(&mut self) {
         let mut packed = std::mem::take(&mut self.header_mut().packed);
@@ -33,8 +33,8 @@ impl Full {
         self.header_mut().packed = packed;
     }
 
-    /// In the packed fields, moves the rows of each sample back to their position before
-    /// [`pack`](Full::pack).
+    /// Undoes [`pack`](Full::pack): moves the rows of each sample in the packed fields back to
+    /// where they were.
     pub(crate) fn unpack(&mut self) {
         let mut packed = std::mem::take(&mut self.header_mut().packed);
         for (span, _) in packed.drain(..) {
@@ -45,9 +45,9 @@ impl Full {
         self.header_mut().packed = packed;
     }
 
-    /// Moves the rows of each sample in `span` to the end of the rows of the previous sample, or
-    /// back if `together` is false. Span `counts` contains the number of rows of each sample.
-    /// Returns the number of rows of all samples.
+    /// Closes the gaps between the samples in `span`, or restores the gaps if `together` is false.
+    /// Span `counts` contains the number of rows of each sample. Returns the number of rows of all
+    /// samples.
     fn move_rows(&mut self, span: usize, counts: usize, together: bool) -> usize {
         let Span { field, sample_bytes, .. } = &self.schema().spans[span];
         let (max_rows, capacity) = (field.shape[0], *sample_bytes);
@@ -59,7 +59,7 @@ impl Full {
         let total_rows: usize = (0..self.len()).map(|sample| rows(self, sample)).sum();
         let mut moved = 0;
         for number in 0..self.len() {
-            // Rows that move to the end of the array are moved last to first, so that no row is
+            // Rows that move toward the end of the array are moved last to first, so that no row is
             // overwritten.
             let sample = if together { number } else { self.len() - 1 - number };
             let count = rows(self, sample);
@@ -73,8 +73,8 @@ impl Full {
         total_rows
     }
 
-    /// Writes to `span` the cumulative numbers of patches of `images` images. Their grids are in
-    /// span `grids`.
+    /// Writes the cumulative numbers of patches of the first `images` grids in span `grids` to
+    /// `span`.
     fn write_ends(&mut self, span: usize, grids: usize, images: usize) {
         let (out, grids) = self.bytes_mut_beside(span, grids);
         let grids = grids.as_chunks::<8>().0[..images * AXES].chunks_exact(AXES);

@@ -1,13 +1,13 @@
 //! [`DecodedCache`]: decoded images in memory, so that later epochs crop them instead of decoding
 //! them again.
 //!
-//! The key of an image is the XXH3 hash, of 128 bits, of its encoded bytes. A file that has changed
-//! is decoded again without its source having to report the change, and samples with the same image
+//! The key of an image is the 128-bit XXH3 hash of its encoded bytes. A file that has changed is
+//! decoded again without its source having to report the change, and samples with the same image
 //! share an entry. A hit costs the hash (about 10 µs for a photograph) and no copy.
 //!
 //! An entry is never evicted. If each sample occurs once in an epoch, an epoch finds at most the
-//! images that are in the cache when it begins. No order of eviction can beat the hit rate of
-//! keeping the first images, and each eviction would cost a complete decoding.
+//! images that are in the cache when it begins. No eviction policy can beat the hit rate of
+//! keeping the first images, and refilling an evicted entry would cost a complete decoding.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -22,7 +22,8 @@ use crate::trace::DecodedCacheStats;
 /// Number of independently locked tables.
 const SHARDS: usize = 64;
 /// Maximum number of bytes that the table and the allocator use for an entry in addition to its
-/// pixels: a key and a pointer, twice because a growing table is copied, and the headers.
+/// pixels: a key and a pointer, twice because a growing table is copied, and the headers of the
+/// allocations.
 const ENTRY: usize = 256;
 /// Allocators round larger allocations up to whole pages.
 const PAGE: usize = 4096;
@@ -41,7 +42,7 @@ pub(crate) struct DecodedCache {
 
 type Shard = HashMap<u128, Option<Arc<Pixels>>>;
 
-/// The answer of the cache for an image.
+/// The result of a cache lookup.
 pub(crate) enum Lookup<'a> {
     /// All pixels of the image.
     Hit(Arc<Pixels>),
@@ -74,7 +75,7 @@ impl DecodedCache {
     /// Finds an image in the cache, or reserves space for it.
     pub(crate) fn find(&self, image: &EncodedImage<'_>) -> Lookup<'_> {
         let (encoded, pixels) = (image.bytes(), image.size().area().saturating_mul(3));
-        // Uncompressed images are as fast to read as the cache.
+        // Reading an uncompressed image is as fast as a cache hit.
         if encoded.len() as u64 >= pixels {
             return Lookup::Declined;
         }

@@ -18,7 +18,8 @@ impl Skeleton {
     /// Checks the number of points and the pairs.
     ///
     /// # Errors
-    /// If the number of points is 0, or if a pair is invalid. The error is the cause as text.
+    /// If the number of points is 0, or if a pair is invalid. The error is only the message; the
+    /// caller makes an `Error` of it.
     pub(super) fn check(&self) -> Result<(), String> {
         let count = self.count;
         if count == 0 {

@@ -14,9 +14,9 @@ pub(crate) struct Partners {
     pub(crate) join: Join,
 }
 
-/// Draws the partners for an entry of `epoch`. Returns `None` if the image shows only one sample.
-/// The result depends only on (seed, epoch, sample) and on `order`. `len` is the number of samples
-/// in the source.
+/// Draws the partners for an entry of `epoch`, which is a sample and its variant. Returns `None` if
+/// the image shows only one sample. The result depends only on (seed, epoch, sample, variant) and
+/// on `order`. `len` is the number of samples in the source.
 ///
 /// # Errors
 /// If `order`, which may be user code, panics or returns an index that is not less than `len`.

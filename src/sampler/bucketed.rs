@@ -41,9 +41,10 @@ pub struct Bucketed {
     positions: Arc<[u32]>,
     /// End of each bucket in `samples`. Empty buckets are omitted.
     ends: Arc<[u64]>,
-    /// Length to which the samples of each bucket are padded: its bound, or the maximum length.
+    /// Length that each sample of a bucket costs in the budget, by bucket: its bound, or the
+    /// maximum length.
     widths: Arc<[u32]>,
-    /// If buckets have image sizes: for each bucket in `ends`, the index of its image size.
+    /// Index of the image size of each bucket in `ends`, if buckets have image sizes.
     sizes: Option<Arc<[usize]>>,
     batch: u64,
     budget: Option<Budget>,
@@ -160,7 +161,8 @@ impl Bucketed {
     }
 
     /// Returns the division into batches, if there is a budget. With a budget, positions are not in
-    /// the order of the batches, because the positions of a bucket are contiguous.
+    /// the order of the batches, because positions stay grouped by bucket while the batches are
+    /// shuffled.
     pub(crate) fn batched(self: &Arc<Self>) -> Option<Arc<dyn Batched>> {
         self.budget.as_ref().map(|_| self.clone() as Arc<dyn Batched>)
     }
@@ -169,17 +171,18 @@ impl Bucketed {
         self.budget.as_ref().expect("only an order with a budget determines the batches")
     }
 
-    /// Returns the permutation that shuffles the batches of a budget.
+    /// Returns the permutation that shuffles the batches under a budget.
     fn limited_batches(&self) -> Permutation {
         Permutation::new(self.limited().ends.last().copied().unwrap_or(0))
     }
 
-    /// Returns the number of batch `batch` of `epoch` in the order before batches are shuffled.
+    /// Returns the number that the batch at index `batch` of `epoch` had before the batches were
+    /// shuffled.
     fn in_order(&self, epoch: u64, batch: u64) -> u64 {
         self.seed.map_or(batch, |seed| self.limited_batches().apply(epoch_key(seed, epoch), batch))
     }
 
-    /// Returns the positions of batch `batch`, in the order before batches are shuffled.
+    /// Returns the positions of the batch with number `batch` before the batches are shuffled.
     fn range_of(&self, batch: u64) -> Range<u64> {
         let Budget { counts, ends, .. } = self.limited();
         let bucket = ends.partition_point(|end| *end <= batch);

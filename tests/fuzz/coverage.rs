@@ -164,8 +164,8 @@ impl Corpus {
         self.earlier.entry(from.as_ptr().addr()).or_insert_with(read).1.pop()
     }
 
-    /// Returns the next input of the current case: the content of the file that
-    /// `WARPFEED_FUZZ_INPUT` names, or `input` if the variable is not set.
+    /// Returns the next input of the current case, or `input` if `WARPFEED_FUZZ_INPUT` is not set.
+    /// The N-th input, counted from 0, is the content of the file `$WARPFEED_FUZZ_INPUT.N`.
     pub(super) fn replayed_or(&mut self, address: usize, input: Vec<u8>) -> Vec<u8> {
         let number = self.current.len();
         let path = |name: &str| Some(format!("{}.{number}", std::env::var(name).ok()?));

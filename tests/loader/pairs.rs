@@ -1,4 +1,5 @@
-//! Tests that any two options either work together, or fail to open with an error that names both.
+//! Tests that any two options either work together, or that opening the loader fails with an error
+//! that names both.
 //!
 //! Opens a loader with each pair of [`Loader`]'s setters, and checks that both take effect. Each
 //! setter has a condition on the batches that holds only if the setter was called.
@@ -197,7 +198,8 @@ static SETTERS: &[Setter] = &[
 
 const SCHEDULE: Schedule = Schedule { wait: 0, warmup: 0, active: 2, repeat: 1 };
 
-/// Pairs that open although the second setter cancels the first, and the reason why that is right.
+/// Pairs in which the second setter silently overrides the first, and the reason why that is
+/// allowed.
 const SILENT: &[(&str, &str, &str)] = &[
     ("classes", "classes_file", LATER),
     ("batch_size", "global_batch_size", LATER),
@@ -296,7 +298,8 @@ fn pair(one: &Setter, other: &Setter, alone: &Alone<'_>) -> std::result::Result<
     let both = match both {
         Ok(both) => both,
         Err(e) => {
-            // A setter that is rejected even on its own need not name the other one.
+            // The error of a setter that is rejected even on its own need not name the other
+            // setter.
             let is_same = |name: &str| alone.run(name, &data).as_ref().as_ref().is_err_and(|alone| *alone == e);
             let same_names: Vec<_> = names.into_iter().filter(|name| is_same(name)).collect();
             let mut expected_names = if same_names.is_empty() { names.to_vec() } else { same_names };

@@ -17,7 +17,7 @@ use warpfeed::{Augment, Batches, Error, ErrorKind, HostBatch, Loader, LoaderHand
 const INSIDE: &str = "WARPFEED_PANICS_INSIDE";
 
 /// Reruns the calling test `child` in a process that runs only `body`. Returns the standard error
-/// of that process, or `None` inside it.
+/// of that process, or `None` if called in that process.
 fn in_a_process(mut child: Command, body: impl FnOnce()) -> Option<String> {
     if std::env::var_os(INSIDE).is_some() {
         no_hang(body);
@@ -124,8 +124,8 @@ fn every_run_fails_after_a_thread_panics() {
     assert!(printed.is_none_or(|text| text.matches("panicked at").count() == 1));
 }
 
-/// A `tracing` subscriber: user code that runs where the loader does not catch panics. It passes
-/// the level of each event to its function, and whether a loader thread logged the event.
+/// A `tracing` subscriber: user code that runs where the loader does not catch panics. For each
+/// event, it calls its function with the level and with whether a loader thread logged the event.
 struct Logger<F>(F);
 
 impl<F: Fn(tracing::Level, bool) + 'static> tracing::Subscriber for Logger<F> {

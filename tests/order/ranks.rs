@@ -1,6 +1,6 @@
-//! Tests ranks. All ranks must get the same number of batches. Each sample goes to exactly one
-//! rank, apart from padding, which is marked. The global batches must be the same for any number of
-//! ranks.
+//! Tests how batches are divided among ranks. All ranks must get the same number of batches. Each
+//! sample goes to exactly one rank, apart from padding, which is marked. The global batches must be
+//! the same for any number of ranks.
 
 use std::process::{Command, Stdio};
 

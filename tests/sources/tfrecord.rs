@@ -1,4 +1,5 @@
-//! Tests that TFRecord files of `tf.train.Example` messages give the same batches as the folder.
+//! Tests that TFRecord files of `tf.train.Example` messages give the same batches as the class
+//! folder from which they were made.
 
 use std::fs;
 use std::path::Path;

@@ -8,7 +8,7 @@ use warpfeed::{Dtype, HostBatch, Loader};
 use crate::canvas::{Canvas, Color};
 use crate::data::FollowArgs;
 
-/// Width and height of a letter, in dots. The last column and the last row are empty.
+/// Width and height of a letter, in font pixels. The last column and the last row are empty.
 pub(super) const LETTER: u32 = 8;
 /// Maximum number of boxes drawn per sample.
 const MAX_BOXES: usize = 64;
@@ -214,8 +214,8 @@ fn contrast([r, g, b]: Color) -> Color {
     if luma > 140 { [20; 3] } else { [255; 3] }
 }
 
-/// Returns `text` if it has at most `letters` letters. Otherwise, truncates it to `letters`
-/// letters, of which the last two are dots.
+/// Returns `text` if it has at most `letters` characters. Otherwise, truncates it to `letters`
+/// characters, ending in `..`.
 pub(super) fn truncate(text: &str, letters: u32) -> String {
     let letters = letters as usize;
     if text.chars().count() <= letters {
@@ -225,8 +225,8 @@ pub(super) fn truncate(text: &str, letters: u32) -> String {
     letters_shown.chain("..".chars()).take(letters).collect()
 }
 
-/// Draws `text` with its upper left corner at `corner`, in dots of `dot` pixels. Text wider than
-/// `width` is truncated.
+/// Draws `text` with its upper left corner at `corner`, scaled so that each font pixel covers
+/// `dot` x `dot` pixels. Text wider than `width` is truncated.
 pub(super) fn draw_text(sheet: &mut Canvas, text: &str, corner: (u32, u32), width: u32, dot: u32, ink: Color) {
     for (letter, left) in text.chars().zip((0..width).step_by((LETTER * dot) as usize)) {
         let rows = BASIC_FONTS.get(letter).or_else(|| LATIN_FONTS.get(letter)).or_else(|| BASIC_FONTS.get('?'));

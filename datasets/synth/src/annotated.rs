@@ -38,12 +38,12 @@ const POINTS: [&str; 3] = ["top", "left", "right"];
 impl Synth {
     /// Generates the dataset in COCO format: `annotations/instances_train.json` and
     /// `instances_val.json`, with the images in `train` and `val`. Each image shows several figures
-    /// of any class. An annotation consists of the figure's box, its visible pixels as run lengths,
-    /// and three keypoints: its top, left and right ends. Every fifth image belongs to the
+    /// of arbitrary classes. An annotation consists of the figure's box, its visible pixels as run
+    /// lengths, and three keypoints: its top, left and right ends. Every fifth image belongs to the
     /// validation split.
     ///
-    /// `written` is called with the size in bytes of each image that was written, from many
-    /// threads.
+    /// `written` is called with the size in bytes of each image written, possibly from several
+    /// threads at once.
     ///
     /// # Errors
     /// Fails under the same conditions as [`write`](Synth::write).
@@ -86,8 +86,8 @@ impl Synth {
     /// Generates the dataset in Pascal VOC format: `JPEGImages`, `Annotations`, `SegmentationClass`
     /// with one mask per image, and the lists `train.txt` and `val.txt` in `ImageSets/Main` and
     /// `ImageSets/Segmentation`. The images are the same as with
-    /// [`write_coco`](Synth::write_coco). In a mask, the value 0 is the background, and the value i
-    /// + 1 is the i-th class in the order of the sorted names, counted from 0.
+    /// [`write_coco`](Synth::write_coco). In a mask, the value 0 is the background, and the
+    /// value `i + 1` is class `i` in the sorted order of the names, counted from 0.
     ///
     /// # Errors
     /// Fails under the same conditions as [`write`](Synth::write).

@@ -1,5 +1,5 @@
-//! Wraps libjpeg, the reference decoder of the JPEG tests, and their encoder for every kind of
-//! file. The library is mozjpeg without SIMD, which contains libjpeg-turbo's decoder.
+//! Wraps libjpeg, which the JPEG tests use as the reference decoder, and to encode every kind of
+//! file. The library is a build of mozjpeg without SIMD. Its decoder is that of libjpeg-turbo.
 //!
 //! **Invariants**
 //! 1. A `jpeg_compress_struct` or `jpeg_decompress_struct` is used only inside `compress` or

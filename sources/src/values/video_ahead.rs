@@ -1,9 +1,13 @@
 //! Prefetches the groups of pictures that upcoming samples need.
 //!
-//! The bytes that a sample needs are known only once the sample tables of its files are open, so
-//! the plan of a batch waits until threads have read the tables of all its files. Tables of later
-//! batches are not read, because a table can be larger than the frames of a sample. A worker that
-//! waits for a table continues only after the plan, so it does not request the same bytes.
+//! The bytes that a sample needs are known only once the sample tables of its files have been read.
+//! A batch therefore cannot be planned until threads have read the tables of all its files. Tables
+//! of later batches are not read, because a table can be larger than the frames of a sample. A
+//! worker that waits for a table resumes only after the batch has been planned, so it finds the
+//! bytes already requested.
+//!
+//! A prefetch key identifies the bytes that are prefetched together. It consists of the number of
+//! the file and of the first packet of a group of pictures, or of [`WHOLE`] instead of the packet.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ops::Range;
@@ -18,24 +22,24 @@ use crate::storage::ahead::{Parts, Remote};
 
 /// Maximum number of threads that read sample tables for one loader.
 const MAX_THREADS: usize = 16;
-/// The number of a file that is read as a whole ends with this number instead of a packet.
+/// The packet in the prefetch key of a file that is prefetched as a whole.
 const WHOLE: usize = u32::MAX as usize;
 
-/// Returns the number with which a whole file is prefetched.
+/// Returns the prefetch key of a whole file.
 pub(crate) fn whole_number(file: u32) -> u64 {
     number_of(file, WHOLE)
 }
 
-/// The frames of videos that the samples of a dataset need.
+/// Tells which frames of which videos each sample of a dataset needs.
 pub(crate) trait VideoSamples: Send + Sync + 'static {
     /// Calls `with` for each file that a sample reads.
     fn files(&self, sample: u64, with: &mut dyn FnMut(u32));
 
-    /// Returns the index of the object of a file, and its length if it is read as a whole. Returns
-    /// `None` if the file is not prefetched.
+    /// Returns the index of the object that contains a file, and the object's length if the whole
+    /// object is read. Returns `None` if the file is not prefetched.
     fn object(&self, file: u32) -> Option<(u32, Option<u64>)>;
 
-    /// Calls `with` for each collection of files.
+    /// Calls `with` for each collection of video files of the dataset.
     fn each_table(&self, with: &mut dyn FnMut(&VideoFiles));
 
     /// Returns the file if its sample table is open.
@@ -47,8 +51,8 @@ pub(crate) trait VideoSamples: Send + Sync + 'static {
     /// If the file cannot be opened.
     fn open(&self, file: u32) -> Result<Arc<VideoFile>>;
 
-    /// Returns the frames that a sample with the random number `draw` reads from `video`, which is
-    /// the file `file`.
+    /// Returns the frames of `video` that the sample reads, given its random number `draw`. `file`
+    /// is the number of the video's file.
     fn frames(&self, sample: u64, draw: u64, file: u32, video: &VideoFile) -> Vec<usize>;
 }
 
@@ -100,10 +104,10 @@ struct State {
     /// The files that no thread has started to read.
     queue: VecDeque<u32>,
     threads: usize,
-    /// The numbers of the batch's groups of pictures, each with the position of its sample in the
-    /// batch.
+    /// The prefetch keys of the batch's groups of pictures, each with the position of its sample in
+    /// the batch.
     numbers: Vec<(usize, u64)>,
-    /// The object and the bytes of each number, and the last batch that needs it.
+    /// The object and the bytes of each prefetch key, and the last batch that needs them.
     ranges: HashMap<u64, (u32, Range<u64>, BatchIndex)>,
 }
 
@@ -117,14 +121,14 @@ struct Reader {
 }
 
 impl State {
-    /// Returns the numbers of the groups of pictures of a batch, in the order of its samples.
+    /// Returns the prefetch keys of a batch's groups of pictures, in the order of its samples.
     fn numbers(&mut self, batch: BatchIndex) -> Vec<u64> {
         self.numbers.sort_by_key(|(position, _)| *position);
         let own = self.numbers.iter().filter(|_| self.batch == Some(batch));
         own.map(|(_, number)| *number).collect()
     }
 
-    /// Adds a number that a sample of the current batch needs.
+    /// Adds a prefetch key that a sample of the current batch needs.
     fn add(&mut self, reader: Reader, number: u64, (object, range): (u32, Range<u64>)) {
         let Some(batch) = self.batch else { return };
         self.numbers.push((reader.position, number));
@@ -214,8 +218,8 @@ impl VideoAhead {
         video.number().into_iter().for_each(|file| self.read_table(file, Some(video)));
     }
 
-    /// Adds the groups of pictures of a file, or none if it cannot be opened. Plans the batch if this
-    /// was its last file.
+    /// Adds the groups of pictures of a file, or none if it cannot be opened. Plans the batch if
+    /// this was its last file.
     fn read_table(&self, file: u32, video: Option<&VideoFile>) {
         let mut state = self.lock();
         if !state.unread.remove(&file) {

@@ -32,7 +32,7 @@ fn mix_records(full: &mut Full, mixing: &Mixing) {
     }
 }
 
-/// A full slot that is being uploaded to the device. Dropping this value returns the slot to the
+/// A full slot during its upload to the device. Dropping this value returns the slot to the
 /// coordinator.
 pub(crate) struct Crossing {
     full: Option<Full>,
@@ -70,8 +70,8 @@ impl HostFeed for Engine<Crossing> {
     fn repair(&mut self, mut batch: Crossing, rows: &[usize]) -> Repair<Crossing> {
         let mut full = batch.full.take().expect("only drop takes the slot");
         let recipe = self.shared().recipe.clone();
-        // If one of these samples has replaced failed samples, the rows of the failed samples
-        // contain copies of its images, which must be repaired as well.
+        // A sample may stand in for failed samples. Its images were then copied into their rows, so
+        // those rows are repaired as well.
         let mut rows: Vec<usize> = rows.iter().map(|&row| recipe.shown_at(&mut full, row)).collect();
         rows.sort_unstable();
         rows.dedup();

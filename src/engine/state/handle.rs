@@ -29,10 +29,10 @@ pub(crate) struct Shared {
     /// Counters of the device's ring, if batches are uploaded to a device.
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     pub(crate) device: OnceLock<Gauge>,
-    /// Position of the first batch that was not delivered.
+    /// Position of the first batch that has not been delivered yet.
     pub(crate) position: Mutex<BatchIndex>,
-    /// The samples that a checkpoint identifies by their keys. Read when the first checkpoint is
-    /// requested.
+    /// Samples whose keys are stored in checkpoints, so that resuming with a different dataset is
+    /// detected. Read when the first checkpoint is requested.
     pub(crate) probes: OnceLock<Vec<Probe>>,
     /// Set when a change to the order affects batches that are already prepared.
     changed: AtomicBool,

@@ -168,8 +168,8 @@ impl Worker {
         let sample = sample.map_err(|e| recipe.at_sample(entry.sample, "", e))?;
         recipe.check_length(&sample, entry.sample)?;
         // Mosaics, which need several source samples, are never decoded on the device, so only this
-        // sample has to be read. All of its images are decoded again, so that the damaged ones are
-        // counted once, but only the images that the device was to decode are written.
+        // sample has to be read. All of its images are decoded again, so that each damaged image
+        // is counted exactly once, but only the images assigned to the device are written.
         part.meta(row).damaged = part.meta(row).damaged_in_fields;
         let buffer = share.excess_buffer(sample.memory());
         let mut damaged = ArrayVec::<&[u8], MAX_IMAGES>::new();
@@ -320,8 +320,9 @@ fn trim_pixels(pixels: &mut [Pixels], limit: usize) {
     }
 }
 
-/// Limits the memory retained between images to `share.kept` bytes. The bitstream may retain up to
-/// half of this memory, and the decoders retain the remainder.
+/// Limits the memory that the bitstream and the decoders retain between images to `share.retained`
+/// bytes. The bitstream may retain up to half of this memory, and the decoders retain the
+/// remainder.
 fn trim_decoders(bitstream: &mut Bitstream, share: Share) {
     bitstream.keep(share.retained / 2);
     decode::keep(share.retained - bitstream.memory());

@@ -55,7 +55,7 @@ struct Report<const N: usize> {
     counts: [u64; N],
 }
 
-/// Returns whether `WARPFEED_SCHEDULES` selects the seeds.
+/// Returns whether `WARPFEED_SCHEDULES` is set, and thus selects the seeds.
 pub fn are_selected() -> bool {
     std::env::var_os("WARPFEED_SCHEDULES").is_some()
 }
@@ -78,9 +78,9 @@ pub struct Explored<const N: usize> {
     pub covered: String,
 }
 
-/// Runs `run_seed` under the schedule of each seed, on all cores. If a schedule fails, returns its seed
-/// as the error. The calling thread must be the only one in the process, apart from the waiting
-/// main thread of the test harness.
+/// Runs `run_seed` under the schedule of each seed, on all cores. If a schedule fails, returns its
+/// seed as the error. The calling thread must be the only one in the process, apart from the
+/// waiting main thread of the test harness.
 pub fn explore<const N: usize>(seeds: Range<u64>, run_seed: impl Fn(u64) -> [u64; N]) -> Result<Explored<N>, u64> {
     let tasks = std::fs::read_dir("/proc/self/task").expect("Linux").count();
     assert!(tasks <= 2, "a process with other threads cannot be forked: see `own_process`");
@@ -194,7 +194,8 @@ fn prepare() {
     }
 }
 
-/// Runs schedules in a child process, pinned to one core, which halves the time to pass the baton.
+/// Runs schedules in a child process, pinned to one core, which halves the cost of switching
+/// between threads.
 fn child<const N: usize>(seeds: Range<u64>, core: usize, pipe: c_int, run_seed: impl Fn(u64) -> [u64; N]) -> ! {
     // SAFETY: an all-zero `cpu_set_t` is valid.
     unsafe {

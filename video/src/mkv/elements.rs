@@ -1,4 +1,4 @@
-//! The identifiers of elements, and the elements in a sequence of bytes.
+//! EBML element IDs of Matroska files, and an iterator over the elements in a byte slice.
 
 use super::window::{header, integer};
 use crate::error::{Error, Result};
@@ -50,7 +50,7 @@ pub(super) fn is_in_segment(id: u32) -> bool {
     [SEEK_HEAD, INFO, TRACKS, CLUSTER, CUES, CHAPTERS, TAGS, ATTACHMENTS].contains(&id)
 }
 
-/// The elements in a sequence of bytes. Yields the identifier and the content of each.
+/// An iterator over the elements in a byte slice. Yields the ID and the content of each element.
 pub(super) struct Elements<'a>(pub(super) &'a [u8]);
 
 impl<'a> Iterator for Elements<'a> {

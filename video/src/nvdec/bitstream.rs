@@ -15,19 +15,20 @@ const START: [u8; 4] = [0, 0, 0, 1];
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Bitstream {
     codec: Codec,
-    /// Number of bytes in the length of a NAL unit, for H.264 and HEVC.
+    /// Size of the length prefix of a NAL unit in bytes, for H.264 and HEVC.
     length_bytes: usize,
     /// The bytes in front of the first packet.
     headers: Vec<u8>,
 }
 
-/// What the parser must find in a packet.
+/// What the parser is expected to find in a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Content {
-    /// Minimum number of images.
+    /// Minimum number of pictures.
     pub(super) images: usize,
-    /// Whether later packets may contain images that precede this packet in presentation order and
-    /// refer to images before it. Decoding that starts with this packet cannot decode those images.
+    /// Whether this packet may be a key frame of an open group of pictures. If so, later packets
+    /// may contain leading pictures, which depend on earlier pictures. They cannot be decoded if
+    /// decoding starts here.
     pub(super) is_open: bool,
 }
 
@@ -117,13 +118,13 @@ impl Bitstream {
 
 /// What a NAL unit contains.
 enum Unit {
-    /// A slice of an image. If `is_closed` is true, decoding may start with this image, and later
-    /// images do not refer to images before it.
+    /// A slice of a picture. If `is_closed` is true, decoding may start with this picture, and
+    /// later pictures do not refer to pictures before it.
     Slice {
         is_closed: bool,
     },
-    /// A slice of an image that refers to images before the preceding key frame, and is therefore
-    /// skipped if decoding starts at that key frame.
+    /// A slice of a picture that refers to pictures before the preceding key frame, and is
+    /// therefore skipped if decoding starts at that key frame.
     Skipped,
     Other,
 }
@@ -182,7 +183,7 @@ impl<'a> Record<'a> {
     }
 }
 
-/// Parses an `avcC` box into the number of bytes of a length, and the parameter sets.
+/// Returns the size of a NAL unit's length prefix and the parameter sets of an `avcC` box.
 fn avc(record: &[u8]) -> Result<(usize, Vec<u8>)> {
     let mut reader = Record { name: "avcC", record, remaining: record };
     let length_bytes = usize::from(reader.take(5)?[4] & 3) + 1;

@@ -140,7 +140,7 @@ fn train(data: &Arc<dyn Source>, epochs: u64) -> Result<()> {
         let count = losses.len();
         let loss = f64::from(group.average(&Tensor::stack(&losses, 0)?.mean_all()?)?.to_scalar::<f32>()?);
         let seconds = began.elapsed().as_secs_f64();
-        // Until now, the running statistics of each process cover only its share of the data.
+        // So far, the running statistics of each process cover only its own share of the data.
         group.average_statistics(&sgd)?;
         held_out_accuracy = accuracy(&net, &mut held_out, &group, &device)?;
         if rank.rank == 0 {

@@ -47,7 +47,7 @@ pub(super) fn check_folder<'a>(
     }
     let (tried, mut first) = (names.len().min(MAX_TRIED), None);
     for name in names.take(MAX_TRIED) {
-        // An invalid path does not count as a missing image: reading that sample reports the path.
+        // Invalid paths do not count as missing images. They are reported when the sample is read.
         if below(name).is_err() || file::exists(folder.join(name))? {
             return Ok(folder.to_owned());
         }
@@ -96,10 +96,13 @@ fn resolved(url: &Path) -> Option<String> {
     (!parts.is_empty()).then(|| format!("{scheme}://{}/", parts.join("/")))
 }
 
-/// Returns the folders that may contain the images, in the order in which they are tried. The first
-/// is the folder F of the file. Then come three folders next to F: the folder in the file's name
-/// (`train2017` for `instances_train2017.json`), the folder of that name in `images`, and `images`
-/// itself. Finally come the same three folders in F.
+/// Returns the folders that may contain the images, in the order in which they are tried:
+///
+/// 1. The folder F of the file.
+/// 2. Folders next to F that are named like the file: `train2017` or `instances_train2017` for
+///    `instances_train2017.json`.
+/// 3. Folders with these names in a folder `images` next to F, and then `images` itself.
+/// 4. The same folders in F instead of next to F.
 fn candidates(json: &Path) -> Vec<PathBuf> {
     let beside = json.parent().unwrap_or(Path::new("")).to_owned();
     let above = if beside.as_os_str().is_empty() { PathBuf::from("..") } else { beside.join("..") };

@@ -2,8 +2,8 @@
 //! (`pax`) and GNU tar's `tar.h` describe the formats.
 //!
 //! Why not the `tar` crate (0.4.46)? It misses damage that makes an archive look shorter: it stops
-//! silently if a file is truncated between two members, or at a block of zeros with more data
-//! behind it. And its errors contain no offsets.
+//! silently if a file is truncated between two members, or at a block of zeros that is
+//! followed by more data. And its errors contain no offsets.
 
 use std::borrow::Cow;
 

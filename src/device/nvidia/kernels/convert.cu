@@ -1,13 +1,15 @@
 // Converts u8 (N, H, W, 3) to f32, f16, bf16 or u8 in (N, 3, H, W) or (N, H, W, 3). A single pass
-// normalizes, applies the effects on values, and mixes samples.
+// normalizes, applies the effects that operate on normalized values, and mixes samples. The record
+// of a sample (SampleOps) lists its effects and its mixing.
 //
-// A thread converts P adjacent pixels of a row. It reads their 3 P bytes as three words, and the
+// A thread converts P adjacent pixels of a row. It reads their 3 * P bytes in three loads, and the
 // stores of a warp are contiguous. One template provides three entry points per type and layout:
 //   f16_nchw      without records; P pixels fill 16 bytes of a plane (4 f32, 8 f16), or 8 (u8)
-//   f16_nchw_ops  with records (or null); two groups of P pixels per thread
-//   f16_nchw_any  with records (or null); P = 1, for widths that are not a multiple of P
+//   f16_nchw_ops  with one record per sample, or a null pointer; two groups of P pixels per thread
+//   f16_nchw_any  with one record per sample, or a null pointer; P = 1, for widths that are not
+//                 a multiple of P
 // blockIdx.y is the sample, so all threads of a block take the same branches on a record. Records
-// are read in words of 16 bytes. Reading their fields one by one would take twice as long as
+// are loaded 16 bytes at a time. Reading their fields one by one would take twice as long as
 // reading the pixels.
 //
 // Arithmetic uses round-to-nearest intrinsics in the same order as on the host, so both produce the
@@ -60,7 +62,7 @@ template <> struct Word<4> { typedef u32 Type; };
 template <> struct Word<8> { typedef uint2 Type; };
 template <> struct Word<16> { typedef uint4 Type; };
 
-// The 3 P bytes of P pixels, as three words.
+// The 3 * P bytes of P pixels, as three words of P bytes.
 template <int P> struct Raw {
     typedef typename Word<P>::Type W;
     union { W word[3]; u32 part[3 * P / 4]; } u;
@@ -85,16 +87,17 @@ template <> struct Raw<1> {
     __device__ __forceinline__ float value(int i) const { return float(bytes[i]); }
 };
 
-// Returns the width of `rect` if it contains at least one of the P pixels of row `y` from column
-// `x` on, otherwise 0. A pixel at column x is inside if x - rect.x, as an unsigned number, is less
-// than the width.
+// Returns the width of `rect` if it overlaps the P pixels that start at column `x` of row `y`,
+// otherwise 0. The caller tests whether a column is inside with the unsigned comparison
+// column - rect.x < width, which is false for every pixel if the width is 0.
 template <int P> __device__ __forceinline__ u32 reach(const Rect& rect, u32 x, u32 y) {
     return y - rect.y < rect.height && x + P > rect.x && x < rect.x + rect.width ? rect.width : 0;
 }
 
 #include "effects_on_values.cuh"
 
-// Reads a value in words of 16 bytes. The value must be aligned to 16 bytes.
+// A copy of a value as an array of 16-byte words, so that it is loaded 16 bytes at a time. The
+// value must be aligned to 16 bytes.
 template <class T> union Words {
     uint4 word[sizeof(T) / 16];
     T value;

@@ -1,6 +1,11 @@
 //! Simulates `jpeg_follow` and `jpeg_starts` in `jpeg.cu`: decides whether the lines of a sample's
 //! long segments synchronize soon enough to decode them in parallel. If they do, each line begins
 //! in the state that serial decoding reaches there.
+//!
+//! The arena is the memory that contains the data of all samples. It is divided into lines of
+//! [`LINE_BYTES`] bytes. A tile is a group of [`TILE`] consecutive lines, which overlaps the
+//! previous tile. The head of a sample contains its tables and the list of its segments, and
+//! precedes its data.
 
 use warpfeed_jpeg::internal::Lookup;
 
@@ -32,11 +37,12 @@ pub(super) struct Sample<'a> {
     pub(super) tables: Vec<(&'a Lookup, &'a Lookup)>,
 }
 
-/// Decoder state at the end of a line: bits past the end, index of the block in the MCU, and number
-/// of decoded coefficients of the block.
+/// Decoder state at the end of a line: number of bits by which decoding overran the line, index of
+/// the block in the MCU, and number of decoded coefficients of the block.
 type State = (usize, usize, usize);
 
-/// A line that contains a piece of a long segment.
+/// The part of a line that belongs to a long segment. `from` and `end` are positions of bits in
+/// [`Sample::bytes`].
 #[derive(Clone, Copy)]
 struct Line {
     from: usize,
@@ -109,8 +115,8 @@ impl Sample<'_> {
         None
     }
 
-    /// Decodes the first lines of the tile at `tile` again, from the end of the previous tile.
-    /// Returns `false` if too many lines would have to be decoded again.
+    /// Decodes the start of the tile at `tile` again, from the state at the end of the previous
+    /// tile. Returns `false` if too many lines would have to be decoded again.
     fn join(&self, lines: &[Option<Line>], ends: &mut [Ends], tile: usize) -> bool {
         for i in tile..lines.len().min(tile + STEP) {
             let Some(line) = lines[i].filter(|line| !line.first && ends[i - 1].1 != ends[i].0) else { return true };
