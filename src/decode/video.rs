@@ -43,19 +43,19 @@ thread_local! {
 
 /// Returns the GPU decoder for other threads to use when dropped, unless the thread is still in a
 /// group.
-struct OrientationFlags {
+struct DecoderLease {
     was_in_group: bool,
 }
 
-impl OrientationFlags {
+impl DecoderLease {
     fn begin(is_group: bool) -> Self {
         let was_in_group = IN_GROUP.get();
         IN_GROUP.set(was_in_group || is_group);
-        OrientationFlags { was_in_group }
+        DecoderLease { was_in_group }
     }
 }
 
-impl Drop for OrientationFlags {
+impl Drop for DecoderLease {
     fn drop(&mut self) {
         IN_GROUP.set(self.was_in_group);
         if !self.was_in_group {
@@ -93,11 +93,11 @@ impl Codec for VideoFrames {
     }
 
     fn decode_group(&self, jobs: &mut [Job<'_>]) {
-        let _turn = OrientationFlags::begin(true);
-        for index in 0..jobs.len() {
-            let later: Vec<_> =
-                jobs[index + 1..].iter().map_while(|job| Record::parse(job.image.bytes()).ok()).collect();
-            jobs[index].run_with(|image, region, out| self.decode_before(image, region, out, &later));
+        let _lease = DecoderLease::begin(true);
+        let records: Vec<_> = jobs.iter().map_while(|job| Record::parse(job.image.bytes()).ok()).collect();
+        for (index, job) in jobs.iter_mut().enumerate() {
+            let later = records.get(index + 1..).unwrap_or_default();
+            job.run_with(|image, region, out| self.decode_before(image, region, out, later));
         }
     }
 
@@ -119,7 +119,7 @@ impl VideoFrames {
         let record = Record::parse(image.bytes()).map_err(convert_error)?;
         let max_pixels = u32::try_from(self.0.max_pixels).unwrap_or(u32::MAX);
         let gpu = self.0.gpu;
-        let _turn = OrientationFlags::begin(false);
+        let _lease = DecoderLease::begin(false);
         STATE.with_borrow_mut(|state| {
             if state.as_ref().is_none_or(|state| (state.max_pixels, state.gpu) != (max_pixels, gpu)) {
                 *state = None;

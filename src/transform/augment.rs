@@ -279,7 +279,7 @@ impl Augment {
     /// ```
     /// use warpfeed::transform::{Augment, Mix};
     ///
-    /// // OrientationFlags off MixUp and use weaker effects in the last 10 of 100 epochs.
+    /// // Turn off MixUp and use weaker effects in the last 10 of 100 epochs.
     /// let augment = Augment::train(224).rand_augment(2, 9).mix(Mix::mixup(0.2));
     /// let augment = augment.from_epoch(90, Augment::train(224).rand_augment(2, 5));
     /// # augment.check().unwrap();

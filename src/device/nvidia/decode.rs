@@ -206,7 +206,7 @@ pub enum Stage {
     Idct,
     /// Converts the component samples of images with an EXIF orientation to pixels, and applies the
     /// orientation.
-    OrientationFlags,
+    Orient,
     /// Converts the component samples to pixels, and resizes these to the output.
     Resize,
 }
@@ -216,7 +216,7 @@ impl Stage {
     pub const ALL_SAMPLES: [Stage; 3] = [Stage::Clear, Stage::Axes, Stage::Tables];
     /// The remaining stages, in order.
     pub const PER_PART: [Stage; 6] =
-        [Stage::Follow, Stage::Starts, Stage::Huffman, Stage::Idct, Stage::OrientationFlags, Stage::Resize];
+        [Stage::Follow, Stage::Starts, Stage::Huffman, Stage::Idct, Stage::Orient, Stage::Resize];
 
     /// Returns all stages in order.
     pub fn all() -> impl Iterator<Item = Stage> {
@@ -366,7 +366,7 @@ impl Decode {
             Stage::Follow | Stage::Huffman => {
                 layout.heavy(layout.arena_bytes, layout.large_bytes, DecodeOps::LARGE_BYTES)
             }
-            Stage::Idct | Stage::OrientationFlags | Stage::Resize => {
+            Stage::Idct | Stage::Orient | Stage::Resize => {
                 layout.heavy(blocks, layout.large_blocks, DecodeOps::LARGE_BLOCKS)
             }
             Stage::Clear | Stage::Axes | Stage::Tables | Stage::Starts => Heavy::default(),
@@ -405,8 +405,8 @@ impl Decode {
                 queue!(huffman, groups, BLOCK, 0, coefficients, faults, tables, arena, ops, samples, starts)
             }
             Stage::Idct => queue!(idct, blocks_per_sample, BLOCK, 0, planes, coefficients, faults, arena, ops, samples),
-            Stage::OrientationFlags if !layout.turned => Ok(()),
-            Stage::OrientationFlags => {
+            Stage::Orient if !layout.turned => Ok(()),
+            Stage::Orient => {
                 queue!(turn, blocks_per_sample, BLOCK, 0, coefficients, planes, faults, ops, samples)
             }
             Stage::Resize => {

@@ -38,7 +38,11 @@ impl<'a> PartFiller<'a> {
             let first = sample_image.opened.take().expect("the caller has opened the first frame");
             // Clips are decoded one at a time, so their memory does not add up.
             most = most.max(self.clip_memory(&first, frames.len(), sample_image)?);
-            sample_image.wants_device = alone && self.device_images == DeviceImages::All;
+            let field = &self.recipe.any_fields().images[sample_image.field];
+            sample_image.wants_device = alone
+                && self.device_images == DeviceImages::All
+                && first.is_jpeg()
+                && field.device_supports(&sample_image.plan);
             if sample_image.wants_device {
                 let (name, free) = (self.field_name(sample_image), self.part.free_encoded_bytes());
                 for frame in 0..frames.len() {
