@@ -128,7 +128,8 @@ def training():
 
     body = [[label, *(cell(feed, n) for feed in feeds for n in cores)] for label, *feeds in TRAINING]
     caption = group.caption(
-        "ResNet-18 in PyTorch, bf16 autocast, channels last, batches of 256. Percentages are relative to replaying one batch"
+        "ResNet-18 in PyTorch, bf16 autocast, channels last, batches of 256. Percentages are relative to replaying one "
+        "batch"
     )
     return table(["training, images/s", *columns(("plain files", "packed"), cores)], body) + "\n\n" + caption
 
@@ -155,7 +156,8 @@ def summary():
     head += ["warpfeed, packed", "FFCV, its own format"]
     retained = [i for i in range(len(head)) if i == 0 or any(row[i] for row in body)]
     older = [f"{i}" for i, group in enumerate(groups, 1) if group.older()]
-    which = f"rows {', '.join(older[:-1])} and {older[-1]} predate" if len(older) > 1 else f"row {''.join(older)} predates"
+    several = len(older) > 1
+    which = f"rows {', '.join(older[:-1])} and {older[-1]} predate" if several else f"row {''.join(older)} predates"
     which = "all rows predate" if len(older) == len(groups) else which
     mark = f"\n\n{OLDER} {which} the latest change to the code that was measured." if older else ""
     return table([head[i] for i in retained], [[row[i] for i in retained] for row in body]) + mark

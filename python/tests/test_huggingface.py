@@ -81,7 +81,8 @@ def test_boxes_in_nested_columns_are_rows(tmp_path):
     )
     rows.save_to_disk(tmp_path / "saved")
     rows.to_parquet(tmp_path / "rows.parquet")
-    fields = {"objects.bbox": warpfeed.Ragged("f32", [4], max_rows=3), "objects.category": warpfeed.Ragged("i64", max_rows=3)}
+    boxes, categories = warpfeed.Ragged("f32", [4], max_rows=3), warpfeed.Ragged("i64", max_rows=3)
+    fields = {"objects.bbox": boxes, "objects.category": categories}
     for path in ["saved", "rows.parquet"]:
         loader = warpfeed.Loader(
             tmp_path / path, batch_size=4, augment=warpfeed.Augment.eval(24, 24), fields=fields, output="numpy"

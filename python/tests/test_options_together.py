@@ -270,7 +270,9 @@ EFFECTS: dict[str, Callable[[Run, Run], bool]] = {
     "sampler": lambda run, _: set(run.ids()) <= set(ORDER) and run.ids(0) != sorted(run.ids(0)),
     "repeat": lambda run, other: len(run.ids(0)) >= 1.5 * len(other.ids(0)),
     "classes": lambda run, _: run.facts[2] == ["odd", "even"] and all(k == 1 - label(id) for k, id in run.labels()),
-    "classes_file": lambda run, _: run.facts[2] == ["odd", "even"] and all(k == 1 - label(id) for k, id in run.labels()),
+    "classes_file": lambda run, _: (
+        run.facts[2] == ["odd", "even"] and all(k == 1 - label(id) for k, id in run.labels())
+    ),
     "fields": lambda run, _: all(
         batch["arrays"]["emb"][0][1].tolist() == batch["ids"] for batch in run.batches if "emb" in batch["arrays"]
     ) and bool(run.field("emb")),

@@ -63,7 +63,8 @@ def check(ranks: list[dict[str, Any]], mini: str) -> None:
     single = Loader(mini, batch_size=64, augment=Augment.resize(32, 32), output="numpy")
     samples = len(single.dataset)
     assert all(len(rank["seen"]) == samples // 2 for rank in ranks)
-    assert len(set(ranks[0]["seen"]) | set(ranks[1]["seen"])) == len({image.tobytes() for image in next(iter(single))[0]})
+    images = {image.tobytes() for image in next(iter(single))[0]}
+    assert len(set(ranks[0]["seen"]) | set(ranks[1]["seen"])) == len(images)
     for rank in ranks:
         assert rank["workers"] == max(1, single.num_workers // 2)
         if "all" in rank:

@@ -20,6 +20,7 @@ def test_all_paths_of_a_dataset_become_absolute(tmp_path: Path, monkeypatch: pyt
     assert ray._absolute(Coco("x.json")).images is None
     parts = ray._absolute(Concat([Voc(Path("voc")), Yolo("yolo", "val")], keep_labels=True))
     assert parts == Concat([Voc(os.path.join(cwd, "voc")), Yolo(os.path.join(cwd, "yolo"), "val")], keep_labels=True)
-    assert ray._absolute(TableOptions(root=Path("set"), label="x")) == TableOptions(root=os.path.join(cwd, "set"), label="x")
+    absolute = TableOptions(root=os.path.join(cwd, "set"), label="x")
+    assert ray._absolute(TableOptions(root=Path("set"), label="x")) == absolute
     source = [b"1"]
     assert ray._absolute(source) is source

@@ -178,7 +178,8 @@ def _boxes_of(batch: Any, name: str) -> Boxes:
         )
     if f"{name}.class" not in batch:
         raise ConfigError(
-            f"the field {name!r} has no column 'class'; add fields={{{name!r}: Boxes({kind.max_boxes}, {{'class': 'i64'}})}}"
+            f"the field {name!r} has no column 'class'; "
+            f"add fields={{{name!r}: Boxes({kind.max_boxes}, {{'class': 'i64'}})}}"
         )
     return kind
 

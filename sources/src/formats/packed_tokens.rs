@@ -57,8 +57,8 @@ impl Packing {
         let Packing { length, end, window, max_documents, padding } = *self;
         if !(1..=MAX_TOKENS).contains(&length) || window == 0 || max_documents == 0 {
             return Err(Error::config(format!(
-                "invalid packing (length={length}, max_documents={max_documents}, window={window}): expected a length of \
-                 1 to {MAX_TOKENS} tokens, and at least 1 document per row and per window"
+                "invalid packing (length={length}, max_documents={max_documents}, window={window}): expected a \
+                 length of 1 to {MAX_TOKENS} tokens, and at least 1 document per row and per window"
             )));
         }
         for (name, token) in [("end of a document", end), ("padding", padding)] {
