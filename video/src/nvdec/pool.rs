@@ -9,9 +9,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::decoder::Decoder;
 use super::device::Device;
-use super::frame::Frame;
 use crate::codec::{Codec, CodecConfig};
 use crate::error::{Error, Result, reserve};
+use crate::frame::Planes;
 use crate::record::Record;
 
 /// Maximum number of decoders per GPU. A thread waits until its frame is decoded, so the seven
@@ -139,12 +139,12 @@ impl Session {
     /// # Errors
     /// If the GPU cannot decode the video, if a packet of `record` is damaged, or if a function of
     /// the driver fails.
-    pub(super) fn decode(&mut self, record: &Record<'_>, later: &[Record<'_>], frame: &mut Frame) -> Result<usize> {
-        let mut result = self.try_decode(record, later, frame);
+    pub(super) fn decode(&mut self, record: &Record<'_>, later: &[Record<'_>]) -> Result<usize> {
+        let mut result = self.try_decode(record, later);
         if result.is_err() && !later.is_empty() {
             // A later packet may be damaged, or may have replaced the frame.
             self.ends.clear();
-            result = self.try_decode(record, &[], frame);
+            result = self.try_decode(record, &[]);
         }
         if result.is_err() {
             self.ends.clear();
@@ -152,7 +152,12 @@ impl Session {
         result
     }
 
-    fn try_decode(&mut self, record: &Record<'_>, later: &[Record<'_>], frame: &mut Frame) -> Result<usize> {
+    /// Returns the frame that was decoded last.
+    pub(super) fn planes(&mut self) -> Planes<'_> {
+        self.decoder.planes()
+    }
+
+    fn try_decode(&mut self, record: &Record<'_>, later: &[Record<'_>]) -> Result<usize> {
         if !self.continues(record) {
             self.start(record)?;
         }
@@ -164,11 +169,11 @@ impl Session {
             }
             self.push(later)?;
         }
-        if !self.decoder.frame(record.count() - 1, frame)? {
+        if !self.decoder.frame(record.count() - 1)? {
             let packet = record.count() - 1;
             return Err(Error::damaged(format!("the frame of packet {packet} was overwritten before it was copied")));
         }
-        let planes = frame.planes();
+        let planes = self.decoder.planes();
         if (planes.width, planes.height) != (record.width as usize, record.height as usize) {
             return Err(Error::damaged(format!(
                 "the frame has {}x{} pixels, but the file says {}x{}",
