@@ -151,6 +151,8 @@ pub(super) enum Header<'a> {
     Jpeg(Jpeg<'a>),
     #[cfg(feature = "formats")]
     Image(super::decoder::Opened<'a>),
+    #[cfg(feature = "video")]
+    Video(super::video::VideoFrames),
     Own(Box<dyn Any + Send>),
 }
 
@@ -166,6 +168,8 @@ impl<'a> EncodedImage<'a> {
             Header::Jpeg(jpeg) => jpeg.orientation(),
             #[cfg(feature = "formats")]
             Header::Image(opened) => opened.orientation(),
+            #[cfg(feature = "video")]
+            Header::Video(_) => Orientation::default(),
             Header::None(_) | Header::Own(_) => Orientation::default(),
         };
         EncodedImage { bytes, size, orientation, header, codec: None }
@@ -229,7 +233,7 @@ impl<'a> EncodedImage<'a> {
         let is_image = matches!(self.header, Header::Image(_));
         #[cfg(not(feature = "formats"))]
         let is_image = false;
-        is_image || (warpfeed_sources::format::VIDEO.matches)(self.bytes)
+        is_image || self.is_video()
     }
 
     /// Estimates how many bytes [`check`](EncodedImage::check) allocates.
@@ -305,6 +309,19 @@ impl<'a> EncodedImage<'a> {
     /// Returns whether the image is a JPEG.
     pub(crate) fn is_jpeg(&self) -> bool {
         matches!(self.header, Header::Jpeg(_))
+    }
+
+    /// Returns whether the image is a video frame, which the codec for videos decodes.
+    pub(crate) fn is_video(&self) -> bool {
+        #[cfg(feature = "video")]
+        return matches!(self.header, Header::Video(_));
+        #[cfg(not(feature = "video"))]
+        false
+    }
+
+    /// Returns whether a device can decode the image, or convert it after a worker has decoded it.
+    pub(crate) fn suits_device(&self) -> bool {
+        self.is_jpeg() || self.is_video()
     }
 
     /// Returns whether the image is a JPEG without restart markers. Its data must be decoded from

@@ -227,12 +227,12 @@ impl Fields {
             image.records = Some(arrays.len());
             arrays.push((hidden(SampleOps::BYTES * image.images()), Role::Records { of: image.span }));
         }
-        if let Some(DecodeSpace { bytes, blocks }) = split.decode {
+        if let Some(DecodeSpace { images, bytes, blocks }) = split.decode {
             for image in &mut self.images {
                 image.decoding = Some(arrays.len());
                 arrays.push((hidden(DecodeOps::BYTES * image.images()), Role::Decoding { of: image.span }));
             }
-            arrays.push((hidden(bytes), Role::Encoded { blocks }));
+            arrays.push((hidden(images * bytes), Role::Encoded { blocks: images * blocks }));
         }
     }
 

@@ -191,6 +191,11 @@ impl Checked {
         let reads = field_names::names_read(&self.kinds)
             .and_then(|names| source.only(&names))
             .unwrap_or_else(|| source.clone());
+        if let Some(space) = &mut self.split.decode
+            && space.reserve_for_video(reads.video_pixels())
+        {
+            self.make()?;
+        }
         let cores = cores::cores(&self.rank);
         let workers = match self.loader.images.workers {
             0 => cores.min(MAX_WORKERS),

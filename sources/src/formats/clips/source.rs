@@ -327,6 +327,11 @@ impl Source for Clips {
         ahead_of((0..self.videos.object_indices.len()).filter_map(|video| Some(self.videos.object(video)?.1.len)))
     }
 
+    /// Opens the first video.
+    fn video_pixels(&self) -> u64 {
+        if self.has.0 { self.videos.table(0).map_or(0, |file| file.pixels()) } else { 0 }
+    }
+
     fn check(&self) -> Result<()> {
         self.videos.open.check()
     }
