@@ -53,7 +53,7 @@ impl DecodeSpace {
     /// whether the space has changed.
     pub(crate) fn reserve_for_video(&mut self, pixels: u64) -> bool {
         let samples = usize::try_from(pixels.div_ceil(2)).unwrap_or(MAX_FRAME_BYTES).saturating_mul(3);
-        let frame = samples.saturating_add(256).next_multiple_of(64).min(MAX_FRAME_BYTES);
+        let frame = samples.saturating_add(256).min(MAX_FRAME_BYTES).next_multiple_of(64);
         let grows = pixels > 0 && frame > self.bytes;
         self.bytes = if grows { frame } else { self.bytes };
         grows

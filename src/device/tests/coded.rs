@@ -330,6 +330,22 @@ pub(in crate::device) fn random_plan(rng: &mut Rng, size: Size, (height, width):
     augment.plan(size, rng).or_else(|_| any.plan(size, rng)).expect("a resize supports any size")
 }
 
+/// Returns the records of the frames of a video, with an EXIF orientation.
+#[cfg(feature = "video")]
+pub(crate) fn video_records(file: &[u8], orientation: u8) -> Vec<Vec<u8>> {
+    let track = warpfeed_video::open(&file.to_vec()).expect("the fixture is valid");
+    let record = |frame| {
+        let (needed, mut record) = (track.needed(frame), Vec::new());
+        warpfeed_video::record::start(track.config(), orientation, "clip", needed.len() as u32, &mut record).unwrap();
+        for packet in needed {
+            record.extend(packet.size.to_le_bytes());
+            record.extend(&file[packet.offset as usize..][..packet.size as usize]);
+        }
+        record
+    };
+    (0..track.len()).map(record).collect()
+}
+
 /// Returns the record of a random video frame, with a random orientation, and its upright size. The
 /// frames have each layout of chroma, 8 or 10 bits, and odd sizes.
 #[cfg(feature = "video")]
@@ -341,13 +357,7 @@ fn random_video(rng: &mut Rng) -> (Vec<u8>, Size) {
     }
     let files = fixtures!["g2", "odd", "odd422", "odd444", "gray", "ten", "ten444", "full", "bt709", "bt2020"];
     let file = files[rng.below(files.len() as u64) as usize];
-    let track = warpfeed_video::open(&file.to_vec()).expect("the fixture is valid");
-    let (needed, orientation, mut record) = (track.needed(0), 1 + rng.below(8) as u8, Vec::new());
-    warpfeed_video::record::start(track.config(), orientation, "", needed.len() as u32, &mut record).unwrap();
-    for packet in needed {
-        record.extend(packet.size.to_le_bytes());
-        record.extend(&file[packet.offset as usize..][..packet.size as usize]);
-    }
+    let record = video_records(file, 1 + rng.below(8) as u8).swap_remove(0);
     let size = standard().open(&record).expect("the record is valid").size();
     (record, size)
 }

@@ -41,6 +41,8 @@ mod repairs;
 mod sizes;
 mod split;
 mod texts;
+#[cfg(feature = "video")]
+mod videos;
 
 /// Generates an image and encodes it as a JPEG.
 fn jpeg(number: u64, sampling: SamplingFactor, quality: u8) -> Vec<u8> {
