@@ -97,7 +97,7 @@ impl Layout {
         for (component, c) in laid_out.iter_mut().zip(components) {
             let (h, v) = if gray { (1, 1) } else { (u32::from(c.h), u32::from(c.v)) };
             if h_max % h != 0 || v_max % v != 0 {
-                return Err(format!("a JPEG with sampling factors {h}x{v} next to {h_max}x{v_max}"));
+                return Err(format!("a JPEG with sampling factors {h}x{v} that do not divide {h_max}x{v_max}"));
             }
             let (across, down) = (h_max / h, v_max / v);
             let size = Size::new(frame.size.width.div_ceil(across), frame.size.height.div_ceil(down));

@@ -126,7 +126,7 @@ fn an_unsupported_coding_is_named_in_the_error() {
     let mut odd = jpeg.clone();
     (odd[sof + 11], odd[sof + 14]) = (0x31, 0x22);
     let uneven = Jpeg::open(&odd).unwrap_err().to_string();
-    assert!(uneven.contains("next to 3x2"), "{uneven}");
+    assert!(uneven.contains("do not divide 3x2"), "{uneven}");
 }
 
 #[test]
