@@ -232,9 +232,9 @@ impl Alone {
         self.bytes / self.samples.max(1)
     }
 
-    /// Returns the largest shuffle window whose decoded pages fit into the source's page cache.
-    /// Returns `None` if a full shuffle needs no additional time: the pages of all `samples`
-    /// samples fit, or sources of this `kind` have no pages.
+    /// The largest shuffle window whose decoded pages fit into the source's page cache. `None` if a
+    /// full shuffle needs no additional time, because the pages of all `samples` samples fit, or
+    /// sources of this `kind` have no pages.
     fn window(&self, kind: &str, samples: usize) -> Option<usize> {
         // A full shuffle would decode a whole Parquet page, with several images, for
         // each image.
