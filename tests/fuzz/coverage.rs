@@ -11,7 +11,7 @@ use std::io::{Seek, Write};
 use std::path::PathBuf;
 use std::sync::Mutex;
 
-/// The counters of the process as address ranges. The counters live as long as the process.
+/// Address ranges. The counters live as long as the process.
 static COUNTERS: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
 
 #[allow(unsafe_code)]
@@ -24,13 +24,12 @@ extern "C" fn __sanitizer_cov_8bit_counters_init(start: *const u8, end: *const u
     }
 }
 
-/// A block of counters. Most counters are 0, and a few instructions suffice to check that a whole
-/// block is 0.
+/// Most counters are 0, and a few instructions suffice to check that a whole block is 0.
 type Block = [u64; 8];
 
-/// The edges that the cases have reached so far.
+/// Edges that the cases have reached so far.
 pub(super) struct Coverage {
-    /// Ranges of the counters, in the order of `reached`.
+    /// In the order of `reached`.
     counters: Vec<(usize, usize)>,
     reached: Vec<bool>,
     pub(super) edges: usize,
@@ -41,14 +40,14 @@ impl Coverage {
         let counters = COUNTERS.lock().expect("no code panics while holding this lock").clone();
         let reached = vec![false; counters.iter().map(|(start, end)| end - start).sum()];
         let mut coverage = Coverage { counters, reached, edges: 0 };
-        // This resets the counters, so that edges reached at startup are not attributed to a case.
+        // Resets the counters, so that edges reached at startup are not attributed to a case.
         coverage.see();
         coverage.reached.fill(false);
         coverage.edges = 0;
         coverage
     }
 
-    /// Returns the number of edges in the program, or 0 in a build without counters.
+    /// 0 in a build without counters.
     pub(super) fn all(&self) -> usize {
         self.reached.len()
     }
@@ -76,8 +75,7 @@ impl Coverage {
     }
 }
 
-/// Records the edges whose counters are not 0. Returns how many edges were reached for the first
-/// time.
+/// Records the edges with nonzero counters. Returns how many were reached for the first time.
 fn note(counts: &Block, reached: &mut [bool]) -> usize {
     let counts = counts.iter().flat_map(|word| word.to_ne_bytes());
     let now = reached.iter_mut().zip(counts).filter(|(_, count)| *count != 0);
@@ -112,20 +110,20 @@ fn hash(value: &(impl Hash + ?Sized)) -> u64 {
     hasher.finish()
 }
 
-/// Maximum number of inputs that are stored for one list of files.
+/// Per list of files.
 const MAX_INPUTS: usize = 4096;
 
 /// Inputs that reached new edges, keyed by the address of the list of files that they were derived
 /// from.
 ///
-/// If `WARPFEED_FUZZ_CORPUS` names a folder, the inputs are stored in this folder, and later runs
-/// start with them.
+/// If `WARPFEED_FUZZ_CORPUS` names a folder, the inputs are stored there, and later runs start with
+/// them.
 #[derive(Default)]
 pub(super) struct Corpus {
     inputs: HashMap<usize, Vec<Vec<u8>>>,
     /// Inputs of the current case.
     current: Vec<(usize, Vec<u8>)>,
-    /// The folder of this harness in the corpus.
+    /// Folder of this harness in the corpus.
     folder: Option<PathBuf>,
     /// For each list of files: its folder, and the inputs of earlier runs that have not been
     /// replayed yet.
@@ -140,7 +138,7 @@ impl Corpus {
         Corpus { folder, ..Corpus::default() }
     }
 
-    /// Returns the inputs that were derived from the files at `address`.
+    /// Inputs that were derived from the files at `address`.
     pub(super) fn of(&self, address: usize) -> &[Vec<u8>] {
         self.inputs.get(&address).map_or(&[], Vec::as_slice)
     }
@@ -184,8 +182,8 @@ impl Corpus {
         input
     }
 
-    /// Ends the current case. Adds its inputs to the corpus if they reached new edges, and writes
-    /// them to files if the case `failed`.
+    /// Adds the inputs of the current case to the corpus if they reached new edges, and writes them
+    /// to files if the case `failed`.
     pub(super) fn end_case(&mut self, new: bool, failed: Option<String>) {
         if let Some(name) = failed {
             let path = std::env::temp_dir().join(format!("warpfeed-fuzz-{name}"));

@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 use coverage::{Corpus, Coverage};
 
 thread_local! {
-    /// The corpus of inputs that reached new edges, in a build with edge counters.
+    /// Inputs that reached new edges, in a build with edge counters.
     static CORPUS: RefCell<Option<Corpus>> = const { RefCell::new(None) };
 }
 
@@ -61,9 +61,9 @@ impl Random {
         from[self.below(from.len())]
     }
 
-    /// Picks one of the files in `from` and returns a copy with a few mutations. Some mutations
-    /// insert a chunk of another file, or one of `words`, which are tokens of the format. In a
-    /// build with edge counters, inputs that reached new edges are mutated further.
+    /// Returns a copy of one of the files in `from` with a few mutations. Some mutations insert a
+    /// chunk of another file, or one of `words`, which are tokens of the format. In a build with
+    /// edge counters, inputs that reached new edges are mutated further.
     pub(crate) fn mutated(&mut self, from: &[Vec<u8>], words: &[&[u8]]) -> Vec<u8> {
         // With a separate generator, this call takes one number from `self`, however many numbers
         // the mutations draw.
@@ -147,8 +147,8 @@ impl Random {
     }
 }
 
-/// Returns the `tests/fixtures/formats` folder. The environment variable is read at run time, so
-/// that a test binary that was copied to a different machine finds the fixtures of that machine.
+/// The environment variable is read at run time, so that a test binary that was copied to a
+/// different machine finds the fixtures of that machine.
 pub(crate) fn fixtures() -> PathBuf {
     let root = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or(env!("CARGO_MANIFEST_DIR").into());
     PathBuf::from(root).join("tests/fixtures/formats")
@@ -171,15 +171,15 @@ pub(crate) fn for_long(name: &str, case: impl FnMut(u64) -> bool) {
     run(name, number("WARPFEED_FUZZ_SEED", 1 << 32), seconds, number("WARPFEED_FUZZ_CASES", u64::MAX), case);
 }
 
-/// Runs `case` for consecutive seeds. `case` returns whether its input was accepted. Catches panics
-/// in `case`, and panics once at the end with a list of the failing seeds.
+/// Runs `case` for consecutive seeds. `case` returns whether its input was accepted. Panics in
+/// `case` are caught and reported at the end, with a list of the failing seeds.
 ///
-/// If `WARPFEED_FUZZ_LAST` names a file, the current seed is stored in this file, because a case
-/// may kill the process instead of panicking.
+/// If `WARPFEED_FUZZ_LAST` names a file, the current seed is stored there, because a case may kill
+/// the process instead of panicking.
 ///
-/// In a build with edge counters, the summary line also contains the number of edges reached. In
-/// such a build, replaying a case requires both its seed and its inputs. The inputs of a failed
-/// case are written to files.
+/// In a build with edge counters, the summary line contains the number of edges reached, and
+/// replaying a case requires both its seed and its inputs. The inputs of a failed case are written
+/// to files.
 fn run(name: &str, first: u64, length: Duration, max_cases: u64, mut case: impl FnMut(u64) -> bool) {
     use std::io::{Seek, Write};
     let mut last = std::env::var_os("WARPFEED_FUZZ_LAST")

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-/// A cache with LRU eviction. The caller limits its size with [`shrink`](LruCache::shrink).
+/// The caller limits the size with [`shrink`](LruCache::shrink).
 pub(crate) struct LruCache<K, V> {
     values: BTreeMap<K, Entry<V>>,
     by_use: BTreeMap<u64, K>,
@@ -25,20 +25,17 @@ impl<K, V> Default for LruCache<K, V> {
 }
 
 impl<K: Ord + Copy, V> LruCache<K, V> {
-    /// Returns the total size of all values in bytes.
     #[cfg(test)]
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Returns the keys in sorted order.
     #[cfg(test)]
     pub(crate) fn keys(&self) -> Vec<K> {
         assert_eq!(self.values.len(), self.by_use.len());
         self.values.keys().copied().collect()
     }
 
-    /// Returns the number of values.
     pub(crate) fn len(&self) -> usize {
         self.values.len()
     }
@@ -49,7 +46,7 @@ impl<K: Ord + Copy, V> LruCache<K, V> {
         self.values.range(first..=last).next_back().map(|(key, entry)| (*key, &entry.value))
     }
 
-    /// Returns the value of `key`, and marks it as the most recently used value.
+    /// Marks the value as the most recently used one.
     pub(crate) fn get(&mut self, key: K) -> Option<&V> {
         let entry = self.values.get_mut(&key)?;
         self.by_use.remove(&entry.used);
@@ -59,7 +56,7 @@ impl<K: Ord + Copy, V> LruCache<K, V> {
         Some(&entry.value)
     }
 
-    /// Sets the value of `key`, and marks it as the most recently used value.
+    /// Marks the value as the most recently used one.
     pub(crate) fn insert(&mut self, key: K, value: V, bytes: usize) {
         self.clock += 1;
         self.by_use.insert(self.clock, key);

@@ -9,7 +9,7 @@ use crate::error::{Error, Result, append};
 use crate::model::value::npy_header;
 use crate::model::{Divided, Source, Value};
 
-/// The files in the `meta` folder that a dataset may have, apart from the tables of episodes.
+/// Files in the `meta` folder that a dataset may have, apart from the tables of episodes.
 const FILES: [&str; 6] = [
     "meta/info.json",
     "meta/episodes.jsonl",
@@ -19,11 +19,8 @@ const FILES: [&str; 6] = [
     stats::BY_EPISODE,
 ];
 
-/// Splits the dataset `set` at `root`, which has the given features and episodes. `packed` is the
-/// name of the file that will contain the frames.
-///
-/// # Errors
-/// If the dataset has deltas, or if it cannot be read.
+/// Splits the dataset `set` at `root`, which must have no deltas. `packed` is the name of the file
+/// that will contain the frames.
 pub(super) fn divided(
     set: &dyn Source,
     (root, features): (&DatasetFolder, &[Feature]),
@@ -60,7 +57,6 @@ pub(super) fn divided(
     Ok(Divided { frames, files })
 }
 
-/// Reads the files in the `meta` folder.
 fn metadata(root: &DatasetFolder) -> Result<Vec<(String, Vec<u8>)>> {
     let mut files = Vec::new();
     for name in FILES {
@@ -76,9 +72,6 @@ fn metadata(root: &DatasetFolder) -> Result<Vec<(String, Vec<u8>)>> {
 }
 
 /// Returns an `.npy` file with the values of the numeric field `field` in all frames.
-///
-/// # Errors
-/// If a frame cannot be read, or if the frames have different types of numbers.
 fn numbers(set: &dyn Source, field: &str) -> Result<Vec<u8>> {
     let view =
         set.only(&[field.to_owned()]).ok_or_else(|| Error::in_source("the source cannot read the field alone"))?;

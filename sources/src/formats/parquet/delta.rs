@@ -5,8 +5,8 @@
 //! `DELTA_LENGTH_BYTE_ARRAY` and `DELTA_BYTE_ARRAY`.
 
 /// Returns the decoded size of `DELTA_BYTE_ARRAY` data, in bytes. In this encoding, each value is a
-/// prefix of the previous value, followed by a suffix. Returns `None` if the data is damaged or
-/// contains more than `limit` values.
+/// prefix of the previous value, followed by a suffix. `None` if the data is damaged or contains
+/// more than `limit` values.
 pub(super) fn decoded_size(bytes: &[u8], limit: usize) -> Option<u64> {
     let (shared, rest) = sum(bytes, limit)?;
     check_count(rest, limit)?;
@@ -18,15 +18,13 @@ pub(super) fn check_count(bytes: &[u8], limit: usize) -> Option<()> {
     (Header::read(&mut &bytes[..])?.count <= limit).then_some(())
 }
 
-/// The header of `DELTA_BINARY_PACKED` data.
 struct Header {
-    /// Number of values per miniblock.
+    /// Values per miniblock.
     miniblock_len: usize,
-    /// Number of miniblocks per block.
+    /// Miniblocks per block.
     miniblocks: usize,
-    /// Total number of values.
     count: usize,
-    /// The first value, which is not in a miniblock.
+    /// Not part of a miniblock.
     first: i64,
 }
 
@@ -40,8 +38,8 @@ impl Header {
     }
 }
 
-/// Returns the sum of the numbers at the start of `bytes`, and the remaining bytes. Returns `None`
-/// if the data is damaged, if there are more than `limit` numbers, or if a number is negative.
+/// Returns the sum of the numbers at the start of `bytes`, and the remaining bytes. `None` if the
+/// data is damaged, if there are more than `limit` numbers, or if a number is negative.
 fn sum(mut bytes: &[u8], limit: usize) -> Option<(u64, &[u8])> {
     let Header { miniblock_len, miniblocks, count, first } = Header::read(&mut bytes)?;
     if count > limit {
@@ -80,7 +78,7 @@ fn sum(mut bytes: &[u8], limit: usize) -> Option<(u64, &[u8])> {
     Some((total, bytes))
 }
 
-/// Returns the number in the `width` bits that start at bit `bit`, least significant bit first.
+/// Least significant bit first.
 fn read_bits(bytes: &[u8], bit: usize, width: usize) -> u32 {
     let mut word = [0; 8];
     let from = &bytes[(bit / 8).min(bytes.len())..];

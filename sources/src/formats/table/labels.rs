@@ -9,7 +9,7 @@ use crate::model::Classes;
 use crate::values::record::{Labels, Learner, parse_integer};
 
 impl Table {
-    /// Determines the labels of all rows. `chosen` is true if the user specified the label column.
+    /// `chosen` is true if the user specified the label column.
     pub(super) fn learn(
         &mut self,
         classes: Option<&Classes>,
@@ -71,7 +71,7 @@ impl Table {
         Ok(())
     }
 
-    /// Logs a warning if some labels are integers and others are text.
+    /// Warns if some labels are integers and others are text.
     fn warn_mixed(&self, column: usize, learner: &Learner) {
         let Some((integers, texts, row)) = learner.mixed() else { return };
         let mut cells = Cells::default();
@@ -87,7 +87,7 @@ impl Table {
         );
     }
 
-    /// Logs a warning if the name of a class may denote a missing label.
+    /// Warns if the name of a class may denote a missing label.
     fn warn_doubtful(&self, column: usize, labels: Option<&Labels>) {
         if let Some(name) = labels.and_then(Labels::doubtful) {
             let (file, column) = (self.file.display(), &self.columns.names[column]);
@@ -98,7 +98,7 @@ impl Table {
         }
     }
 
-    /// Returns the error for two labels that are written differently but denote the same integer.
+    /// For two labels that are written differently but denote the same integer.
     fn equal_integers_error(&self, column: usize, [first, other]: [(usize, String); 2]) -> Error {
         Error::config(format!(
             "column {:?}: {:?} and {:?} in line {} denote the same integer: write each class with the same digits \
@@ -111,8 +111,8 @@ impl Table {
         .at_line(&self.file, self.line(first.0))
     }
 
-    /// Returns the error for a label column in which values cannot be labels. `listed` is true if
-    /// the values are lists.
+    /// For a label column in which values cannot be labels. `listed` is true if the values are
+    /// lists.
     fn no_labels(&self, column: usize, listed: bool) -> Error {
         let mut cells = Cells::default();
         let mut of_row = |row: usize| {
