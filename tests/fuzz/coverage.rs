@@ -11,7 +11,7 @@ use std::io::{Seek, Write};
 use std::path::PathBuf;
 use std::sync::Mutex;
 
-/// Address ranges. The counters live as long as the process.
+/// Address ranges of the counters, which live as long as the process.
 static COUNTERS: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
 
 #[allow(unsafe_code)]
@@ -47,7 +47,7 @@ impl Coverage {
         coverage
     }
 
-    /// 0 in a build without counters.
+    /// Returns the number of edges, or 0 in a build without counters.
     pub(super) fn all(&self) -> usize {
         self.reached.len()
     }
@@ -110,7 +110,7 @@ fn hash(value: &(impl Hash + ?Sized)) -> u64 {
     hasher.finish()
 }
 
-/// Per list of files.
+/// Maximum number of stored inputs per list of files.
 const MAX_INPUTS: usize = 4096;
 
 /// Inputs that reached new edges, keyed by the address of the list of files that they were derived
@@ -138,7 +138,7 @@ impl Corpus {
         Corpus { folder, ..Corpus::default() }
     }
 
-    /// Inputs that were derived from the files at `address`.
+    /// Returns the inputs that were derived from the files at `address`.
     pub(super) fn of(&self, address: usize) -> &[Vec<u8>] {
         self.inputs.get(&address).map_or(&[], Vec::as_slice)
     }

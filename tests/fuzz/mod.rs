@@ -147,8 +147,8 @@ impl Random {
     }
 }
 
-/// The environment variable is read at run time, so that a test binary that was copied to a
-/// different machine finds the fixtures of that machine.
+/// Returns the folder of the fixtures. The environment variable is read at run time, so that a test
+/// binary that was copied to a different machine finds the fixtures of that machine.
 pub(crate) fn fixtures() -> PathBuf {
     let root = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or(env!("CARGO_MANIFEST_DIR").into());
     PathBuf::from(root).join("tests/fixtures/formats")

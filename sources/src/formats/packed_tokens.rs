@@ -108,7 +108,7 @@ pub struct PackedTokens {
 
 struct Rows {
     name: String,
-    /// In bytes.
+    /// Offset of the first token in the file, in bytes.
     start: u64,
     /// Sorted by row.
     documents: Vec<Document>,
@@ -118,7 +118,7 @@ struct Rows {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Document {
     first: u64,
-    /// In tokens.
+    /// Length in tokens.
     len: u32,
 }
 
@@ -151,7 +151,7 @@ impl PackedTokens {
         Ok(PackedTokens { files, kind, packing, max_documents: max_documents.unwrap_or(0) })
     }
 
-    /// Maximum number of documents in a row, for `field::Packed`.
+    /// Returns the maximum number of documents in a row, for `field::Packed`.
     pub fn max_documents(&self) -> usize {
         self.max_documents
     }

@@ -111,9 +111,9 @@ struct Windows {
 }
 
 impl Windows {
-    /// Returns the bytes in `range` of `map`, a map of `file`. `None` if the pages cannot be loaded
-    /// or the file has been truncated. The system calls that detect this take longer than the copy,
-    /// so each chunk is loaded only once, and the file is checked only occasionally.
+    /// Returns the bytes in `range` of `map`, a map of `file`, or `None` if the pages cannot be
+    /// loaded or the file has been truncated. The system calls that detect this take longer than
+    /// the copy, so each chunk is loaded only once, and the file is checked only occasionally.
     fn take<'a>(&self, file: &OpenFile, map: &'a [u8], range: Range<usize>) -> Option<&'a [u8]> {
         let reads = self.reads.load(Relaxed);
         self.reads.store(reads.wrapping_add(1), Relaxed);
@@ -189,7 +189,6 @@ impl TokenFile {
 }
 
 pub(super) struct TokenRange {
-    /// Of the file.
     pub(super) name: String,
     /// Offset of the first token in the file, in bytes.
     pub(super) start: u64,
@@ -337,7 +336,7 @@ fn check_type(start: &[u8], kind: TokenType) -> Result<()> {
     }
 }
 
-/// Takes a fifth of the time of `write!`.
+/// Appends `number` in a fifth of the time of `write!`.
 fn push_decimal(text: &mut String, mut number: u64) {
     let mut digits = [0; 20];
     let mut first = digits.len();

@@ -13,7 +13,7 @@ pub(crate) trait Bytes {
     /// read them into `scratch`.
     fn get<'a>(&'a self, offset: u64, len: usize, scratch: &'a mut Vec<u8>) -> Result<&'a [u8]>;
 
-    /// Whether each `get` sends a request to a store.
+    /// Returns whether each `get` sends a request to a store.
     fn are_in_store(&self) -> bool {
         false
     }

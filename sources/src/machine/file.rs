@@ -19,7 +19,7 @@ pub(crate) const FIRST_READ: usize = 64 << 10;
 pub(crate) const MAX_FILE: u64 = 1 << 31;
 
 thread_local! {
-    /// For the sample that this thread is reading.
+    /// Allowance for the sample that this thread is reading.
     static ALLOWANCE: Cell<Option<Allowance>> = const { Cell::new(None) };
 }
 
@@ -57,7 +57,7 @@ fn charge(bytes: u64) -> Result<()> {
     Ok(())
 }
 
-/// Whether a path in a dataset file is relative and contains no `..`.
+/// Returns whether a path in a dataset file is relative and contains no `..`.
 pub(crate) fn is_below(path: &str) -> bool {
     let stays = |part| matches!(part, Component::Normal(_) | Component::CurDir);
     !path.is_empty() && Path::new(path).components().all(stays)
@@ -112,7 +112,7 @@ pub(crate) fn is_folder(path: impl AsRef<Path>) -> error::Result<bool> {
     Ok(metadata(path.as_ref())?.is_some_and(|info| info.is_dir()))
 }
 
-/// Ignores case.
+/// Compares without case.
 pub(crate) fn has_extension(name: &str, extension: &str) -> bool {
     Path::new(name).extension().is_some_and(|end| end.eq_ignore_ascii_case(extension))
 }

@@ -59,13 +59,13 @@ impl Identity {
         Ok(Some(now.len))
     }
 
-    /// Length of the file when it was opened.
+    /// Returns the length of the file when it was opened.
     pub(crate) fn len(&self) -> u64 {
         self.len
     }
 }
 
-/// As seconds since 1970, like the program `stat`.
+/// Formats a time as seconds since 1970, like the program `stat`.
 fn seconds(time: Option<SystemTime>) -> String {
     let since = time.and_then(|time| time.duration_since(SystemTime::UNIX_EPOCH).ok());
     since.map_or_else(

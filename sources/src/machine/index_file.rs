@@ -16,8 +16,8 @@ use super::hash::fnv1a;
 use super::temp_files;
 use crate::error::append;
 
-/// `None` if the file cannot be read, does not begin with `magic`, or is larger than 2 GiB. This is
-/// not an error, because the index can be rebuilt from the data.
+/// Returns `None` if the file cannot be read, does not begin with `magic`, or is larger than 2 GiB.
+/// This is not an error, because the index can be rebuilt from the data.
 pub(crate) fn load(path: &Path, magic: [u8; 8]) -> Option<Vec<u8>> {
     let read = || {
         let (mut file, mut bytes) = (file::open(path)?, magic.to_vec());
@@ -78,7 +78,7 @@ fn is_foreign(target: &Path, bytes: &[u8]) -> bool {
     }
 }
 
-/// In ns since 1970, or 0 if unknown.
+/// Returns the modification time in ns since 1970, or 0 if it is unknown.
 pub(crate) fn modification_ns(metadata: &Metadata) -> u64 {
     metadata.modified().ok().and_then(|t| t.duration_since(UNIX_EPOCH).ok()).map_or(0, |d| d.as_nanos() as u64)
 }
@@ -122,7 +122,7 @@ impl Encoder {
 pub(crate) struct Decoder<'a>(&'a [u8]);
 
 impl<'a> Decoder<'a> {
-    /// `None` if the magic number or the hash is wrong.
+    /// Returns `None` if the magic number or the hash is wrong.
     pub(crate) fn new(bytes: &'a [u8], magic: [u8; 8]) -> Option<Self> {
         let (body, hash) = bytes.split_last_chunk()?;
         let body = (fnv1a(body) == u64::from_le_bytes(*hash)).then_some(body)?;
@@ -152,7 +152,7 @@ impl<'a> Decoder<'a> {
         std::str::from_utf8(text).ok()
     }
 
-    /// `None` if the remaining bytes are not UTF-8.
+    /// Returns `None` if the remaining bytes are not UTF-8.
     pub(crate) fn rest(self) -> Option<&'a str> {
         std::str::from_utf8(self.0).ok()
     }

@@ -18,8 +18,8 @@ const THREADS: usize = 16;
 /// Maximum number of threads that wait for responses from a store while a dataset is opened.
 pub(crate) const STORE_THREADS: usize = 128;
 
-/// Calls `open` for each item on several threads, which end before it returns. Regardless of
-/// timing, the error is that of the first item for which `open` fails.
+/// Calls `open` for each item on several threads, and joins them. Regardless of timing, the error
+/// is that of the first item for which `open` fails.
 pub(crate) fn in_parallel<T: Sync, R: Send>(
     items: &[T],
     open: impl Fn(&T) -> Result<R> + Sync + Send,
@@ -49,7 +49,7 @@ pub(crate) fn on_threads<T: Sync, R: Send>(
 }
 
 /// Starts a pool of `threads` threads with `start`. If the system cannot spawn them, tries half as
-/// many, and so on. `None` if not even two threads can be spawned.
+/// many, and so on. Returns `None` if not even two threads can be spawned.
 fn as_many_as_start<P>(mut threads: usize, start: impl Fn(usize) -> Result<P>) -> Option<P> {
     while threads > 1 {
         match start(threads) {
@@ -86,8 +86,8 @@ pub(crate) fn in_order<T: Sync, R: Send>(
     let lock = || progress.lock().unwrap_or_else(PoisonError::into_inner);
     let wait = |guard: MutexGuard<'_, Progress<R>>| drop(changed.wait(guard));
     let stop = CancelToken::current();
-    // Waits until `max_bytes` allows the next item to start, and returns its index. `None` after
-    // the last item or an error.
+    // Waits until `max_bytes` allows the next item to start, and returns its index. Returns `None`
+    // after the last item or an error.
     let start_next = || loop {
         let mut now = lock();
         let item = items.get(now.next).filter(|_| !now.failed)?;

@@ -154,7 +154,7 @@ pub(crate) fn category_ids<'a>(classes: &[String], parts: impl Iterator<Item = &
     classes.iter().map(|name| ids.get(name).copied()).collect::<Option<_>>().unwrap_or_default()
 }
 
-/// A class list determines the labels.
+/// A source in which a class list determines the labels.
 struct Relabeled {
     source: Arc<dyn Source>,
     classes: Classes,

@@ -276,7 +276,7 @@ impl Source for Concat {
         &self.classes
     }
 
-    /// `None` if some datasets have images and others do not.
+    /// Returns `None` if some datasets have images and others do not.
     fn has_images(&self) -> Option<bool> {
         let mut known = self.parts.iter().map(|part| part.has_images());
         let first = known.next()??;
@@ -292,7 +292,7 @@ impl Source for Concat {
         category_ids(&self.classes, self.parts.iter())
     }
 
-    /// `None` if the fields of a dataset are unknown.
+    /// Returns `None` if the fields of a dataset are unknown.
     fn fields(&self) -> Option<Vec<String>> {
         let mut all = Vec::new();
         for part in &self.parts {

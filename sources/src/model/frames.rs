@@ -2,11 +2,11 @@
 
 use crate::error::{Error, reserve};
 
-/// The version follows as one byte.
+/// A byte with the version follows the signature.
 const SIGNATURE: [u8; 7] = *b"\x93FRAMES";
-/// Frames that are stored one after the other.
+/// Version of a list of frames that are stored one after the other.
 const LIST: u8 = 1;
-/// Alternative clips.
+/// Version of a list that contains alternative clips.
 const CHOICES: u8 = 2;
 /// In bytes: the signature, the version and one number.
 const HEADER: usize = SIGNATURE.len() + 1 + 4;
@@ -69,7 +69,7 @@ enum Table<'a> {
     },
 }
 
-/// Alternative clips.
+/// The alternative clips in a list of frames.
 #[cfg_attr(not(feature = "video"), allow(dead_code))]
 pub(crate) struct Choices<'a> {
     /// Frames of each choice.
@@ -81,7 +81,7 @@ pub(crate) struct Choices<'a> {
     pub(crate) stored: &'a [usize],
 }
 
-/// By multiply-shift of the random number `draw`.
+/// Returns the index of the choice that the random number `draw` determines, by multiply-shift.
 pub(crate) fn drawn(choices: usize, draw: u64) -> usize {
     ((u128::from(draw) * choices as u128) >> 64) as usize
 }
@@ -221,7 +221,7 @@ impl<'a> Frames<'a> {
         Ok(Frames { table: Table::List(ends), data })
     }
 
-    /// Reads a list of choices of `count` frames, without the header. `None` if the list is
+    /// Reads a list of choices of `count` frames, without the header. Returns `None` if the list is
     /// damaged.
     fn read_choices(count: u32, bytes: &'a [u8]) -> Option<Self> {
         let (counts, rest) = bytes.split_first_chunk::<COUNTS>()?;

@@ -22,8 +22,6 @@ pub struct BatchIndex {
 /// stored. See [`Source::follow`](super::Source::follow) for an example. If the program changes the
 /// weights or proportions of the order, [`Prefetcher::start`] is called again before the first
 /// changed batch is read.
-/// the weights or proportions of the order, [`Prefetcher::start`] is called again before the first
-/// changed batch is read.
 #[derive(Clone)]
 pub struct Lookahead {
     bytes: usize,

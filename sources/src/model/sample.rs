@@ -8,7 +8,7 @@ use super::value::Value;
 use crate::error::{Error, Result};
 use crate::format;
 
-/// Per sample.
+/// Maximum number of fields per sample.
 pub(crate) const MAX_FIELDS: usize = 16;
 
 /// Suffix of the field that stores the value of the first class in a mask.
@@ -57,8 +57,8 @@ pub(crate) struct Lacks {
 }
 
 impl Lacks {
-    /// Returns advice for a table without a label column. `candidates` are the columns that contain
-    /// integers. `None` without candidates.
+    /// Returns advice for a table without a label column, or `None` without `candidates`, the
+    /// columns that contain integers.
     pub(crate) fn label_of(candidates: &[&str]) -> Option<Arc<str>> {
         let first = candidates.first()?;
         let (listed, have) = (candidates.join("\", \""), if candidates.len() == 1 { "has" } else { "have" });
@@ -280,7 +280,7 @@ impl<'a> Sample<'a> {
         self.bytes_named(format::is_image)
     }
 
-    /// `None` unless the `cls` field determines the label.
+    /// Returns `None` unless the `cls` field determines the label.
     pub(crate) fn label_text(&self) -> Option<&'a [u8]> {
         if let Label::Text(text) = self.label { Some(text) } else { None }
     }

@@ -46,7 +46,7 @@ impl Location {
     }
 }
 
-/// As defined in RFC 3986.
+/// Returns the scheme of a URL, as defined in RFC 3986.
 fn scheme(text: &str) -> Option<&str> {
     let (scheme, _) = text.split_once("://")?;
     let is_valid = |byte: u8| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte);
@@ -100,6 +100,7 @@ pub trait Store: Send + Sync {
     fn object(&self, url: &str) -> Result<Object>;
 
     /// Fills `out` with the bytes of `object` at `offset`.
+    ///
     /// # Errors
     /// If the bytes cannot be read, or if the tag of the object has [changed](Object::tag), because
     /// bytes from two versions must never be mixed. The message should contain the URL. Use
@@ -365,7 +366,7 @@ impl std::fmt::Debug for ReadCompletion {
     }
 }
 
-/// In the order of registration.
+/// The stores and their schemes, in the order of registration.
 #[derive(Clone, Default)]
 pub struct Stores(Vec<(String, Arc<dyn Store>)>);
 

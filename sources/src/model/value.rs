@@ -141,7 +141,7 @@ pub(crate) const AXES: usize = 3;
 /// An array of numbers of the same type, in C order and in the machine's byte order.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Numbers<'a> {
-    /// May be unaligned.
+    /// The elements, which may be unaligned.
     bytes: &'a [u8],
     shape: [u32; AXES],
     element: Element,
@@ -182,7 +182,7 @@ impl Element {
 }
 
 impl Element {
-    /// In bytes.
+    /// Returns the size of an element in bytes.
     pub(crate) fn size(self) -> usize {
         self.kind_and_size().1
     }
@@ -220,7 +220,7 @@ impl<'a> Numbers<'a> {
         })
     }
 
-    /// `bytes` may be unaligned. `None` if their number does not match the shape.
+    /// Returns `None` if the number of `bytes`, which may be unaligned, does not match the shape.
     pub(crate) fn from_bytes<T: Number>(bytes: &'a [u8], shape: &[usize]) -> Option<Self> {
         Self::from_element(bytes, T::ELEMENT, shape)
     }
@@ -286,7 +286,7 @@ impl<'a> Numbers<'a> {
         (kind, size, self.bytes)
     }
 
-    /// In NumPy's format 1.0.
+    /// Encodes the array in NumPy's format 1.0.
     fn npy(&self) -> Vec<u8> {
         let mut file = Vec::with_capacity(128 + self.bytes.len());
         npy_header(&mut file, self.element, self.sides());
@@ -309,7 +309,7 @@ impl<'a> Numbers<'a> {
         if finite { out.extend_from_slice(&self.text()) } else { out.extend_from_slice(b"null") }
     }
 
-    /// In decimal, separated by spaces.
+    /// Formats the numbers in decimal, separated by spaces.
     fn text(&self) -> Vec<u8> {
         fn to_text<T: Number + std::fmt::Display>(numbers: &Numbers<'_>) -> Option<String> {
             let mut text = String::new();
@@ -335,7 +335,7 @@ impl<'a> Numbers<'a> {
     }
 }
 
-/// In format 1.0.
+/// Appends an `.npy` header in format 1.0.
 pub(crate) fn npy_header(out: &mut Vec<u8>, element: Element, shape: impl Iterator<Item = usize>) {
     let (kind, size) = element.kind_and_size();
     let order = match size {
@@ -421,7 +421,7 @@ impl<'a> Lists<'a> {
     }
 }
 
-/// In the layout of [`Lists`].
+/// Appends lists in the layout of [`Lists`].
 pub(crate) fn append_lists(out: &mut Vec<u8>, ends: &[usize], numbers: &[f64]) {
     ends.iter().for_each(|&end| out.extend_from_slice(&(end as u64).to_ne_bytes()));
     out.extend_from_slice(bytemuck::cast_slice(numbers));

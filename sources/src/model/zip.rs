@@ -43,7 +43,7 @@ struct Part {
 }
 
 thread_local! {
-    /// For reading a sample from one of the datasets.
+    /// Buffer for reading a sample from one of the datasets.
     static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
@@ -185,7 +185,7 @@ impl Zip {
     }
 }
 
-/// Returns the range of `parts` in `to`.
+/// Appends `parts` to `to`, and returns their range.
 fn append_parts(to: &mut Vec<u8>, parts: &[&[u8]]) -> Span {
     let start = to.len();
     parts.iter().for_each(|bytes| to.extend_from_slice(bytes));
@@ -266,7 +266,8 @@ impl Source for Zip {
         self.parts[0].source.category_ids()
     }
 
-    /// Also true for images in a dataset with a prefix, although they may be ordinary fields there.
+    /// Also returns true for images in a dataset with a prefix, although they may be ordinary
+    /// fields there.
     fn has_images(&self) -> Option<bool> {
         let known: Vec<_> = self.parts.iter().map(|part| part.source.has_images()).collect();
         match known.contains(&Some(true)) {
@@ -275,8 +276,8 @@ impl Source for Zip {
         }
     }
 
-    /// `None` if a dataset with a prefix may have images, because the names of the image fields are
-    /// then unknown.
+    /// Returns `None` if a dataset with a prefix may have images, because the names of the image
+    /// fields are then unknown.
     fn fields(&self) -> Option<Vec<String>> {
         let mut all = Vec::new();
         for Part { source, prefix } in &self.parts {

@@ -27,7 +27,7 @@ impl DataFormat {
     }
 }
 
-/// At a path or URL.
+/// What exists at a path or URL.
 enum Found {
     File,
     /// A folder in a store has been listed.
@@ -186,7 +186,7 @@ fn by_files(
     Ok(None)
 }
 
-/// A file in a store is read only if its URL ends in `.json`, because all other formats are
+/// Reads a file in a store only if its URL ends in `.json`, because all other formats are
 /// identified by the file name.
 fn start_of_file(location: &DatasetLocation) -> Result<Vec<u8>> {
     match &location.storage {
@@ -297,7 +297,7 @@ fn intended_url(path: &Path) -> Option<String> {
     is_scheme.then(|| format!("{scheme}://{rest}"))
 }
 
-/// For an unrecognized file that begins with `start`.
+/// Returns the error for an unrecognized file that begins with `start`.
 fn not_a_dataset(start: &[u8]) -> String {
     if start.is_empty() {
         return "not a dataset: the file is empty".to_owned();

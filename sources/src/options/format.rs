@@ -88,7 +88,8 @@ impl DataFormat {
     }
 }
 
-/// For a dataset that needs a disabled Cargo feature. `what` describes the dataset.
+/// Returns the error for a dataset that needs a disabled Cargo feature. `what` describes the
+/// dataset.
 #[allow(dead_code)] // unused if all features are enabled
 pub(crate) fn missing(feature: &str, what: &str, path: &Path) -> Opened {
     let cause = format!("this build of warpfeed cannot read {what}: enable the Cargo feature {feature:?}");

@@ -40,9 +40,9 @@ pub struct Options {
 #[derive(Debug, Default)]
 pub(crate) struct Used {
     index: AtomicBool,
-    /// The options that select columns.
+    /// Whether the options that select columns applied.
     columns: AtomicBool,
-    /// The options that only text tables have.
+    /// Whether the options that only text tables have applied.
     table: AtomicBool,
 }
 

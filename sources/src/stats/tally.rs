@@ -25,7 +25,7 @@ fn bucket(ns: u64) -> usize {
     (1 + 4 * (octave - FIRST_BOUND.ilog2()) as usize + quarter as usize).min(BUCKETS - 1)
 }
 
-/// In ns.
+/// Returns the lower bound of a bucket, in ns.
 fn lower_bound(bucket: usize) -> u64 {
     match bucket.checked_sub(1) {
         None => 0,

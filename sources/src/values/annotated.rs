@@ -47,7 +47,7 @@ enum RowBytes<'s> {
 type FromBytes<'s> = fn(&'s [u8], &[usize]) -> Option<Numbers<'s>>;
 
 impl RowBytes<'_> {
-    /// Offset of the field's first byte in the scratch buffer.
+    /// Returns the offset of the field's first byte in the scratch buffer.
     fn start(&self) -> Option<usize> {
         match self {
             RowBytes::Borrowed(_) => None,

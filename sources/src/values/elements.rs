@@ -49,7 +49,8 @@ impl Dtype {
         })
     }
 
-    /// Whether elements already have the type of [`element`](Dtype::element), in native byte order.
+    /// Returns whether elements already have the type of [`element`](Dtype::element), in native
+    /// byte order.
     pub(crate) fn is_native(self) -> bool {
         let halves = (self.kind, self.size) == (b'f', 2);
         !halves && (self.size <= 1 || self.big_endian == cfg!(target_endian = "big"))

@@ -1,6 +1,6 @@
 //! [`Features`]: the names and types of columns in the JSON of the Hugging Face library `datasets`.
-//! The library writes it to the metadata `huggingface` of a file, or to `dataset_info.json` next to
-//! the file.
+//! The library writes this JSON to the metadata `huggingface` of a file, or to `dataset_info.json`
+//! next to the file.
 
 use std::path::{Path, PathBuf};
 
@@ -26,7 +26,7 @@ impl Features {
         features.is_object().then_some(Features(features))
     }
 
-    /// Reads `dataset_info.json` in `folder`. `None` if the file does not exist.
+    /// Reads `dataset_info.json` in `folder`, if it exists.
     pub(crate) fn in_folder(folder: &Path) -> Result<Option<Self>> {
         let path = folder.join("dataset_info.json");
         match file::read_text(&path, MAX_INFO) {

@@ -94,7 +94,7 @@ fn element(text: &str) -> Option<(u8, usize, bool)> {
     let kind = *plain.as_bytes().first()?;
     // The unit follows the size of a time type, as in `<M8[ns]`.
     let size = plain.get(1..)?.split('[').next()?.parse().ok()?;
-    // The size of a text type counts characters of four bytes.
+    // The size of a text type is a number of characters, each of which takes four bytes.
     let size = if kind == b'U' { 4_usize.checked_mul(size)? } else { size };
     kind.is_ascii_alphabetic().then_some((kind, size, order == b'>'))
 }

@@ -43,7 +43,7 @@ pub(crate) fn channels(shape: &[usize]) -> Result<Option<Channels>> {
     }
 }
 
-/// In order of preference.
+/// Common names of image columns, in order of preference.
 const NAMES: [&str; 11] =
     ["image", "images", "img", "imgs", "picture", "pictures", "photo", "x", "data", "pixels", "samples"];
 
@@ -58,12 +58,12 @@ pub(crate) struct Candidate {
     pub(crate) column: usize,
     pub(crate) name: String,
     pub(crate) element: Element,
-    /// In the first sample.
+    /// Shape of the array in the first sample.
     pub(crate) shape: Vec<usize>,
 }
 
 impl Candidate {
-    /// Index in `NAMES`, or the length of `NAMES` for other names.
+    /// Returns the index in `NAMES`, or the length of `NAMES` for other names.
     fn rank(&self) -> usize {
         NAMES.iter().position(|name| self.name.eq_ignore_ascii_case(name)).unwrap_or(NAMES.len())
     }
@@ -72,12 +72,13 @@ impl Candidate {
         self.rank() < NAMES.len()
     }
 
-    /// Even if the position of the channel axis is ambiguous.
+    /// Returns whether the arrays have a channel axis, even if its position is ambiguous.
     fn is_colored(&self) -> bool {
         self.shape.len() == 3 && !matches!(channels(&self.shape), Ok(None))
     }
 
-    /// A very narrow array more likely is a single row of pixels, of shape (width, channels).
+    /// Returns whether the arrays may be gray images. A very narrow array is more likely to be a
+    /// single row of pixels, of shape (width, channels).
     fn is_gray(&self) -> bool {
         matches!(self.shape[..], [_, width] if width > 4)
     }

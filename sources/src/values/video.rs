@@ -31,7 +31,7 @@ pub(crate) fn number_of(file: u32, first: usize) -> u64 {
 pub(crate) struct VideoFile {
     file: OpenFile,
     track: Track,
-    /// Relative to the dataset, for messages.
+    /// Path relative to the dataset, for messages.
     name: String,
     /// Number of the file in the dataset, for prefetch keys.
     number: Option<u32>,
@@ -68,7 +68,7 @@ impl VideoFile {
         self.file.check()
     }
 
-    /// For the frames of one sample.
+    /// Returns a reader of the packets of one sample's frames.
     pub(crate) fn packets(self: &Arc<Self>) -> Packets {
         Packets { video: self.clone(), read: Vec::new() }
     }
@@ -87,8 +87,8 @@ impl VideoFile {
         })
     }
 
-    /// `None` if the group is too large to be read at once, scattered over the file, or past its
-    /// end.
+    /// Returns `None` if the group is too large to be read at once, scattered over the file, or
+    /// past its end.
     fn group_bytes(&self, group: Range<usize>) -> Option<Range<u64>> {
         let packets = &self.track.packets()[group];
         let start = packets.iter().map(|packet| packet.offset).min()?;
@@ -112,7 +112,7 @@ impl VideoFile {
         found
     }
 
-    /// Packets that the decoder needs for a frame.
+    /// Returns the packets that the decoder needs for a frame.
     fn needed(&self, frame: usize) -> Range<usize> {
         self.track.start_of(frame)..self.track.packet_of(frame) + 1
     }
@@ -204,7 +204,7 @@ impl Packets {
         Ok(())
     }
 
-    /// `None` if the packet was not read from a store.
+    /// Returns `None` if the packet was not read from a store.
     fn found(&self, packet: &Packet) -> Option<&[u8]> {
         self.read.iter().find_map(|read| find(read, packet))
     }
@@ -280,7 +280,7 @@ impl VideoFiles {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `None` if the file is not open.
+    /// Returns `None` if the file is not open.
     pub(crate) fn find(&self, index: usize) -> Option<Arc<VideoFile>> {
         self.locked().find(index)
     }

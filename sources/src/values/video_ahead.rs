@@ -20,7 +20,7 @@ use crate::machine::CancelToken;
 use crate::model::{BatchIndex, Lookahead, Object, Prefetcher};
 use crate::storage::ahead::{Parts, Remote};
 
-/// Per loader.
+/// Maximum number of threads per loader.
 const MAX_THREADS: usize = 16;
 /// Replaces the packet in the prefetch key of a file that is prefetched as a whole.
 const WHOLE: usize = u32::MAX as usize;
@@ -29,19 +29,19 @@ pub(crate) fn whole_number(file: u32) -> u64 {
     number_of(file, WHOLE)
 }
 
-/// Which frames of which videos each sample of a dataset needs.
+/// Tells which frames of which videos each sample needs.
 pub(crate) trait VideoSamples: Send + Sync + 'static {
     /// Calls `with` for each file that a sample reads.
     fn files(&self, sample: u64, with: &mut dyn FnMut(u32));
 
     /// Returns the index of the object that contains a file, and the object's length if the whole
-    /// object is read. `None` if the file is not prefetched.
+    /// object is read. Returns `None` if the file is not prefetched.
     fn object(&self, file: u32) -> Option<(u32, Option<u64>)>;
 
     /// Calls `with` for each collection of video files of the dataset.
     fn each_table(&self, with: &mut dyn FnMut(&VideoFiles));
 
-    /// `None` if the file's sample table is not open.
+    /// Returns `None` if the file's sample table is not open.
     fn find(&self, file: u32) -> Option<Arc<VideoFile>>;
 
     fn open(&self, file: u32) -> Result<Arc<VideoFile>>;
@@ -108,7 +108,7 @@ struct State {
 /// A sample of a batch that needs a file.
 #[derive(Clone, Copy)]
 struct Reader {
-    /// In the batch.
+    /// Position of the sample in the batch.
     position: usize,
     sample: u64,
     draw: u64,

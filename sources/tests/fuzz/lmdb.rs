@@ -89,7 +89,7 @@ fn value(values: &[Vec<u8>], seed: u64) -> bool {
     accepted
 }
 
-/// Dicts, tuples and lists that parse as samples.
+/// Returns the fixtures (dicts, tuples and lists) that parse as samples.
 fn pickles() -> Vec<Vec<u8>> {
     let text = include_str!("../fixtures/formats/pickles/pickles.txt");
     let hex = |line: &str| line.split('\t').nth(3).expect("five columns").to_owned();

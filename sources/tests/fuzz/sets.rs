@@ -93,7 +93,7 @@ const TABLE: [&[u8]; 18] = [
     b"-9223372036854775809",
 ];
 
-/// With images for all of these formats.
+/// Creates a folder with images for all of these formats.
 fn folder() -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     let write = |name: &str, bytes: &[u8]| {
@@ -150,7 +150,7 @@ fn check(source: &dyn Source, sample: &Sample<'_>) {
     }
 }
 
-/// Whether the dataset can be opened and contains a valid sample.
+/// Returns whether the dataset can be opened and contains a valid sample.
 fn is_valid<S: Source>(source: Result<S>) -> bool {
     source.is_ok_and(|source| reads(&source))
 }

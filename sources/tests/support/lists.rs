@@ -9,9 +9,9 @@ use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 
 pub(crate) const ROWS: usize = 10_000;
-/// Elements in each list.
+/// Number of elements in each list.
 pub(crate) const LEN: usize = 512;
-/// In bytes, of all decoded lists.
+/// Size of all decoded lists, in bytes.
 pub(crate) const NUMBERS: usize = 4 * LEN * ROWS;
 
 /// Writes two columns: `id` contains row numbers, and `ones` contains lists of ones that compress

@@ -27,8 +27,8 @@ pub(super) struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// Begins the sample of `frame`. Writes its key to `scratch`. Field contents are appended after
-    /// it.
+    /// Begins the sample of `frame`: writes its key to `scratch`, where field contents are appended
+    /// later.
     pub(super) fn begin(frame: Frame, features: &'a [Feature], scratch: &mut Vec<u8>) -> Self {
         scratch.clear();
         write!(scratch, "{}", key(frame)).expect("writing to a Vec succeeds");
@@ -89,8 +89,8 @@ pub(super) fn key(frame: Frame) -> String {
     format!("episode_{:06}/frame_{:06}", frame.episode.episode, frame.frame)
 }
 
-/// Describes the problem if the time between the rows `ends`, the first and the last frame of a
-/// sample, does not match the frame rate.
+/// Returns a description of the problem if the time between the first and the last frame of a
+/// sample does not match the frame rate. `ends` contains the rows of these frames.
 pub(super) fn time_error(
     frame: Frame,
     ends: [usize; 2],

@@ -19,8 +19,8 @@ const FILES: [&str; 6] = [
     stats::BY_EPISODE,
 ];
 
-/// Splits the dataset `set` at `root`, which must have no deltas. `packed` is the name of the file
-/// that will contain the frames.
+/// Splits the dataset `set` at `root`. The dataset must have no deltas. `packed` is the name of the
+/// file that will contain the frames.
 pub(super) fn divided(
     set: &dyn Source,
     (root, features): (&DatasetFolder, &[Feature]),

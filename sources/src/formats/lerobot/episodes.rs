@@ -35,7 +35,7 @@ pub(super) struct Episode {
     pub(super) first: u64,
 }
 
-/// By index.
+/// All episodes of a dataset, keyed by index.
 #[derive(Debug)]
 pub(super) struct Episodes {
     pub(super) list: Vec<Episode>,
@@ -103,7 +103,7 @@ impl Listed {
     }
 }
 
-/// For version 2, in which each episode has its own data file.
+/// Reads the list of version 2, in which each episode has its own data file.
 fn read_lines(root: &DatasetFolder) -> Result<Listed> {
     #[derive(Deserialize)]
     struct Line {
@@ -128,7 +128,7 @@ fn read_lines(root: &DatasetFolder) -> Result<Listed> {
 }
 
 /// Returns the paths of the tables that list the episodes, relative to the dataset. Version 2 has
-/// none.
+/// no such tables.
 pub(super) fn episode_tables(root: &DatasetFolder) -> Result<Vec<String>> {
     if Info::read(root)?.version()? == Version::Two {
         return Ok(Vec::new());
@@ -137,7 +137,7 @@ pub(super) fn episode_tables(root: &DatasetFolder) -> Result<Vec<String>> {
     Ok(location.tree().files("parquet")?.iter().map(|name| format!("{EPISODES_FOLDER}/{name}")).collect())
 }
 
-/// For version 3.
+/// Reads the tables of version 3.
 fn read_tables(root: &DatasetFolder) -> Result<Listed> {
     let (rows, places) = episode_rows(root, &COLUMNS)?;
     let mut listed = Listed::default();

@@ -46,7 +46,7 @@ pub(super) struct Feature {
 }
 
 impl Feature {
-    /// For the [`TASK`] feature, the column contains the task index.
+    /// Returns the column with the feature's numbers. For [`TASK`], it contains task indices.
     pub(super) fn number_column(&self) -> &str {
         if self.kind == Kind::Task { TASK_INDEX } else { &self.name }
     }
@@ -138,7 +138,7 @@ impl Chosen {
         }
     }
 
-    /// Opens the video files. `None` for other features.
+    /// Opens the files of a video. Returns `None` for other features.
     #[cfg(feature = "video")]
     fn video(
         &self,

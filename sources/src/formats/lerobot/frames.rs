@@ -117,7 +117,7 @@ impl FrameIndex {
         Frame { episode, frame: index - (self.ends[number] - episode.len) }
     }
 
-    /// `None` if the row's episode is not selected.
+    /// Returns `None` if the row's episode is not selected.
     fn sample_of(&self, row: usize) -> Option<(usize, Frame)> {
         let after = self.by_row.partition_point(|&index| self.episodes[index].first <= row);
         let index = self.by_row[after.checked_sub(1)?];

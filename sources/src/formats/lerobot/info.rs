@@ -9,7 +9,7 @@ use super::text::DatasetFolder;
 use crate::error::{Error, Result};
 use crate::machine::file::is_below;
 
-/// Relative to the dataset.
+/// Path relative to the dataset.
 pub(super) const INFO: &str = "meta/info.json";
 /// Maximum width, in digits, that a placeholder in `data_path` may request.
 const MAX_WIDTH: usize = 20;
@@ -80,14 +80,14 @@ impl Info {
         }
     }
 
-    /// Returns the data file of an episode in version 2, relative to the dataset.
+    /// Returns the path of an episode's data file in version 2, relative to the dataset.
     pub(super) fn episode_path(&self, episode: u64) -> Result<String> {
         let size = self.chunks_size.filter(|&size| size > 0).unwrap_or(1000);
         let numbers = [("episode_chunk", episode / size), ("episode_index", episode)];
         filled("data_path", &self.data_path, &numbers)
     }
 
-    /// Returns a data file in version 3, relative to the dataset.
+    /// Returns the path of a data file in version 3, relative to the dataset.
     pub(super) fn file_path(&self, chunk: u64, file: u64) -> Result<String> {
         filled("data_path", &self.data_path, &[("chunk_index", chunk), ("file_index", file)])
     }

@@ -33,7 +33,7 @@ pub(super) enum Deltas {
     Frames(Vec<i64>),
 }
 
-/// In seconds, as in the `lerobot` library.
+/// Default tolerance in seconds, the same as in the `lerobot` library.
 const TOLERANCE_S: f64 = 1e-4;
 
 impl Default for LeRobotOptions {

@@ -33,7 +33,7 @@ use crate::model::{BatchIndex, Frames, Lookahead, Prefetcher, Sample, Source, Va
 use crate::stats::NetworkStats;
 use crate::storage::DatasetLocation;
 
-/// Relative to the dataset.
+/// Path relative to the dataset.
 pub(super) const PACKED: &str = "meta/packed.json";
 const VERSION: u64 = 1;
 
@@ -53,7 +53,7 @@ impl Packed {
         Packed { warpfeed_frames: VERSION, frames: frames.to_owned(), episodes, features }
     }
 
-    /// `None` if the dataset is not packed.
+    /// Returns `None` if the dataset is not packed.
     pub(super) fn find(root: &DatasetFolder) -> Result<Option<Self>> {
         let Some(packed) = root.json_if_any::<Packed>(PACKED)? else { return Ok(None) };
         if packed.warpfeed_frames != VERSION || packed.frames.contains('/') || packed.frames.is_empty() {
@@ -320,7 +320,8 @@ impl PackedReader {
         }
     }
 
-    /// Prefetches the frames that the samples of `order` need. `None` if the files are local.
+    /// Returns a prefetcher for the frames that the samples of `order` need, or `None` if the files
+    /// are local.
     pub(super) fn follow(&self, frames: &Arc<FrameIndex>, order: &Lookahead) -> Option<Box<dyn Prefetcher>> {
         let count = self.groups.len().max(1);
         let follow = |group: &Group| {
@@ -370,7 +371,7 @@ fn check_shapes(features: &[Feature], numbers: &BTreeMap<String, NumberFile>) ->
     Ok(())
 }
 
-/// For all groups.
+/// The prefetchers of all groups.
 struct Followers(Vec<Box<dyn Prefetcher>>);
 
 impl Prefetcher for Followers {

@@ -45,7 +45,7 @@ impl EpisodeImages {
 pub(super) struct Reader {
     rows: Rows,
     pub(super) features: Vec<Feature>,
-    /// By task index.
+    /// Texts, keyed by task index.
     tasks: Arc<BTreeMap<i64, String>>,
     fps: f64,
     tolerance_s: f64,
@@ -111,12 +111,12 @@ impl Reader {
         own.chain(self.compared().map(|place| (place, vec![0]))).chain(times).collect()
     }
 
-    /// Columns that reading a sample compares with the metadata.
+    /// Returns the columns that reading a sample compares with the metadata.
     fn compared(&self) -> impl Iterator<Item = usize> {
         self.checked.into_iter().take(2).flatten()
     }
 
-    /// Prefetches the rows that the samples of `order` need.
+    /// Returns a prefetcher for the rows that the samples of `order` need.
     pub(super) fn follow(&self, frames: &Arc<FrameIndex>, order: &Lookahead) -> Option<Box<dyn Prefetcher>> {
         let needed = NeededRows::new(frames.clone(), &self.rows, self.needed());
         let needed = Arc::new(needed) as Arc<dyn SampleRows>;

@@ -166,7 +166,7 @@ impl LeRobot {
         }
     }
 
-    /// Frames per second.
+    /// Returns the number of frames per second.
     pub fn fps(&self) -> f64 {
         of_reader!(&self.reader, fps())
     }

@@ -80,7 +80,7 @@ fn parse_stats(raw: &BTreeMap<String, BTreeMap<String, Value>>) -> Result<Stats>
     Ok(stats_by_name)
 }
 
-/// Returns whether the lists contain only numbers.
+/// Appends the numbers in nested lists. Returns whether the lists contain only numbers.
 fn flatten(value: &Value, out: &mut Vec<f64>) -> bool {
     match value {
         Value::Array(items) => items.iter().all(|item| flatten(item, out)),

@@ -40,7 +40,7 @@ impl DatasetFolder {
         serde_json::from_slice(&bytes).map_err(|e| damaged(&path, &e))
     }
 
-    /// `None` if the file does not exist.
+    /// Returns `None` if the file does not exist.
     pub(super) fn json_if_any<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>> {
         let path = self.file(name);
         let Some(bytes) = self.storage.find(&path, MAX_FILE)? else { return Ok(None) };

@@ -21,8 +21,8 @@ use crate::storage::ahead::ahead_of;
 use crate::values::video::{Packets, VideoFile, VideoFiles};
 use crate::values::video_ahead::{VideoSamples, follow};
 
-/// Maximum number of files per feature, and of features, for which frames are prefetched. A file's
-/// number in the dataset encodes both.
+/// Maximum number of files per feature from which frames are prefetched. A file's number in the
+/// dataset encodes the feature and the file.
 const MAX_FILES: u32 = 1 << 24;
 const MAX_VIDEOS: u32 = 1 << 8;
 
@@ -85,8 +85,8 @@ impl Video {
         })
     }
 
-    /// Returns the number of a file among the files of all features. `None` if it exceeds the
-    /// limit.
+    /// Returns the number of a file among the files of all features, or `None` if it exceeds the
+    /// limits.
     fn number(&self, index: usize) -> Option<u32> {
         let index = u32::try_from(index).ok().filter(|index| *index < MAX_FILES && self.index < MAX_VIDEOS);
         Some(self.index * MAX_FILES + index?)
@@ -100,19 +100,19 @@ impl Video {
         Ok(EpisodeVideo { packets: file.packets(), file, start })
     }
 
-    /// `None` if the file was not listed.
+    /// Returns `None` if the file was not listed.
     fn object(&self, index: usize) -> Option<&Object> {
         let Storage::Store { listed, .. } = &self.root.storage else { return None };
         let url = self.files[index].to_str()?;
         listed.binary_search_by(|object| object.url.as_str().cmp(url)).ok().map(|index| &listed[index])
     }
 
-    /// 0 for local files.
+    /// Returns 0 for local files.
     pub(super) fn ahead_bytes(&self) -> usize {
         ahead_of((0..self.files.len()).filter_map(|index| Some(self.object(index)?.len)))
     }
 
-    /// Counts the requests for all videos of the dataset.
+    /// Returns the counters of the requests for all videos of the dataset.
     pub(super) fn network(&self) -> Option<NetworkStats> {
         let Storage::Store { remote, .. } = &self.root.storage else { return None };
         Some(remote.network())
@@ -163,7 +163,7 @@ pub(super) struct NeededFrames {
 }
 
 impl NeededFrames {
-    /// Starts prefetching the frames of `videos` in `order`. `None` if the files are local.
+    /// Starts prefetching the frames of `videos` in `order`. Returns `None` if the files are local.
     pub(super) fn follow(
         frames: Arc<FrameIndex>,
         fps: f64,

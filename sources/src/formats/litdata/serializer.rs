@@ -9,18 +9,18 @@ use crate::values::record::{ColumnType, Found};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Serializer {
     Image,
-    /// With its size, mode and pixels.
+    /// A Pillow image: its size, mode and pixels.
     Pil,
     Bytes,
     Text,
-    /// 64 bits.
+    /// A 64-bit integer.
     Int(Int),
-    /// 64 bits.
+    /// A 64-bit floating-point number.
     Float,
     Bool,
-    /// Each value is preceded by its type and shape.
+    /// A tensor or array that is preceded by its type and shape.
     Array(Library),
-    /// One-dimensional arrays without a header. The index contains their element type.
+    /// A one-dimensional tensor or array without a header. The index contains its element type.
     Flat(Dtype),
 }
 

@@ -1,6 +1,6 @@
 //! Detects LMDB files. Like `row`, this module does not depend on the `lmdb` feature.
 
-/// At byte 16 of the file.
+/// LMDB files contain this number at byte 16.
 pub(super) const LMDB_MAGIC: u32 = 0xbeef_c0de;
 
 /// Accepts only files in this machine's byte order.

@@ -76,7 +76,7 @@ impl Keys {
         RowBytes::Page(0..scratch.len())
     }
 
-    /// For [`Keys::Listed`].
+    /// Returns key `index` of [`Keys::Listed`].
     fn listed(&self, index: usize) -> &[u8] {
         let Keys::Listed { bytes, ends } = self else { return b"" };
         let start = if index == 0 { 0 } else { ends[index - 1] };
@@ -89,8 +89,8 @@ pub(super) fn label_key(image: &str) -> Option<String> {
     image.strip_prefix("image-").map(|number| format!("label-{number}"))
 }
 
-/// Detects a text recognition dataset: the key `num-samples`, and pairs of `image-000000001` and
-/// `label-000000001` that are numbered up to its value.
+/// Detects a text recognition dataset, which has the key `num-samples` and that many pairs of
+/// `image-000000001` and `label-000000001`.
 fn pairs(snapshot: &Snapshot) -> Result<Option<Keys>> {
     let Some(count) = snapshot.get(NUM_SAMPLES)? else { return Ok(None) };
     let count = std::str::from_utf8(count).ok().and_then(|count| count.trim().parse::<usize>().ok());

@@ -32,7 +32,7 @@ impl<'a> Reader<'a> {
         Reader { remaining: bytes, input_len: bytes.len() }
     }
 
-    /// Offset of the next value.
+    /// Returns the offset of the next value.
     pub(super) fn offset(&self) -> usize {
         self.input_len - self.remaining.len()
     }
@@ -63,8 +63,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Skips the elements of `value`. A loop instead of recursion, so that deep nesting cannot
-    /// exhaust the stack. It terminates because each iteration consumes at least one byte.
+    /// Skips the elements of `value`. Uses a loop instead of recursion, so that deep nesting cannot
+    /// exhaust the stack. The loop terminates because each iteration consumes at least one byte.
     pub(super) fn skip(&mut self, value: Value<'a>) -> Result<()> {
         let elements = |value: Value| match value {
             Value::Array(len) => u64::from(len),

@@ -86,7 +86,7 @@ impl Pickled {
         self.rows.set_colors(colors)
     }
 
-    /// Empty if the labels are not text.
+    /// Returns an empty slice if the labels are not text.
     pub(super) fn classes(&self) -> &[String] {
         self.rows.classes()
     }
@@ -103,7 +103,7 @@ impl Pickled {
     }
 }
 
-/// `None` for nodes other than tuples and lists.
+/// Returns `None` for nodes other than tuples and lists.
 fn items<'n>(node: &'n Node<'_>) -> Option<&'n [Id]> {
     match node {
         Node::Tuple(items) | Node::List(items) => Some(items),
@@ -213,7 +213,7 @@ fn read_cell<'a>(nodes: &Nodes<'a>, name: Cow<'a, str>, id: Id, page: &mut Vec<u
     Ok(Named { name, content })
 }
 
-/// `None` unless `value` is a pickled list or tuple of strings.
+/// Returns `None` unless `value` is a pickled list or tuple of strings.
 pub(super) fn classes(value: &[u8]) -> Option<Vec<String>> {
     let nodes = pickle::read(value).ok()?;
     items(nodes.root())?.iter().map(|&id| nodes.text(id).map(str::to_owned)).collect()

@@ -33,7 +33,7 @@ use super::header;
 use crate::error::{Error, Result};
 
 /// Maximum number of open read transactions, across all processes. The process that creates the
-/// lock file sets it.
+/// lock file sets this limit.
 const MAX_READERS: u32 = 1024;
 
 /// Maximum number of attempts to begin transactions that all see the same state. An attempt fails
@@ -118,8 +118,8 @@ impl Snapshot {
         }
     }
 
-    /// Returns the names of the databases in the main database. Empty if this snapshot does not
-    /// read the main database.
+    /// Returns the names of the databases in the main database, or nothing if this snapshot does
+    /// not read the main database.
     pub(super) fn names(&self) -> Vec<&str> {
         let Environment { database, named_databases: named, .. } = self.environment.get();
         let is_main = self.database.dbi() == database.dbi();
@@ -169,9 +169,9 @@ unsafe fn begin_transactions(env: &lmdb::Environment) -> lmdb::Result<Option<Vec
 struct Environment {
     env: lmdb::Environment,
     database: Database,
-    /// Databases in the main database.
+    /// Names and handles of the databases in the main database.
     named_databases: Vec<(String, Database)>,
-    /// In the main database.
+    /// Number of entries in the main database.
     entries: usize,
 }
 

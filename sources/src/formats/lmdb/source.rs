@@ -105,8 +105,8 @@ enum Layout {
     Custom(Box<dyn ValueFormat>),
     Pickled(Box<Pickled>),
     Datum(Option<Colors>),
-    /// Images and texts under separate keys. `integers`: all texts are integers, so they are the
-    /// labels.
+    /// Images and texts under separate keys. If `integers` is true, all texts are integers, so they
+    /// are the labels.
     Pairs {
         integers: bool,
     },
@@ -224,7 +224,7 @@ impl Lmdb {
         })
     }
 
-    /// In a text recognition dataset.
+    /// Returns whether all texts in a text recognition dataset are integers.
     fn labels_are_integers(&self) -> Result<bool> {
         for index in 0..self.len() {
             if let Some(label) = self.label_text(&self.key(index))?
@@ -336,7 +336,7 @@ impl Lmdb {
         }
     }
 
-    /// For messages.
+    /// Returns the key of sample `index`, for messages.
     fn key(&self, index: usize) -> String {
         let mut scratch = Vec::new();
         let key = self.keys.text(index, &mut scratch);

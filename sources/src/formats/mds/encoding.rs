@@ -10,17 +10,17 @@ use crate::values::record::{ColumnType, Found};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Encoding {
     Image,
-    /// With its size, mode and pixels.
+    /// A Pillow image: its size, mode and pixels.
     Pil,
     Bytes,
     Text,
     Json,
-    /// Decimal text.
+    /// An integer as decimal text.
     Integer,
-    /// Decimal text of a floating-point or decimal number.
+    /// A floating-point or decimal number as decimal text.
     Decimal,
     Number(Element),
-    /// A `float16`.
+    /// A `float16` number.
     Half,
     Array(Array),
 }
@@ -101,7 +101,7 @@ impl Encoding {
         })
     }
 
-    /// Size of each value in bytes, or `None` if it varies.
+    /// Returns the size of each value in bytes, or `None` if it varies.
     pub(super) fn size(&self) -> Option<usize> {
         match self {
             Encoding::Number(element) => Some(element.size()),

@@ -30,10 +30,10 @@ struct Entry {
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub(super) struct Info {
-    /// Relative to the folder of the index.
+    /// Path relative to the folder of the index.
     pub(super) basename: String,
     pub(super) bytes: u64,
-    /// In hexadecimal, keyed by Python's name of the algorithm.
+    /// Hashes in hexadecimal, keyed by Python's name of the algorithm.
     #[serde(default)]
     hashes: serde_json::Value,
 }
@@ -72,7 +72,6 @@ pub(super) struct Shard {
 impl Index {
     /// Fails if shards have different columns, if decompressing a shard would overwrite another
     /// one, or if a path points outside the folder.
-    /// overwrite another shard.
     pub(super) fn parse(text: &[u8]) -> Result<Self> {
         let error = |e: serde_json::Error| Error::in_source(format!("not the index of MDS shards: {e}"));
         let File { version, shards } = serde_json::from_slice(text).map_err(error)?;

@@ -37,6 +37,7 @@ enum Values {
     Lists { values: Vec<u8>, element: Element, indices: Vec<List> },
     /// Nested lists of numbers.
     Nested(Nested),
+    /// The dictionary of a column chunk.
     Dictionary(Page),
     /// The encoded bytes of a whole column chunk.
     Raw(Vec<u8>),
@@ -51,13 +52,13 @@ enum List {
 }
 
 impl Block {
-    /// The cache stores it as row 0.
+    /// Wraps a dictionary, which the cache stores as row 0.
     pub(super) fn from_dictionary(page: Page) -> Self {
         let bytes = page.buffer().len();
         Block { rows: 0..1, values: Values::Dictionary(page), bytes, dictionary_bytes: 0 }
     }
 
-    /// The cache stores them as row 0.
+    /// Wraps a column chunk, which the cache stores as row 0.
     pub(super) fn from_encoded(bytes: Vec<u8>) -> Self {
         let len = bytes.len();
         Block { rows: 0..1, values: Values::Raw(bytes), bytes: len, dictionary_bytes: 0 }
@@ -71,17 +72,17 @@ impl Block {
         if let Values::Raw(bytes) = &self.values { Some(bytes) } else { None }
     }
 
-    /// Indices within the row group.
+    /// Returns the rows as indices within the row group.
     pub(super) fn rows(&self) -> Range<usize> {
         self.rows.clone()
     }
 
-    /// In memory, without a shared dictionary.
+    /// Returns the size in memory, without a shared dictionary.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Size of the dictionary that the values borrow from, or 0.
+    /// Returns the size of the dictionary that the values borrow from, or 0.
     pub(super) fn dictionary_bytes(&self) -> usize {
         self.dictionary_bytes
     }

@@ -20,11 +20,11 @@ use crate::values::grants::{GrantedCache, Grants};
 use crate::values::lru_cache::LruCache;
 
 const LOCKS: usize = 64;
-/// In bytes, if no loader reads the dataset.
+/// Size of the cache in bytes if no loader reads the dataset.
 const DEFAULT_BUDGET: usize = 32 << 20;
 /// Maximum decoded size of a page, in bytes, if no loader reads the dataset.
 const DEFAULT_PAGE_LIMIT: usize = 512 << 20;
-/// In bytes. The limit stays at least this high even if a loader's memory is smaller.
+/// Minimum page limit in bytes, even if a loader's memory is smaller.
 const MIN_PAGE_LIMIT: usize = 64 << 20;
 /// Pages with a larger decoded size, in bytes, are decoded one at a time.
 const LARGE_PAGE: usize = 16 << 20;
@@ -80,7 +80,7 @@ impl PageLimit {
         PageLimit { grants: Grants::default(), max_grant: AtomicUsize::new(max_grant) }
     }
 
-    /// In bytes.
+    /// Returns the limit in bytes.
     pub(super) fn limit(&self) -> usize {
         self.grants.least().map_or(DEFAULT_PAGE_LIMIT, |grant| grant.max(MIN_PAGE_LIMIT))
     }
@@ -95,7 +95,7 @@ impl PageLimit {
     }
 }
 
-/// By column chunk and first row.
+/// The cached blocks, keyed by column chunk and first row.
 #[derive(Default)]
 struct Blocks(LruCache<(ColumnKey, usize), Arc<Block>>);
 
@@ -124,8 +124,8 @@ impl Cache {
         }
     }
 
-    /// Maximum size of the cache in bytes: the sum of all grants, or a default if no loader reads
-    /// the dataset.
+    /// Returns the maximum size of the cache in bytes: the sum of all grants, or a default if no
+    /// loader reads the dataset.
     pub(super) fn budget(&self) -> usize {
         self.grants.sum().unwrap_or(DEFAULT_BUDGET)
     }
@@ -155,7 +155,7 @@ impl Cache {
         Ok(block)
     }
 
-    /// `None` if the page is not cached.
+    /// Returns `None` if the page is not cached.
     pub(super) fn find(&self, column: ColumnKey, row: usize) -> Option<Arc<Block>> {
         self.blocks().get(column, row)
     }
@@ -193,7 +193,7 @@ impl Cache {
         self.cached_column(column, size, fetch)
     }
 
-    /// For entries that consist of a single block: dictionaries and undecoded columns.
+    /// Returns an entry that consists of a single block: a dictionary or an undecoded column.
     fn cached_column(
         &self,
         column: ColumnKey,

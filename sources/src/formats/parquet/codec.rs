@@ -6,7 +6,7 @@ use parquet::basic::Compression;
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// Appends the decompressed bytes to `out`. There must be exactly `size` bytes.
+/// Appends the decompressed bytes, which must be exactly `size` bytes, to `out`.
 pub(super) fn decompress(compression: Compression, from: &[u8], size: usize, out: &mut Vec<u8>) -> Result<()> {
     let start = out.len();
     out.try_reserve_exact(size).map_err(|_| Error::new(ErrorKind::Memory, format!("cannot allocate {size} bytes")))?;
@@ -62,7 +62,7 @@ pub(super) fn decompress(compression: Compression, from: &[u8], size: usize, out
     Ok(())
 }
 
-/// Fails if more bytes follow.
+/// Appends exactly `size` bytes to `out`. Fails if more bytes follow.
 fn read_exactly(compression: Compression, from: impl Read, size: usize, out: &mut Vec<u8>) -> Result<()> {
     let start = out.len();
     out.resize(start + size, 0);

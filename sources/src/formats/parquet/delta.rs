@@ -5,8 +5,8 @@
 //! `DELTA_LENGTH_BYTE_ARRAY` and `DELTA_BYTE_ARRAY`.
 
 /// Returns the decoded size of `DELTA_BYTE_ARRAY` data, in bytes. In this encoding, each value is a
-/// prefix of the previous value, followed by a suffix. `None` if the data is damaged or contains
-/// more than `limit` values.
+/// prefix of the previous value, followed by a suffix. Returns `None` if the data is damaged or
+/// contains more than `limit` values.
 pub(super) fn decoded_size(bytes: &[u8], limit: usize) -> Option<u64> {
     let (shared, rest) = sum(bytes, limit)?;
     check_count(rest, limit)?;
@@ -24,7 +24,7 @@ struct Header {
     /// Miniblocks per block.
     miniblocks: usize,
     count: usize,
-    /// Not part of a miniblock.
+    /// The first value, which is not part of a miniblock.
     first: i64,
 }
 
@@ -38,8 +38,8 @@ impl Header {
     }
 }
 
-/// Returns the sum of the numbers at the start of `bytes`, and the remaining bytes. `None` if the
-/// data is damaged, if there are more than `limit` numbers, or if a number is negative.
+/// Returns the sum of the numbers at the start of `bytes`, and the remaining bytes. Returns `None`
+/// if the data is damaged, if there are more than `limit` numbers, or if a number is negative.
 fn sum(mut bytes: &[u8], limit: usize) -> Option<(u64, &[u8])> {
     let Header { miniblock_len, miniblocks, count, first } = Header::read(&mut bytes)?;
     if count > limit {
@@ -78,7 +78,7 @@ fn sum(mut bytes: &[u8], limit: usize) -> Option<(u64, &[u8])> {
     Some((total, bytes))
 }
 
-/// Least significant bit first.
+/// Reads the `width` bits from bit `bit` on, least significant bit first.
 fn read_bits(bytes: &[u8], bit: usize, width: usize) -> u32 {
     let mut word = [0; 8];
     let from = &bytes[(bit / 8).min(bytes.len())..];

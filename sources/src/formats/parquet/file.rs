@@ -75,7 +75,8 @@ fn mislabels_compression(writer: Option<&str>) -> bool {
     writer.is_some_and(|writer| writer.starts_with("parquet-cpp version 1."))
 }
 
-/// From the cache or the store. Hold the guard as [`Cache::column`] requires.
+/// Returns a whole column chunk from the cache or the store. Hold the guard as [`Cache::column`]
+/// requires.
 fn whole_column<'c>(
     cache: &'c Cache,
     key: ColumnKey,
@@ -111,14 +112,15 @@ impl ParquetFile {
     }
 
     /// Returns the size of a column chunk that must be read from a store in one piece, because it
-    /// contains lists or has no page index. `None` for other column chunks and for small ones.
+    /// contains lists or has no page index. Returns `None` for other column chunks and for small
+    /// ones.
     pub(super) fn whole_size(&self, group: u32, leaf: usize, lists: bool) -> Result<Option<u64>> {
         let chunk = self.chunk(group, leaf)?;
         let len = chunk.end - chunk.start;
         Ok((len > SMALL_CHUNK && (lists || self.page_index_location(group, leaf as u32)?.is_none())).then_some(len))
     }
 
-    /// From the cache if possible.
+    /// Returns the decoded page that contains `row`, from the cache if possible.
     pub(super) fn block(
         &self,
         (cache, page_limit): (&Cache, &PageLimit),
@@ -190,12 +192,12 @@ impl ParquetFile {
         Column { about, leaf, levels, rows, packed, limit: page_limit.limit(), max_grant: page_limit.max_grant() }
     }
 
-    /// `None` if the page locations are unknown. The column must not contain lists.
+    /// Returns `None` if the page locations are unknown. The column must not contain lists.
     pub(super) fn cached_index(&self, group: u32, leaf: u32) -> Option<Arc<Index>> {
         self.indexes.lock().unwrap_or_else(PoisonError::into_inner).get(&(group, leaf)).cloned()
     }
 
-    /// Estimates from the sizes in the metadata.
+    /// Estimates the decoded size from the sizes in the metadata.
     pub(super) fn decoded_size(&self, group: u32, leaf: usize, len: u64) -> usize {
         let column = self.meta.row_group(group as usize).column(leaf);
         let (packed, size) = (column.compressed_size().max(1) as u64, column.uncompressed_size().max(0) as u64);
@@ -238,7 +240,8 @@ impl ParquetFile {
         Ok(())
     }
 
-    /// Offset and length. `None` if the file contains no page index for the column chunk.
+    /// Returns the offset and the length of the page index, or `None` if the file contains no page
+    /// index for the column chunk.
     fn page_index_location(&self, group: u32, leaf: u32) -> Result<Option<(u64, u64)>> {
         let column = self.meta.row_group(group as usize).column(leaf as usize);
         let (Some(start), Some(len)) = (column.offset_index_offset(), column.offset_index_length()) else {

@@ -33,11 +33,11 @@ pub(crate) trait SampleRows: Send + Sync {
     /// Calls `with` for each sample that needs `row` of column `leaf`.
     fn samples(&self, row: usize, leaf: usize, with: &mut dyn FnMut(u64));
 
-    /// Maximum number of samples that need the same row of column `leaf`.
+    /// Returns the maximum number of samples that need the same row of column `leaf`.
     fn most_samples(&self, leaf: usize) -> usize;
 }
 
-/// Each row is a sample.
+/// The relation in which each row is a sample.
 pub(super) struct OneRow;
 
 impl SampleRows for OneRow {
@@ -105,7 +105,6 @@ impl Files {
         (group, row - self.starts[group])
     }
 
-    /// In a file.
     fn leaf_columns(&self) -> u64 {
         self.parts.first().map_or(0, |part| part.meta.file_metadata().schema_descr().num_columns() as u64)
     }
@@ -150,7 +149,7 @@ impl Files {
         (group < end && leaf < self.leaf_columns()).then_some((group, leaf as usize, unit))
     }
 
-    /// Returns the byte range of a unit within its file. `None` if it is unknown.
+    /// Returns the byte range of a unit within its file, or `None` if it is unknown.
     fn range(&self, group: usize, leaf: usize, unit: Unit) -> Option<Range<u64>> {
         let (file, group_in_file) = self.groups[group];
         let part = &self.parts[file as usize];
@@ -181,7 +180,6 @@ impl Files {
 
     /// Reads the page indexes of the given columns, so that their units are known when a loader
     /// plans its reads.
-    /// If a page index is damaged or cannot be read.
     pub(super) fn load_indexes(&self, leaf_columns: &[NeededLeaf]) -> Result<()> {
         let flat: Vec<u32> =
             leaf_columns.iter().filter(|needed| !needed.lists).map(|needed| needed.leaf as u32).collect();
@@ -292,7 +290,7 @@ impl Files {
     }
 }
 
-/// `None` on overflow.
+/// Returns `None` on overflow.
 fn rows_of_groups(part: &ParquetFile) -> Option<i64> {
     part.meta.row_groups().iter().try_fold(0_i64, |total, group| total.checked_add(group.num_rows()))
 }

@@ -17,7 +17,7 @@ pub(super) struct Header {
     pub(super) size: usize,
     /// Checksum of the compressed page.
     pub(super) crc: Option<u32>,
-    /// Including nulls.
+    /// Number of values, including nulls.
     pub(super) values: usize,
     pub(super) kind: Kind,
 }
@@ -50,7 +50,7 @@ pub(super) enum Kind {
 }
 
 impl Header {
-    /// `None` if the header is damaged or incomplete.
+    /// Returns `None` if the header is damaged or incomplete.
     pub(super) fn read(bytes: &[u8]) -> Option<Self> {
         let mut reader = Compact::new(bytes);
         let (mut kind, mut sizes, mut crc) = (None, [None; 2], None);
@@ -99,7 +99,7 @@ impl Header {
         Some(Header { len: reader.position(), compressed: compressed?, size: size?, crc, values, kind })
     }
 
-    /// `None` unless this is a data page of a column without lists.
+    /// Returns `None` unless this is a data page of a column without lists.
     pub(super) fn rows(&self) -> Option<usize> {
         matches!(self.kind, Kind::DataV1 { .. } | Kind::DataV2 { .. }).then_some(self.values)
     }
@@ -113,7 +113,7 @@ impl Header {
         }
     }
 
-    /// Such a page contains indices into the dictionary instead of values.
+    /// Returns whether the page contains indices into the dictionary instead of values.
     pub(super) fn needs_dictionary(&self) -> bool {
         !matches!(self.kind, Kind::Dictionary { .. })
             && matches!(self.encoding(), Some(Encoding::PLAIN_DICTIONARY | Encoding::RLE_DICTIONARY))
@@ -136,7 +136,7 @@ impl Seen {
     }
 }
 
-/// By field number (at most 7).
+/// The integers and booleans of a struct, by field number (at most 7).
 #[derive(Default)]
 struct Fields {
     integers: [Option<i64>; 8],

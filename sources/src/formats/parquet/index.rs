@@ -16,7 +16,7 @@ const HEADER_READS: [u64; 3] = [1 << 10, 64 << 10, MAX_HEADER];
 pub(super) struct Index {
     pages: Vec<Page>,
     rows: usize,
-    /// In bytes of the file.
+    /// Byte range of the dictionary in the file.
     pub(super) dictionary: Option<Range<u64>>,
     /// First row of the first page that is known not to need the dictionary. Writers that have
     /// stopped using a dictionary never resume, so later pages do not need it either.
@@ -25,7 +25,7 @@ pub(super) struct Index {
     error: Option<Error>,
 }
 
-/// Including the header.
+/// The location of a page, including its header.
 #[derive(Debug)]
 struct Page {
     offset: u64,
@@ -81,8 +81,8 @@ impl Index {
         Ok(index)
     }
 
-    /// Parses the page index of the pages in `range`, which contain `rows` rows. `None` if the
-    /// index lists no pages.
+    /// Parses the page index of the pages in `range`, which contain `rows` rows. Returns `None` if
+    /// the index lists no pages.
     pub(super) fn from_page_index(bytes: &[u8], range: Range<u64>, rows: usize) -> Result<Option<Self>> {
         let damaged = || Error::in_source("the page index is damaged");
         let listed = thrift::locations(bytes).ok_or_else(damaged)?;

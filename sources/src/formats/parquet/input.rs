@@ -11,7 +11,6 @@ use crate::storage::OpenFile;
 const MAX_READ: u64 = 1 << 30;
 
 /// Reads without prefetching, for reads outside a loader's order.
-/// cannot be read.
 pub(super) fn read(file: &OpenFile, offset: u64, len: u64) -> Result<Cow<'_, [u8]>> {
     if offset.checked_add(len).is_none_or(|end| end > file.len()) || len > MAX_READ {
         return Err(Error::in_source(format!(

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::model::Numbers;
 use crate::model::value::Element;
 
-/// In bytes, for one row.
+/// Maximum length of a row's JSON, in bytes.
 const MAX_JSON: usize = 64 << 20;
 
 pub(super) struct Nested {
@@ -28,7 +28,7 @@ pub(super) struct Nested {
 }
 
 impl Nested {
-    /// `None` if the levels do not match the number of values.
+    /// Returns `None` if the levels do not match the number of values.
     pub(super) fn new(
         (values, element, flags): (Vec<u8>, Element, bool),
         definitions: Vec<i16>,
@@ -48,7 +48,7 @@ impl Nested {
         (is_whole && begins).then_some(Nested { values, element, flags, definitions, repetitions, levels, max, rows })
     }
 
-    /// In memory.
+    /// Returns the size in memory, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.values.len() + 4 * self.definitions.len() + self.rows.len() * size_of::<(usize, usize)>()
     }

@@ -121,7 +121,7 @@ impl Column<'_> {
         self.block(0..self.rows, pages)
     }
 
-    /// Memory for decoding a value and its levels, in bytes.
+    /// Returns the memory for decoding a value and its levels, in bytes.
     fn value_bytes(self) -> usize {
         let about = self.about.column_descr();
         let levels = usize::from(about.max_def_level() > 0) + usize::from(about.max_rep_level() > 0);
@@ -135,7 +135,7 @@ impl Column<'_> {
         value + levels * size_of::<i16>()
     }
 
-    /// Memory for a value in the dictionary, in bytes.
+    /// Returns the memory for a value in the dictionary, in bytes.
     fn dictionary_value_bytes(self) -> usize {
         match self.leaf.holds {
             Plain::Bytes | Plain::Text | Plain::Half => size_of::<ByteArray>(),
@@ -255,7 +255,7 @@ fn too_large(what: &str, need: u64, limit: usize, max_grant: usize) -> Error {
     ))
 }
 
-/// In the order in which the `parquet` crate decodes them.
+/// Decompressed pages, in the order in which the `parquet` crate decodes them.
 #[derive(Default)]
 struct Pages {
     pages: VecDeque<Page>,
@@ -318,7 +318,7 @@ impl Pages {
     }
 }
 
-/// Without the levels.
+/// Returns the encoded values of a page, without the levels.
 fn encoded<'a>(page: &'a Page, column: &ColumnChunkMetaData) -> Option<&'a [u8]> {
     let about = column.column_descr();
     let bytes: &[u8] = page.buffer();

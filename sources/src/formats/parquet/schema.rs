@@ -46,7 +46,7 @@ impl Levels {
         Ok(self)
     }
 
-    /// Whether the elements of the outermost list are lists.
+    /// Returns whether the elements of the outermost list are lists.
     pub(super) fn nested(&self) -> bool {
         self.depth > 1
     }
@@ -87,7 +87,7 @@ fn repeated(column: &Type) -> bool {
     column.get_basic_info().has_repetition() && column.get_basic_info().repetition() == Repetition::REPEATED
 }
 
-/// 0 or 1.
+/// Returns 0 or 1.
 fn definition_levels(column: &Type) -> i16 {
     let required =
         column.get_basic_info().has_repetition() && column.get_basic_info().repetition() == Repetition::REQUIRED;
@@ -178,7 +178,7 @@ fn leaf_form(column: &Type, index: usize, levels: Levels) -> Result<Form, &'stat
 }
 
 /// Returns the form of the struct in which Hugging Face's `datasets` stores files: `bytes`, an
-/// optional `path`, and no other field. `None` for other structs.
+/// optional `path`, and no other field. Returns `None` for other structs.
 fn file_form(children: &[TypePtr], first: usize) -> Option<Form> {
     let child = |name: &str, form: Plain| {
         let position = children.iter().position(|child| child.name() == name)?;

@@ -219,7 +219,7 @@ impl Parquet {
         })
     }
 
-    /// From the column's first values.
+    /// Guesses the type of a byte column from its first values.
     fn sniff(&self, place: usize) -> Result<ColumnType> {
         sniffed(self.len(), |row, scratch| self.find(row, place, scratch))
     }
@@ -243,7 +243,7 @@ impl Parquet {
         used.flatten().collect()
     }
 
-    /// In every row group.
+    /// Iterates over the used leaf columns in every row group.
     fn chunks(&self) -> impl Iterator<Item = (Chunk, Leaf, Option<Levels>)> {
         let chunk_of = |place: usize| match self.fields[place].form {
             Form::Flat(leaf) | Form::File { bytes: leaf, .. } => Some((place, leaf, None)),

@@ -6,10 +6,10 @@ use parquet::file::page_index::offset_index::PageLocation;
 
 /// Maximum depth of a schema, and of nested structs.
 pub(super) const MAX_DEPTH: usize = 64;
-/// In bytes, in a list.
+/// Minimum size of a struct in a list, in bytes.
 const MIN_STRUCT_BYTES: usize = 3;
 
-/// An `OffsetIndex` contains the locations of a column chunk's pages.
+/// Parses an `OffsetIndex`, which contains the locations of a column chunk's pages.
 pub(super) fn locations(bytes: &[u8]) -> Option<Vec<PageLocation>> {
     let mut reader = Compact::new(bytes);
     let (field, kind) = reader.field(0)?;

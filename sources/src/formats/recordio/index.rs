@@ -46,7 +46,7 @@ pub(super) fn entries(file: &OpenFile, listed: Option<Vec<u8>>) -> Result<Vec<En
     try_collect(offsets.into_iter().zip(0..).map(|(offset, key)| Ok(Entry { offset, key })))
 }
 
-/// The path at which warpfeed stores its own index.
+/// Returns the path at which warpfeed stores its own index.
 fn index_path(path: &Path) -> PathBuf {
     let mut index = path.as_os_str().to_owned();
     index.push(".warpfeed-index");
@@ -77,7 +77,7 @@ fn parse(text: &str, len: u64) -> Result<Vec<Entry>> {
     Ok(entries)
 }
 
-/// Reads the headers of all frames.
+/// Finds the records by reading the headers of all frames.
 fn scan(file: &OpenFile) -> Result<Vec<u64>> {
     let len = file.len();
     let (mut offsets, mut offset, mut scratch, mut inside) = (Vec::new(), 0, Vec::new(), false);
@@ -116,7 +116,8 @@ fn encode(offsets: &[u64], len: u64, modified: u64) -> Vec<u8> {
     out.finish()
 }
 
-/// `None` if the index is damaged, or if the file had a different length or modification time.
+/// Returns `None` if the index is damaged, or if the file had a different length or modification
+/// time.
 fn decode(bytes: &[u8], len: u64, modified: u64) -> Option<Vec<u64>> {
     let mut rest = Decoder::new(bytes, MAGIC)?;
     let [stored_len, time, count] = rest.longs()?;

@@ -13,7 +13,7 @@ use crate::values::record::{ColumnType, Found};
 /// consists of a flag (the number of labels), a label, and two IDs.
 pub(super) const HEADER: usize = 24;
 
-/// Column index.
+/// Index of the label column.
 const LABEL: usize = 0;
 
 /// A record has the columns `label` and `image`.
@@ -58,7 +58,7 @@ impl RecordIoLayout {
     }
 }
 
-/// `None` unless there is exactly one label, and it is an integer.
+/// Returns `None` unless there is exactly one label, and it is an integer.
 pub(super) fn integer(bytes: &[u8]) -> Option<i64> {
     let [four] = bytes.as_chunks::<4>().0 else { return None };
     let number = f32::from_le_bytes(*four);

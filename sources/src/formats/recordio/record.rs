@@ -17,7 +17,7 @@ pub(super) const FRAME: usize = 8;
 /// Length of the part in the header's second word, in bytes.
 const LENGTH_MASK: u32 = (1 << 29) - 1;
 
-/// Of a part within its record.
+/// The position of a part within its record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Position {
     Whole,

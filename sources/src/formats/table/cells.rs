@@ -41,7 +41,7 @@ impl Cells {
         }
     }
 
-    /// `None` if the cell is blank.
+    /// Returns `None` if the cell is blank.
     pub(super) fn trimmed_text(&self, column: usize) -> Option<&str> {
         match self.get(column) {
             (Cell::Text, bytes) => std::str::from_utf8(bytes).ok().map(str::trim).filter(|text| !text.is_empty()),

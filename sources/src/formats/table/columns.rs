@@ -19,7 +19,7 @@ const LABELS: [&str; 4] = ["label", "class", "cls", "category"];
 
 #[derive(Debug)]
 pub(super) struct Columns {
-    /// For messages.
+    /// Column names, for messages.
     pub(super) names: Vec<String>,
     pub(super) image: Option<usize>,
     pub(super) label: Option<usize>,
@@ -38,9 +38,9 @@ pub(super) struct Columns {
 #[derive(Debug)]
 pub(super) struct Field {
     pub(super) column: usize,
-    /// For cells that contain text.
+    /// Field name for cells that contain text.
     pub(super) text: String,
-    /// For cells that contain JSON.
+    /// Field name for cells that contain JSON.
     pub(super) json: String,
     /// Whether the column's first value is JSON. All values of such a column in a CSV file are read
     /// as JSON.
@@ -71,7 +71,7 @@ impl Header<'_> {
         names.iter().map(|name| self.column(name)).collect()
     }
 
-    /// Ignores case.
+    /// Returns the first of `names` that denotes a column, ignoring case.
     fn first_of(&self, names: &[&str]) -> Option<usize> {
         names.iter().find_map(|want| self.0.iter().position(|have| have.eq_ignore_ascii_case(want)))
     }
@@ -181,12 +181,12 @@ impl Columns {
         Ok(columns)
     }
 
-    /// Starts with the image column.
+    /// Iterates over the columns of paths, starting with the image column.
     pub(super) fn paths(&self) -> impl Iterator<Item = usize> + '_ {
         self.image.into_iter().chain(self.files.iter().map(|(column, _)| *column))
     }
 
-    /// For labels that are not valid.
+    /// Turns the label column into an ordinary field, because its values are not labels.
     pub(super) fn use_label_as_field(&mut self, value: Option<&(Cell, String)>) -> Result<()> {
         if let Some(column) = self.label.take() {
             self.fields.push(field(column, &self.names[column], value));
@@ -194,7 +194,8 @@ impl Columns {
         self.check()
     }
 
-    /// Names of all fields except the image, without the extensions, which depend on the row.
+    /// Returns the names of all fields except the image, without the extensions, which depend on
+    /// the row.
     pub(super) fn stems(&self) -> impl Iterator<Item = &str> {
         let without_end = |name: &'_ str| name.len() - ".txt".len();
         let files = self.files.iter().map(|(_, stem)| &**stem);
@@ -225,7 +226,7 @@ fn field(column: usize, name: &str, value: Option<&(Cell, String)>) -> Field {
     Field { column, text: format!("{stem}.txt"), json: format!("{stem}.json"), all_json }
 }
 
-/// In lower case, like the extensions in WebDataset.
+/// Returns the stem in lower case, like the extensions in WebDataset.
 fn stem(column: &str) -> String {
     column.to_lowercase().replace(['/', '\0'], "_")
 }
@@ -234,7 +235,6 @@ fn is_image_file(name: &str) -> bool {
     Path::new(name).extension().and_then(|end| end.to_str()).is_some_and(|end| field_of_file(end, &[]).is_some())
 }
 
-/// For messages.
 fn list_names(names: &[String]) -> String {
     let list_names: Vec<String> = names.iter().take(20).map(|name| format!("{name:?}")).collect();
     let more = names.len() - list_names.len();

@@ -30,7 +30,8 @@ impl Csv {
         Csv { delimiter }
     }
 
-    /// Tries comma, semicolon and tab in this order on the header line. Defaults to a comma.
+    /// Detects the delimiter from the header line: a comma, a semicolon or a tab, in this order.
+    /// Defaults to a comma.
     pub(super) fn delimiter(header: &str) -> u8 {
         match header {
             header if header.contains(',') => b',',

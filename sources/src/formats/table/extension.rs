@@ -8,7 +8,7 @@ pub(super) fn extension(path: &str) -> (&str, &str) {
     path.rsplit_once('.').filter(|(_, extension)| !extension.contains('/')).unwrap_or((path, ""))
 }
 
-/// Whether a path ends with an extension that denotes a field.
+/// Returns whether a path ends with an extension that denotes a field.
 pub(super) fn is_whole(path: &str, formats: &[Format]) -> bool {
     let end = extension(path).1;
     format::field_of_file(end, formats).is_some() || end.eq_ignore_ascii_case("npy")

@@ -98,7 +98,7 @@ impl Table {
         }
     }
 
-    /// For two labels that are written differently but denote the same integer.
+    /// Returns the error for two labels that are written differently but denote the same integer.
     fn equal_integers_error(&self, column: usize, [first, other]: [(usize, String); 2]) -> Error {
         Error::config(format!(
             "column {:?}: {:?} and {:?} in line {} denote the same integer: write each class with the same digits \
@@ -111,8 +111,8 @@ impl Table {
         .at_line(&self.file, self.line(first.0))
     }
 
-    /// For a label column in which values cannot be labels. `listed` is true if the values are
-    /// lists.
+    /// Returns the error for a label column in which values cannot be labels. `listed` is true if
+    /// the values are lists.
     fn no_labels(&self, column: usize, listed: bool) -> Error {
         let mut cells = Cells::default();
         let mut of_row = |row: usize| {

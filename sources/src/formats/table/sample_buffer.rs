@@ -55,7 +55,7 @@ pub(super) struct SampleRanges<'t> {
     pub(super) fields: ArrayVec<(Name<'t>, Range<usize>), MAX_FIELDS>,
 }
 
-/// Of a field.
+/// The name of a field.
 pub(super) enum Name<'t> {
     Static(&'t str),
     /// Built from the row, and stored at this range of the buffer.

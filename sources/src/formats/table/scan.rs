@@ -23,9 +23,9 @@ pub(super) struct Scan {
     pub(super) bad_rows: usize,
 }
 
-/// Scans all rows of `text`. Errors state the offset in the text, and the cause:
-/// - A quote is malformed or unterminated. It would merge the rows that follow.
-/// - There are more than `MAX_COLUMNS` columns. Every column slows down every row.
+/// Scans all rows of `text`. Fails, with the offset in the text and the cause, if a quote is
+/// malformed or unterminated, because it would merge the rows that follow. Also fails if there are
+/// more than `MAX_COLUMNS` columns, because every column slows down every row.
 pub(super) fn scan(text: &str, syntax: &Syntax, headerless: bool) -> Result<Scan, (usize, Error)> {
     let (names, starts, first, texts) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut scan = Scan { names, starts, first, texts, first_malformed: None, bad_rows: 0 };

@@ -161,7 +161,7 @@ impl Table {
         Ok(table)
     }
 
-    /// For files in an object store.
+    /// Looks up the files that rows refer to, if they are in an object store.
     fn find_files(&mut self, first: &[Option<(Cell, String)>], below: Below<'_>, stores: &Stores) -> Result<()> {
         let columns: Vec<usize> = self.columns.paths().collect();
         let value = |column: usize| first.get(column)?.as_ref().map(|(_, value)| value.as_str());
@@ -193,8 +193,8 @@ impl Table {
         Ok(())
     }
 
-    /// The folder to which paths are relative, for messages. An empty path means the current
-    /// folder, and is shown as `.`.
+    /// Returns the folder to which paths are relative, for messages. An empty path means the
+    /// current folder, and is shown as `.`.
     fn shown_root(&self) -> &str {
         if self.root.is_empty() { "." } else { &self.root }
     }
@@ -209,7 +209,7 @@ impl Table {
         self.columns.detected.contains(&column) && cell.is_some_and(is_out)
     }
 
-    /// The line on which `row` starts, counted from 1.
+    /// Returns the line on which `row` starts, counted from 1.
     pub(super) fn line(&self, row: usize) -> usize {
         let text = self.text.as_bytes();
         line_of(text, row_start(text, self.starts[row]))
@@ -241,7 +241,7 @@ impl Table {
         start..buffer.push(self.omitted_extension(column, cell).as_bytes()).end
     }
 
-    /// With its dot. Empty if the path has an extension.
+    /// Returns the extension that the path `cell` omits, with its dot, or an empty string.
     fn omitted_extension(&self, column: usize, cell: &str) -> &str {
         let ending = self.omitted_extensions.iter().find(|(other, _)| *other == column);
         ending.filter(|_| !is_whole(cell, &self.formats)).map_or("", |(_, ending)| ending)
@@ -289,18 +289,19 @@ impl Table {
         buffer.read(path.clone()).map_err(|e| self.read_error(buffer.text(path), row, &e))
     }
 
-    /// For a file at `path` that cannot be read. The cause names the table and the line.
+    /// Returns the error for a file at `path` that cannot be read. The cause names the table and
+    /// the line.
     fn read_error(&self, path: &str, row: usize, e: &std::io::Error) -> Error {
         Error::io(path, e).named_in(&self.file, self.line(row))
     }
 }
 
-/// Offset of the first byte of the row at `start`, after any line ends.
+/// Returns the offset of the first byte of the row at `start`, after any line ends.
 fn row_start(text: &[u8], start: usize) -> usize {
     start + text[start..].iter().take_while(|byte| byte.is_ascii_whitespace()).count()
 }
 
-/// From its extension and its header line.
+/// Detects the syntax from the extension and the header line.
 fn detect_syntax(path: &Path, text: &str, delimiter: Option<u8>) -> Syntax {
     if has_any_extension(path, &["jsonl", "ndjson"]) {
         return Syntax::Json;

@@ -48,14 +48,14 @@ impl Syntax {
         }
     }
 
-    /// In a CSV file, lists are JSON, and everything else is text.
+    /// Returns the type of a cell. In a CSV file, lists are JSON, and everything else is text.
     pub(super) fn cell_type(&self, text: &str) -> Cell {
         let list = matches!(self, Syntax::Csv(_)) && text.starts_with('[');
         let json = list && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok();
         if json { Cell::Json } else { Cell::Text }
     }
 
-    /// A row must have one cell per column.
+    /// Checks that a row has one cell per column.
     pub(super) fn complete(&self, cells: &Cells, columns: usize) -> Result<(), String> {
         match self {
             Syntax::Csv(_) if cells.len() != columns => {

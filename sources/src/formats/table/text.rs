@@ -40,8 +40,8 @@ pub(super) fn read(path: &Path, stores: &Stores) -> Result<String> {
     }
 }
 
-/// The line that contains the byte at `offset`, counted from 1. A line ends with `\n`, `\r\n` or
-/// `\r`.
+/// Returns the line that contains the byte at `offset`, counted from 1. A line ends with `\n`,
+/// `\r\n` or `\r`.
 pub(super) fn line_of(text: &[u8], offset: usize) -> usize {
     let ends = memchr::memchr2_iter(b'\n', b'\r', &text[..offset]);
     1 + ends.filter(|&offset| text[offset] == b'\n' || text.get(offset + 1) != Some(&b'\n')).count()

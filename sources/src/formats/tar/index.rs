@@ -17,7 +17,7 @@ pub const CLASSES_MEMBER: &str = "__classes__";
 /// field.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Index {
-    /// Concatenated.
+    /// Keys, concatenated.
     pub(super) keys: String,
     pub(super) samples: Vec<End>,
     pub(super) fields: Vec<Field>,
@@ -49,8 +49,8 @@ pub(super) struct Field {
 }
 
 impl Field {
-    /// `None` if a value is out of range. The offset must be a multiple of [`BLOCK`] below 32 TiB,
-    /// the length must be below 64 GiB, and `name` below [`MAX_NAMES`].
+    /// Returns `None` if a value is out of range. The offset must be a multiple of [`BLOCK`] below
+    /// 32 TiB, the length must be below 64 GiB, and `name` below [`MAX_NAMES`].
     pub(super) fn new(offset: u64, len: u64, name: u32) -> Option<Self> {
         let block = offset / BLOCK as u64;
         let fits = offset.is_multiple_of(BLOCK as u64) && block >> 36 == 0 && len >> 36 == 0 && name < MAX_NAMES;
@@ -80,7 +80,7 @@ impl Field {
         self.offset() + self.len()
     }
 
-    /// Index into [`Index::names`].
+    /// Returns an index into [`Index::names`].
     pub(super) fn name(self) -> usize {
         (self.packed & (MAX_NAMES - 1)) as usize
     }
@@ -132,7 +132,7 @@ impl Index {
         (self.names, self.classes, self.unresolved) = (old.names, old.classes, old.unresolved);
     }
 
-    /// Includes the keys, and the name, offset and length of each field.
+    /// Hashes the keys, and the name, offset and length of each field.
     pub(super) fn hash(&self) -> u64 {
         let hash = Hash::default().text(&self.keys);
         let hash = self.samples.iter().fold(hash, |hash, end| hash.number(end.key).number(end.field));
@@ -166,7 +166,8 @@ fn is_classes(name: &[u8]) -> bool {
     text(name).is_ok_and(|name| name.trim_start_matches("./") == CLASSES_MEMBER)
 }
 
-/// For a tar of `len` bytes that has neither a header nor an end marker at `offset`.
+/// Returns the error for a tar of `len` bytes that has neither a header nor an end marker at
+/// `offset`.
 fn cut_short(offset: u64, len: u64) -> Error {
     // This advice may be wrong: a download that was interrupted between two members looks the same.
     let hint = if len == offset {
@@ -181,9 +182,9 @@ fn cut_short(offset: u64, len: u64) -> Error {
     ))
 }
 
-/// Per shard.
+/// Maximum number of distinct field names per shard.
 const MAX_NAMES: u32 = 1 << 23;
-/// Bit of [`Field::packed`].
+/// Bit of [`Field::packed`] that marks a link.
 const LINKED: u32 = MAX_NAMES;
 
 /// Maximum size of metadata such as a PAX header, in bytes. Larger metadata is rejected before
@@ -208,7 +209,7 @@ struct Declared {
 }
 
 impl Declared {
-    /// In bytes, of the data after this header.
+    /// Returns the size in bytes of the data after this header.
     fn size(&self, header: &Header<'_>) -> u64 {
         match header.kind {
             // These types have no data, even if they claim a size. For example, a link may contain
@@ -384,8 +385,8 @@ impl Scan<'_> {
     }
 }
 
-/// Splits a path at the first dot of its base name. `None` for hidden files and files without an
-/// extension.
+/// Splits a path at the first dot of its base name. Returns `None` for hidden files and files
+/// without an extension.
 pub(super) fn split_name(path: &str) -> Option<(&str, &str)> {
     let base = path.rfind('/').map_or(0, |slash| slash + 1);
     let dot = base + path[base..].find('.').filter(|&dot| dot > 0)?;

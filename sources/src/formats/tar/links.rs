@@ -88,8 +88,8 @@ impl Links {
     }
 }
 
-/// Resolves `..`, and removes `.` and empty components. `None` if the path points outside the
-/// archive.
+/// Resolves `..`, and removes `.` and empty components. Returns `None` if the path points outside
+/// the archive.
 fn normalize(path: &str) -> Option<String> {
     let mut parts = Vec::new();
     for part in path.split('/') {

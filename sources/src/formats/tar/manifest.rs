@@ -63,7 +63,6 @@ pub(super) fn is_named_manifest(path: &Path) -> bool {
 
 impl Manifest {
     /// The name of each shard must be a plain file name.
-    /// name.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self> {
         let damaged = |cause: String| Error::in_source(format!("damaged manifest: {cause}"));
         let manifest: Manifest = serde_json::from_slice(bytes).map_err(|e| damaged(e.to_string()))?;
@@ -126,7 +125,7 @@ impl Manifest {
     }
 }
 
-/// Accepts `STEM-NUMBER.tar`.
+/// Returns whether `tar` has the form `STEM-NUMBER.tar`.
 fn is_numbered(tar: &str, stem: &str) -> bool {
     let number = tar.strip_prefix(stem).and_then(|rest| rest.strip_prefix('-')?.strip_suffix(".tar"));
     number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
@@ -149,8 +148,8 @@ pub(super) fn open(path: &Path) -> Result<Vec<(PathBuf, Entry)>> {
     shards_in(folder, &name, read(path)?, false).map_err(|e| e.at_path(path))
 }
 
-/// `None` if the folder contains no manifest. Fails if the folder contains several sets or unmerged
-/// parts.
+/// Returns `None` if the folder contains no manifest. Fails if the folder contains several sets or
+/// unmerged parts.
 pub(super) fn open_folder(folder: &Path) -> Result<Option<Vec<(PathBuf, Entry)>>> {
     let mut manifests = Vec::new();
     let names = names(folder)?;
@@ -231,7 +230,7 @@ fn shards_in(folder: &Path, name: &str, manifest: Manifest, must_be_complete: bo
     try_collect(shards.into_iter().map(|shard| Ok((folder.join(&shard.name), shard))))
 }
 
-/// Sorted by name, without hidden files.
+/// Lists the `*.tar` files in a folder, sorted by name, without hidden files.
 pub(super) fn tars_in(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut tars = Vec::new();
     for entry in fs::read_dir(folder).map_err(|e| Error::io(folder, &e))? {
@@ -245,7 +244,7 @@ pub(super) fn tars_in(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(tars)
 }
 
-/// Sorted.
+/// Returns the sorted names of the files in `folder`.
 fn names(folder: &Path) -> Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in fs::read_dir(folder).map_err(|e| Error::io(folder, &e))? {

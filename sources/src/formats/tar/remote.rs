@@ -46,8 +46,8 @@ fn is_hub(url: &str) -> bool {
     url.split_once("://").is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("hf"))
 }
 
-/// Whether an object belongs to the set at `base`. As in a local folder, hidden files and files in
-/// subfolders do not belong to it.
+/// Returns whether an object belongs to the set at `base`. As in a local folder, hidden files and
+/// files in subfolders do not belong to it.
 fn is_own(base: &str, object: &Object) -> bool {
     let name = object.url.strip_prefix(base).unwrap_or(&object.url);
     is_shard(name) && !name.starts_with('.') && !name.contains('/')
@@ -246,14 +246,14 @@ fn adjacent_index(remote: &Remote, shard: &Object, index: &Object) -> Result<Opt
     Ok(result)
 }
 
-/// `None` unless the cached index belongs to this version of the shard.
+/// Returns `None` unless the cached index belongs to this version of the shard.
 fn cached_index(shard: &Object) -> Option<Index> {
     let (path, version) = (cache_path(shard)?, version(shard)?);
     sidecar::decode_for(&sidecar::load_bytes(&path)?, shard.len, Some(version))
 }
 
-/// Returns a hash of the shard's ETag, to identify its content. A weak ETag does not identify the
-/// bytes.
+/// Returns a hash of the shard's ETag, to identify its content, or `None` for a weak ETag, which
+/// does not identify the bytes.
 fn version(shard: &Object) -> Option<u64> {
     Some(fnv1a(shard.tag.as_ref().filter(|tag| !tag.starts_with("W/"))?.as_bytes()))
 }
@@ -350,7 +350,8 @@ pub(super) fn verify_field<'a>(bytes: &'a [u8], start: u64, key: &str, name: &st
     })
 }
 
-/// Whether a file with the name `path` in its header may be the field `name` of sample `key`.
+/// Returns whether a file with the name `path` in its header may be the field `name` of sample
+/// `key`.
 fn is_named(path: &[u8], key: &str, name: &str) -> bool {
     let Some(path) = std::str::from_utf8(path).ok().filter(|path| path.is_ascii()) else { return true };
     // A long name is truncated here. The full name is in a preceding header.

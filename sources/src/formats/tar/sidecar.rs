@@ -22,7 +22,7 @@ use super::links::Unresolved;
 use crate::error::push;
 use crate::machine::index_file::{self, Decoder, Encoder, modification_ns};
 
-/// Bit in a field's name index.
+/// Bit of a field's name index that marks a link.
 const LINKED: u32 = 1 << 31;
 
 const MAGIC: [u8; 8] = *b"wfindex\x02";
@@ -33,12 +33,12 @@ pub(super) fn path(tar: &Path) -> PathBuf {
     path.into()
 }
 
-/// `None` if the sidecar does not exist or is damaged.
+/// Returns `None` if the sidecar does not exist or is damaged.
 pub(super) fn load_bytes(path: &Path) -> Option<Vec<u8>> {
     index_file::load(path, MAGIC)
 }
 
-/// `None` if the sidecar does not exist or is stale.
+/// Returns `None` if the sidecar does not exist or is stale.
 pub(super) fn load(tar: &Path, metadata: &Metadata) -> Option<Index> {
     let bytes = load_bytes(&path(tar))?;
     let index = decode(&bytes, metadata.len(), modification_ns(metadata));
@@ -72,13 +72,14 @@ pub(super) fn encode(index: &Index, tar_len: u64, modified: u64) -> Vec<u8> {
     out.finish()
 }
 
-/// `None` if the sidecar is damaged, or if the tar had a different length or modification time.
+/// Returns `None` if the sidecar is damaged, or if the tar had a different length or modification
+/// time.
 pub(super) fn decode(bytes: &[u8], tar_len: u64, modified: u64) -> Option<Index> {
     decode_for(bytes, tar_len, Some(modified))
 }
 
-/// `None` if the sidecar is damaged, or if the tar had a different length or, if `modified` is
-/// given, a different modification time.
+/// Returns `None` if the sidecar is damaged, or if the tar had a different length or, if `modified`
+/// is given, a different modification time.
 ///
 /// The bytes are untrusted: memory is reserved only for entries that exist, and every offset must
 /// be inside the tar.

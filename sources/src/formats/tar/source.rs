@@ -194,7 +194,7 @@ fn borrow_fields<'a>(
     Ok(())
 }
 
-/// Copies via `scratch`.
+/// Reads `fields` into `scratch`, and adds them to `sample`.
 fn copy_fields<'a>(
     file: &OpenFile,
     names: &'a [String],
@@ -214,7 +214,7 @@ fn copy_fields<'a>(
 }
 
 impl Tar {
-    /// `None` selects all fields.
+    /// Returns a view with the fields in `only`, or with all fields if it is `None`.
     pub(crate) fn view(&self, only: Option<Vec<String>>) -> Self {
         Tar { shards: self.shards.clone(), classes: self.classes.clone(), only }
     }

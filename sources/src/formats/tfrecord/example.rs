@@ -9,7 +9,7 @@ use crate::storage::RowBytes;
 use crate::values::protobuf::{Field, Fields, varint};
 use crate::values::record::{Found, Named};
 
-/// Of a feature.
+/// The values of a feature.
 enum Values<'a> {
     Bytes(Vec<&'a [u8]>),
     /// Little-endian floats. Each slice is a packed run or a single element.

@@ -28,7 +28,7 @@ const MAGIC: [u8; 8] = *b"wftfrec\x01";
 /// Start offset of each record, followed by the end offset of the last record.
 pub(super) struct Offsets(Vec<u64>);
 
-/// TensorFlow's masked CRC-32C.
+/// Computes TensorFlow's masked CRC-32C.
 fn checksum(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
 }
@@ -52,8 +52,8 @@ fn truncated(start: u64) -> Error {
 }
 
 impl Offsets {
-    /// `None` for a file in an object store without a valid index, because finding its records
-    /// would mean downloading all of it.
+    /// Returns `None` for a file in an object store without a valid index, because finding its
+    /// records would mean downloading all of it.
     pub(super) fn open(storage: &Storage, path: &Path) -> Result<Option<(OpenFile, Self)>> {
         let Storage::Machine { mapped } = storage else {
             let Some(index) = storage.find(&index_path(path), MAX_INDEX)? else { return Ok(None) };
@@ -78,7 +78,7 @@ impl Offsets {
         Ok(Some((file, Offsets(starts))))
     }
 
-    /// Including the header and the trailer.
+    /// Returns the byte range of `record`, including its header and trailer.
     pub(super) fn range(&self, record: usize) -> Range<u64> {
         self.0[record]..self.0[record + 1]
     }
@@ -179,7 +179,7 @@ fn encode(starts: &[u64], metadata: &Metadata) -> Vec<u8> {
     out.finish()
 }
 
-/// `None` if the index is damaged or stale. An index is stale if the file's length or, if
+/// Returns `None` if the index is damaged or stale. An index is stale if the file's length or, if
 /// `modified` is given, its modification time differs from the recorded value.
 pub(super) fn decode(bytes: &[u8], len: u64, modified: Option<u64>) -> Option<Vec<u64>> {
     let mut rest = Decoder::new(bytes, MAGIC)?;

@@ -43,7 +43,7 @@ use crate::values::record::{ColumnType, Found, Named, Rows, Survey};
 /// Files compressed with gzip are not supported.
 pub struct TfRecord {
     shards: Arc<Files<Offsets>>,
-    /// Of each shard, for sample keys.
+    /// Name of each shard in sample keys.
     names: Vec<String>,
     /// Features with several values in some records.
     lists: BTreeSet<String>,

@@ -16,8 +16,8 @@ pub(super) fn is_voc(folder: Tree<'_>) -> Result<bool> {
     Ok(folder.has_folder(IMAGES)? && (folder.has_folder(ANNOTATIONS)? || folder.has_folder(MASKS)?))
 }
 
-/// Returns the folder of the dataset for a list: `SET` for `SET/ImageSets/Main/train.txt`. `None`
-/// for other paths.
+/// Returns the folder of the dataset for a list: `SET` for `SET/ImageSets/Main/train.txt`. Returns
+/// `None` for other paths.
 pub(super) fn set_of_list(path: &Path) -> Option<PathBuf> {
     let lists = path.parent()?.parent()?;
     let text = path.extension().is_some_and(|end| end == "txt");

@@ -19,7 +19,7 @@ use crate::values::annotated::{Parts, key_and_field};
 /// In bytes. A file with a hundred objects takes about 50 kB.
 const MAX_XML: u64 = 64 << 20;
 
-/// In alphabetical order.
+/// The 20 classes of Pascal VOC, in alphabetical order.
 const CLASSES: [&str; 20] = [
     "aeroplane",
     "bicycle",
@@ -83,9 +83,9 @@ const CLASSES: [&str; 20] = [
 /// image about 60 bytes.
 #[derive(Debug)]
 pub struct Voc {
-    /// With a trailing `/`.
+    /// Folder of the images, with a trailing `/`.
     images: String,
-    /// With a trailing `/`.
+    /// Folder of the masks, with a trailing `/`.
     masks: String,
     items: Vec<Item>,
     annotated: bool,
@@ -249,7 +249,7 @@ fn read_annotations(folder: &Path, first: f64) -> Result<BTreeMap<String, Result
     Ok(annotations)
 }
 
-/// Sorted. The 20 classes of Pascal VOC if no other name occurs.
+/// Returns the sorted class names, or the 20 classes of Pascal VOC if no other name occurs.
 fn class_names(annotations: &BTreeMap<String, Result<Objects>>) -> Vec<String> {
     let mut names = BTreeSet::<&String>::new();
     names.extend(annotations.values().flatten().flat_map(|objects| &objects.names));
@@ -259,7 +259,7 @@ fn class_names(annotations: &BTreeMap<String, Result<Objects>>) -> Vec<String> {
     names.into_iter().cloned().collect()
 }
 
-/// Without the extension.
+/// Returns the names of the images that have a mask, without the extension.
 fn list_masks(folder: &Path) -> Result<BTreeSet<String>> {
     if !is_folder(folder)? {
         return Ok(BTreeSet::new());

@@ -40,7 +40,7 @@ pub(super) fn is_yolo(folder: Tree<'_>) -> Result<bool> {
     }
 }
 
-/// Byte offset of the last `images` component.
+/// Returns the byte offset of the last `images` component.
 pub(super) fn images_in(path: &str) -> Option<usize> {
     let is_whole = |offset: usize| offset == 0 || path.as_bytes()[offset - 1] == b'/';
     path.rmatch_indices("images/").map(|(offset, _)| offset).find(|&offset| is_whole(offset))

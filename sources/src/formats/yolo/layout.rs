@@ -39,7 +39,7 @@ pub(super) fn above_images(images: &Path) -> PathBuf {
     images_in(&path).map_or(images.to_owned(), |offset| path[..offset].into())
 }
 
-/// At any depth.
+/// Lists the images in a folder, at any depth.
 pub(super) fn list_folder(folder: &Path, formats: &[Format]) -> Result<Vec<Item>> {
     let root = root(folder)?;
     let names = images_below(folder, formats)?;

@@ -121,7 +121,8 @@ impl Yolo {
     }
 }
 
-/// Lists each folder only once. A folder that does not exist has no label files.
+/// Returns whether each image has a label file. Lists each folder only once. A folder that does not
+/// exist has no label files.
 fn have_labels(items: &[Item]) -> Result<Vec<bool>> {
     let (mut folder, mut names) = (PathBuf::new(), HashSet::<OsString>::new());
     let look = |item: &Item| {

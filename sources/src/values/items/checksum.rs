@@ -16,16 +16,16 @@ use crate::storage::OpenFile;
 /// Bytes per read of a local file, and of a file in a store.
 const READ_SIZES: [u64; 2] = [1 << 20, 16 << 20];
 
-/// In Python, fastest first.
+/// Names of the supported hashes in Python, fastest first.
 const NAMES: [&str; 11] =
     ["xxh3_64", "xxh3_128", "xxh128", "xxh64", "xxh32", "sha1", "sha256", "sha512", "sha384", "sha224", "md5"];
 
 /// A file's hash according to an index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Checksum {
-    /// In Python's `hashlib` or `xxhash`.
+    /// Name of the hash in Python's `hashlib` or `xxhash`.
     pub(crate) name: String,
-    /// In hexadecimal.
+    /// Expected hash in hexadecimal.
     pub(crate) expected: String,
 }
 
@@ -83,7 +83,7 @@ impl Checksum {
         NAMES.contains(&&*self.name)
     }
 
-    /// Does nothing if the hash is not [supported](Checksum::is_known).
+    /// Checks the hash of the whole file, if the hash is [supported](Checksum::is_known).
     pub(crate) fn check(&self, file: &OpenFile) -> Result<()> {
         let Some(mut state) = State::named(&self.name) else { return Ok(()) };
         let (mut offset, mut scratch) = (0, Vec::new());

@@ -3,8 +3,8 @@
 use crate::error::{Error, Result, try_collect};
 use crate::storage::OpenFile;
 
-/// Returns the size of the table in bytes. The table consists of the number of samples, the offset
-/// of each sample, and the end of the last sample. `None` on overflow.
+/// Returns the size of the table in bytes, or `None` on overflow. The table consists of the number
+/// of samples, the offset of each sample, and the end of the last sample.
 pub(crate) fn head_bytes(samples: u64) -> Option<u64> {
     u32::try_from(samples).ok().map(|samples| 4 * (u64::from(samples) + 2))
 }

@@ -15,7 +15,7 @@ use crate::storage::of_files;
 use crate::values::pixels::{self, Candidate, Channels, Colors};
 use crate::values::record::{Cell, Column, ColumnType, Columns, Found};
 
-/// In a sample.
+/// Byte ranges of the columns in a sample.
 pub(crate) type ColumnRanges = ArrayVec<Range<usize>, MAX_COLUMNS>;
 
 /// Finds the byte ranges of the columns in a sample of `len` bytes, given the `head` of the sample.
@@ -47,19 +47,19 @@ pub(crate) fn column_ranges<'n>(
 
 /// How samples store their columns.
 pub(crate) trait Layout: Send + Sync {
-    /// Of the format.
+    /// Name of the format.
     const KIND: &'static str;
 
     fn names(&self) -> &[String];
 
-    /// Number of leading bytes of a sample that suffice to find its columns.
+    /// Returns the number of leading bytes of a sample that suffice to find its columns.
     fn head(&self) -> usize;
 
     /// Returns the ranges of the columns in sample `row`, which has `len` bytes and starts with
     /// `head`. Fails if a column extends past the end of the sample.
     fn column_ranges(&self, row: usize, head: &[u8], len: usize) -> Result<ColumnRanges>;
 
-    /// `first` reads the column's value in the first sample.
+    /// Returns the type of a column. `first` reads the column's value in the first sample.
     fn column_type(&self, column: usize, first: &mut dyn FnMut() -> Result<Vec<u8>>) -> Result<ColumnType>;
 
     /// Decodes `bytes`, the value of `column` in sample `row`, with little-endian numbers. Appends
@@ -71,7 +71,7 @@ pub(crate) struct Rows<L> {
     items: Items,
     layout: L,
     columns: Columns,
-    /// If it contains pixel arrays rather than encoded images.
+    /// The image column, if it contains pixel arrays rather than encoded images.
     pixels: Option<(usize, Channels)>,
 }
 
@@ -213,7 +213,7 @@ fn column_bytes<'a, L: Layout>(
     items.peek(row, range.start as u64..range.end as u64, scratch)
 }
 
-/// Reads only this column.
+/// Calls `f` with the value of `column` in sample `row`. Reads only this column.
 fn with_cell<L: Layout, T>(
     items: &Items,
     layout: &L,

@@ -14,20 +14,20 @@ use crate::machine::bytes::grow_to;
 use crate::storage::{Files, OpenFile};
 use crate::values::record::Found;
 
-/// Per dataset.
+/// Maximum number of columns per dataset.
 pub(super) const MAX_COLUMNS: usize = 64;
 
-/// One value per column.
+/// A sample, with one value per column.
 pub(super) type Row<'a> = ArrayVec<Found<'a>, MAX_COLUMNS>;
 
 /// The files of a dataset, and the offsets of the samples in each file.
 pub(crate) struct Items {
     pub(crate) files: Arc<Files<Samples>>,
-    /// `None` for files without a hash in the index.
+    /// Expected hash of each file, or `None` if the index contains no hash.
     checksums: Vec<Option<Checksum>>,
 }
 
-/// In one file.
+/// The samples of one file.
 pub(crate) enum Samples {
     /// Start offset of each sample, followed by the end offset of the last sample.
     Offsets(Vec<u64>),
@@ -59,7 +59,7 @@ impl Samples {
 }
 
 pub(super) struct Read<'a> {
-    /// The index as text.
+    /// Index of the sample as text.
     pub(super) key: &'a str,
     pub(super) row: Row<'a>,
     /// Bytes of the row that are not borrowed from the file.

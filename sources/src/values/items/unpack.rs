@@ -23,7 +23,7 @@ const MAX_WAIT: Duration = Duration::from_secs(600);
 /// Three bytes of a Snappy block expand to at most 64 bytes.
 const SNAPPY_RATIO: usize = 22;
 
-/// In bytes, between two checks of the cancel token.
+/// Number of bytes that are written between two checks of the cancel token.
 const WRITE_SIZE: usize = 1 << 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub(crate) enum Unpack {
 }
 
 impl Unpack {
-    /// Uses the names in the indexes of MosaicML and LitData.
+    /// Returns the method that the indexes of MosaicML and LitData call `name`.
     pub(crate) fn named(name: &str) -> Result<Self> {
         Ok(match name {
             "gz" => Unpack::Gzip,
@@ -86,7 +86,7 @@ impl Unpack {
     }
 }
 
-/// Consecutive frames.
+/// Decompresses consecutive zstd frames.
 fn zstd_frames(packed: File, limit: u64, out: &mut impl Write) -> io::Result<u64> {
     let (mut packed, mut total) = (BufReader::new(packed), 0);
     while !io::BufRead::fill_buf(&mut packed)?.is_empty() && total < limit {
@@ -106,7 +106,7 @@ fn zstd_frames(packed: File, limit: u64, out: &mut impl Write) -> io::Result<u64
 /// Checks that no decompressed copy would replace a file of the dataset. For each file in the
 /// index, `files` contains its name and, if it is compressed, the name of its copy.
 pub(crate) fn check_copies(files: &[(&str, Option<&str>)]) -> Result<()> {
-    /// An index may spell the same path in several ways.
+    /// Normalizes a path, because an index may spell the same path in several ways.
     fn components(name: &str) -> Vec<Component<'_>> {
         Path::new(name).components().filter(|part| *part != Component::CurDir).collect()
     }

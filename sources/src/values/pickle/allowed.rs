@@ -50,7 +50,7 @@ fn storage(name: &str) -> Option<Dtype> {
     Some(Dtype::little(kind, size))
 }
 
-/// The caller adds the location to an error.
+/// Evaluates a call to `function`. The caller adds the location to an error.
 pub(super) fn call<'a>(nodes: &Nodes<'a>, function: Known, arguments: &[Id]) -> Result<Node<'a>, String> {
     let error = || Err(format!("unexpected arguments of {function:?}"));
     Ok(match (function, arguments) {
@@ -170,7 +170,7 @@ fn array<'a>(nodes: &Nodes<'a>, dtype: Id, shape: Vec<usize>, data: Id) -> Resul
     Ok(Node::Array(Array { dtype, shape, data }))
 }
 
-/// In a pickle. Fields support fewer axes.
+/// Maximum number of axes of an array in a pickle. Fields support fewer axes.
 const MAX_AXES: usize = 8;
 
 fn lengths(nodes: &Nodes<'_>, tuple: Id) -> Option<Vec<usize>> {
@@ -187,7 +187,7 @@ fn dtype(name: &str) -> Option<Dtype> {
     let plain = name.trim_start_matches(['<', '>', '|', '=']);
     let kind = *plain.as_bytes().first().filter(|kind| kind.is_ascii_alphabetic())?;
     let size: usize = plain[1..].parse().ok()?;
-    // The size of a text type counts characters of four bytes.
+    // The size of a text type is a number of characters, each of which takes four bytes.
     let size = if kind == b'U' { size.checked_mul(4)? } else { size };
     Some(Dtype { kind, size, big_endian: name.starts_with('>') })
 }

@@ -3,7 +3,6 @@
 use super::nodes::{Id, Node, Nodes};
 use crate::error::{Error, Result};
 
-/// Of values.
 const MAX_DEPTH: usize = 64;
 
 /// Values may be shared, so a short pickle can expand to long JSON.

@@ -34,7 +34,7 @@ pub(crate) enum Node<'a> {
     },
 }
 
-/// In C order.
+/// A NumPy array in C order.
 #[derive(Debug, Clone)]
 pub(crate) struct Array {
     pub(crate) dtype: Dtype,
@@ -49,11 +49,11 @@ pub(crate) struct Tensor {
     pub(crate) dtype: Dtype,
     pub(crate) shape: Vec<usize>,
     pub(crate) strides: Vec<usize>,
-    /// First element in the storage.
+    /// Index of the first element in the storage.
     pub(crate) offset: u64,
     /// Text node with the name of the storage.
     pub(crate) storage: Id,
-    /// In the storage.
+    /// Number of elements in the storage.
     pub(crate) elements: u64,
 }
 

@@ -105,7 +105,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// For opcodes that mark the stack, or remove or duplicate values.
+    /// Evaluates opcodes that mark the stack, or remove or duplicate values.
     fn arrange(&mut self, opcode: u8) -> Step {
         match opcode {
             b'(' => self.marks.push(self.stack.len()),
@@ -120,7 +120,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// For opcodes that read numbers or constants.
+    /// Evaluates opcodes that read numbers or constants.
     fn number(&mut self, opcode: u8) -> Step {
         let node = match opcode {
             b'N' => Node::None,
@@ -148,7 +148,7 @@ impl<'a> Machine<'a> {
         self.push(node)
     }
 
-    /// For opcodes that read bytes.
+    /// Evaluates opcodes that read bytes.
     fn string(&mut self, opcode: u8) -> Step {
         let length = match opcode {
             b'S' => {
@@ -162,7 +162,7 @@ impl<'a> Machine<'a> {
         self.push_bytes(length)
     }
 
-    /// For opcodes that read Unicode text.
+    /// Evaluates opcodes that read Unicode text.
     fn text(&mut self, opcode: u8) -> Step {
         let length = match opcode {
             b'V' => {
@@ -176,7 +176,7 @@ impl<'a> Machine<'a> {
         self.push_text(length)
     }
 
-    /// For opcodes that build a list, a tuple or a dict.
+    /// Evaluates opcodes that build a list, a tuple or a dict.
     fn collection(&mut self, opcode: u8) -> Step {
         let node = match opcode {
             b']' => Node::List(Vec::new()),
@@ -193,7 +193,7 @@ impl<'a> Machine<'a> {
         self.push(node)
     }
 
-    /// For opcodes that add items to a list or pairs to a dict.
+    /// Evaluates opcodes that add items to a list or pairs to a dict.
     fn fill(&mut self, opcode: u8) -> Step {
         match opcode {
             b'a' => {
@@ -216,7 +216,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// For opcodes that read or write the memo.
+    /// Evaluates opcodes that read or write the memo.
     fn memo(&mut self, opcode: u8) -> Step {
         let index = match opcode {
             b'g' | b'p' => self.parsed("a number")?,
@@ -232,7 +232,7 @@ impl<'a> Machine<'a> {
         line.parse().map_err(|_| format!("{line:?} is not {what}"))
     }
 
-    /// For opcodes that read the name of a function or a class.
+    /// Evaluates opcodes that read the name of a function or a class.
     fn name(&mut self, opcode: u8) -> Step {
         if opcode == b'c' {
             let (module, name) = (self.line()?, self.line()?);
@@ -393,7 +393,7 @@ impl<'a> Machine<'a> {
         self.push(Node::Text(Cow::Borrowed(text)))
     }
 
-    /// Little-endian two's complement of `length` bytes.
+    /// Reads a little-endian two's complement integer of `length` bytes.
     fn integer(&mut self, length: usize) -> Step {
         let bytes = self.take(length)?;
         let sign = if bytes.last().is_some_and(|last| last & 0x80 != 0) { 0xff } else { 0 };
@@ -415,7 +415,7 @@ fn pairs(items: &[Id]) -> std::result::Result<Vec<(Id, Id)>, String> {
     }
 }
 
-/// For quoted Python 2 strings, such as `'a\x00\n'`.
+/// Decodes a quoted Python 2 string, such as `'a\x00\n'`.
 fn unquoted(line: &str) -> std::result::Result<Vec<u8>, String> {
     let line = line.trim_end();
     let quote = line.chars().next().filter(|quote| matches!(quote, '\'' | '"')).ok_or("a string has no quotes")?;
@@ -474,7 +474,7 @@ fn unescaped(line: &[u8]) -> std::result::Result<Cow<'_, str>, String> {
     Ok(Cow::Owned(text))
 }
 
-/// As in Python's `pickletools`.
+/// Returns the opcode's name in Python's `pickletools`.
 fn name_of(opcode: u8) -> Cow<'static, str> {
     Cow::Borrowed(match opcode {
         b'P' => "PERSID",

@@ -47,7 +47,7 @@ impl<'a> Found<'a> {
         }
     }
 
-    /// For messages.
+    /// Returns the name of the type, for messages.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Found::Null => "null",

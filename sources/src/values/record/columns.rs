@@ -15,10 +15,11 @@ use crate::model::sample::{Lacks, MAX_FIELDS, are_one};
 use crate::model::{Classes, Sample};
 use crate::options::ColumnChoice;
 
-/// In order of preference. Used only if there are several image columns.
+/// Common names of the image column, in order of preference. Used only if there are several image
+/// columns.
 const IMAGES: [&str; 6] = ["image", "img", "picture", "jpg", "jpeg", "png"];
 
-/// In order of preference.
+/// Common names of the label column, in order of preference.
 const LABELS: [&str; 6] = ["label", "labels", "class", "cls", "category", "target"];
 
 pub(crate) fn is_label(name: &str) -> bool {
@@ -35,7 +36,7 @@ pub(crate) enum ColumnType {
     Integers,
     /// One floating-point number per row, or an array of numbers.
     Numbers,
-    /// For nested values.
+    /// JSON text, for nested values.
     Json,
     /// Unsupported values, described for messages. The column is skipped, but selecting it makes
     /// opening fail.
@@ -48,7 +49,7 @@ impl ColumnType {
         if format::of(first).is_some() { ColumnType::Images } else { ColumnType::Bytes }
     }
 
-    /// For messages.
+    /// Describes the type for messages.
     pub(crate) fn description(self) -> &'static str {
         match self {
             ColumnType::Images => "images",
@@ -87,7 +88,6 @@ pub(crate) struct Columns {
 #[derive(Debug, Clone)]
 pub(super) struct Field {
     pub(super) column: usize,
-    /// Of the field.
     pub(super) name: String,
     /// If the column contains images, the field name for each of [`FORMATS`], such as `mask.png`.
     /// Otherwise empty.
@@ -205,8 +205,8 @@ impl Columns {
         Ok(columns)
     }
 
-    /// For a caller that reads the columns at `places` by column index. The result cannot build
-    /// samples.
+    /// Selects the columns at `places` for a caller that reads columns by index. The result cannot
+    /// build samples.
     #[cfg_attr(not(feature = "parquet"), allow(dead_code))]
     pub(crate) fn of_indices(places: impl IntoIterator<Item = usize>) -> Self {
         let field = |column| Field { column, name: String::new(), images: Vec::new() };
@@ -310,7 +310,7 @@ impl Columns {
         Ok(())
     }
 
-    /// Empty if the labels are not named.
+    /// Returns an empty slice if the labels have no names.
     pub(crate) fn classes(&self) -> &[String] {
         match self.labels.as_deref() {
             Some(Labels::Names { classes, .. } | Labels::Named(classes)) => classes,
@@ -318,8 +318,8 @@ impl Columns {
         }
     }
 
-    /// Names of the fields other than the image. Other image columns have no extension here,
-    /// because it depends on the format of each image.
+    /// Returns the names of the fields other than the image. The names of other image columns have
+    /// no extension, because it depends on the format of each image.
     pub(crate) fn field_names(&self) -> Vec<String> {
         self.fields.iter().map(|field| field.display_name().to_owned()).collect()
     }
@@ -411,8 +411,8 @@ impl Field {
         Field { column, name: format!("{stem}.{extension}"), images }
     }
 
-    /// Without the extension if the column contains images, because their extension depends on the
-    /// row.
+    /// Returns the field name, without the extension if the column contains images, because their
+    /// extension depends on the row.
     fn display_name(&self) -> &str {
         match self.images.is_empty() {
             true => &self.name,
@@ -430,7 +430,7 @@ impl Field {
     }
 }
 
-/// With names and types, for messages.
+/// Lists the names and types of columns, for a message.
 fn describe_columns(columns: &[Column]) -> String {
     let describe = |column: &Column| format!("{:?} ({})", column.name, column.column_type.description());
     let shown: Vec<String> = columns.iter().take(20).map(describe).collect();

@@ -54,7 +54,7 @@ fn is_missing(value: &str) -> bool {
 pub(crate) struct Unknown {
     pub(crate) name: String,
     pub(crate) row: usize,
-    /// Number of other such classes.
+    /// Number of other classes that are not in the list.
     pub(crate) others: usize,
 }
 
@@ -70,7 +70,7 @@ impl Unknown {
 }
 
 impl Learner {
-    /// For a column of class names, which may look like numbers.
+    /// Creates a learner for a column of class names, which may look like numbers.
     pub(crate) fn names() -> Self {
         Learner { text: Some(0), ..Learner::default() }
     }
@@ -105,9 +105,9 @@ impl Learner {
         self.text.filter(|_| self.integers > 0).map(|row| (self.integers, self.texts, row))
     }
 
-    /// Returns two labels and their rows that are the same integer with different numbers of
-    /// leading zeros, such as `007` and `07`, and may have been meant as different classes. `again`
-    /// visits values, as for [`labels`](Learner::labels).
+    /// Returns two labels, with their rows, that are the same integer but have different numbers of
+    /// leading zeros, such as `007` and `07`: they may have been meant as different classes.
+    /// `again` visits values, as for [`labels`](Learner::labels).
     pub(crate) fn equal_integers(
         &self,
         again: impl Fn(usize, &mut dyn FnMut(usize, &str)),
@@ -201,7 +201,7 @@ fn padded(value: &str) -> Option<i64> {
     value.parse().ok().filter(|_| is_padded)
 }
 
-/// Accepts floating-point notation, such as `3.0`.
+/// Parses an integer. Accepts floating-point notation, such as `3.0`.
 pub(crate) fn parse_integer(value: &str) -> Option<i64> {
     value.parse().ok().or_else(|| {
         let float: f64 = value.parse().ok()?;

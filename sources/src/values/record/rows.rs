@@ -41,12 +41,12 @@ pub(crate) struct Survey {
 }
 
 impl Survey {
-    /// For a format that stores text as bytes.
+    /// Creates a survey for a format that stores text as bytes.
     pub(crate) fn with_text_in_bytes() -> Self {
         Survey { text_in_bytes: true, ..Survey::default() }
     }
 
-    /// Fails if a column has a different type in this row than in earlier rows.
+    /// Examines a row. Fails if a column has a different type in this row than in earlier rows.
     pub(crate) fn see(&mut self, row: &[Named<'_>], page: &[u8]) -> Result<()> {
         self.rows += 1;
         for Named { name, content } in row {
@@ -85,7 +85,7 @@ impl Survey {
         Ok(())
     }
 
-    /// `None` if the cell is empty.
+    /// Returns `None` if the cell is empty.
     fn column_type(&self, content: &Found<'_>, page: &[u8]) -> Option<ColumnType> {
         Some(match content {
             Found::Null => return None,
@@ -109,7 +109,6 @@ impl Survey {
         self.columns.iter().find(|column| column.name == name).map(|column| column.column_type)
     }
 
-    /// For formats without a column order.
     pub(crate) fn sort(&mut self) {
         let mut both: Vec<_> = self.columns.drain(..).zip(self.shapes.drain(..)).collect();
         both.sort_by(|(a, _), (b, _)| a.name.cmp(&b.name));
@@ -139,7 +138,7 @@ impl Survey {
     }
 }
 
-/// Whether `bytes` is UTF-8 text without control characters.
+/// Returns whether `bytes` is UTF-8 text without control characters.
 fn is_text(bytes: &[u8]) -> bool {
     std::str::from_utf8(bytes).is_ok_and(|text| !text.contains(|c: char| c.is_control() && !c.is_whitespace()))
 }
@@ -148,7 +147,7 @@ fn is_text(bytes: &[u8]) -> bool {
 pub(crate) struct Rows {
     columns: Vec<Column>,
     uses: Columns,
-    /// If it contains pixel arrays rather than encoded images.
+    /// The image column, if it contains pixel arrays rather than encoded images.
     pixels: Option<(usize, Channels)>,
     colors: Colors,
     /// Whether the user has selected the columns.
@@ -186,7 +185,7 @@ impl Rows {
         self.uses.field_names()
     }
 
-    /// Empty if the labels are not text.
+    /// Returns an empty slice if the labels are not text.
     pub(crate) fn classes(&self) -> &[String] {
         self.uses.classes()
     }

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use crate::error::Error;
 
-/// For a file with the columns `actual` instead of `expected`, the columns of the `first` file. The
-/// message states the first difference. `same` returns whether the two columns at an index, which
-/// have the same name, have the same type.
+/// Returns the error for a file with the columns `actual` instead of `expected`, the columns of the
+/// `first` file. The message states the first difference. `same` returns whether the two columns at
+/// an index, which have the same name, have the same type.
 pub(crate) fn other_columns(
     first: &Path,
     expected: &[String],

@@ -4,7 +4,7 @@ use std::fs;
 
 use super::*;
 
-/// One image and its label.
+/// Returns a shard with one image and its label.
 fn shard(index: usize) -> Vec<u8> {
     let mut tar = Vec::new();
     for (name, data) in [("jpg", &b"image"[..]), ("cls", b"0")] {
@@ -27,7 +27,6 @@ fn shard(index: usize) -> Vec<u8> {
 
 /// An epoch over 10,000 shards checks no shard when it starts, and then each shard that it reads
 /// once.
-/// that it reads once.
 #[test]
 fn epoch_checks_only_the_shards_it_reads() {
     let root = tempfile::tempdir().unwrap();

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::*;
 use crate::values::pickle::append_json;
 
-/// Type, name and protocol, pickle, and expected value of each fixture.
+/// Returns the type, the name and protocol, the pickle, and the expected value of each fixture.
 fn fixtures() -> Vec<(String, String, Vec<u8>, String)> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/formats/pickles/pickles.txt");
     let text = std::fs::read_to_string(path).unwrap();
