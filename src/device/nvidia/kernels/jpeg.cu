@@ -288,10 +288,10 @@ struct __align__(16) Tables {
 
 struct __align__(16) Built {
     Tables tables;
-    // The following tables replace `dc` and `ac` in kernels that do not need the coefficients.
+    // These tables replace `dc` and `ac` in kernels that do not need the coefficients.
     //
-    // Like `dc`, but if the bits also contain an end-of-block code right after the difference, the
-    // entry skips both, and contains the length of that code << 5.
+    // Like `dc`, but if an end-of-block code directly follows the difference, the entry skips both,
+    // and contains the length of the end-of-block code << 5.
     u32 dc_twice[2 << DC_BITS];
     // The lower 16 bits contain one symbol, as in `ac`. The upper 16 bits contain two symbols if
     // the looked-up bits contain both, and otherwise the same symbol again.
