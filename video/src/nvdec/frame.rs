@@ -8,9 +8,9 @@ use crate::frame::{Coding, Layout, Plane, Planes};
 pub(super) struct Frame {
     size: (usize, usize),
     coding: Coding,
-    /// The planes, if samples have 8 bits.
+    /// Used if samples have 8 bits.
     bytes: [Vec<u8>; 3],
-    /// The planes, if samples have more bits.
+    /// Used if samples have more bits.
     words: [Vec<u16>; 3],
 }
 
@@ -22,14 +22,11 @@ impl Default for Frame {
 }
 
 impl Frame {
-    /// Replaces the frame. `luma` and `chroma` are rows without padding. `chroma` contains Cb and
-    /// Cr alternately. A sample of more than 8 bits is stored in the upper bits of two bytes.
-    ///
-    /// # Errors
-    /// If an allocation fails.
+    /// Replaces the frame. `luma` and `chroma` are rows without padding, and `chroma` contains Cb
+    /// and Cr alternately. A sample of more than 8 bits is stored in the upper bits of two bytes.
     pub(super) fn set(&mut self, size: (usize, usize), coding: Coding, luma: &[u8], chroma: &[u8]) -> Result<()> {
         self.size = size;
-        // Matrix 0 stands for RGB, which is never subsampled, so 0 can only mean that the matrix is
+        // Matrix 0 stands for RGB, which is never subsampled, so 0 means that the matrix is
         // unspecified.
         self.coding = Coding { matrix: if coding.matrix == 0 { 2 } else { coding.matrix }, ..coding };
         if coding.bits == 8 {
