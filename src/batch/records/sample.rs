@@ -62,8 +62,8 @@ impl SampleOps {
         Self::new(&plan.drawn, true)
     }
 
-    #[must_use]
     /// Adds mixing with the sample in row `partner`.
+    #[must_use]
     pub fn mix(self, partner: usize, mixing: &Mixing) -> Self {
         let (weight, partner) = (mixing.weight, partner as u32);
         match mixing.cut {
