@@ -1,15 +1,13 @@
-//! Measures how much slower loading becomes with masks and boxes in addition to photographs, and
-//! with a detection augmentation.
+//! Measures how much masks and boxes slow down loading, with two augmentations.
 //!
 //! ```text
 //! cargo bench --bench annotated
 //! WARPFEED_PHOTOS=PHOTOGRAPHS cargo bench --bench annotated    # with a folder of images instead of synthetic ones
 //! ```
 //!
-//! Each image has a generated mask of the same size, and twelve generated boxes with classes. All
-//! loaders in a round read the same LMDB, and differ only in their fields. If
-//! `WARPFEED_LISTED=FOLDER` is set, the benchmark also writes the images and a `boxes.json` to
-//! FOLDER, for `benches/peers/detection.py`.
+//! Each image has a generated mask of the same size, and twelve generated boxes with classes. The
+//! loaders of a round read the same LMDB, and differ only in their fields. `WARPFEED_LISTED=FOLDER`
+//! also writes the images and a `boxes.json` to FOLDER, for `benches/peers/detection.py`.
 #![allow(missing_docs)]
 
 use std::fs;
@@ -26,12 +24,12 @@ use warpfeed::{AnnotationFrame, Augment, Dtype, Loader};
 use warpfeed_synth::Synth;
 
 const ROUNDS: usize = 7;
-/// Number of boxes per image.
+/// Per image.
 const BOXES: usize = 12;
-/// Number of images per round.
+/// Per round.
 const IMAGES: usize = 2000;
 
-/// Returns random boxes inside an image of `size`, each with a class.
+/// Random boxes inside an image of `size`, each with a class.
 fn boxes(size: Size, rng: &mut Rng) -> Vec<([f32; 4], i64)> {
     let mut span = |length: u32| {
         let from = rng.range(0.0, f64::from(length) * 0.8);
@@ -41,7 +39,7 @@ fn boxes(size: Size, rng: &mut Rng) -> Vec<([f32; 4], i64)> {
     spans.into_iter().map(|((x1, x2), (y1, y2))| ([x1, y1, x2, y2], rng.below(80) as i64)).collect()
 }
 
-/// Encodes a PNG mask that contains one ellipse per box, filled with the box's class.
+/// A PNG mask with one ellipse per box, filled with the box's class.
 fn mask(size: Size, boxes: &[([f32; 4], i64)]) -> Vec<u8> {
     let mut mask = image::GrayImage::new(size.width, size.height);
     for ([x1, y1, x2, y2], class) in boxes {
@@ -61,7 +59,6 @@ fn mask(size: Size, boxes: &[([f32; 4], i64)]) -> Vec<u8> {
     bytes.into_inner()
 }
 
-/// Returns the images of `source` with generated boxes and masks.
 fn annotated(source: &dyn Source, listed: Option<&Path>) -> Memory {
     let codecs = Codecs::new();
     let mut list = Vec::new();
@@ -90,9 +87,9 @@ fn annotated(source: &dyn Source, listed: Option<&Path>) -> Memory {
     Memory::new(samples)
 }
 
-/// Returns the time in seconds to load `IMAGES` images into host memory, in batches of `batch`.
+/// To load `IMAGES` images into host memory, in batches of `batch`.
 fn seconds(path: &Path, batch: usize, with: &dyn Fn(Loader) -> Loader) -> f64 {
-    // The generated annotations are in the coordinates of the image after its EXIF rotation.
+    // The generated annotations refer to the image after its EXIF rotation.
     let loader =
         Loader::new(path).batch_size(batch).shuffle(1).drop_field("label").annotations_follow(AnnotationFrame::Upright);
     let mut batches = with(loader).host().unwrap();
@@ -120,8 +117,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 
 type With = Box<dyn Fn(Loader) -> Loader>;
 
-/// Measures all `variants` in turn. Prints the rate of each variant, and the ratio of this rate to
-/// the rate of the first variant in the same round.
+/// Prints the rate of each variant, and its ratio to the first variant in the same round.
 fn compare(title: &str, path: &Path, batch: usize, variants: &[(&str, With)]) {
     println!("\n{title}: images/s, and ratios to the first line; medians of {ROUNDS} rounds");
     let mut rates = vec![Vec::new(); variants.len()];

@@ -6,12 +6,11 @@
 //! WARPFEED_PHOTOS=PHOTOGRAPHS cargo bench --bench border    # with your own images instead of generated ones
 //! ```
 //!
-//! "Ahead" is the default loader, which starts on the next epoch before the current one is
-//! finished. "On request" is the same loader with `epochs(0)`. The two loaders are measured
-//! alternately, each with two consumers. The first does no work, so the loader is the bottleneck.
-//! The step of the second takes 1.5 times as long as loading a batch, so the consumer is the
-//! bottleneck. A wait is the time from requesting a batch until it is available. A device batch is
-//! available once the consumer's stream can use it.
+//! "Ahead" is the default loader, which prepares the next epoch before the current one ends. "On
+//! request" is the same loader with `epochs(0)`. They are measured alternately, with two consumers.
+//! The first does no work, so the loader is the bottleneck. The steps of the second take 1.5 times
+//! as long as loading a batch, so the consumer is the bottleneck. A wait is the time from
+//! requesting a batch until it is available, on the consumer's stream for a device batch.
 #![allow(missing_docs)]
 
 use std::time::{Duration, Instant};
@@ -20,11 +19,11 @@ use warpfeed::source::open;
 use warpfeed::{Augment, Batches, Loader};
 use warpfeed_synth::Synth;
 
-/// The datasets: the number of samples, the batch size, and the number of epochs in each round.
+/// Number of samples, batch size, and number of epochs in each round.
 const SETS: [(u64, usize, u64); 4] = [(64, 32, 24), (500, 256, 12), (500, 500, 12), (50_000, 256, 3)];
 const ROUNDS: usize = 3;
 
-/// Waits in seconds, at epoch boundaries and inside epochs.
+/// In seconds, at epoch boundaries and inside epochs.
 #[derive(Default)]
 struct Waits {
     border: Vec<f64>,
@@ -66,8 +65,7 @@ fn main() {
 
 type Set = (u64, usize, u64);
 
-/// Measures loaders with and without prepared epochs, and prints their wait times. `open` takes the
-/// number of epochs to prepare.
+/// With and without prepared epochs. `open` takes the number of epochs to prepare.
 fn compare<F: FnMut(Set, Duration) -> Waits>(place: &str, set: Set, open: impl Fn(u64) -> F) {
     let (samples, batch, epochs) = set;
     println!("\n{samples} samples, batches of {batch}, {epochs} epochs, {ROUNDS} rounds, {place}");
@@ -102,8 +100,7 @@ fn compare<F: FnMut(Set, Duration) -> Waits>(place: &str, set: Set, open: impl F
     }
 }
 
-/// Measures the waits of a consumer whose steps take `step`. `arrived` blocks until the batch is
-/// available.
+/// The waits of a consumer with steps of `step`. `arrived` blocks until the batch is available.
 fn waits<B>(batches: &mut Batches<B>, (_, _, epochs): Set, step: Duration, arrived: &mut dyn FnMut(&B)) -> Waits {
     let mut waits = Waits::default();
     for number in 0..epochs {
@@ -112,7 +109,6 @@ fn waits<B>(batches: &mut Batches<B>, (_, _, epochs): Set, step: Duration, arriv
         for batch in batches.epoch(number) {
             let batch = batch.unwrap();
             arrived(&batch);
-            // The first epoch of a round is always prepared on request.
             if number > 0 || !is_first {
                 let out = if is_first { &mut waits.border } else { &mut waits.inside };
                 out.push(requested.elapsed().as_secs_f64());

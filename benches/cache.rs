@@ -1,13 +1,13 @@
-//! Compares the first and the later epochs with caches of decoded images of several sizes, for a
-//! folder of photographs, for the same photographs packed, and for PNGs.
+//! Compares the first and the later epochs with several sizes of the cache of decoded images, for
+//! photographs, packed photographs and PNGs.
 //!
 //! ```text
 //! cargo bench --bench cache
 //! WARPFEED_PHOTOS=PHOTOGRAPHS cargo bench --bench cache    # with a folder of images instead of synthetic ones
 //! ```
 //!
-//! Each round opens a loader for each size of the cache in turn. The time to open a loader is not
-//! included. All reads come from the page cache.
+//! Each round opens a loader for each size of the cache in turn, which is not measured. All reads
+//! come from the page cache.
 #![allow(missing_docs)]
 
 use std::fs::{self, File};
@@ -23,7 +23,7 @@ use warpfeed_synth::Synth;
 
 const ROUNDS: usize = 5;
 const LATER_EPOCHS: u64 = 6;
-/// Sizes of the cache as fractions of the decoded dataset.
+/// Sizes of the cache relative to the decoded dataset.
 const FRACTIONS: [f64; 4] = [0.0, 0.25, 0.5, 1.0];
 
 fn main() {
@@ -42,7 +42,6 @@ fn main() {
     }
 }
 
-/// Writes the images of `source` as PNGs.
 fn to_png(source: &dyn Source, folder: &Path) {
     let (mut scratch, mut pixels, codecs) = (Vec::new(), Pixels::new(), Codecs::new());
     fs::create_dir_all(folder.join("class")).unwrap();
@@ -74,7 +73,7 @@ fn measure(name: &str, path: &Path) {
     );
     drop(batches);
     let mut rates = vec![[const { Vec::new() }; 2]; FRACTIONS.len()];
-    // The first round warms up.
+    // The first round is a warm-up.
     for round in 0..=ROUNDS {
         for (fraction, rates) in FRACTIONS.into_iter().zip(&mut rates) {
             let bytes = (total.bytes as f64 * fraction) as usize;
@@ -102,7 +101,6 @@ fn samples(loader: &Loader) -> u64 {
     loader.clone().host().unwrap().source_len() as u64
 }
 
-/// Loads `count` epochs and returns the seconds.
 fn epochs(batches: &mut warpfeed::Batches<warpfeed::HostBatch>, first: u64, count: u64) -> f64 {
     let start = Instant::now();
     for epoch in first..first + count {
@@ -111,7 +109,7 @@ fn epochs(batches: &mut warpfeed::Batches<warpfeed::HostBatch>, first: u64, coun
     start.elapsed().as_secs_f64()
 }
 
-/// Formats the median rate with the lowest and highest, and the median of the ratios to `plain`.
+/// The median rate with the lowest and highest, and the median of the ratios to `plain`.
 fn format_rates(rates: &[f64], plain: &[f64]) -> String {
     let sorted = |values: &mut Vec<f64>| values.sort_by(f64::total_cmp);
     let mut ratios: Vec<f64> = rates.iter().zip(plain).map(|(rate, plain)| rate / plain).collect();

@@ -5,8 +5,8 @@
 //! Each PATH is a dataset of JPEGs, repeated as needed. Batches of 256 crops, 224x224 each, are
 //! delivered on the device as f16 (N, C, H, W). One worker runs on each core available to the
 //! process; limit the cores with `taskset -c 0-3`. The consumer only waits. "GPU ms" is the device
-//! time for decoding and converting a batch, measured with events on an otherwise idle device. "at
-//! 20,000/s" says what share of its time the device would spend on that at 20,000 images per
+//! time to decode and convert a batch, measured with events on an otherwise idle device. "at
+//! 20,000/s" is the share of its time that the device would spend on this at 20,000 images per
 //! second. "p99 ms" is the 99th percentile of the wait for a batch.
 
 use std::sync::Arc;
@@ -93,7 +93,6 @@ fn loader(path: &str, decode_on: DecodeOn) -> Loader {
         .decode_on(decode_on)
 }
 
-/// Results of one round with one `DecodeOn` setting.
 struct Round {
     /// Images per second.
     images: f64,
@@ -103,7 +102,7 @@ struct Round {
     wait_p99: f64,
 }
 
-/// Waits for the first batch, warms up for `warmup` seconds, then measures for `seconds` seconds.
+/// Waits for the first batch, warms up for `warmup` seconds, then measures for `seconds`.
 fn rate(batches: &mut Batches<CudaBatch>, stream: &Arc<CudaStream>, warmup: f64, seconds: f64) -> Result<Round> {
     let monitor = batches.handle();
     let mut epoch = batches.epoch(0);

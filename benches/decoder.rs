@@ -1,13 +1,12 @@
 //! Measures the latency and throughput of `Decoder`. Run with
 //! `cargo bench --bench decoder -- PATH [--seconds N] [--workers N]`.
 //!
-//! Each request contains 1, 8, 64 or 256 JPEGs from the dataset at PATH. The resulting batches are
-//! 224x224 eval crops, normalized f16 (N, C, H, W). If there is a CUDA driver, batches
-//! are delivered in device memory, and measured twice: decoded on the GPU, and decoded on the CPU.
-//! Otherwise, batches are delivered in host memory. The latencies and the first rate are measured
-//! with one request at a time, from the call until the batch is in memory. The latencies are the
-//! median and the 99th percentile in ms. The rates are in images per second. "in flight" means that
-//! four requests are always in flight.
+//! Each request contains 1, 8, 64 or 256 JPEGs from the dataset at PATH. The batches are 224x224
+//! eval crops, normalized f16 (N, C, H, W). With a CUDA driver, they are in device memory, and
+//! measured twice: decoded on the GPU, and decoded on the CPU. Latencies (median and 99th
+//! percentile, in ms) and the first rate (images per second) are measured with one request at a
+//! time, from the call until the batch is in memory. "in flight" means that four requests are
+//! always in flight.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -34,8 +34,8 @@ from libraries import BATCH, FORMATS, SIZE, WORKERS, Samples, batches, collected
 
 
 def of_library(name, samples, folder, decoded, seconds, cold):
-    """Returns the images per second of the format's library, not counting its first batch. Returns
-    None if the library cannot read without decoding."""
+    """Images per second of the format's library, not counting its first batch. None if the library
+    cannot read without decoding."""
     rows = FORMATS[name].open(samples, folder, decoded)
     if rows is None:
         return None
@@ -74,7 +74,7 @@ def remember(folder):
 
 
 def of_warpfeed(name, path, count, seconds, cold):
-    """Returns the images per second of warpfeed, not counting its first batch."""
+    """Images per second of warpfeed, not counting its first batch."""
     import warpfeed
 
     options = {"shuffle_window": 1000} if name == "parquet" else {}
@@ -98,7 +98,7 @@ def of_warpfeed(name, path, count, seconds, cold):
 
 
 def one(name, root, count, seconds, folder):
-    """Measures one format in a separate process."""
+    """In a separate process."""
     samples = Samples(root, count)
     path = FORMATS[name].write(samples, folder)
     forget(folder)

@@ -1,9 +1,9 @@
 //! Measures all stages of loading batches on a GPU. Run with
 //! `cargo bench --bench gpu -- [--data PATH] [--workers N] [--end-to-end]`.
 //!
-//! PATH is any image dataset. The benchmark repeats its samples as needed to write a temporary LMDB
-//! of 10,000 samples. Without PATH, the end-to-end measurement is skipped. With `--end-to-end`, all
-//! other measurements are skipped. Results are medians over repeated measurements. Device times are
+//! PATH is any image dataset, whose samples are repeated to fill a temporary LMDB of 10,000
+//! samples. Without PATH, the end-to-end measurement is skipped. With `--end-to-end`, all other
+//! measurements are skipped. Results are medians over repeated measurements. Device times are
 //! measured with events.
 #![allow(unsafe_code)]
 
@@ -81,7 +81,7 @@ impl Gpu {
         Ok(Gpu { own: Stream::lent(&stream)?, stream, context, spin })
     }
 
-    /// Returns the median device time of `work` over `times` measurements, in milliseconds.
+    /// Median device time of `work` over `times` measurements, in milliseconds.
     fn timed(&self, times: usize, mut work: impl FnMut(usize) -> Result<()>) -> Result<f64> {
         let (start, end) = (Event::timed(&self.context)?, Event::timed(&self.context)?);
         (0..3).try_for_each(&mut work)?;
@@ -96,8 +96,7 @@ impl Gpu {
         Ok(median(elapsed))
     }
 
-    /// Returns the throughput in GB/s of plain copies of a `u8` image batch from page-locked
-    /// memory.
+    /// GB/s of plain copies of a `u8` image batch from page-locked memory.
     fn bare_copies(&self) -> Result<f64> {
         println!("\nbare copies of {:.1} MB to the device", (BATCH * IMAGE) as f64 / 1e6);
         let memory = DeviceBuffer::new(&self.context, BATCH * IMAGE)?;
@@ -115,8 +114,8 @@ impl Gpu {
         Ok(rate)
     }
 
-    /// Returns the throughput of a 1 GiB copy on the device in GB/s, counting bytes read and
-    /// written. This is the upper bound for conversions.
+    /// GB/s of a 1 GiB copy on the device, counting bytes read and written: the upper bound for
+    /// conversions.
     fn device_copy(&self) -> Result<f64> {
         let block = || self.stream.alloc_zeros::<u8>(1 << 30).expect("memory is available");
         let (from, mut to) = (block(), block());
@@ -132,12 +131,11 @@ impl Gpu {
     fn conversions(&self, ceiling: f64) -> Result<()> {
         const N: usize = 1024;
         println!("conversion of {N} images of {SIDE}x{SIDE}, read and written");
-        // Cycle through four inputs and outputs, so that no data is in the cache.
+        // Four inputs and outputs in turn, so that no data is in the cache.
         let (input, output) = (N * IMAGE, N * IMAGE * 4);
         let memory = DeviceBuffer::new(&self.context, 4 * (input + output) + 2 * N * SampleOps::BYTES)?;
         let mut rng = Rng::new(0, 0, 0);
         let pixels = (0..input).map(|_| rng.next_u64() as u8).collect::<Vec<_>>();
-        // Erase a twelfth of each image.
         let (size, area) = (Size::new(SIDE as u32, SIDE as u32), 1.0 / 12.0);
         let erasing = RandomErasing::new(1.0).scale(area, area);
         let augment = Augment::resize(size.width, size.height).erase(erasing);
@@ -192,8 +190,8 @@ impl Gpu {
         Ok(())
     }
 
-    /// Opens a loader whose workers only fill slots, without reading or decoding, so that only the
-    /// ring of slots is measured.
+    /// The workers only fill slots, without reading or decoding, so that only the ring of slots is
+    /// measured.
     fn memory_loader(&self, batches: usize, dtype: Dtype, workers: usize) -> Result<Batches<CudaBatch>> {
         Loader::source(Blank(batches * BATCH))
             .codec(Blank(0))
@@ -206,7 +204,7 @@ impl Gpu {
             .cuda(&self.stream)
     }
 
-    /// Measures the ring with `u8` batches from memory. Returns the milliseconds per batch.
+    /// Milliseconds per `u8` batch from memory.
     fn ring(&self, bare: f64, workers: usize) -> Result<f64> {
         println!(
             "\nthrough the ring, batches of {:.1} MB from memory, consumer without work",
@@ -238,7 +236,7 @@ impl Gpu {
         Ok(per_batch)
     }
 
-    /// Measures batch times and stalls while the consumer's stream runs steps of known length.
+    /// Batch times and stalls while the consumer's stream runs steps of known length.
     fn overlap(&self, loader_ms: f64, workers: usize) -> Result<()> {
         const BATCHES: usize = 300;
         println!(
@@ -296,16 +294,15 @@ impl Gpu {
     fn step(&self, nanoseconds: u64) -> Result<()> {
         let mut launch = self.stream.launch_builder(&self.spin);
         launch.arg(&nanoseconds);
-        // Launch one block per multiprocessor, which leaves resources for other kernels, as most
-        // training kernels do.
+        // One block per multiprocessor leaves resources for other kernels, as most training kernels
+        // do.
         let config = LaunchConfig { grid_dim: (132, 1, 1), block_dim: (128, 1, 1), shared_mem_bytes: 0 };
         // SAFETY: the kernel takes exactly one `u64` argument.
         unsafe { launch.launch(config) }.expect("the spin kernel launches");
         Ok(())
     }
 
-    /// Returns the time in milliseconds from the start of each epoch until its first batch is in
-    /// device memory.
+    /// Milliseconds from the start of each epoch until its first batch is in device memory.
     fn first_batches(&self, batches: &mut Batches<CudaBatch>, epochs: u64) -> Result<Vec<f64>> {
         let measure_epoch = |epoch| {
             let since = Instant::now();
@@ -332,8 +329,7 @@ impl Gpu {
         Ok(())
     }
 
-    /// Measures page-locked host batches that the program uploads, for each method of releasing a
-    /// batch.
+    /// Page-locked host batches that the program uploads, for each method of releasing a batch.
     fn uploads_of_the_programs(&self, workers: usize) -> Result<()> {
         const BATCHES: usize = 200;
         println!("\nuploads by the program: ms per batch of 38.5 MB, uploaded and trained on in one stream");
@@ -425,7 +421,7 @@ impl Gpu {
     }
 }
 
-/// A source of empty samples, and a decoder that does no work.
+/// Empty samples, and a decoder that does no work.
 struct Blank(usize);
 
 impl Source for Blank {

@@ -1,6 +1,6 @@
 //! Compares the loading rates of a folder, an LMDB and a tar, with a warm and a cold page cache,
-//! for photographs and thumbnails. Also prints cold rates as fractions of the disk's rate and of
-//! the warm rate.
+//! for photographs and thumbnails. Cold rates are also printed relative to the disk's rate and the
+//! warm rate.
 //!
 //! ```text
 //! cargo bench --bench loader
@@ -28,18 +28,15 @@ use warpfeed::source::{Source, open};
 use warpfeed::{Augment, Loader, Result};
 use warpfeed_synth::Synth;
 
-/// The images of a measurement.
 struct Set {
     name: &'static str,
-    /// Number of distinct images.
     images: usize,
-    /// Number of files. Each file is a copy of one of the images.
+    /// Each file is a copy of one of the images.
     files: usize,
-    /// Longer side of generated images.
+    /// Of generated images.
     drawn_side: u32,
-    /// Maximum longer side of photographs. Photographs with a longer side are shrunk.
+    /// Photographs with a longer side are shrunk.
     max_side: Option<u32>,
-    /// Side of the crop.
     crop: u32,
 }
 
@@ -86,7 +83,7 @@ fn main() {
     }
 }
 
-/// Writes `count` files to 100 class folders, repeating the images of `source` as needed.
+/// Writes `count` files to 100 class folders, repeating the images of `source`.
 fn copies(source: &dyn Source, count: usize, folder: &Path) {
     let mut scratch = Vec::new();
     for class in 0..100 {
@@ -151,7 +148,7 @@ impl Set {
     }
 }
 
-/// A decoder that does nothing, to measure reading alone.
+/// Does nothing, to measure reading alone.
 struct Nothing;
 
 impl Codec for Nothing {
@@ -171,8 +168,7 @@ impl Codec for Nothing {
     }
 }
 
-/// Returns the duration of one epoch in seconds: shuffled `u8` batches of 64 in host memory, on all
-/// cores.
+/// In seconds: shuffled `u8` batches of 64 in host memory, on all cores.
 fn epoch(path: &Path, with: impl Fn(Loader) -> Loader) -> f64 {
     let mut batches = with(Loader::new(path).batch_size(64).shuffle(1)).host().unwrap();
     let started = Instant::now();
@@ -182,8 +178,7 @@ fn epoch(path: &Path, with: impl Fn(Loader) -> Loader) -> f64 {
     started.elapsed().as_secs_f64()
 }
 
-/// Returns the time in seconds to read ranges of `sizes` at random offsets of `path`, with `depth`
-/// reads in flight.
+/// Seconds to read ranges of `sizes` at random offsets of `path`, with `depth` reads in flight.
 fn random_reads(path: &Path, sizes: &[usize], depth: usize, seed: u64) -> f64 {
     let file = File::open(path).unwrap();
     // SAFETY: the descriptor is open, and the call does not access memory of this process.

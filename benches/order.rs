@@ -2,7 +2,7 @@
 //! cache.
 //!
 //! Run with `cargo bench --bench order`. The "cold" group creates a tar and an LMDB with 100,000
-//! 3 KiB samples. Each run evicts both files from the page cache, and then reads the first
+//! samples of 3 KiB. Each run evicts both files from the page cache, and then reads the first
 //! 10,000 samples of an epoch on one thread.
 #![allow(unsafe_code)]
 
@@ -46,7 +46,7 @@ fn index(c: &mut Criterion) {
     group.finish();
 }
 
-/// Evicts a file from the page cache. Pages that a process maps are not evicted.
+/// Pages that a process maps are not evicted.
 fn forget(path: &Path) {
     let file = File::open(path).unwrap();
     file.sync_all().unwrap();

@@ -27,7 +27,7 @@ OPTIONS = {"batch_size": 256, "shuffle": True, "seed": 42, "num_workers": 1, "ou
 
 
 class Drawn:
-    """A dataset of one-pixel images, which take almost no time to read."""
+    """One-pixel images, which take almost no time to read."""
 
     IMAGE = (
         b"BM" + (58).to_bytes(4, "little") + bytes(4) + (54).to_bytes(4, "little") + (40).to_bytes(4, "little")
@@ -49,7 +49,7 @@ def originals():
 
 
 def csv(folder, rows):
-    """Writes a table of `rows` rows that all refer to the same few images."""
+    """All rows refer to the same few images."""
     path = folder / f"{rows}.csv"
     if not path.exists():
         names = [str(original) for original in originals()]
@@ -63,7 +63,7 @@ def csv(folder, rows):
 
 
 def coco(folder, entries):
-    """Writes a COCO file with `entries` images and two boxes per image."""
+    """Two boxes per image."""
     path = folder / f"{entries}.json"
     if not path.exists():
         names = [str(original.relative_to(MINI)) for original in originals()]
@@ -88,7 +88,7 @@ def coco(folder, entries):
 
 
 def tar(folder, samples):
-    """Writes a tar shard with `samples` samples, each a one-pixel image with a label."""
+    """Each sample is a one-pixel image with a label."""
     path = folder / f"{samples}.tar"
     if not path.exists():
 
@@ -135,13 +135,13 @@ def arguments(case, sizes, folder):
 
 
 def status(name):
-    """Returns the value of a line in /proc/self/status, in bytes."""
+    """A line in /proc/self/status, in bytes."""
     lines = dict(line.split(":", 1) for line in pathlib.Path("/proc/self/status").read_text().splitlines())
     return int(lines[name].split()[0]) * 1024
 
 
 def measure(case, sizes, folder, rank=None, devices=0):
-    """Measures one case, in this process."""
+    """In this process."""
     import warpfeed
 
     data, options = arguments(case, sizes, folder)
@@ -169,8 +169,8 @@ def measure(case, sizes, folder, rank=None, devices=0):
     }
     print(json.dumps(results), flush=True)
     if rank is not None:
-        # All ranks are open at the same time. The memory of each rank includes its proportional
-        # share of shared pages.
+        # All ranks are open at the same time, so the memory of each includes its proportional share
+        # of shared pages.
         sys.stdin.readline()
         lines = pathlib.Path("/proc/self/smaps_rollup").read_text().splitlines()[1:]
         sizes = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in lines}
@@ -187,7 +187,7 @@ def started(case, options, *extra):
 
 
 def ranks(case, options, world):
-    """Returns the means over `world` ranks that are opened concurrently."""
+    """Means over `world` ranks that are opened concurrently."""
     begun = time.perf_counter()
     processes = [started(case, options, "--rank", str(rank), str(world)) for rank in range(world)]
     results = [json.loads(process.stdout.readline()) for process in processes]

@@ -7,7 +7,8 @@
 //!
 //! The copy knows all addresses in advance. It copies the windows in the loader's order, from a map
 //! of the same file to as many buffers as the loader has batches. "One by one" is the same loader
-//! without its fast path: a source that hides that the windows are in memory, so that each is read,
+//! without its fast path: its source hides that the windows are in memory, so each window is read,
+//! measured and written separately. The measurements alternate.
 //! measured and written separately. The measurements alternate.
 #![allow(missing_docs)]
 
@@ -22,7 +23,7 @@ const ROUNDS: usize = 9;
 /// Window length in tokens, windows per batch, and whether the windows are shuffled.
 const SETS: [(usize, usize, bool); 6] =
     [(2048, 64, true), (2048, 64, false), (2048, 512, true), (8192, 32, true), (1024, 64, true), (512, 256, true)];
-/// Number of buffers that the copy fills in turn.
+/// Buffers that the copy fills in turn.
 const SLOTS: usize = 6;
 
 /// A token file that hides `Source::stored`, to force the slow path.
@@ -75,12 +76,12 @@ fn main() {
     }
 }
 
-/// Returns the ratio of the two times in each round.
+/// In each round.
 fn ratios(numerators: &[f64], other: &[f64]) -> Vec<f64> {
     numerators.iter().zip(other).map(|(numerator, other)| numerator / other).collect()
 }
 
-/// Prints the median, the minimum and the maximum of `values`.
+/// The median, the minimum and the maximum of `values`.
 fn show(name: &str, values: &[f64]) {
     let mut values = values.to_vec();
     values.sort_by(f64::total_cmp);
@@ -93,7 +94,7 @@ fn loader(loader: Loader, (length, batch, shuffled): (usize, usize, bool)) -> Ba
     loader.epochs(0).field("tokens", field::Tokens::new(Dtype::U16, length)).host().unwrap()
 }
 
-/// Returns the duration of an epoch in seconds.
+/// In seconds.
 fn epoch(batches: &mut Batches<HostBatch>) -> f64 {
     let start = Instant::now();
     for batch in batches.epoch_from(0, 0) {
@@ -102,7 +103,7 @@ fn epoch(batches: &mut Batches<HostBatch>) -> f64 {
     start.elapsed().as_secs_f64()
 }
 
-/// Returns the time to copy `windows`, in seconds.
+/// In seconds.
 fn copy(windows: &[&[u8]], (_, batch, _): (usize, usize, bool), threads: usize) -> f64 {
     let bytes = windows[0].len();
     let mut buffers = vec![vec![1_u8; batch * bytes]; SLOTS];

@@ -1,6 +1,5 @@
-//! Measures the cost of tracing. Loaders run in turn without a trace, with a trace but outside of
-//! its window, and inside the window. The benchmark also measures the cost of one update of the
-//! statistics, which are always on.
+//! Measures the cost of tracing. Loaders run in turn without a trace, outside of a trace's window,
+//! and inside it. The benchmark also measures one update of the statistics, which are always on.
 //!
 //! ```text
 //! cargo bench --bench trace
@@ -51,7 +50,7 @@ fn main() {
     }
 }
 
-/// Returns the time in nanoseconds of one update of a counter, as the minimum over all rounds.
+/// In nanoseconds, the minimum over all rounds.
 fn update_cost() -> f64 {
     const ENTRIES: u32 = 1_000_000;
     let tally = Tally::default();
@@ -68,8 +67,7 @@ fn update_cost() -> f64 {
     (0..ROUNDS).map(round).fold(f64::INFINITY, f64::min)
 }
 
-/// Returns the CPU seconds of an epoch. On a shared machine, CPU time varies less than elapsed
-/// time.
+/// CPU seconds, which vary less than elapsed time on a shared machine.
 fn epoch(batches: &mut Batches<HostBatch>, number: u64) -> f64 {
     let before = batches.stats().process.cpu_seconds;
     for batch in batches.epoch(number) {

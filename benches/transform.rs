@@ -31,8 +31,8 @@ fn plans(augment: &Augment) -> Vec<Plan> {
     (0..200).map(|sample| augment.plan(IMAGE, &mut Rng::new(1, 0, sample)).unwrap()).collect()
 }
 
-/// `fast_image_resize` at its best: crops while resizing into a borrowed output, reuses the resizer
-/// with its scratch memory, and then flips.
+/// `fast_image_resize` at its best: crops while resizing into a borrowed output, and reuses the
+/// resizer with its scratch memory.
 fn with_fir(resizer: &mut fir::Resizer, pixels: &Pixels, plan: &Plan, dst: &mut [u8]) {
     let (size, region, window) = (pixels.size(), plan.region, plan.window);
     let source = TypedImageRef::<fir::pixels::U8x3>::from_buffer(size.width, size.height, pixels.data()).unwrap();
@@ -50,7 +50,7 @@ fn with_fir(resizer: &mut fir::Resizer, pixels: &Pixels, plan: &Plan, dst: &mut 
     }
 }
 
-/// Prints the medians of nine rounds. Both alternate, so they see the same clock rate and load.
+/// Medians of nine rounds. Both alternate, so they see the same clock rate and load.
 fn side_by_side(name: &str, pixels: &Pixels, plans: &[Plan]) {
     let (mut ours, mut theirs) = (Resizer::new(), fir::Resizer::new());
     let mut dst = vec![0; 224 * 224 * 3];

@@ -5,8 +5,8 @@
 //! cargo bench --bench tune [-- waiting | computing | bursty]
 //! ```
 //!
-//! The benchmark first searches the grid. Once the automatic settings have converged, it
-//! alternately measures the best cell of the grid and the automatic loader.
+//! The benchmark first searches the grid. Once the automatic settings have converged, it alternates
+//! between the best cell of the grid and the automatic loader.
 #![allow(missing_docs)]
 
 use std::thread::sleep;
@@ -23,7 +23,7 @@ const CELL: Duration = Duration::from_millis(600);
 const ROUND: Duration = Duration::from_millis(700);
 const SETTLE: Duration = Duration::from_secs(14);
 
-/// A source with reads that block for a fixed duration, like reads from a network.
+/// Reads block for a fixed duration, like reads from a network.
 struct Waits(Duration);
 
 impl Source for Waits {
@@ -39,7 +39,7 @@ impl Source for Waits {
     }
 }
 
-/// A codec that returns gray images immediately.
+/// Returns gray images immediately.
 struct Gray;
 
 impl Codec for Gray {
@@ -63,7 +63,7 @@ struct Load {
     loader: Loader,
     workers: &'static [usize],
     prefetch: &'static [usize],
-    /// Duration of the consumer's work on batch `n`.
+    /// The consumer's work on batch `n`.
     step: fn(u64) -> Duration,
 }
 
@@ -160,8 +160,7 @@ impl<'a> Run<'a> {
         Run { batches, step }
     }
 
-    /// Returns the samples per second, measured for about `time` after the first batches of an
-    /// epoch.
+    /// Samples per second, measured for about `time` after the first batches of an epoch.
     fn rate(&mut self, time: Duration) -> f64 {
         let (mut samples, mut start) = (0, None::<Instant>);
         loop {
@@ -169,7 +168,7 @@ impl<'a> Run<'a> {
                 let batch = batch.unwrap();
                 sleep((self.step)(batch.number()));
                 match start {
-                    // Start the measurement here, because the pipeline is full.
+                    // The pipeline is full.
                     None if batch.number() >= 23 => start = Some(Instant::now()),
                     None => {}
                     Some(start) => {

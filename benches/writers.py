@@ -57,7 +57,7 @@ def warpfeed(*arguments):
 
 
 def together(*commands):
-    """Runs commands concurrently. Fails if any of them fails."""
+    """Fails if any of the concurrent commands fails."""
     running = [subprocess.Popen(command, stdout=subprocess.DEVNULL) for command in commands]
     codes = [process.wait() for process in running]
     if any(codes):
@@ -142,7 +142,7 @@ class LitData:
     def write(self, source, out):
         import litdata
 
-        # The workers import this file, so the function that they call must be at module level.
+        # The workers import this file, so their function must be at module level.
         litdata.optimize(
             fn=read_for_litdata, inputs=[(key_of(source, path), str(path)) for path in images(source)],
             output_dir=str(out), chunk_bytes=SHARD, num_workers=WORKERS,
@@ -236,7 +236,7 @@ WRITERS = {
 
 
 def prepared(options):
-    """Creates the source folder: links to the images, or to smaller versions of them."""
+    """The source folder: links to the images, or to smaller versions of them."""
     source, originals = options.work / "source", options.work / "originals"
     if source.exists():
         return source
@@ -260,8 +260,8 @@ def prepared(options):
 
 
 def environment(out):
-    """Returns environment variables that place temporary files next to `out`, because LitData first
-    writes its chunks to the temporary folder."""
+    """Places temporary files next to `out`, because LitData first writes its chunks to the
+    temporary folder."""
     temporary = out.with_name("temporary")
     temporary.mkdir(exist_ok=True)
     return {**os.environ, "TMPDIR": str(temporary)}
@@ -274,8 +274,8 @@ def start(name, source, out):
 
 
 def ended(process, seconds=None):
-    """Waits until the process has ended. Returns the exit code (None if the process was killed after `seconds`), the
-    duration, and the CPU seconds."""
+    """Returns the exit code (None if the process was killed after `seconds`), the duration, and the
+    CPU seconds."""
     begun, used = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
     try:
         code = process.wait(seconds)
@@ -283,7 +283,6 @@ def ended(process, seconds=None):
         code = None
     seconds = time.perf_counter() - begun
     try:
-        # Kill processes that the command left behind.
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
         pass
@@ -294,7 +293,7 @@ def ended(process, seconds=None):
 
 
 def descendants(pid):
-    """Returns the descendants of process `pid` with their CPU time. A descendant may end during the call."""
+    """CPU time by process id. A descendant may end during the call."""
     results = []
     for children in pathlib.Path(f"/proc/{pid}/task").glob("*/children"):
         try:
@@ -307,7 +306,7 @@ def descendants(pid):
 
 
 def size(folder):
-    """Returns the total bytes of the files in `folder`. A writer may rename or remove files during the call."""
+    """In bytes. A writer may rename or remove files during the call."""
     total = 0
     for path, _, names in os.walk(folder):
         for name in names:
@@ -319,15 +318,16 @@ def size(folder):
 
 
 def last(text, out):
-    """Returns the last line that a writer printed, such as its error, with the name of the temporary folder removed."""
+    """The last line that a writer printed, such as its error, without the name of the temporary
+    folder."""
     lines = text.replace(str(out), "OUT").replace("|", "/").splitlines()
     lines = [line.strip() for line in lines if not line.startswith("exit codes")]
     return next((line[:160] for line in reversed(lines) if line), "")
 
 
 def counted(name, out, patience=None):
-    """Returns the number of samples that the writer's library reads back, the number of distinct
-    samples, and the library's error."""
+    """Number of samples that the writer's library reads back, number of distinct samples, and the
+    library's error."""
     count = [sys.executable, __file__, "--count", name, str(out)]
     try:
         process = subprocess.run(
@@ -348,7 +348,7 @@ def fresh(options, name):
 
 
 def written(options, name, source):
-    """Measures one run. Returns the table cells, the seconds and bytes, and the output folder."""
+    """The table cells, the seconds and bytes, and the output folder."""
     out = fresh(options, name)
     if hasattr(WRITERS[name], "before"):
         WRITERS[name].before(source, out)
@@ -379,7 +379,7 @@ def killed(options, name, source, usual):
         WRITERS[name].before(source, out)
     before, (seconds, complete) = size(out), usual
     process, workers = start(name, source, out), []
-    # Count the bytes in every folder that the writer uses.
+    # In every folder that the writer uses.
     while process.poll() is None and (size(out.parent) - before < options.kill * complete or not workers):
         time.sleep(0.05)
         workers = descendants(process.pid)

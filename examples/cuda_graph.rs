@@ -13,9 +13,8 @@
 //! 3. for each batch, copy it into the buffers and launch the graph.
 //!
 //! Requesting a batch during the capture fails, because the loader's waits would become part of the
-//! graph. The failure does not affect the capture or the loader. The exit code is 0 if the weights
-//! are bit-identical to those after the same steps without a graph, and 1 otherwise. If there is no
-//! GPU, the example only prints a message.
+//! graph. The capture and the loader continue. The exit code is 0 if the weights are bit-identical
+//! to those without a graph, and 1 otherwise. Without a GPU, the example only prints a message.
 #![allow(unsafe_code)]
 
 use std::process::ExitCode;
@@ -81,13 +80,13 @@ fn run() -> Result<()> {
     if loss.to_bits() != plain_loss.to_bits() {
         return Err(format!("the summed loss is {loss} with the graph and {plain_loss} without").into());
     }
-    // Report deferred errors, such as errors that occurred in destructors.
+    // Errors may have occurred in destructors.
     stream.context().check_err()?;
     println!("{} weights agree bit for bit after {EPOCHS} epochs", plain.len());
     Ok(())
 }
 
-/// Runs the reference: every kernel of every step is launched individually.
+/// Launches every kernel of every step individually.
 fn without_graph(step: &mut Step, batches: &mut Batches<CudaBatch>) -> Result<(Vec<f32>, f32)> {
     for epoch in 0..EPOCHS {
         for batch in batches.epoch(epoch) {
@@ -103,7 +102,7 @@ fn with_graph(step: &mut Step, batches: &mut Batches<CudaBatch>) -> Result<(Vec<
     let mut epoch = batches.epoch(0);
     step.take(&epoch.next().ok_or("an epoch without batches")??)?;
 
-    // The global mode is the strictest. Even so, driver calls from the loader's threads do not
+    // The global mode is the strictest, but driver calls from the loader's threads do not
     // invalidate the capture.
     stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL)?;
     step.launch()?;
@@ -168,15 +167,14 @@ impl Step {
         })
     }
 
-    /// Copies a batch into the step's buffers. The batch may be dropped afterward, because its
-    /// memory is reused only after the copy.
+    /// The batch may be dropped afterward, because its memory is reused only after the copy.
     fn take(&mut self, batch: &CudaBatch) -> Result<()> {
         self.stream.memcpy_dtod(&batch.images().view::<f32>()?, &mut self.images)?;
         self.stream.memcpy_dtod(&batch.labels()?.view::<i64>()?, &mut self.labels)?;
         Ok(())
     }
 
-    /// Queues the step's kernels on the stream, or adds them to the graph during a capture.
+    /// Queues the step's kernels, or adds them to the graph during a capture.
     fn launch(&mut self) -> std::result::Result<(), DriverError> {
         let (stream, n) = (&self.stream, BATCH as u32);
         let over = |count: u32| LaunchConfig {
@@ -200,13 +198,12 @@ impl Step {
         Ok(())
     }
 
-    /// Resets weights and loss to their initial values.
     fn reset(&mut self) -> std::result::Result<(), DriverError> {
         self.stream.memset_zeros(&mut self.weights)?;
         self.stream.memset_zeros(&mut self.loss)
     }
 
-    /// Returns the weights, and the loss summed over all steps.
+    /// The weights, and the loss summed over all steps.
     fn result(&self) -> std::result::Result<(Vec<f32>, f32), DriverError> {
         let loss = self.stream.clone_dtoh(&self.loss)?;
         Ok((self.stream.clone_dtoh(&self.weights)?, loss.iter().sum()))

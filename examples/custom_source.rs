@@ -8,7 +8,7 @@ use warpfeed::decode::RawRgb;
 use warpfeed::source::{Sample, Source};
 use warpfeed::{Augment, Loader, Result};
 
-/// A source of 32x32 images, each of a single color.
+/// 32x32 images, each of a single color.
 struct Colors;
 
 impl Source for Colors {
@@ -20,7 +20,7 @@ impl Source for Colors {
         let color = [index as u8, (index * 7) as u8, (index * 31) as u8];
         scratch.clear();
         scratch.extend(color.iter().cycle().take(32 * 32 * 3));
-        // The field contains raw pixels, as the codec below expects.
+        // Raw pixels, as the codec below expects.
         Ok(Sample::new("color").with_field("img", scratch)?.with_label(index as i64 % 10))
     }
 

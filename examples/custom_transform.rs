@@ -1,4 +1,4 @@
-//! Adds a custom transform that is random, but gives the same result for any number of workers.
+//! Adds a random transform that gives the same result for any number of workers.
 //!
 //! ```text
 //! cargo run --release --example custom_transform [DATASET]
@@ -8,7 +8,7 @@ use warpfeed::sampler::Rng;
 use warpfeed::transform::ImageMut;
 use warpfeed::{Augment, Loader, Result};
 
-/// Adds grain: noise of up to `STRENGTH` to every channel value.
+/// Adds noise of up to `STRENGTH` to every channel value.
 fn grain(image: &mut ImageMut<'_>, rng: &mut Rng) -> Result<()> {
     const STRENGTH: u64 = 24;
     for value in image.data_mut() {

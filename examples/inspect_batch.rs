@@ -1,4 +1,4 @@
-//! Prints the shapes, types, labels and keys of a batch, and how much memory and time loading
+//! Prints the shapes, types, labels and keys of a batch, and the memory and time that loading
 //! takes.
 //!
 //! ```text

@@ -1,10 +1,10 @@
-//! Shows how much time is saved by copying on a second stream. Run with
+//! Shows how much time a second stream for copies saves. Run with
 //! `cargo run --release --example overlap`.
 //!
 //! Twelve batches of 256 images of 224x224 are copied, converted, and "trained on" by a kernel that
-//! takes 2 ms. The first run does this in sequence on one stream. The second run works like the
-//! loader: it copies on one stream, converts on a second, and runs steps on the consumer's stream.
-//! Events order the work between the streams. The program prints a timeline of each run.
+//! takes 2 ms. The first run does this in sequence on one stream. The second run copies on one
+//! stream, converts on a second, and trains on a third, like the loader. Events order the work
+//! between the streams. The program prints a timeline of each run.
 #![allow(unsafe_code)]
 
 use warpfeed::cuda;
@@ -17,7 +17,7 @@ const BATCHES: usize = 12;
 const IMAGES: usize = 256;
 const BYTES: usize = IMAGES * 224 * 224 * 3;
 const STEP_NS: u64 = 2_000_000;
-/// Width of a timeline in columns.
+/// In columns.
 const WIDTH: usize = 100;
 
 fn main() -> Result<()> {
@@ -64,7 +64,7 @@ struct Show {
 }
 
 impl Show {
-    /// Queues the work for all batches, prints the timeline, and returns the elapsed milliseconds.
+    /// Returns the elapsed milliseconds.
     fn run(&self, context: &Context, one_stream: bool) -> Result<f32> {
         let (copies, conversions) =
             if one_stream { (&self.steps, &self.steps) } else { (&self.copies, &self.conversions) };

@@ -1,10 +1,10 @@
-//! A small inference server. Its clients are threads instead of network connections. Run with
+//! A small inference server with threads as clients. Run with
 //! `cargo run --release --example serve`.
 //!
 //! Eight clients send encoded images, some of which are invalid. The decoder batches requests
 //! dynamically: a batch starts when it contains 16 images, or after 2 ms. Batches are on the GPU if
-//! there is one. The "model" responds with the mean of the normalized image. Each client compares
-//! the response with the mean of the image that a loader delivers for the same file.
+//! there is one. The "model" responds with the mean of the normalized image, which each client
+//! compares with the mean of the same image from a loader.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -18,7 +18,7 @@ const IMAGES_EACH: usize = 200;
 const MAX_BATCH: usize = 16;
 const LONGEST: Duration = Duration::from_millis(2);
 
-/// The channel for the response to a request for one image.
+/// The channel for the response to a request.
 type Answer = Sender<Result<f32>>;
 
 fn main() -> Result<()> {
@@ -48,21 +48,21 @@ fn main() -> Result<()> {
     }
 }
 
-/// Returns the expected response for each image of the dataset.
+/// For each image of the dataset.
 fn expected(training: &Loader) -> Result<Vec<f32>> {
     let mut batches = training.clone().host()?;
     let expected_means = batches.epoch(0).map(|batch| Ok(means(batch?.images().bytes()).collect::<Vec<_>>()));
     Ok(expected_means.collect::<Result<Vec<_>>>()?.concat())
 }
 
-/// Returns the mean of each `f32` image.
+/// Of each `f32` image.
 fn means(bytes: &[u8]) -> impl Iterator<Item = f32> {
     let value = |bytes: &[u8; 4]| f32::from_ne_bytes(*bytes);
     let mean = move |image: &[u8]| image.as_chunks().0.iter().map(value).sum::<f32>() / (3.0 * 64.0 * 64.0);
     bytes.chunks_exact(3 * 64 * 64 * 4).map(mean)
 }
 
-/// For each image of a batch: the error, if the image is invalid, and the response of the model.
+/// The error of an invalid image, and the response of the model.
 type Answers = Vec<(Option<Error>, f32)>;
 
 fn serve<B: Send + 'static>(
@@ -116,7 +116,7 @@ fn serve<B: Send + 'static>(
     })
 }
 
-/// Sends images one after the other and checks the responses. Returns the latency of each request.
+/// Sends images one after the other and checks the responses. Returns the latencies.
 fn run_client<B>(
     client: usize,
     images: &dyn Source,

@@ -44,7 +44,7 @@ impl FieldType for Waveform {
     }
 }
 
-/// Returns the audio samples of a WAV file with one 16-bit channel.
+/// Of a WAV file with one 16-bit channel.
 fn samples(wav: &[u8]) -> Result<&[[u8; 2]]> {
     let mut rest = match wav.split_at_checked(12) {
         Some((head, rest)) if head.starts_with(b"RIFF") && head.ends_with(b"WAVE") => rest,
@@ -74,7 +74,7 @@ fn samples(wav: &[u8]) -> Result<&[[u8; 2]]> {
     Err(Error::decode("the wav contains no sound"))
 }
 
-/// Creates a WAV file with sample values counting from 0 to `length` - 1.
+/// Sample values count from 0 to `length` - 1.
 fn wav(length: u16) -> Vec<u8> {
     let bytes = u32::from(length) * 2;
     let mut wav = [*b"RIFF", (bytes + 36).to_le_bytes(), *b"WAVE", *b"fmt ", 16_u32.to_le_bytes()].concat();
@@ -86,7 +86,7 @@ fn wav(length: u16) -> Vec<u8> {
     wav
 }
 
-/// Returns the start of each sample's crop, and checks that its values count up from there.
+/// The start of each sample's crop. Checks that the values count up from there.
 fn starts(batches: impl Iterator<Item = Result<HostBatch>>) -> Result<BTreeMap<u64, u16>> {
     let mut starts = BTreeMap::new();
     for batch in batches {
@@ -122,7 +122,6 @@ fn main() -> Result<()> {
     assert_ne!(starts(batches.epoch(1))?, first, "a different epoch has different crops");
     assert_eq!(starts(open(4).host()?.epoch(0))?, first, "the crops do not depend on the number of workers");
 
-    // Stop after two batches, and resume with three workers.
     let mut batches = open(2).host()?;
     let mut epoch = batches.epoch(0);
     let mut ids = starts(epoch.by_ref().take(2))?;
@@ -131,9 +130,8 @@ fn main() -> Result<()> {
     ids.extend(starts(resumed.epoch(0))?);
     assert_eq!(ids, first, "a resumed run has the same crops");
 
-    // The statistics contain a stage for the field. Workers may already be preparing the next
-    // epoch, so the stage counts at least the 32 samples that this run delivered, and possibly
-    // more.
+    // Workers may already be preparing the next epoch, so the stage counts at least the 32 samples
+    // that this run delivered.
     let stats = resumed.stats();
     assert_eq!(stats.samples, 32);
     assert!(stats.fields["wave"].count >= stats.samples);

@@ -7,14 +7,14 @@ use warpfeed_sources::internal;
 pub(crate) use warpfeed_sources::internal::append;
 pub(crate) use warpfeed_sources::internal::{counted, panicked, reserve, resize};
 
-/// Runs code that may be user code, and converts a panic into an error. If the payload of the panic
-/// is itself an error, including a JPEG error, returns that error.
+/// Runs code that may be user code, and converts a panic into an error. A payload that is an error,
+/// including a JPEG error, is returned unchanged.
 pub(crate) fn guarded<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
     internal::guarded_with(f, |panic| panic.downcast().map(|e| from_jpeg(*e)))
 }
 
-/// Converts a JPEG error. This is not an `impl From`: if there were a second conversion into
-/// [`Error`], the compiler could not infer the error type of closures that end in `Ok(())`.
+/// Not an `impl From`: with a second conversion into [`Error`], the compiler could not infer the
+/// error type of closures that end in `Ok(())`.
 pub(crate) fn from_jpeg(e: warpfeed_jpeg::Error) -> Error {
     let kind = if e.is_out_of_memory() { ErrorKind::Memory } else { ErrorKind::Decode };
     Error::new(kind, e.to_string())

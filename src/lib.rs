@@ -4,8 +4,7 @@
 //! page-locked host memory.
 //!
 //! [`Loader`] holds the options. Opening a loader returns [`Batches`], which owns the threads and
-//! all batch memory. [`Batches::epoch`] iterates over an epoch. Each item is a [`HostBatch`], or an
-//! [`Error`] that names the sample.
+//! all batch memory. [`Batches::epoch`] iterates over the [`HostBatch`]es of an epoch.
 //!
 //! # Hello, batch
 //!
@@ -57,9 +56,9 @@
 //! # Batches are reproducible
 //!
 //! The sample at a position is a function of (seed, epoch, position), and its augmentation is a
-//! function of (seed, epoch, sample). This makes batches bit-identical for any number of workers,
-//! any prefetch depth and any storage format, on CPU and GPU. [`Batches::epoch_from`] starts in the
-//! middle of an epoch at no cost.
+//! function of (seed, epoch, sample). Batches are therefore bit-identical for any number of
+//! workers, any prefetch depth and any storage format, on CPU and GPU. [`Batches::epoch_from`]
+//! starts in the middle of an epoch at no cost.
 //!
 //! # Errors name the sample
 //!
@@ -71,15 +70,15 @@
 //!
 //! # Memory and waiting
 //!
-//! All batch memory is allocated when the loader is opened. The memory is divided into slots, each
-//! of which holds one batch. A batch keeps its slot until you drop the batch, and you may keep a
-//! batch as long as you like. `next()` waits until a batch is ready. If the consumer is slower than
-//! the loader, all slots are full, and workers wait. If your program holds the batches of all slots
-//! and requests another batch, the request fails after [`Loader::timeout`].
+//! All batch memory is allocated when the loader is opened, and is divided into slots of one batch
+//! each. A batch keeps its slot until you drop the batch, and you may keep a batch as long as you
+//! like. `next()` waits until a batch is ready. If the consumer is slower than the loader, all
+//! slots are full, and workers wait. If your program holds the batches of all slots and requests
+//! another batch, the request fails after [`Loader::timeout`].
 //!
 //! Dropping the iterator cancels the epoch. Dropping [`Batches`] joins all threads. Batches that
-//! you still hold stay valid. Memory that a device is reading is freed after the device has
-//! finished reading it.
+//! you still hold stay valid. Memory that a device is reading is freed once the device has
+//! finished.
 //!
 //! # Logging
 //!
@@ -117,7 +116,6 @@
 //! JPEGs and arrays. Opening a dataset or an image that requires a disabled feature fails, and the
 //! error names the feature.
 
-// docs.rs shows which feature an item needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // If a default feature is disabled, its helpers are unused.
 #![cfg_attr(not(feature = "host"), allow(dead_code))]
@@ -137,7 +135,6 @@ pub mod source;
 pub mod trace;
 pub mod transform;
 
-/// Runs the code blocks of README.md and of the pages in `docs` as doctests.
 #[cfg(doctest)]
 mod pages {
     macro_rules! page {

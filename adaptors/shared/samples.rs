@@ -5,7 +5,7 @@
 use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::{Augment, Loader};
 
-/// Returns a 16x16 image as `.npy` bytes, with values derived from the sample's index.
+/// A 16x16 image as `.npy` bytes, with values derived from the sample's index.
 fn image(n: u64) -> Vec<u8> {
     let header = format!("{:<117}\n", "{'descr': '|u1', 'fortran_order': False, 'shape': (16, 16, 3), }");
     let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
@@ -15,8 +15,7 @@ fn image(n: u64) -> Vec<u8> {
     bytes
 }
 
-/// Returns the samples. If `labeled` is true, they have labels from three classes. Sample `n` has
-/// `n % 5` rows.
+/// With `labeled`, samples have labels from three classes. Sample `n` has `n % 5` rows.
 pub(crate) fn source(labeled: bool) -> Memory {
     let sample = |n: u64| {
         let sample = OwnedSample::new(format!("s{n}"))
@@ -28,8 +27,7 @@ pub(crate) fn source(labeled: bool) -> Memory {
     Memory::new((0..50).map(sample).collect())
 }
 
-/// Returns a loader of random crops of the labeled samples. An epoch has six batches of 8 samples,
-/// and one of 2.
+/// Random crops of the labeled samples. An epoch has six batches of 8 samples, and one of 2.
 pub(crate) fn loader() -> Loader {
     Loader::source(source(true)).augment(Augment::train(8)).batch_size(8).shuffle(3)
 }

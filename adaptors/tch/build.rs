@@ -11,8 +11,7 @@ fn main() {
     }
     let lib = env::var_os("DEP_TCH_LIBTORCH_LIB").expect("torch-sys reports the folder of libtorch on Linux and macOS");
     let lib = PathBuf::from(lib);
-    // Look for the headers where torch-sys does: in LIBTORCH_INCLUDE if it is set, otherwise next
-    // to the libraries.
+    // torch-sys looks for the headers in the same places.
     let root = env::var_os("LIBTORCH_INCLUDE").map_or_else(|| lib.join(".."), PathBuf::from);
     let include = root.join("include");
     let cuda = env::var_os("CARGO_FEATURE_CUDA").is_some() && lib.join("libtorch_cuda.so").exists();
@@ -28,7 +27,7 @@ fn main() {
         .include(include)
         .file("src/libtorch.cpp")
         .compile("warpfeed_tch");
-    // Link only the libraries that `libtorch.cpp` calls. torch-sys links all others.
+    // torch-sys links all other libraries.
     println!("cargo:rustc-link-search=native={}", lib.display());
     println!("cargo:rustc-link-lib=torch_cpu");
     if cuda {

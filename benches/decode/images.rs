@@ -1,5 +1,5 @@
 //! The images of the benchmark, photographs or generated. Each has three forms: plain, packed, and
-//! (for decoders that cannot skip segments) pre-cropped.
+//! pre-cropped for decoders that cannot skip segments.
 
 use std::path::Path;
 
@@ -12,12 +12,12 @@ pub(super) struct Image {
     pub(super) packed: Vec<u8>,
     pub(super) size: Size,
     pub(super) crop: Rect,
-    /// The pre-cropped form: only the segments that the crop needs, and the size of that image.
+    /// The segments that the crop needs, and the size of that image.
     pub(super) cut: (Vec<u8>, Size),
 }
 
-/// Returns at most 160 baseline photographs, spread evenly over the folder in `WARPFEED_PHOTOS`. If
-/// the variable is not set, returns generated images.
+/// At most 160 baseline photographs, spread evenly over the folder in `WARPFEED_PHOTOS`, or
+/// generated images if the variable is not set.
 pub(super) fn all_images() -> Vec<Image> {
     let mut random = Random(1);
     let mut files = Vec::new();
@@ -50,8 +50,7 @@ fn walk(folder: &Path, files: &mut Vec<Vec<u8>>) {
     }
 }
 
-/// Generates an image of shapes and noise that has about as many bytes per pixel as a photograph
-/// when it is compressed.
+/// Shapes and noise that compress to about as many bytes per pixel as a photograph.
 fn generate(random: &mut Random) -> Vec<u8> {
     let (width, height) = (500, 375);
     let mut pixels = vec![0; width * height * 3];
@@ -76,7 +75,7 @@ impl Image {
         let fits = |k: &u32| across.is_multiple_of(*k) && (3..=8).contains(&(across / k));
         let interval = (1..=across).find(fits).unwrap_or(across);
         let packed = libjpeg::with_restarts(&plain, interval, false).ok()?;
-        // Skip rotated images, because the crop below is in the coordinates of the stored image.
+        // The crop below refers to the stored image, so rotated images are skipped.
         if stored != size {
             return None;
         }
@@ -119,7 +118,7 @@ fn cut(jpeg: &[u8], frame: usize, size: Size, mcu: (u32, u32), interval: u32, cr
     (out, Size::new(width, height))
 }
 
-/// Returns the offset of the first segment with `marker`.
+/// Offset of the first segment with `marker`.
 fn marker(jpeg: &[u8], marker: u8) -> Option<usize> {
     let mut offset = 2;
     while jpeg.get(offset + 3).is_some() && jpeg[offset + 1] != marker {
@@ -140,8 +139,7 @@ impl Random {
         (self.0 >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Draws a crop like torchvision's RandomResizedCrop: 0.08 to 1 of the area, aspect ratio 3/4
-    /// to 4/3.
+    /// Like torchvision's RandomResizedCrop: 0.08 to 1 of the area, aspect ratio 3/4 to 4/3.
     fn crop(&mut self, size: Size) -> Rect {
         for _ in 0..10 {
             let area = size.area() as f64 * (0.08 + 0.92 * self.unit());

@@ -5,15 +5,13 @@
 //! 2. `turbo`: libjpeg-turbo.
 //! 3. `path`: reading, decoding, resizing and writing, compared with decoding and resizing alone.
 //!
-//! `WARPFEED_PHOTOS` names a folder of JPEGs, which is searched recursively. If the variable is not
-//! set, the images are generated. libjpeg-turbo is the system's `libturbojpeg.so.0` with SIMD. If
-//! the library is missing, its column is empty. "Packed" files are the same images with standard
-//! Huffman tables and additional restart markers (three to eight segments per row). Crops are
-//! chosen as in torchvision's RandomResizedCrop. libjpeg-turbo decodes both the full file and the
-//! file cut down to the segments of the crop.
+//! `WARPFEED_PHOTOS` names a folder of JPEGs, which is searched recursively. Without it, the images
+//! are generated. libjpeg-turbo is the system's `libturbojpeg.so.0` with SIMD; without the library,
+//! its column is empty. "Packed" files have standard Huffman tables and restart markers (three to
+//! eight segments per row). Crops are chosen as in torchvision's RandomResizedCrop. libjpeg-turbo
+//! decodes both the full file and the file cut down to the segments of the crop.
 //!
-//! The printed numbers are medians of five rounds, in microseconds of CPU time per image on one
-//! thread.
+//! The numbers are medians of five rounds, in microseconds of CPU time per image on one thread.
 
 mod images;
 #[path = "../../tests/libjpeg/mod.rs"]
@@ -32,7 +30,7 @@ use images::Image;
 use turbo::Turbo;
 
 const ROUNDS: usize = 5;
-/// Number of images per call to `decode_group`.
+/// Images per call to `decode_group`.
 const GROUP: usize = 16;
 
 fn main() {
@@ -128,7 +126,7 @@ fn median(times: &mut [f64]) -> f64 {
     times[times.len() / 2]
 }
 
-/// Returns the CPU time of the thread or of the process, as selected by `clock`.
+/// `clock` selects the thread or the process.
 #[allow(unsafe_code)]
 fn core_time(clock: libc::clockid_t) -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };

@@ -1,6 +1,5 @@
-//! Measures the overhead around the decoder: how much longer the whole path from a packed LMDB to a
-//! finished batch (reading, planning, threads, batch buffers) takes than decoding and resizing
-//! alone.
+//! Measures how much longer the whole path from a packed LMDB to a finished batch (reading,
+//! planning, threads, batch buffers) takes than decoding and resizing alone.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -17,15 +16,14 @@ use super::{ROUNDS, core_time, median};
 
 const BATCH: usize = 64;
 const SIDE: u32 = 224;
-/// Number of images that a worker decodes together.
+/// Images that a worker decodes together.
 const GROUP: usize = 8;
 
-/// Prints each variant's time per sample, for random-resized crops with flips and `u8` output. All
-/// variants use the same crops.
+/// Time per sample of each variant, for the same random-resized crops with flips and `u8` output.
 pub(super) fn measure(images: &[Image]) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let lmdb = folder.path().join("packed.lmdb");
-    // Use enough samples for several batches, so that the partial last batch has little influence.
+    // Several batches reduce the influence of the partial last batch.
     let samples = images.iter().cycle().take(images.len().max(4 * BATCH)).enumerate();
     let sample = |(i, p): (usize, &Image)| OwnedSample::new(format!("{i:05}")).field("jpg", &p.plain[..]).label(0);
     Pack::new(&Memory::new(samples.map(sample).collect())).to(&lmdb).expect("packing succeeds");

@@ -18,7 +18,7 @@ pub(super) struct Turbo {
 }
 
 impl Turbo {
-    /// Opens the library, or returns `None` if it is missing.
+    /// `None` if the library is missing.
     pub(super) fn open() -> Option<Turbo> {
         // SAFETY: invariants 1 and 2.
         unsafe {

@@ -11,10 +11,11 @@
     python3 benches/figures render                             writes the tables into the Markdown
     python3 benches/figures check                              fails if a table differs from the measurement
 
-`measure` stores the result of every round in benches/figures/GROUP.json, with machine, date and commit. `render` writes
-the tables between `<!-- figures:NAME -->` and `<!-- /figures -->`. It also copies the tables marked with `<!--
-result:NAME -->` in benches/RESULTS.md, and marks tables that are older than the measured code. `check` lists the older
-tables, and fails if a page states a rate, a latency or a speed-up outside of a table.
+`measure` stores the result of every round in benches/figures/GROUP.json, with machine, date and
+commit. `render` writes the tables between `<!-- figures:NAME -->` and `<!-- /figures -->`. It also
+copies the tables marked with `<!-- result:NAME -->` in benches/RESULTS.md, and marks tables that
+are older than the measured code. `check` lists the older tables, and fails if a page states a rate,
+a latency or a speed-up outside of a table.
 
 DIR is any folder of JPEGs. Other loaders are measured if the interpreter given by `--python` has their packages;
 otherwise their cells stay empty. `all` needs Rust. On a machine with a GPU, it also needs maturin and Pillow, and takes
@@ -97,7 +98,8 @@ def measured(options, groups):
 
 
 def everything(options):
-    """Measures all tables that this machine can, writes them into the pages, and lists tables with older results."""
+    """Measures all tables that this machine can, writes them into the pages, and lists older
+    tables."""
     failed = measured(options, ["host"])
     if record.gpu():
         make_bundle(argparse.Namespace(out=options.work / "bundle", photographs=options.photographs, count=250))

@@ -12,7 +12,7 @@ from PIL import Image
 from record import ROOT, commit, run
 
 
-# Sizes of the enlarged photographs, in megapixels, and their JPEG quality.
+# In megapixels.
 MEGAPIXELS, QUALITY = (7, 12, 18, 24), 90
 
 
@@ -46,7 +46,7 @@ def make(options):
 
 
 def enlarge(photographs, out):
-    """Writes enlarged photographs, as a substitute for the large files of real datasets."""
+    """A substitute for the large files of real datasets."""
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir()
     for i, megapixels in enumerate(MEGAPIXELS):

@@ -7,7 +7,7 @@ import re
 from group import HERE, Group, table
 
 PEERS = HERE.parent / "peers"
-# For each record: what it measures, and the other loaders. Each loader is a tuple of its name, its
+# For each record: what it measures, and the other loaders. A loader is a tuple of its name, its
 # packages, its script and entry in benches/peers, the key of its result, and the keys of warpfeed's
 # results for packed data and for plain files. `N` in a key stands for the number of cores, or for
 # the number of images per request.
@@ -45,8 +45,8 @@ RIVALS = {
 
 
 def measured():
-    """Yields one tuple per measurement: the group, the work, the other loader (name, packages, peer), and the keys of
-    the three results."""
+    """Yields the group, the work, the other loader (name, packages, peer), and the keys of the
+    three results."""
     for name, (work, rivals) in RIVALS.items():
         group = Group(name)
         numbers = {int(part) for key in group.about["figures"] for part in key.split("/") if part.isdigit()}
@@ -61,7 +61,7 @@ def rivals():
     rows = []
     for group, work, (rival, packages, _), figure, packed, same in measured():
         versions = ", ".join(f"{package} {group.about['versions'][package]}" for package in packages)
-        # Shows two significant digits, including the trailing zero of 1.0.
+        # Two significant digits, including the trailing zero of 1.0.
         ratios = [group.ratio(key, figure, "{:#.2g}").rstrip(".") for key in (same, packed)]
         rows.append([rival, work, *ratios, group.median(figure), versions, group.about["date"]])
     head = ["rival", "work", "ratio, plain files", "ratio, packed", "its images/s", "its version", "measured"]
@@ -69,7 +69,7 @@ def rivals():
 
 
 def unmeasured():
-    """Lists the loaders in benches/peers without a measurement, each with the version pinned in the README of that
+    """The loaders in benches/peers without a measurement, with the version in the README of that
     folder."""
     done = {peer for *_, (_, _, peer), _, _, _ in measured()}
     pins = dict(re.findall(r"([\w-]+)==([\w.]+)", (PEERS / "README.md").read_text()))
@@ -83,7 +83,7 @@ def unmeasured():
 
 
 def peers(script):
-    """Yields the name, the packages and the description of each entry in a script's table `PEERS`."""
+    """Name, packages and description of each entry in a script's table `PEERS`."""
     tree = ast.parse((PEERS / script).read_text())
     described = {node.name: ast.get_docstring(node) for node in tree.body if isinstance(node, ast.FunctionDef)}
     for node in tree.body:

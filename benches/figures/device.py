@@ -13,10 +13,10 @@ import zipfile
 from record import ROOT, SECONDS, WARMUP, Record, class_folders, described, installed, missing, rival, run
 
 COPIES = 40
-# Timeout of another loader's run, in seconds.
+# For another loader's run, in seconds.
 LONGEST = 90
 PEERS = ROOT / "benches" / "peers"
-# The values of DALI's `hw_decoder_load` that a sweep tries, and the seconds per value.
+# Values of DALI's `hw_decoder_load` that a sweep tries, and seconds per value.
 SHARES, SWEEP = ["0.0", "0.65", "0.9", "1.0"], 2
 TORCH = "torch has one process per core, `prefetch_factor={}`, persistent workers and page-locked memory"
 DALI = "DALI has one thread per core and `prefetch_queue_depth=4`. Epochs have at least 50,000 samples"
@@ -53,7 +53,7 @@ class Setup:
         self.cores = [n for n in options.cores if n <= available] or [available]
 
     def tail(self):
-        """Creates class folders in which 1 % of the samples are enlarged photographs, and packs them."""
+        """Class folders in which 1 % of the samples are enlarged photographs, also packed."""
         folder = self.folder.with_name("tail")
         packed = folder.with_suffix(".lmdb")
         if not packed.exists():
@@ -96,7 +96,8 @@ def tails(setup):
 
 
 def loaders(setup, sets, decoder, cores):
-    """Runs one round of benches/decode_gpu.rs. `sets` maps names to datasets; `decoder` is "Gpu" or "Cpu"."""
+    """One round of benches/decode_gpu.rs. `sets` maps names to datasets; `decoder` is "Gpu" or
+    "Cpu"."""
     command = [setup.bundle / "decode_gpu", *sets.values(), "--only", decoder, "--rounds", 1]
     out = run([*command, "--seconds", SECONDS, "--warmup", WARMUP], cores)
     names = {str(path): name for name, path in sets.items()}
@@ -122,7 +123,7 @@ def peer(setup, name, which, cores):
 
 
 def sweep(setup, cores):
-    """Measures DALI with each share of images for the JPEG engine, and records the best share."""
+    """Records the best share of images for DALI's JPEG engine."""
     command = [setup.python, PEERS / "gpu.py", setup.folder, "dali_mixed", "--workers", cores, "--hardware", *SHARES]
     try:
         out = run([*command, "--seconds", SWEEP, "--warmup", WARMUP], cores, timeout=2 * LONGEST)
@@ -152,7 +153,8 @@ def requests(options):
 
 
 def decoder(setup):
-    """Runs one round of benches/decoder.rs: requests decoded by the device, one at a time and four in flight."""
+    """One round of benches/decoder.rs: requests decoded by the device, one at a time and four in
+    flight."""
     out = run([setup.bundle / "decoder", setup.photographs, "--seconds", 0.5])
     for line in out.splitlines():
         if match := re.match(r"Gpu\s+(\d+)\s+([\d.]+)\s+([\d.]+)\s+(\d+)\s+(\d+)", line):
@@ -199,7 +201,7 @@ def train(options):
 
 
 def trained(setup, feeds, seconds, cores):
-    """Trains ResNet-18 for one round with each loader, and returns pairs of a name and its images/s."""
+    """One round of ResNet-18 with each loader: pairs of a name and its images/s."""
     result = setup.packed.with_name("train.json")
     result.unlink(missing_ok=True)
     command = [setup.python, ROOT / "python/benches/train.py", "--data", setup.packed, "--folder", setup.folder]

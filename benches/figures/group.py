@@ -9,7 +9,6 @@ import subprocess
 import textwrap
 
 HERE = pathlib.Path(__file__).resolve().parent
-# The code that each group measures.
 PIPELINE = ["jpeg/src", "sources/src", "src/batch", "src/decode", "src/engine", "src/loader", "src/transform"]
 PATHS = {
     "host": PIPELINE,
@@ -18,8 +17,8 @@ PATHS = {
     "requests": ["jpeg/src", "src/batch", "src/decode", "src/device", "src/transform"],
 }
 OLDER = "**Outdated**:"
-# The line that `caption` adds to a page for an older table. `check` ignores this line, because the
-# line depends on commits that may not exist yet when the page is committed.
+# The line that `caption` adds for an older table. `check` ignores it, because it depends on commits
+# that may not exist yet when the page is committed.
 MARK = re.compile(rf"\n+(?:- )?{re.escape(OLDER)}.*(?:\n  .*)*")
 
 
@@ -27,16 +26,12 @@ MARK = re.compile(rf"\n+(?:- )?{re.escape(OLDER)}.*(?:\n  .*)*")
 COMMENT = r"^[[:space:]]*(//|#[^\[])"
 
 
-# The tests at the end of a Rust file.
 TESTS = re.compile(r"^#\[cfg\(test\)\]\nmod \w+ \{\n.*\Z", re.MULTILINE | re.DOTALL)
 
 
 def changed(group, commit):
-    """Returns the paths of a group in which code has changed since a commit. Comments, docstrings, unit tests and
-    Markdown do not count.
-
-    Returns None if this clone does not have the commit.
-    """
+    """The paths of a group in which code has changed since a commit, not counting comments,
+    docstrings, unit tests and Markdown. None if this clone does not have the commit."""
     commit = commit.rstrip("+")
     diff = ["diff", "--numstat", f"-I{COMMENT}", f"{commit}..HEAD", "--"]
     diff += [f":/{path}" for path in PATHS[group]] + [":(exclude,top)*.md", ":(exclude,top)*/tests.rs"]
@@ -53,7 +48,8 @@ def git(*arguments):
 
 
 def measured(commit, file):
-    """Returns the part of a file that affects measurements, or None if the commit does not have the file."""
+    """The part of a file that affects measurements, or None if the commit does not have the
+    file."""
     try:
         text = git("show", f"{commit}:{file}")
     except subprocess.CalledProcessError:
@@ -79,7 +75,7 @@ def number(value, unit):
 
 
 class Group:
-    """The results of one group. A result that was not measured is None."""
+    """A result that was not measured is None."""
 
     def __init__(self, name):
         self.name = name
@@ -113,7 +109,7 @@ class Group:
         return middle if low == high else f"{middle} ({low} to {high})"
 
     def ratio(self, key, base, of="{:.1f}"):
-        """Returns the median, over all rounds, of the ratio of `key` to `base`."""
+        """The median, over all rounds, of the ratio of `key` to `base`."""
         ours, theirs = self.rounds(key), self.rounds(base)
         if not ours or not theirs:
             return ""
@@ -121,11 +117,11 @@ class Group:
         return f"{middle:.0f}" if middle >= 99.5 else of.format(middle)
 
     def older(self):
-        """Returns the paths that changed since this measurement, or an empty list if the age is unknown."""
+        """The paths that changed since this measurement, or an empty list if the age is unknown."""
         return [f"`{path}`" for path in changed(self.name, self.about["commit"]) or []]
 
     def settings(self):
-        """Describes the settings of the other loaders, with the result of the sweep of DALI's JPEG engine."""
+        """The settings of the other loaders, with the result of the sweep of DALI's JPEG engine."""
         shares = self.about.get("hw_decoder_load")
         if not shares:
             return self.about["settings"]
@@ -135,7 +131,8 @@ class Group:
         return f"{self.about['settings']}. {best}"
 
     def caption(self, work):
-        """Describes the work, the settings of the other loaders, the machine, the data and the command."""
+        """Describes the work, the settings of the other loaders, the machine, the data and the
+        command."""
         about = self.about
         where = ", ".join(filter(None, [about["gpu"], about["machine"]]))
         load = f", load {about['load']} before" if about["load"] else ""
@@ -162,13 +159,13 @@ class Group:
         return "\n".join(wrap.fill(item) for item in items if item)
 
     def megabytes(self):
-        """Returns the size of the distinct photographs. Links to a photograph do not count, because they share its
-        pages in the page cache."""
+        """Counts distinct photographs, because links to a photograph share its pages in the page
+        cache."""
         count, mean = re.match(r"(\d+) photographs \(mean (\d+) KB\)", self.about["data"]).groups()
         return round(int(count) * int(mean) / 1000)
 
 
 def table(head, rows):
-    """Formats a Markdown table, leaving out rows without figures."""
+    """Leaves out rows without figures."""
     lines = [head, ["---"] * len(head), *(row for row in rows if any(row[1:]))]
     return "\n".join("".join(f"| {cell} " if cell else "| " for cell in line) + "|" for line in lines)

@@ -6,7 +6,7 @@ import os
 from record import ROOT, SECONDS, WARMUP, Record, class_folders, described, installed, missing, rival, run
 
 COPIES, BATCH = 6, 64
-# Timeout of another loader's run, in seconds.
+# For another loader's run, in seconds.
 LONGEST = 180
 
 SETTINGS = (
@@ -14,8 +14,7 @@ SETTINGS = (
     " `batches_ahead=3`; DALI has one thread per core and `prefetch_queue_depth=4`. An epoch of torch and FFCV has at"
     " least 50,000 samples"
 )
-# For each other loader: the name of its result, its entry in benches/peers/cpu.py, and the required
-# packages.
+# Name of the result, entry in benches/peers/cpu.py, and required packages of each other loader.
 RIVALS = [
     ("torch", "torchvision_u8", ["torch", "torchvision"]),
     ("ffcv", "ffcv", ["ffcv"]),

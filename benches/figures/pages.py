@@ -22,8 +22,7 @@ CLAIM = re.compile(
 
 
 TORCH = "torch `DataLoader` + torchvision"
-# Rows of the tables: name, result for plain files, and result for packed data or the loader's own
-# format.
+# Name, result for plain files, and result for packed data or the loader's own format.
 HOST = [
     ("**warpfeed**", "folder", "packed"),
     (TORCH, "torch", None),
@@ -65,7 +64,7 @@ TRAINING = [
 
 
 def flat(rows):
-    """Yields the rows of a table as pairs of a name and the key of a result."""
+    """Pairs of a row's name and the key of a result."""
     for label, plain, own in rows:
         if plain:
             yield label + (", plain files" if own else ""), plain
@@ -135,7 +134,7 @@ def training():
 
 
 def summary():
-    """Renders the table of the README: one row per group, with medians only."""
+    """The table of the README: one row per group, with medians only."""
     groups = Group("host"), Group("device"), Group("training")
     gpus = [(group.about["gpu"] or "").split(",")[0].removeprefix("NVIDIA ") for group in groups]
     largest = [groups[0].about["machine"].split(" ")[0], *(group.most_cores() for group in groups[1:])]
@@ -168,7 +167,7 @@ TABLES |= compare.TABLES
 
 
 def rendered(text):
-    """Renders all tables of a page: those with measurements, and those copied from benches/RESULTS.md."""
+    """Renders the tables with measurements, and copies those from benches/RESULTS.md."""
 
     def content(name):
         return RESULTS[name].rstrip() if name in RESULTS else TABLES[name]()
@@ -177,7 +176,8 @@ def rendered(text):
 
 
 def claims(text):
-    """Finds rates, latencies and speed-ups outside of a page's tables and code, with their line numbers."""
+    """Rates, latencies and speed-ups outside of a page's tables and code, with their line
+    numbers."""
     blank = lambda m: re.sub(r"[^\n]", " ", m[0])  # noqa: E731
     prose = re.sub(r"^```.*?^```", blank, BLOCK.sub(blank, text), flags=re.S | re.M)
     return [(prose.count("\n", 0, m.start()) + 1, " ".join(m[0].split())) for m in CLAIM.finditer(prose)]
@@ -191,7 +191,6 @@ def render():
 
 
 def age(group):
-    """Describes whether the measured code has changed since the measurement."""
     commit = group.about["commit"]
     paths = changed(group.name, commit)
     if paths is None:

@@ -13,9 +13,9 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BEGAN = time.monotonic()
-# Duration of a measurement and of the warm-up before it, in seconds, for every loader.
+# Duration of a measurement and of its warm-up in seconds, for every loader.
 SECONDS, WARMUP = 5, 1
-# Load average of other programs, read before the benchmarks start.
+# Of other programs, read before the benchmarks start.
 LOAD = round(os.getloadavg()[0], 1)
 
 
@@ -28,7 +28,7 @@ def core():
 
 
 def gpu():
-    """Returns the name and the driver of the first GPU, or None."""
+    """Name and driver of the first GPU, or None."""
     command = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
     try:
         result = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[0]
@@ -38,7 +38,7 @@ def gpu():
 
 
 def commit():
-    """Returns the measured commit, with `+` if the sources differ from it."""
+    """The measured commit, with `+` if the sources differ from it."""
     git = ["git", "-C", str(ROOT)]
     try:
         head = subprocess.run([*git, "rev-parse", "--short=7", "HEAD"], capture_output=True, text=True, check=True)
@@ -50,7 +50,7 @@ def commit():
 
 
 class Record:
-    """Collects results by name. `add` appends the value of a round; `save` writes all values."""
+    """`add` appends the value of a round; `save` writes all values."""
 
     def __init__(self, group, options, data, settings, build=None):
         self.path, self.limit, self.failed = options.out / f"{group}.json", options.limit, set()
@@ -74,7 +74,8 @@ class Record:
             self.extend(json.loads(self.path.read_text()))
 
     def extend(self, earlier):
-        """Continues a record of the same code on the same kind of machine, for example with other numbers of cores."""
+        """Continues a record of the same code on the same kind of machine, for example with more
+        cores."""
         same = ["commit", "machine", "gpu", "data", "settings", "seconds", "warmup"]
         if differ := [key for key in same if earlier.get(key) != self.about[key]]:
             text = ", ".join(f"{key} is {earlier.get(key)!r}, now {self.about[key]!r}" for key in differ)
@@ -109,13 +110,13 @@ class Record:
             rounds = figure["rounds"]
             figure.update(median=statistics.median(rounds), min=min(rounds), max=max(rounds))
         text = json.dumps({**self.about, "figures": self.figures}, indent=1)
-        # Puts each list of rounds on one line.
+        # Put each list of rounds on one line.
         text = re.sub(r"\[\s+([^\[\]]*?)\s+\]", lambda m: "[" + re.sub(r"\s+", " ", m[1]) + "]", text)
         self.path.write_text(text + "\n")
 
 
 def run(command, cores=None, **options):
-    """Runs a command on the first `cores` cores of this process and returns its output."""
+    """On the first `cores` cores of this process."""
     allowed = sorted(os.sched_getaffinity(0))[:cores]
     pinned = (lambda: os.sched_setaffinity(0, allowed)) if cores else None
     command = [str(part) for part in command]
@@ -123,20 +124,20 @@ def run(command, cores=None, **options):
 
 
 def installed(python, *modules):
-    """Returns whether an interpreter can import these modules."""
+    """Whether an interpreter can import these modules."""
     test = "import importlib.util as u, sys; sys.exit(any(u.find_spec(m) is None for m in sys.argv[1:]))"
     return subprocess.run([python, "-c", test, *modules], stderr=subprocess.DEVNULL).returncode == 0
 
 
 def missing(python, rivals):
-    """Prints which other loaders cannot be measured. `rivals` contains pairs of a name and modules."""
+    """Prints which other loaders cannot be measured. `rivals` has pairs of a name and modules."""
     for name, modules in rivals:
         if not installed(python, *modules):
             print(f"  {name} is not installed for {python}: its cells stay empty", flush=True)
 
 
 def rival(record, name, output):
-    """Adds the result and the versions from a `RESULT` line that a script in benches/peers printed."""
+    """Adds the result and the versions of a `RESULT` line from benches/peers."""
     for line in output.splitlines():
         if match := re.match(r"RESULT \S+ \((.*)\), \d+ workers: (\d+) images/s", line):
             record.about["versions"].update(part.rsplit(" ", 1) for part in match[1].split(", "))
@@ -146,7 +147,7 @@ def rival(record, name, output):
 
 
 def class_folders(photographs, work, copies):
-    """Creates ten class folders with `copies` links to each photograph, for all loaders."""
+    """Ten class folders with `copies` links to each photograph, for all loaders."""
     sys.path.insert(0, str(ROOT / "benches" / "peers"))
     import argparse
 
@@ -156,6 +157,6 @@ def class_folders(photographs, work, copies):
 
 
 def described(folder, copies):
-    """Describes the JPEGs under a folder: number, mean size and links."""
+    """The number, the mean size and the links of the JPEGs under a folder."""
     sizes = [p.stat().st_size for p in folder.rglob("*") if p.suffix.lower() in (".jpeg", ".jpg")]
     return f"{len(sizes)} photographs (mean {sum(sizes) / len(sizes) / 1000:.0f} KB), {copies} links to each"

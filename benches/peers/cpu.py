@@ -19,13 +19,12 @@ import sys
 import time
 
 SIDE = 224
-# Minimum number of samples per epoch.
 EPOCH = 50_000
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 
 
 def class_folders(options):
-    """Creates class folders of linked or copied photographs, unless they exist."""
+    """Links or copies the photographs, unless the folders exist."""
     folder = options.work / f"images-{options.copies}"
     if folder.is_dir():
         return folder
@@ -45,7 +44,7 @@ def class_folders(options):
 
 
 def measure(batches, options):
-    """Returns the images per second of an endless iterator over batch sizes. The warm-up begins with the first
+    """Images per second of an endless iterator over batch sizes. The warm-up begins with the first
     batch."""
     next(batches)
     start = time.perf_counter()
@@ -58,7 +57,7 @@ def measure(batches, options):
 
 
 def repeats(samples):
-    """Returns how often an epoch contains each of `samples`."""
+    """How often an epoch contains each of `samples`."""
     return -(-EPOCH // samples)
 
 
@@ -217,7 +216,7 @@ def turboloader_raw(options):
             yield len(images)
 
 
-# For each peer: its function, and the packages whose versions are printed.
+# For each peer: its function, and the packages with printed versions.
 PEERS = {
     "torchvision_u8": (torchvision_u8, ["torch", "torchvision"]),
     "pillow_u8": (pillow_u8, ["torch", "torchvision", "pillow"]),

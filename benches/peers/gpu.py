@@ -16,16 +16,13 @@ import sys
 import time
 
 SIDE = 224
-# Minimum number of samples per epoch.
 EPOCH = 50_000
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 
 
 def measure(batches, options):
-    """Returns the images per second of `batches`, an endless iterator over batch sizes.
-
-    The warm-up begins with the first batch.
-    """
+    """Images per second of an endless iterator over batch sizes. The warm-up begins with the first
+    batch."""
     import torch
 
     next(batches)
@@ -38,7 +35,7 @@ def measure(batches, options):
 
 
 def run(batches, seconds):
-    """Iterates over batches for `seconds` seconds, and returns the number of images."""
+    """Returns the number of images."""
     start, images = time.perf_counter(), 0
     while time.perf_counter() - start < seconds:
         images += next(batches)
@@ -46,7 +43,7 @@ def run(batches, seconds):
 
 
 def repeats(samples):
-    """Returns how often an epoch contains each of `samples`."""
+    """How often an epoch contains each of `samples`."""
     return -(-EPOCH // samples)
 
 
@@ -148,7 +145,7 @@ def dali_mixed(options):
     return dali_batches(options, True)
 
 
-# For each peer: its function, and the packages whose versions are printed.
+# For each peer: its function, and the packages with printed versions.
 PEERS = {
     "torchvision": (torchvision, ["torch", "torchvision"]),
     "pillow": (pillow, ["torch", "torchvision", "pillow"]),

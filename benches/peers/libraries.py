@@ -11,12 +11,13 @@ import pathlib
 import pickle
 
 SIZE, BATCH, WORKERS = 224, 64, 2
-# Side of the images in arrays.
+# In arrays.
 SIDE = 256
 
 
 class Samples:
-    """The JPEGs of class folders with their class indices, repeated until there are `count` samples."""
+    """The JPEGs of class folders with their class indices, repeated until there are `count`
+    samples."""
 
     def __init__(self, root, count):
         classes = sorted(path for path in pathlib.Path(root).iterdir() if path.is_dir())
@@ -33,7 +34,7 @@ class Samples:
             yield file.read_bytes(), label
 
     def pixels(self):
-        """Yields the images at SIDE x SIDE with their labels. Repeated images are decoded only once."""
+        """The images at SIDE x SIDE with their labels. Repeated images are decoded only once."""
         import numpy as np
         from PIL import Image
 
@@ -62,7 +63,7 @@ def augmented(original):
 
 
 def of_pixels(original):
-    """Converts a pixel array of shape (height, width, channels) to an image."""
+    """Converts an array of shape (height, width, channels)."""
     from PIL import Image
 
     return augmented(Image.fromarray(original))
@@ -85,8 +86,6 @@ class Indexed:
 
 
 class Format:
-    """Base class of the formats."""
-
     title, shuffles = "", False
 
     @classmethod
@@ -155,8 +154,7 @@ class Arrow(Format):
 
 
 class Parquet(Arrow):
-    # When the library first opens a Parquet dataset, it converts the data to Arrow files, which it
-    # then reads.
+    # On first use, the library converts the data to Arrow files, which it then reads.
     title = "Parquet (`datasets`)"
 
     @classmethod
@@ -184,7 +182,6 @@ class Tar(Format):
     def write(samples, folder):
         import webdataset
 
-        # Write several shards per worker.
         largest = max(1, len(samples) // 8)
         with webdataset.ShardWriter(str(folder / "x-%06d.tar"), maxcount=largest, verbose=0) as writer:
             for place, (original, label) in enumerate(samples):
@@ -201,7 +198,8 @@ class Tar(Format):
 
 
 def transformed(dataset, transform):
-    """Returns a subclass of `dataset` that converts each sample, a dict, to a transformed image and a label."""
+    """A subclass of `dataset` that converts a sample from a dict to a transformed image and a
+    label."""
 
     class Set(dataset):
         def __getitem__(self, index):
@@ -465,7 +463,7 @@ class Npy(Arrays):
 
 
 class Npz(Arrays):
-    # NumPy can't read a single row of an archive, so the whole archive is in memory.
+    # NumPy cannot read a single row of an archive, so the whole archive is in memory.
     title = "`.npz` of pixels (`numpy`, in memory)"
 
     class Set(Indexed):
@@ -553,7 +551,6 @@ FORMATS = {
 
 
 def batches(name, rows, decoded):
-    """Returns an iterable over the batches of an epoch."""
     import torch
 
     if name == "beton":
@@ -566,5 +563,5 @@ def batches(name, rows, decoded):
 
 
 def collected(batch):
-    """Returns the number of samples in a batch."""
+    """The number of samples."""
     return len(batch["label"] if isinstance(batch, dict) else batch[1])

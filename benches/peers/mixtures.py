@@ -45,14 +45,14 @@ def made(path, make):
 
 
 def samples(options, number, tiny):
-    """Yields the samples of a dataset: the label, and eight bytes or a JPEG."""
+    """Yields the label, and eight bytes or a JPEG."""
     photographs = [] if tiny else [p for p in sorted(options.photographs.rglob("*")) if p.suffix.lower() in JPEG]
     for n in range(options.samples * 100 if tiny else options.samples):
         yield n, n.to_bytes(8, "little") if tiny else photographs[(n + number) % len(photographs)].read_bytes()
 
 
 def tars(options, tiny):
-    """Returns a folder with a tar for each dataset."""
+    """A folder with a tar for each dataset."""
 
     def write(folder):
         for number in range(SETS):
@@ -68,7 +68,7 @@ def tars(options, tiny):
 
 
 def transforms():
-    """Returns a function from a JPEG to an augmented image, with torchvision."""
+    """A function from a JPEG to an augmented image, with torchvision."""
     import torch
     import torchvision
     from torchvision.transforms import v2
@@ -84,7 +84,7 @@ def transforms():
 
 
 class Decoded:
-    """Decodes and augments an image. Each worker process creates its own transforms."""
+    """Each worker process creates its own transforms."""
 
     load = None
 
@@ -129,7 +129,7 @@ def warpfeed_images(options):
 
 
 def documents(count):
-    """Returns the tokens of each document."""
+    """The tokens of each document."""
     import numpy
 
     rng = numpy.random.default_rng(1)
@@ -197,7 +197,6 @@ def grain_images(options):
 def grain_packing(options):
     import grain
 
-    # The documents are in memory.
     source = grain.MapDataset.source(documents(20_000)).shuffle(seed=1).repeat().map(lambda tokens: {"tokens": tokens})
     packed = grain.experimental.FirstFitPackIterDataset(
         source.to_iter_dataset(grain.ReadOptions(num_threads=0)), length_struct={"tokens": ROW}, num_packing_bins=64
@@ -290,7 +289,7 @@ def litdata_images(options):
     yield from litdata(options, False)
 
 
-# For each library: its functions, and the packages whose versions are printed.
+# For each library: its functions, and the packages with printed versions.
 PEERS = {
     "warpfeed": ({"order": warpfeed_order, "images": warpfeed_images, "packing": warpfeed_packing}, []),
     "grain": ({"order": grain_order, "images": grain_images, "packing": grain_packing}, ["grain", "array-record"]),
@@ -300,7 +299,6 @@ PEERS = {
 
 
 def settings(options, peer, what):
-    """Returns the settings with which a library is measured."""
     if peer == "warpfeed":
         return [(f"--workers={options.cores}",)]
     workers = [f"--workers={number}" for number in options.sweep if number]

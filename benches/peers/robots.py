@@ -155,7 +155,8 @@ def torch_batches(options, recipe, data, **extra):
 
 
 def pyav_frames(path, timestamps, tolerance, *_):
-    """Decodes frames as LeRobot does with torchvision's `VideoReader`, which torchvision 0.26 does not have."""
+    """Decodes as LeRobot does with torchvision's `VideoReader`, which torchvision 0.26 does not
+    have."""
     import av
     import torch
 
@@ -212,16 +213,16 @@ def decord(options, recipe):
 
 
 def column(name):
-    """Returns the name of a camera's column. Lance does not accept dots in names."""
+    """Lance does not accept dots in names."""
     return name.replace(".", "_")
 
 
 class Lance:
-    """The frames in a Lance table. Reads all rows of a batch with one call."""
+    """Reads all rows of a batch with one call."""
 
     def __init__(self, path, count, episodes):
         self.path, self.count, self.table = path, count, None
-        #: For each sample, the first row of its episode.
+        #: The first row of each sample's episode.
         self.first = [first for first, end in episodes for _ in range(first, end)]
 
     def __len__(self):
@@ -293,7 +294,7 @@ def torchcodec(options, recipe):
                 local.stream.synchronize()
 
     def submit():
-        """Returns the memory of a batch of random samples, and the tasks that decode into it."""
+        """The memory of a batch of random samples, and the tasks that decode into it."""
         batch = torch.empty(len(files), size, count, 3, HEIGHT, WIDTH, device=options.device)
         ends = [rng.randrange(min(lengths)) for _ in range(size)]
         windows = [[max(end - k, 0) for k in range(count - 1, -1, -1)] for end in ends]
@@ -361,7 +362,7 @@ def dav1d(options, recipe):
 
 
 def count_frames(options, peer, recipe, sizes):
-    """Measures a loader in another process, and puts the frame counts on a queue."""
+    """Measures a loader, and puts the frame counts on a queue."""
     frames = 0
     for size in PEERS[peer][0](options, recipe):
         frames += size
@@ -371,7 +372,7 @@ def count_frames(options, peer, recipe, sizes):
 
 
 def in_processes(options, peer, recipe):
-    """Yields the number of frames that several processes deliver. Each process has its own batches."""
+    """The frame counts of several processes, each with its own batches."""
     context = multiprocessing.get_context("spawn")
     sizes = context.SimpleQueue()
     for _ in range(options.processes):
@@ -380,7 +381,7 @@ def in_processes(options, peer, recipe):
         yield sizes.get()
 
 
-# For each loader: its function, and the packages whose versions are printed.
+# For each loader: its function, and the packages with printed versions.
 PEERS = {
     "packed": (packed, ["warpfeed"]),
     "videos": (videos, ["warpfeed"]),
@@ -397,7 +398,6 @@ ON_CPU = ["packed", "videos", "lerobot", "decord", "lance", "dav1d"]
 
 
 def settings(options, peer, _):
-    """Returns the settings with which a loader is measured."""
     if peer in ("packed", "videos", "dav1d"):
         on = ["gpu", "auto"] if peer == "packed" and options.device == "cuda" else ["cpu"]
         return [(f"--workers={options.cores}", f"--decode-on={decode_on}") for decode_on in on]

@@ -1,8 +1,8 @@
 """Measures loaders in turns, for `mixtures.py` and `robots.py`.
 
 Each measurement runs in its own process, so that no leftover threads or processes of one library
-slow down the next. The first turn measures every setting of a loader; later turns repeat only the
-best one.
+slow down the next. The first turn measures every setting of a loader; later turns repeat the best
+one.
 """
 
 import argparse
@@ -16,7 +16,6 @@ import subprocess
 import sys
 import tempfile
 
-#: Starts the line with the result of a measurement.
 RESULT = "measured: "
 
 
@@ -25,7 +24,7 @@ class Unsupported(Exception):
 
 
 def memory():
-    """Returns the proportional set size of this process and its descendants, in MiB."""
+    """The proportional set size of this process and its descendants, in MiB."""
     parents = {}
     for entry in pathlib.Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -50,7 +49,7 @@ def report(**result):
 
 
 def finish(rate):
-    """Prints the result of a measurement, and ends this process and the worker processes of the library."""
+    """Prints the result, and ends this process and the worker processes of the library."""
     report(rate=rate, memory=memory())
     os.killpg(0, 9) if os.getpgid(0) == os.getpid() else os._exit(0)
 
@@ -62,7 +61,7 @@ def unsupported(reason):
 
 
 def run(script, arguments, timeout):
-    """Runs a script that calls `finish` or `unsupported`, and returns its result."""
+    """Runs a script that calls `finish` or `unsupported`."""
     with tempfile.TemporaryFile("w+") as errors:
         pipes = {"stdout": subprocess.PIPE, "stderr": errors, "text": True}
         command = [sys.executable, script, *map(str, arguments)]
@@ -86,7 +85,6 @@ def run(script, arguments, timeout):
 
 
 def add_arguments(parser, peers, default, seconds, warmup):
-    """Adds the arguments that all measurements in turns have."""
     parser.add_argument("--peers", nargs="+", choices=peers, default=default)
     parser.add_argument("--turns", type=int, default=3, help="number of measurements of each loader")
     parser.add_argument("--cores", type=int, default=2, help="threads of warpfeed and of decoders alone")

@@ -2,10 +2,8 @@
 
 use png::{ColorType, Compression, Encoder, EncodingError, Filter};
 
-/// The red, green and blue values of a color.
 pub(crate) type Color = [u8; 3];
 
-/// An image to draw on.
 pub(crate) struct Canvas {
     width: u32,
     pixels: Vec<Color>,
@@ -24,13 +22,12 @@ impl Canvas {
         (self.pixels.len() / self.width as usize) as u32
     }
 
-    /// Returns the pixel at (x, y), which must be inside the image.
+    /// The pixel at (x, y), which must be inside the image.
     pub(crate) fn pixel(&mut self, x: u32, y: u32) -> &mut Color {
         debug_assert!(x < self.width, "x is outside the row");
         &mut self.pixels[y as usize * self.width as usize + x as usize]
     }
 
-    /// Encodes the image as PNG.
     pub(crate) fn png(&self) -> Result<Vec<u8>, EncodingError> {
         png(self.pixels.as_flattened(), (self.width, self.height()), ColorType::Rgb)
     }

@@ -7,8 +7,7 @@ use clap::builder::PossibleValuesParser;
 use warpfeed::AnnotationFrame;
 use warpfeed::source::{Classes, DATA_FORMATS, Options, Source, Store, TableOptions};
 
-// The options for opening a dataset. This is not a doc comment, because clap would use a doc
-// comment as the help text of the command.
+// The options for opening a dataset. clap would use a doc comment as the help text of the command.
 #[derive(clap::Args, Default)]
 #[command(next_help_heading = "Classes and tables")]
 pub(crate) struct DataArgs {
@@ -53,12 +52,12 @@ pub(crate) struct DataArgs {
     no_header: bool,
 }
 
-// The options of commands that read annotations. This is not a doc comment, because clap would use
-// a doc comment as the help text of the command.
+// The options of commands that read annotations. clap would use a doc comment as the help text of
+// the command.
 #[derive(clap::Args, Default, Clone, Copy)]
 pub(crate) struct FollowArgs {
     /// Whether annotations refer to the stored or to the EXIF-rotated image, if the declared size
-    /// does not tell
+    /// does not show which
     #[arg(long, value_name = "IMAGE", value_enum)]
     annotations_follow: Option<Follow>,
 }
@@ -93,7 +92,7 @@ fn parse_delimiter(text: &str) -> Result<u8, String> {
     }
 }
 
-/// Returns the supported stores, each with its URL scheme.
+/// By URL scheme.
 pub(crate) fn stores() -> Vec<(&'static str, Arc<dyn Store>)> {
     #[cfg(feature = "stores")]
     return warpfeed_stores::all();
@@ -102,12 +101,11 @@ pub(crate) fn stores() -> Vec<(&'static str, Arc<dyn Store>)> {
 }
 
 impl DataArgs {
-    /// Opens the dataset at `path`.
     pub(crate) fn open(&self, path: &Path) -> warpfeed::Result<Arc<dyn Source>> {
         self.open_in(path, stores())
     }
 
-    /// Opens the dataset at `path`, using one of `stores` if it is a URL.
+    /// Uses one of `stores` if `path` is a URL.
     pub(crate) fn open_in(
         &self,
         path: &Path,

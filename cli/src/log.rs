@@ -8,14 +8,13 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-/// Starts printing warnings and errors.
 pub(crate) fn start() {
     // A closed stderr must not stop the tool.
     let log = tracing_subscriber::fmt().with_max_level(Level::WARN).log_internal_errors(false);
     let _ = log.with_writer(std::io::stderr).event_format(WarningFormat).try_init();
 }
 
-/// Writes a line to stderr. Unlike `eprintln!`, this function does not panic if stderr is closed.
+/// Unlike `eprintln!`, this function does not panic if stderr is closed.
 pub(crate) fn say(line: fmt::Arguments<'_>) {
     let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("{line}\n"));
 }
@@ -26,7 +25,6 @@ pub fn warn(message: &str) {
     say(format_args!("warpfeed: warning: {}", in_flags(message)));
 }
 
-/// Formats messages of the library in the same way as messages of the tool.
 struct WarningFormat;
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>, N: for<'a> FormatFields<'a> + 'static> FormatEvent<S, N>

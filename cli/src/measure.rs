@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use warpfeed::{Batches, Result, Stats};
 
-/// Runs a loader for `warmup` and then for `time`, and returns its statistics over `time`. Holds
-/// each batch for `step`, like a training step. After each batch, calls `show` with the elapsed
-/// seconds and the statistics so far.
+/// Runs a loader for `warmup`, then measures it for `time`. Holds each batch for `step`, like a
+/// training step. After each batch, calls `show` with the elapsed seconds and the statistics so
+/// far.
 pub(crate) fn measure<B>(
     batches: &mut Batches<B>,
     warmup: Duration,

@@ -1,7 +1,6 @@
 //! Replaces the library's options in messages with command-line flags.
 //!
-//! The library's messages name options in Rust syntax, such as `batch_size(64)` and
-//! `.keep_bad(true)`. Users of the command line set flags instead.
+//! The messages name options in Rust syntax, such as `batch_size(64)` and `.keep_bad(true)`.
 
 /// Options whose flag has the same name.
 const OPTIONS: [&str; 10] = [
@@ -27,7 +26,6 @@ const CALLS: [(&str, &str); 6] = [
     ("TableOptions::root", "--root"),
 ];
 
-/// Other phrases, with their replacements.
 const PHRASES: [(&str, &str); 9] = [
     (
         "Loader::annotations_follow(AnnotationFrame::Stored) or (AnnotationFrame::Upright)",
@@ -43,7 +41,6 @@ const PHRASES: [(&str, &str); 9] = [
     ("call Lmdb::rgb or Lmdb::bgr", "write encoded images, as convert_imageset --encoded does"),
 ];
 
-/// Replaces options in `message` with flags.
 pub(crate) fn in_flags(message: &str) -> String {
     respell(message, &PHRASES, |name, value| {
         let named = CALLS.iter().find(|(call, _)| *call == name).map(|(_, flag)| (*flag).to_owned());

@@ -6,23 +6,19 @@ use std::path::{Path, PathBuf};
 
 use warpfeed::{Error, Result};
 
-/// Writes `bytes` to the file at `path`. If writing fails, for example because the disk is full or
-/// the process is killed, an existing file stays unchanged.
-///
-/// # Errors
-/// If the file cannot be written.
+/// If writing fails, for example because the disk is full or the process is killed, an existing
+/// file stays unchanged.
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     let written = match fs::metadata(path) {
         // A pipe or a device, such as /dev/stdout, cannot be replaced.
         Ok(metadata) if !metadata.is_file() => fs::write(path, bytes),
-        // The target of a symbolic link is replaced, but not the link.
+        // Keep a symbolic link, and replace its target.
         Ok(_) => fs::canonicalize(path).and_then(|target| replace(&target, bytes)),
         Err(_) => replace(path, bytes),
     };
     written.map_err(|e| Error::io(path, &e))
 }
 
-/// Writes a temporary file next to `target`, and renames it to `target`.
 fn replace(target: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut partial = target.as_os_str().to_owned();
     partial.push(format!(".{}.partial", std::process::id()));

@@ -19,15 +19,19 @@ use crate::option_names::in_flags;
 /// Inspects, verifies, packs, draws and measures image datasets for warpfeed's loader.
 ///
 /// PATH is a local dataset, or a URL such as s3://bucket/train or hf://datasets/org/name/train. The
-/// program detects its format: a folder of class folders, or a flat folder of images the same with
-/// videos (MP4, Matroska) an LMDB
-/// database tar shards: one file, a folder of them, or a pattern such as 'train-{000..099}.tar'
-/// COCO: instances_train2017.json YOLO: data.yaml, or a folder with images and labels Pascal VOC:
-/// the folder with JPEGImages, or one of its list files a table: .csv, .tsv or .jsonl Parquet or
-/// Arrow files, as on the Hugging Face Hub LeRobot's robot episodes: the folder with meta/info.json
-/// MosaicML's MDS shards or LitData's chunks: the folder with index.json FFCV's .beton, RecordIO's
-/// .rec, or TFRecord arrays of NumPy, safetensors, PyTorch or HDF5: .npy, .npz, .safetensors, .pt
-/// or .h5
+/// program detects its format:
+///   a folder of class folders, or a flat folder, of images or videos (MP4, Matroska)
+///   an LMDB database
+///   tar shards: one file, a folder of them, or a pattern such as 'train-{000..099}.tar'
+///   COCO: instances_train2017.json
+///   YOLO: data.yaml, or a folder with images and labels
+///   Pascal VOC: the folder with JPEGImages, or one of its list files
+///   a table: .csv, .tsv or .jsonl
+///   Parquet or Arrow files, as on the Hugging Face Hub
+///   LeRobot's robot episodes: the folder with meta/info.json
+///   MosaicML's MDS shards or LitData's chunks: the folder with index.json
+///   FFCV's .beton, RecordIO's .rec, or TFRecord
+///   arrays of NumPy, safetensors, PyTorch or HDF5: .npy, .npz, .safetensors, .pt or .h5
 #[derive(Parser)]
 #[command(name = "warpfeed", version, propagate_version = true, max_term_width = 100, after_help = EXAMPLES, verbatim_doc_comment)]
 struct Cli {
@@ -62,10 +66,8 @@ enum Command {
     Cache(cache::Args),
 }
 
-/// An error that ends a command.
 pub(crate) enum Failure {
     Warpfeed(warpfeed::Error),
-    /// Writing to stdout failed.
     Stdout(io::Error),
 }
 

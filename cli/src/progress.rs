@@ -7,8 +7,7 @@ fn style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).expect("a template without unknown alignments")
 }
 
-/// Creates a progress bar for `images` images that shows images/s and the remaining time. The bar
-/// is hidden if stderr is not a terminal.
+/// Shows images/s and the remaining time. Hidden if stderr is not a terminal.
 pub(crate) fn bar(images: usize) -> ProgressBar {
     let style = style("{wide_bar} {human_pos}/{human_len} images  {per_sec:>9}  {eta} left").with_key(
         "per_sec",
@@ -19,26 +18,24 @@ pub(crate) fn bar(images: usize) -> ProgressBar {
     ProgressBar::new(images as u64).with_style(style)
 }
 
-/// Minimum number of seconds between two updates of the bar. Updates read the statistics, and more
-/// frequent reads would disturb the measurement.
+/// Updates read the statistics, and more frequent reads would disturb the measurement.
 const MIN_UPDATE_SECONDS: f64 = 0.2;
 
-/// A progress bar for a measurement of fixed duration. Shows the loader's samples/s so far.
+/// A progress bar for a measurement of fixed duration, with the loader's samples/s so far.
 pub(crate) struct Measuring {
     bar: ProgressBar,
-    /// Time of the last update, in seconds.
+    /// In seconds.
     updated: f64,
 }
 
 impl Measuring {
-    /// Creates a bar for `seconds` seconds. The bar is hidden if stderr is not a terminal.
     pub(crate) fn new(seconds: f64) -> Self {
         let style = style("{wide_bar} {pos}/{len} ms  {msg}");
         Measuring { bar: ProgressBar::new((seconds * 1e3) as u64).with_style(style), updated: 0.0 }
     }
 
-    /// Shows that `now` seconds have elapsed, and the rate in `stats`. Updates the bar at most once
-    /// per [`MIN_UPDATE_SECONDS`], so this method may be called for every batch.
+    /// Updates the bar at most once per [`MIN_UPDATE_SECONDS`], so it may be called for every
+    /// batch.
     pub(crate) fn show(&mut self, now: f64, stats: impl FnOnce() -> Stats) {
         if self.bar.is_hidden() || now - self.updated < MIN_UPDATE_SECONDS {
             return;

@@ -1,5 +1,5 @@
-//! 3x3 and 1x1 convolutions with hand-written gradients, for the networks of `segment` and
-//! `detect`. Weights are updated with Adam ("Adam: A Method for Stochastic Optimization", 2015).
+//! 3x3 and 1x1 convolutions with hand-written gradients, for `segment` and `detect`. Weights are
+//! updated with Adam ("Adam: A Method for Stochastic Optimization", 2015).
 
 use ndarray::linalg::general_mat_mul;
 use ndarray::{Array2, ArrayView2, ArrayViewMut2};
@@ -10,7 +10,7 @@ pub(crate) struct Maps {
     pub(crate) side: usize,
 }
 
-/// Weights, with the two running averages that Adam keeps for them.
+/// Weights, with Adam's two running averages.
 struct Param {
     value: Array2<f32>,
     grad: Array2<f32>,
@@ -19,8 +19,8 @@ struct Param {
 }
 
 impl Param {
-    /// Creates parameters by He initialization ("Delving Deep into Rectifiers", 2015), from a fixed
-    /// sequence so that every run starts with the same values.
+    /// He initialization ("Delving Deep into Rectifiers", 2015), from a fixed sequence, so that
+    /// every run starts with the same values.
     fn new(rows: usize, columns: usize) -> Self {
         let mut state = (rows * 31 + columns) as u64;
         let mut uniform = || {
@@ -37,7 +37,7 @@ impl Param {
         }
     }
 
-    /// Takes one optimizer step. `step` counts the steps, starting at 1.
+    /// `step` counts from 1.
     fn step(&mut self, rate: f32, step: i32) {
         let (mean, square) = (1.0 - 0.9_f32.powi(step), 1.0 - 0.999_f32.powi(step));
         let numbers = self.value.iter_mut().zip(&mut self.mean).zip(&mut self.square).zip(&mut self.grad);
@@ -50,9 +50,9 @@ impl Param {
     }
 }
 
-/// A convolution: 3x3 with zero padding, or 1x1; with stride 1 or 2; optionally followed by ReLU.
+/// 3x3 with zero padding, or 1x1; with stride 1 or 2; optionally followed by ReLU.
 pub(crate) struct Convolution {
-    /// Weights, with the bias as the last column.
+    /// The bias is the last column.
     weight: Param,
     inputs: usize,
     reach: usize,
@@ -60,12 +60,12 @@ pub(crate) struct Convolution {
     relu: bool,
     /// The input's neighborhoods as columns, for the backward pass.
     columns: Array2<f32>,
-    /// The output, for the backward pass.
+    /// For the backward pass.
     output: Array2<f32>,
 }
 
 impl Convolution {
-    /// Creates a layer. `reach` is 3 or 1, and `stride` is 1 or 2.
+    /// `reach` is 3 or 1, and `stride` is 1 or 2.
     pub(crate) fn new(inputs: usize, outputs: usize, reach: usize, stride: usize, relu: bool) -> Self {
         Convolution {
             weight: Param::new(outputs, inputs * reach * reach + 1),
@@ -78,8 +78,7 @@ impl Convolution {
         }
     }
 
-    /// Iterates over the rows of the column matrix. Each item consists of the row, the input
-    /// channel, and the shift in y and x.
+    /// The rows of the column matrix, with the input channel, and the shift in y and x.
     fn rows(&self) -> impl Iterator<Item = (usize, usize, isize, isize)> + use<> {
         let (reach, half) = (self.reach, (self.reach / 2) as isize);
         let each = move |row: usize| {
@@ -112,8 +111,8 @@ impl Convolution {
         Maps { data: output, side: out_side }
     }
 
-    /// Accumulates the gradient of the weights. Returns the gradient with respect to the input of
-    /// the latest `forward` call.
+    /// Accumulates the gradient of the weights. Returns the gradient with respect to the latest
+    /// input.
     pub(crate) fn backward(&mut self, mut grad: Maps) -> Maps {
         if self.relu {
             grad.data.zip_mut_with(&self.output, |grad, &output| *grad *= f32::from(output > 0.0));
@@ -140,8 +139,8 @@ impl Convolution {
     }
 }
 
-/// Calls `f` with each output pixel and the input pixel that is shifted from it by (`dy`, `dx`), or
-/// with `None` if that input pixel is outside the image.
+/// Calls `f` with each output pixel and the input pixel at the distance (`dy`, `dx`), or `None`
+/// outside the image.
 fn each_pair(
     side: usize,
     out_side: usize,
@@ -159,7 +158,6 @@ fn each_pair(
     }
 }
 
-/// A sequence of layers.
 pub(crate) struct Net {
     layers: Vec<Convolution>,
     steps: i32,
@@ -170,26 +168,25 @@ impl Net {
         Net { layers, steps: 0 }
     }
 
-    /// Runs the layers on one image, (3, side * side), and returns the last layer's maps.
+    /// The image is (3, side * side).
     pub(crate) fn forward(&mut self, image: &[f32], side: usize) -> Maps {
         let data = ArrayView2::from_shape((3, side * side), image).expect("three channels").to_owned();
         self.layers.iter_mut().fold(Maps { data, side }, |maps, layer| layer.forward(&maps))
     }
 
-    /// Propagates `grad`, the gradient with respect to the result of the latest `forward` call,
-    /// back through the layers.
+    /// `grad` is the gradient with respect to the latest result.
     pub(crate) fn backward(&mut self, grad: Maps) {
         self.layers.iter_mut().rev().fold(grad, |grad, layer| layer.backward(grad));
     }
 
-    /// Takes one step with the gradients accumulated since the last step.
+    /// Uses the gradients accumulated since the last step.
     pub(crate) fn step(&mut self, rate: f32) {
         self.steps += 1;
         self.layers.iter_mut().for_each(|layer| layer.step(rate, self.steps));
     }
 }
 
-/// Replaces the scores in each column with probabilities.
+/// In each column.
 pub(crate) fn softmax(mut scores: ArrayViewMut2<'_, f32>) {
     for mut column in scores.columns_mut() {
         let top = column.fold(f32::MIN, |a, &b| a.max(b));

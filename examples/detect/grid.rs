@@ -1,35 +1,33 @@
-//! Interprets the output of the network for an image. For each cell of a grid, the network predicts
-//! whether the cell contains the center of an object, and the box and class of that object. The
-//! layout follows YOLO ("You Only Look Once", 2016), with one box per cell.
+//! Interprets the network's output. For each cell of a grid, the network predicts whether the cell
+//! contains the center of an object, and the box and class of that object. The layout follows YOLO
+//! ("You Only Look Once", 2016), with one box per cell.
 
 use ndarray::Array2;
 
 use crate::convolution::softmax;
 
-/// Side of an image in pixels.
+/// In pixels.
 pub(crate) const SIDE: usize = 64;
-/// Side of a cell in pixels.
+/// In pixels.
 const CELL: usize = 8;
-/// Side of the grid in cells.
+/// In cells.
 const CELLS: usize = SIDE / CELL;
 pub(crate) const CLASSES: usize = 3;
-/// Rows of the network's last layer: the score for an object, the center of the box as fractions of
-/// the cell, the logarithms of the box's width and height in cells, and the class scores.
+/// The score for an object, the center of the box as fractions of the cell, the logarithms of the
+/// box's width and height in cells, and the class scores.
 pub(crate) const ROWS: usize = 5 + CLASSES;
-/// Minimum probability of an object for the cell to count as a detection.
+/// Minimum probability of an object for a detection.
 const SURE: f32 = 0.5;
-/// Maximum intersection over union of two detections. If two detections overlap more, the less
-/// certain one is dropped.
+/// Maximum intersection over union of two detections. Otherwise, the less certain one is dropped.
 const SAME: f32 = 0.45;
 
-/// Ground truth for one object. The box is (x1, y1, x2, y2) in pixels.
+/// The box is (x1, y1, x2, y2) in pixels.
 #[derive(Debug, Clone)]
 pub(crate) struct Truth {
     pub(crate) corners: [f32; 4],
     pub(crate) class: usize,
 }
 
-/// An object that the network detected.
 #[derive(Debug, Clone)]
 pub(crate) struct Found {
     pub(crate) corners: [f32; 4],
@@ -41,7 +39,7 @@ fn sigmoid(score: f32) -> f32 {
     1.0 / (1.0 + (-score).exp())
 }
 
-/// Returns the loss for the scores of an image, and its gradient.
+/// The loss and its gradient.
 pub(crate) fn loss(scores: &Array2<f32>, truth: &[Truth]) -> (f32, Array2<f32>) {
     let (mut loss, mut grad) = (0.0, Array2::zeros(scores.dim()));
     let mut owners: Vec<Option<&Truth>> = vec![None; CELLS * CELLS];
@@ -76,7 +74,7 @@ pub(crate) fn loss(scores: &Array2<f32>, truth: &[Truth]) -> (f32, Array2<f32>) 
     (loss, grad)
 }
 
-/// Returns the detected objects, most certain first.
+/// Most certain first.
 pub(crate) fn detected_objects(scores: &Array2<f32>) -> Vec<Found> {
     let read = |cell: usize| {
         let score = |row: usize| scores[[row, cell]];
@@ -100,7 +98,7 @@ pub(crate) fn detected_objects(scores: &Array2<f32>) -> Vec<Found> {
     objects
 }
 
-/// Returns the intersection over union of two boxes.
+/// Intersection over union.
 pub(crate) fn iou(a: &[f32; 4], b: &[f32; 4]) -> f32 {
     let area = |[x1, y1, x2, y2]: [f32; 4]| (x2 - x1).max(0.0) * (y2 - y1).max(0.0);
     let both = area([a[0].max(b[0]), a[1].max(b[1]), a[2].min(b[2]), a[3].min(b[3])]);

@@ -7,9 +7,8 @@
 //!
 //! The first run generates the dataset in `datasets/generated`. To view it, run
 //! `warpfeed preview datasets/generated/detect/annotations/instances_train.json --out grid.png`.
-//! The exit code is 0 if enough held-out objects are detected, and 1 otherwise. An object counts as
-//! detected if the predicted class is right, and the intersection over union of the predicted box
-//! and the true box is at least 0.5.
+//! The exit code is 0 if enough held-out objects are detected, and 1 otherwise. A detection must
+//! have the right class, and an intersection over union with the true box of at least 0.5.
 
 #[path = "../convolution/mod.rs"]
 mod convolution;
@@ -24,11 +23,11 @@ use warpfeed::field::Boxes;
 use warpfeed::{Augment, Batches, Dtype, HostBatch, Layout, Loader, Normalize};
 use warpfeed_synth::Synth;
 
-/// Minimum recall on the held-out objects. A run of 12 epochs reaches 0.82.
+/// Minimum recall on held-out objects. A run of 12 epochs reaches 0.82.
 const FOUND: f64 = 0.7;
-/// Minimum precision on the held-out objects. A run of 12 epochs reaches 0.86.
+/// Minimum precision on held-out objects. A run of 12 epochs reaches 0.86.
 const RIGHT: f64 = 0.7;
-/// Maximum number of boxes per image.
+/// Per image.
 const MAX_BOXES: usize = 24;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -82,7 +81,7 @@ fn run() -> Result<()> {
             100.0 * right
         );
     }
-    // This comparison is false for NaN, so NaN fails as well.
+    // False for NaN.
     let above = recall > FOUND && right > RIGHT;
     if !above {
         let due = format!("expected more than {FOUND} and {RIGHT}");
@@ -94,7 +93,7 @@ fn run() -> Result<()> {
     Ok(())
 }
 
-/// Trains for one epoch and returns the mean loss.
+/// Returns the mean loss.
 fn train_epoch(net: &mut Net, batches: &mut Batches<HostBatch>, epoch: u64, rate: f32) -> Result<f32> {
     let (mut sum, mut count) = (0.0, 0.0);
     for batch in batches.epoch(epoch) {
@@ -111,7 +110,6 @@ fn train_epoch(net: &mut Net, batches: &mut Batches<HostBatch>, epoch: u64, rate
     Ok(sum / count)
 }
 
-/// Iterates over the images of a batch with their boxes.
 fn pairs(batch: &HostBatch) -> impl Iterator<Item = (&[f32], Vec<Truth>)> {
     let images = batch.images().as_f32().expect("the loader was asked for f32");
     let field = |name: &str| batch.field(name).expect("the loader has this field");
@@ -127,7 +125,7 @@ fn pairs(batch: &HostBatch) -> impl Iterator<Item = (&[f32], Vec<Truth>)> {
     })
 }
 
-/// Returns recall and precision on the held-out objects.
+/// Recall and precision on the held-out objects.
 fn score(net: &mut Net, batches: &mut Batches<HostBatch>) -> Result<(f64, f64)> {
     let (mut hits, mut objects, mut detections) = (0.0, 0.0, 0.0);
     for batch in batches.epoch(0) {
@@ -149,7 +147,7 @@ fn score(net: &mut Net, batches: &mut Batches<HostBatch>) -> Result<(f64, f64)> 
     Ok((hits / objects, hits / detections))
 }
 
-/// Returns the path of the dataset, and generates it if it does not exist.
+/// Generates the dataset if it does not exist.
 fn dataset() -> Result<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("datasets").join("generated/detect");
     if !folder.exists() {

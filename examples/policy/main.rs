@@ -1,14 +1,13 @@
-//! Trains a small policy on the CPU from episodes of a robot. The program packs the frames of the
-//! episodes first.
+//! Trains a small policy on the CPU from the packed frames of robot episodes.
 //!
 //! ```text
 //! cargo run --release -p warpfeed-examples --features robots --example policy [-- EPOCHS]
 //! ```
 //!
-//! The first run generates a LeRobot dataset in `datasets/generated`. A hand moves to a red or a
-//! blue disk, as the task says. From the image, the position of the hand and the task, the policy
-//! predicts the next four actions. The exit code is 0 if the error on held-out episodes has fallen
-//! far enough, and 1 otherwise.
+//! The first run generates a LeRobot dataset in `datasets/generated`, and packs it. A hand moves to
+//! a red or a blue disk, as the task says. From the image, the position of the hand and the task,
+//! the policy predicts the next four actions. The exit code is 0 if the error on held-out episodes
+//! has fallen far enough, and 1 otherwise.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -21,14 +20,13 @@ use warpfeed::{Augment, Batches, Dtype, HostBatch, Loader};
 use warpfeed_synth::Robot;
 
 const CAMERA: &str = "observation.images.top";
-/// Number of predicted actions. Each action consists of two numbers.
+/// Each action consists of two numbers.
 const ACTIONS: usize = 4;
 const SIDE: usize = 8;
-/// Number of inputs: the pixels and the position, once for each task.
+/// The pixels and the position, once for each task.
 const INPUTS: usize = 2 * (3 * SIDE * SIDE + 3);
-/// Number of episodes.
 const EPISODES: u64 = 400;
-/// Number of episodes at the end of the dataset that are held out.
+/// The episodes at the end of the dataset are held out.
 const HELD_OUT: u64 = 80;
 /// Maximum error on the held-out episodes, as a fraction of the variance of the actions. Predicting
 /// the mean action gives 1.
@@ -80,8 +78,7 @@ fn run() -> Result<()> {
     Ok(())
 }
 
-/// Returns a loader of the frames that `options` choose. Each sample has the next [`ACTIONS`]
-/// actions.
+/// Each sample has the next [`ACTIONS`] actions.
 fn loader(path: &Path, options: LeRobotOptions) -> Result<Loader> {
     let dataset = LeRobot::with(path, &options.delta_indices("action", 0..ACTIONS as i64), &Options::new())?;
     Ok(Loader::source(dataset)
@@ -95,7 +92,7 @@ fn loader(path: &Path, options: LeRobotOptions) -> Result<Loader> {
         .workers(2))
 }
 
-/// Returns the path of the packed episodes. If the dataset does not exist, generates and packs it.
+/// Generates and packs the dataset if it does not exist.
 fn dataset() -> Result<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("datasets").join("generated");
     let (drawn, packed) = (folder.join("arm"), folder.join("arm-packed"));
@@ -111,12 +108,11 @@ fn dataset() -> Result<PathBuf> {
     Ok(packed)
 }
 
-/// A linear policy for each task. It is trained by gradient descent with momentum on the squared
-/// error.
+/// A linear policy for each task, trained by gradient descent with momentum on the squared error.
 struct Policy {
     weights: Array2<f32>,
     velocity: Array2<f32>,
-    /// The standard deviation of each of the predicted numbers.
+    /// Standard deviation of each predicted number.
     scale: Array1<f32>,
 }
 
@@ -127,7 +123,7 @@ impl Policy {
         Policy { weights: zeros(), velocity: zeros(), scale }
     }
 
-    /// Returns the inputs and the normalized actions of a batch.
+    /// The inputs and the normalized actions.
     fn read(&self, batch: &HostBatch) -> (Array2<f32>, Array2<f32>) {
         let floats = |name: &str| -> Vec<f32> {
             let bytes = batch.field(name).expect("a field of the loader").bytes();
@@ -147,7 +143,7 @@ impl Policy {
         (inputs, actions / &self.scale)
     }
 
-    /// Takes a step, and returns the loss before it.
+    /// Returns the loss before the step.
     fn train(&mut self, inputs: &Array2<f32>, actions: &Array2<f32>) -> f64 {
         let residuals = inputs.dot(&self.weights) - actions;
         let gradient = inputs.t().dot(&residuals) / inputs.len_of(Axis(0)) as f32;
@@ -156,7 +152,7 @@ impl Policy {
         f64::from(residuals.mapv(|x| x * x).mean().unwrap_or(f32::NAN))
     }
 
-    /// Returns the mean squared error of normalized actions.
+    /// Mean squared error of normalized actions.
     fn error(&self, batches: &mut Batches<HostBatch>) -> Result<f64> {
         let (mut sum, mut count) = (0.0, 0);
         for batch in batches.epoch(0) {

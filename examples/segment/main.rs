@@ -23,12 +23,12 @@ use warpfeed::{Augment, Batches, Dtype, HostBatch, Layout, Loader, Normalize};
 use warpfeed_synth::Synth;
 
 const SIDE: usize = 64;
-/// Number of classes: the background and three kinds of objects.
+/// The background and three kinds of objects.
 const CLASSES: usize = 4;
-/// Downscaling factor of the network's last layer, per direction.
+/// Downscaling factor of the last layer, per direction.
 const PART: usize = 4;
-/// Minimum held-out mean intersection over union. Predicting only background gives about 0.2, and a
-/// run of 8 epochs gives 0.69.
+/// On held-out images. Predicting only background gives about 0.2, and a run of 8 epochs gives
+/// 0.69.
 const MEAN_IOU: f64 = 0.6;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -55,7 +55,7 @@ fn run() -> Result<()> {
             .layout(Layout::Nchw)
             .normalize(Normalize::IMAGENET)
             .batch_size(16)
-            // 255 marks pixels that have no class. The loss ignores them.
+            // The loss ignores pixels with the value 255, which have no class.
             .field("mask", Mask::new(Dtype::U8).fill(255))
     };
     let augment = Augment::scale_jitter(SIDE as u32, 0.8, 1.3).flip(0.5);
@@ -66,8 +66,7 @@ fn run() -> Result<()> {
         Convolution::new(3, 16, 3, 2, true),
         Convolution::new(16, 32, 3, 2, true),
         Convolution::new(32, 32, 3, 1, true),
-        // The last layer outputs the scores of all classes for each of the PART x PART pixels of a
-        // cell.
+        // The last layer outputs the scores of all classes for the PART x PART pixels of a cell.
         Convolution::new(32, CLASSES * PART * PART, 1, 1, false),
     ]);
     let mut mean = 0.0;
@@ -77,7 +76,7 @@ fn run() -> Result<()> {
         mean = mean_iou(&mut net, &mut held_out)?;
         println!("epoch {epoch}: loss {loss:.3}, held-out mean IoU {mean:.3}");
     }
-    // This comparison is false for NaN, so NaN fails as well.
+    // False for NaN.
     let above = mean > MEAN_IOU;
     if !above {
         return Err(format!("the held-out mean IoU is {mean:.3}, expected more than {MEAN_IOU}").into());
@@ -85,14 +84,13 @@ fn run() -> Result<()> {
     Ok(())
 }
 
-/// Returns the row and the column at which the last layer outputs the score of `class` for pixel
-/// `pixel`.
+/// Row and column of the last layer's score of `class` for pixel `pixel`.
 fn place(class: usize, pixel: usize) -> (usize, usize) {
     let (x, y) = (pixel % SIDE, pixel / SIDE);
     ((y % PART * PART + x % PART) * CLASSES + class, y / PART * (SIDE / PART) + x / PART)
 }
 
-/// Trains for one epoch and returns the mean loss.
+/// Returns the mean loss.
 fn train_epoch(net: &mut Net, batches: &mut Batches<HostBatch>, epoch: u64, rate: f32) -> Result<f32> {
     let (mut sum, mut count) = (0.0, 0.0);
     for batch in batches.epoch(epoch) {
@@ -121,14 +119,13 @@ fn train_epoch(net: &mut Net, batches: &mut Batches<HostBatch>, epoch: u64, rate
     Ok(sum / count)
 }
 
-/// Iterates over the images of a batch with their masks.
 fn pairs(batch: &HostBatch) -> impl Iterator<Item = (&[f32], &[u8])> {
     let images = batch.images().as_f32().expect("the loader was asked for f32");
     let masks = batch.field("mask").expect("the loader has this field").as_u8().expect("the loader was asked for u8");
     images.chunks_exact(3 * SIDE * SIDE).zip(masks.chunks_exact(SIDE * SIDE))
 }
 
-/// Returns the intersection over union of predicted and true pixels, averaged over the classes.
+/// Averaged over the classes.
 fn mean_iou(net: &mut Net, batches: &mut Batches<HostBatch>) -> Result<f64> {
     let (mut both, mut either) = ([0.0; CLASSES], [0.0; CLASSES]);
     for batch in batches.epoch(0) {
@@ -148,7 +145,7 @@ fn mean_iou(net: &mut Net, batches: &mut Batches<HostBatch>) -> Result<f64> {
     Ok(both.iter().zip(either).map(|(both, either)| both / either).sum::<f64>() / CLASSES as f64)
 }
 
-/// Returns the path of the dataset, and generates it if it does not exist.
+/// Generates the dataset if it does not exist.
 fn dataset() -> Result<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("datasets").join("generated/segment");
     if !folder.exists() {

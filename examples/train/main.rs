@@ -20,8 +20,7 @@ use warpfeed_synth::Synth;
 const SIDE: u32 = 32;
 const CLASSES: usize = 6;
 
-/// Maximum loss of the last epoch, as a fraction of the first epoch's loss. A run of two epochs
-/// reaches 0.47.
+/// Maximum loss of the last epoch, relative to the first. A run of two epochs reaches 0.47.
 const LOSS_FALLS_TO: f32 = 0.7;
 /// Minimum held-out accuracy. Guessing gives 0.17, and a run of two epochs gives 0.83.
 const ACCURACY: f64 = 0.6;
@@ -75,7 +74,7 @@ fn run() -> Result<()> {
     println!("\n{}", batches.stats());
 
     let (first, last) = (losses[0], losses[losses.len() - 1]);
-    // This comparison is false for NaN, so NaN fails as well.
+    // False for NaN.
     let fallen = last < LOSS_FALLS_TO * first;
     if !fallen {
         return Err(format!(
@@ -91,7 +90,7 @@ fn run() -> Result<()> {
     Ok(())
 }
 
-/// Trains for one epoch and returns the mean loss.
+/// Returns the mean loss.
 fn train_epoch(net: &mut net::Net, batches: &mut Batches<HostBatch>, epoch: u64, rate: f32) -> Result<f32> {
     let total = batches.num_batches(epoch);
     let before = batches.stats();
@@ -103,7 +102,7 @@ fn train_epoch(net: &mut net::Net, batches: &mut Batches<HostBatch>, epoch: u64,
         sum += net.train(images, batch.labels()?, SIDE as usize, rate);
         count += 1;
         let stats = epoch.stats().since(&before);
-        // Keep overwriting one line of the terminal.
+        // Overwrites one line of the terminal.
         eprint!(
             "\r{count:>4} of {total} batches, {:.0} images/s, waited {:.1} % of the time, loss {:.3}\x1b[K",
             stats.samples_per_second(),
@@ -115,7 +114,6 @@ fn train_epoch(net: &mut net::Net, batches: &mut Batches<HostBatch>, epoch: u64,
     Ok(sum / f32::from(count))
 }
 
-/// Returns the fraction of held-out images that the network classifies correctly.
 fn accuracy(net: &mut net::Net, batches: &mut Batches<HostBatch>) -> Result<f64> {
     let (mut right, mut count) = (0, 0);
     for batch in batches.epoch(0) {
@@ -128,8 +126,7 @@ fn accuracy(net: &mut net::Net, batches: &mut Batches<HostBatch>) -> Result<f64>
     Ok(right as f64 / count as f64)
 }
 
-/// Returns the path of the LMDB `name`. If the LMDB does not exist, the function generates images
-/// in class folders and packs them.
+/// Generates the images and packs them if the LMDB does not exist.
 fn dataset(name: &str, images: usize, seed: u64) -> Result<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("datasets").join("generated").join(name);
     let lmdb = folder.with_extension("lmdb");

@@ -21,7 +21,7 @@ impl Maps {
         self.channels * self.side * self.side
     }
 
-    /// Returns a view of one image as (C, H * W).
+    /// (C, H * W).
     fn image(&self, i: usize) -> ArrayView2<'_, f32> {
         let (len, plane) = (self.image_len(), self.side * self.side);
         ArrayView2::from_shape((self.channels, plane), &self.data[i * len..][..len]).expect("the length fits")
@@ -33,7 +33,7 @@ impl Maps {
     }
 }
 
-/// Parameters with their velocity, for SGD with momentum 0.9.
+/// With their velocity, for SGD with momentum 0.9.
 struct Param {
     value: Array2<f32>,
     grad: Array2<f32>,
@@ -41,8 +41,8 @@ struct Param {
 }
 
 impl Param {
-    /// Creates parameters by He initialization ("Delving Deep into Rectifiers", 2015), from a fixed
-    /// sequence so that every run starts with the same values.
+    /// He initialization ("Delving Deep into Rectifiers", 2015), from a fixed sequence, so that
+    /// every run starts with the same values.
     fn new(rows: usize, columns: usize) -> Self {
         let mut state = (rows * 31 + columns) as u64;
         let mut uniform = || {
@@ -67,11 +67,9 @@ impl Param {
 /// A 3x3 convolution with zero padding, ReLU, and 2x2 max pooling.
 struct Block {
     weight: Param,
-    /// The 3x3 neighborhoods of each input image as columns, (C * 9, H * W), kept for the backward
-    /// pass.
+    /// The 3x3 neighborhoods of each input image as columns, (C * 9, H * W), for the backward pass.
     columns: Vec<Array2<f32>>,
-    /// For each pooled value, the index of its source pixel in the plane, or `u32::MAX` if ReLU
-    /// clipped it to zero.
+    /// Index in the plane of the source of each pooled value, or `u32::MAX` if ReLU clipped it.
     from: Vec<u32>,
 }
 
@@ -133,7 +131,7 @@ impl Block {
 }
 
 /// Calls `f(row, column, source)` for each entry of the neighborhood matrix. `source` is a
-/// (channel, index) pair, or `None` outside of the image.
+/// (channel, index) pair, or `None` outside the image.
 fn for_neighbors(channels: usize, side: usize, mut f: impl FnMut(usize, usize, Option<(usize, usize)>)) {
     for row in 0..channels * 9 {
         let (c, dy, dx) = (row / 9, row % 9 / 3, row % 3);
@@ -147,7 +145,6 @@ fn for_neighbors(channels: usize, side: usize, mut f: impl FnMut(usize, usize, O
     }
 }
 
-/// The network.
 pub(crate) struct Net {
     blocks: [Block; 3],
     head: Param,
@@ -161,8 +158,8 @@ impl Net {
         Net { blocks, head: Param::new(classes, WIDTHS[3] + 1) }
     }
 
-    /// Returns the mean features, followed by a constant 1: (N, F + 1). The second value is the
-    /// side of the last feature maps.
+    /// The mean features, followed by a constant 1: (N, F + 1), and the side of the last feature
+    /// maps.
     fn features(&mut self, images: &[f32], side: usize) -> (Array2<f32>, usize) {
         let count = images.len() / (3 * side * side);
         let mut maps = Maps { data: images.to_vec(), channels: 3, side };
@@ -177,7 +174,6 @@ impl Net {
         (features, maps.side)
     }
 
-    /// Predicts the class of each image.
     pub(crate) fn classify(&mut self, images: &[f32], side: usize) -> Vec<i64> {
         let (features, _) = self.features(images, side);
         let scores = features.dot(&self.head.value.t());

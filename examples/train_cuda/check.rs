@@ -1,5 +1,5 @@
-//! Implements the `--check` option. It compares the naive network with finite differences and, if
-//! there is a GPU, each kernel and whole training steps with their naive counterparts.
+//! The `--check` option: compares the naive network with finite differences and, with a GPU, each
+//! kernel and whole training steps with their naive counterparts.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::net::{Net, Plan};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// Returns `len` random numbers from -1 to 1.
+/// From -1 to 1.
 fn noise(len: usize, seed: u64) -> Vec<f32> {
     let mut rng = Rng::new(seed, 0, 0);
     (0..len).map(|_| rng.below(1 << 24) as f32 / (1 << 23) as f32 - 1.0).collect()
@@ -22,7 +22,7 @@ fn wide(values: &[f32]) -> Vec<f64> {
     values.iter().map(|&v| f64::from(v)).collect()
 }
 
-/// Checks that `got` equals `want` up to `tolerance` times the largest value in `want`.
+/// Fails unless `got` equals `want` up to `tolerance` times the largest value in `want`.
 fn same(what: &str, got: &[f64], want: &[f64], tolerance: f64) -> Result {
     if got.len() != want.len() {
         return Err(format!("{what}: {} values instead of {}", got.len(), want.len()).into());
@@ -42,13 +42,13 @@ fn plan() -> Plan {
     Plan { widths: vec![3, 5, 4], classes: 3, side: 8, batch: 4 }
 }
 
-/// Returns random values for all parameters, so that every gradient is tested.
+/// Random values for all parameters, so that every gradient is tested.
 fn random_arrays(plan: &Plan) -> Vec<Vec<f32>> {
     let lens = plan.parameters().into_iter().enumerate();
     lens.map(|(i, (len, _))| noise(len, 100 + i as u64).iter().map(|v| v * 0.6).collect()).collect()
 }
 
-/// Checks that the naive network's gradient is the slope of its loss. Does not need a GPU.
+/// The naive network's gradient must be the slope of its loss.
 pub(crate) fn on_the_cpu() -> Result {
     println!("naive network compared with finite differences:");
     let (plan, labels) = (plan(), [0, 2, 1]);
@@ -71,7 +71,6 @@ pub(crate) fn on_the_cpu() -> Result {
     Ok(())
 }
 
-/// Checks every kernel, and the network built from them.
 pub(crate) fn on_the_gpu(stream: &Arc<CudaStream>) -> Result {
     println!("kernels compared with the naive versions:");
     let kernels = Kernels::load(stream)?;
@@ -134,7 +133,7 @@ fn maps(kernels: &Kernels) -> Result {
     let mut full = stream.alloc_zeros::<f32>(outputs * shape.width())?;
     let weights = stream.clone_htod(&weight)?;
     let want = naive::convolve(&wide(&values), &wide(&weight), shape, outputs);
-    // The same maps with images first, as the loader delivers them.
+    // Images first, as the loader delivers them.
     let plane = shape.side * shape.side;
     let planes = naive::transposed(&(0..shape.len() / plane).collect::<Vec<_>>(), shape.channels, shape.count);
     let images_first: Vec<f32> = planes.iter().flat_map(|p| values[p * plane..][..plane].to_vec()).collect();
@@ -197,8 +196,8 @@ fn heads(kernels: &Kernels) -> Result {
     same("update", &download(stream, &values)?, &want, 1e-5)
 }
 
-/// Checks the loss, the number of correct predictions, and every gradient of the whole network, for
-/// two consecutive steps: a full batch, and a smaller one.
+/// Checks the loss, the number of correct predictions, and every gradient, for a full batch and
+/// then a smaller one.
 fn steps(stream: &Arc<CudaStream>) -> Result {
     let plan = plan();
     let mut net = Net::new(stream, plan.clone(), &random_arrays(&plan))?;

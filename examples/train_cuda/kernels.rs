@@ -15,7 +15,7 @@ use warpfeed::cuda::cudarc::nvrtc::Ptx;
 
 type Result<T> = std::result::Result<T, DriverError>;
 
-/// Threads per block, in every kernel.
+/// In every kernel.
 const THREADS: u32 = 256;
 /// Rows and columns of the tile that a block of `matmul` computes.
 const TILE: usize = 64;
@@ -29,17 +29,16 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// Returns the number of elements.
     pub(crate) fn len(&self) -> usize {
         self.channels * self.width()
     }
 
-    /// Returns the number of elements per channel.
+    /// Number of elements per channel.
     pub(crate) fn width(&self) -> usize {
         self.count * self.side * self.side
     }
 
-    /// Returns the number of elements after 2x2 pooling.
+    /// Number of elements after 2x2 pooling.
     pub(crate) fn pooled(&self) -> usize {
         self.channels * self.count * (self.side / 2) * (self.side / 2)
     }
@@ -49,7 +48,6 @@ impl Shape {
     }
 }
 
-/// A matrix in device memory, or its transpose.
 #[derive(Clone, Copy)]
 pub(crate) struct Matrix<'a> {
     data: &'a CudaSlice<f32>,
@@ -60,7 +58,7 @@ pub(crate) struct Matrix<'a> {
 }
 
 impl<'a> Matrix<'a> {
-    /// Creates a matrix from the first `rows * columns` elements of `data`, row by row.
+    /// From the first `rows * columns` elements of `data`, row by row.
     pub(crate) fn new(data: &'a CudaSlice<f32>, rows: usize, columns: usize) -> Self {
         holds(data.len(), rows * columns);
         Matrix { data, rows, columns, row_stride: columns, column_stride: 1 }
@@ -77,7 +75,6 @@ impl<'a> Matrix<'a> {
     }
 }
 
-/// The loaded kernels, and the stream on which they are launched.
 pub(crate) struct Kernels {
     pub(crate) stream: Arc<CudaStream>,
     im2col: CudaFunction,
@@ -123,8 +120,8 @@ impl Kernels {
         })
     }
 
-    /// Copies 3x3 neighborhoods to columns: (C * 9, N * side * side). The maps have the shape (N,
-    /// C, side, side) if `images_first` is set, and (C, N, side, side) otherwise.
+    /// Copies 3x3 neighborhoods to columns: (C * 9, N * side * side). The maps are (N, C, side,
+    /// side) if `images_first` is set, and (C, N, side, side) otherwise.
     pub(crate) fn im2col(
         &self,
         columns: &mut CudaSlice<f32>,
@@ -141,8 +138,7 @@ impl Kernels {
         launch!(self.im2col, over(9 * shape.len()), columns, maps, &c, &n, &side, &channel_stride, &image_stride)
     }
 
-    /// Computes the gradient of [`im2col`](Kernels::im2col). The maps have the shape (C, N, side,
-    /// side).
+    /// The gradient of [`im2col`](Kernels::im2col). The maps are (C, N, side, side).
     pub(crate) fn col2im(&self, maps: &mut CudaSlice<f32>, columns: &CudaSlice<f32>, shape: Shape) -> Result<()> {
         holds(maps.len(), shape.len());
         holds(columns.len(), 9 * shape.len());
@@ -150,14 +146,14 @@ impl Kernels {
         launch!(self.col2im, over(shape.len()), maps, columns, &c, &n, &side)
     }
 
-    /// Computes `out` = `a` times `b`.
+    /// `out` = `a` times `b`.
     pub(crate) fn product(&self, out: &mut CudaSlice<f32>, a: Matrix<'_>, b: Matrix<'_>) -> Result<()> {
         self.product_in_parts(out, a, b, 1)
     }
 
-    /// Computes `out` = `a` times `b`, if the depth is much larger than the sides of the result.
-    /// Splits the depth into as many parts as fit into `scratch`, multiplies the parts in parallel,
-    /// and adds the results.
+    /// `out` = `a` times `b`, for a depth much larger than the sides of the result. Splits the
+    /// depth into as many parts as fit into `scratch`, multiplies them in parallel, and adds the
+    /// results.
     pub(crate) fn long_product(
         &self,
         out: &mut CudaSlice<f32>,
@@ -175,8 +171,8 @@ impl Kernels {
         launch!(self.add_parts, over(elements), out, &*scratch, &count, &parts)
     }
 
-    /// Returns the depth of a part, which is a multiple of the kernel's step of 16, and the number
-    /// of parts.
+    /// The depth of a part, which is a multiple of the kernel's step of 16, and the number of
+    /// parts.
     fn parts(&self, depth: usize, parts: usize) -> (usize, usize) {
         let part = depth.div_ceil(parts).next_multiple_of(16);
         (part, depth.div_ceil(part))
@@ -216,7 +212,7 @@ impl Kernels {
         launch!(self.pool, over(shape.pooled()), out, winner, maps, bias, &c, &n, &side)
     }
 
-    /// Computes the gradient of [`pool`](Kernels::pool) with respect to `maps`.
+    /// The gradient of [`pool`](Kernels::pool) with respect to `maps`.
     pub(crate) fn unpool(
         &self,
         grad: &mut CudaSlice<f32>,
@@ -236,7 +232,6 @@ impl Kernels {
         launch!(self.unpool, over(shape.pooled()), grad, pooled, winner, &c, &n, &side)
     }
 
-    /// Computes the sum of each row.
     pub(crate) fn row_sums(&self, out: &mut CudaSlice<f32>, matrix: Matrix<'_>) -> Result<()> {
         holds(out.len(), matrix.rows);
         let columns = small(matrix.columns);
@@ -244,7 +239,7 @@ impl Kernels {
         launch!(self.row_sums, (small(matrix.rows), 1, 1), out, matrix.data, &columns, &row, &column)
     }
 
-    /// Computes the mean of each plane: (C, N, side, side) to (N, C).
+    /// The mean of each plane: (C, N, side, side) to (N, C).
     pub(crate) fn mean(&self, features: &mut CudaSlice<f32>, maps: &CudaSlice<f32>, shape: Shape) -> Result<()> {
         holds(maps.len(), shape.len());
         holds(features.len(), shape.channels * shape.count);
@@ -252,7 +247,7 @@ impl Kernels {
         launch!(self.mean, over(shape.channels * shape.count), features, maps, &c, &n, &plane)
     }
 
-    /// Computes the gradient of [`mean`](Kernels::mean).
+    /// The gradient of [`mean`](Kernels::mean).
     pub(crate) fn spread(&self, maps: &mut CudaSlice<f32>, features: &CudaSlice<f32>, shape: Shape) -> Result<()> {
         holds(maps.len(), shape.len());
         holds(features.len(), shape.channels * shape.count);
@@ -277,7 +272,7 @@ impl Kernels {
         launch!(self.softmax, over(count), logits, bias, labels, loss, right, &n, &k)
     }
 
-    /// Takes one step of gradient descent with momentum.
+    /// Gradient descent with momentum.
     pub(crate) fn update(
         &self,
         value: &mut CudaSlice<f32>,
@@ -293,12 +288,12 @@ impl Kernels {
     }
 }
 
-/// Returns a grid with one thread per element.
+/// A grid with one thread per element.
 fn over(elements: usize) -> (u32, u32, u32) {
     (small(elements).div_ceil(THREADS), 1, 1)
 }
 
-/// Converts a size to the 32-bit integers that the kernels take.
+/// To the 32-bit integers that the kernels take.
 fn small(number: usize) -> u32 {
     u32::try_from(number).expect("a batch of fewer than 2^32 elements")
 }

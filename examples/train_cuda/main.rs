@@ -7,9 +7,8 @@
 //!
 //! Without PATH, the program generates images of ten classes. Every seventh sample is held out.
 //! After each epoch, it prints the loss, the held-out accuracy, the images per second, and the time
-//! that the stream waited for batches, measured by the device. The exit code is 0 if the loss has
-//! fallen and the accuracy is well above chance, and 1 otherwise. If there is no GPU, the program
-//! only prints a message.
+//! that the stream waited for batches. The exit code is 0 if the loss has fallen and the accuracy
+//! is well above chance, and 1 otherwise. Without a GPU, the program only prints a message.
 //!
 //! 1. This file: the data, the loop, and the expected result.
 //! 2. `net`: layers, forward and backward.
@@ -36,9 +35,9 @@ use net::{Net, Plan};
 const SIDE: u32 = 64;
 const BATCH: usize = 128;
 const EPOCHS: u64 = 8;
-/// Learning rate at the end of the 50 warm-up steps. It then decreases linearly to zero.
+/// At the end of the 50 warm-up steps. The rate then decreases linearly to zero.
 const RATE: f32 = 0.02;
-/// Maximum loss of the last epoch, as a fraction of the first epoch's loss.
+/// Maximum loss of the last epoch, relative to the first.
 const LOSS_FALLS_TO: f64 = 0.9;
 /// Minimum held-out accuracy, as a multiple of chance.
 const TIMES_CHANCE: f64 = 3.0;
@@ -132,7 +131,7 @@ fn train(stream: &Arc<CudaStream>, data: &Arc<dyn Source>, epochs: u64) -> Resul
     println!("{}", batches.stats());
 
     let (first, last) = (losses[0], losses[losses.len() - 1]);
-    // This comparison is false for NaN, so NaN fails as well.
+    // False for NaN.
     let fallen = last < LOSS_FALLS_TO * first;
     if !fallen {
         return Err(format!(
@@ -152,8 +151,7 @@ fn train(stream: &Arc<CudaStream>, data: &Arc<dyn Source>, epochs: u64) -> Resul
     Ok(())
 }
 
-/// Trains for one epoch. Returns the mean loss, the milliseconds that the stream waited, and the
-/// number of samples.
+/// Returns the mean loss, the milliseconds that the stream waited, and the number of samples.
 fn train_epoch(
     stream: &Arc<CudaStream>,
     net: &mut Net,
@@ -171,7 +169,7 @@ fn train_epoch(
         marks.push((requested, mark()?));
         net.train(&batch.images().view()?, &batch.labels()?.view()?, rate(batch.number()))?;
         samples += batch.len();
-        // The batch is dropped here. Its memory is not reused until the kernels launched above have
+        // The batch is dropped here, but its memory is not reused until these kernels have
         // finished.
     }
     let (loss, _) = net.totals()?;
@@ -179,7 +177,6 @@ fn train_epoch(
     Ok((loss / samples as f64, stall, samples))
 }
 
-/// Returns the fraction of held-out images that the network classifies correctly.
 fn evaluate(net: &mut Net, batches: &mut Batches<CudaBatch>) -> Result<f64> {
     let mut samples = 0;
     for batch in batches.epoch(0) {

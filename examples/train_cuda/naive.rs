@@ -1,13 +1,13 @@
 //! The network in plain `f64` loops on the CPU, as the reference for the kernels.
 //!
-//! The reference shares no code with the kernels: it computes convolutions as sums over the image,
-//! and not as products of column matrices.
+//! It shares no code with the kernels, and computes convolutions as sums over the image instead of
+//! products of column matrices.
 
 use super::kernels::Shape;
 use super::net::Plan;
 
-/// Enumerates the products of a 3x3 convolution with zero padding, from (C, N, side, side) to (K,
-/// N, side, side). Calls `f(weight, input, output)` with the three indices of each product.
+/// Calls `f(weight, input, output)` with the indices of each product of a 3x3 convolution with zero
+/// padding, from (C, N, side, side) to (K, N, side, side).
 fn for_products(input: Shape, outputs: usize, mut f: impl FnMut(usize, usize, usize)) {
     let Shape { channels, count, side } = input;
     let index_of = |c: usize, n: usize, y: usize, x: usize| ((c * count + n) * side + y) * side + x;
@@ -32,7 +32,7 @@ pub(crate) fn convolve(maps: &[f64], weight: &[f64], input: Shape, outputs: usiz
     out
 }
 
-/// Returns the gradients of the weight and of the maps.
+/// The gradients of the weight and of the maps.
 pub(crate) fn convolve_back(
     grad: &[f64],
     maps: &[f64],
@@ -48,8 +48,8 @@ pub(crate) fn convolve_back(
     (weight_grad, maps_grad)
 }
 
-/// Applies bias, ReLU and 2x2 max pooling. Returns the pooled values, and the index in `maps` of
-/// each value, or `None` if ReLU clipped it.
+/// Bias, ReLU and 2x2 max pooling. Returns the pooled values, and the index in `maps` of each, or
+/// `None` if ReLU clipped it.
 pub(crate) fn pool(maps: &[f64], bias: &[f64], shape: Shape) -> (Vec<f64>, Vec<Option<usize>>) {
     let (side, half) = (shape.side, shape.side / 2);
     let places = (0..shape.pooled()).map(|i| {
@@ -62,7 +62,6 @@ pub(crate) fn pool(maps: &[f64], bias: &[f64], shape: Shape) -> (Vec<f64>, Vec<O
     places.map(|(value, index)| (value.max(0.0), (value > 0.0).then_some(index))).unzip()
 }
 
-/// Returns the gradient of `maps`, computed from the gradient of the pooled values.
 pub(crate) fn unpool(grad: &[f64], winners: &[Option<usize>], shape: Shape) -> Vec<f64> {
     let mut maps = vec![0.0; shape.len()];
     for (winner, grad) in winners.iter().zip(grad) {
@@ -73,7 +72,7 @@ pub(crate) fn unpool(grad: &[f64], winners: &[Option<usize>], shape: Shape) -> V
     maps
 }
 
-/// Returns the product of `a` (rows, depth) and `b` (depth, columns).
+/// The product of `a` (rows, depth) and `b` (depth, columns).
 pub(crate) fn product(a: &[f64], b: &[f64], rows: usize, depth: usize, columns: usize) -> Vec<f64> {
     let cell = |i: usize| (0..depth).map(|k| a[i / columns * depth + k] * b[k * columns + i % columns]).sum();
     (0..rows * columns).map(cell).collect()
@@ -83,22 +82,22 @@ pub(crate) fn transposed<T: Copy>(a: &[T], rows: usize, columns: usize) -> Vec<T
     (0..a.len()).map(|i| a[i % rows * columns + i / rows]).collect()
 }
 
-/// Returns the mean of each plane: (C, N, side, side) to (N, C).
+/// The mean of each plane: (C, N, side, side) to (N, C).
 pub(crate) fn mean(maps: &[f64], shape: Shape) -> Vec<f64> {
     let plane = shape.side * shape.side;
     let means: Vec<f64> = maps.chunks(plane).map(|plane| plane.iter().sum::<f64>() / plane.len() as f64).collect();
     transposed(&means, shape.channels, shape.count)
 }
 
-/// Returns the gradient of [`mean`].
+/// The gradient of [`mean`].
 pub(crate) fn spread(features: &[f64], shape: Shape) -> Vec<f64> {
     let plane = shape.side * shape.side;
     let by_channel = transposed(features, shape.count, shape.channels);
     by_channel.iter().flat_map(|v| std::iter::repeat_n(v / plane as f64, plane)).collect()
 }
 
-/// For logits (N, classes), returns the cross-entropy of each sample, whether it is classified
-/// correctly, and the gradient of the mean cross-entropy.
+/// For logits (N, classes): the cross-entropy of each sample, whether it is classified correctly,
+/// and the gradient of the mean cross-entropy.
 pub(crate) fn softmax(logits: &[f64], labels: &[i64]) -> (Vec<f64>, Vec<bool>, Vec<f64>) {
     let (classes, mut grads) = (logits.len() / labels.len(), Vec::new());
     let samples = logits.chunks(classes).zip(labels).map(|(row, &label)| {
@@ -112,8 +111,8 @@ pub(crate) fn softmax(logits: &[f64], labels: &[i64]) -> (Vec<f64>, Vec<bool>, V
     (losses, right, grads)
 }
 
-/// Returns the mean cross-entropy for an image batch (N, C, side, side), and its gradient with
-/// respect to each parameter array, in the order of [`Plan::parameters`].
+/// The mean cross-entropy of an image batch (N, C, side, side), and its gradient with respect to
+/// each parameter array, in the order of [`Plan::parameters`].
 pub(crate) fn gradient(plan: &Plan, values: &[Vec<f64>], images: &[f64], labels: &[i64]) -> (f64, Vec<Vec<f64>>) {
     let (n, layers) = (labels.len(), plan.convolutions());
     let shape = |i: usize, channels: usize| Shape { channels, count: n, side: plan.side >> i };

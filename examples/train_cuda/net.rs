@@ -11,18 +11,18 @@ use super::kernels::{Kernels, Matrix, Shape};
 
 type Result<T> = std::result::Result<T, DriverError>;
 
-/// Scratch size for the parts of long products, in floats.
+/// For the parts of long products, in floats.
 const SCRATCH: usize = 1 << 22;
 const WEIGHT_DECAY: f32 = 5e-4;
 
 /// Structure of a network, and its maximum batch size.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
-    /// Channels of the input images, then of each convolution's output.
+    /// Channels of the images, then of each convolution's output.
     pub(crate) widths: Vec<usize>,
     pub(crate) classes: usize,
-    /// Side of the images in pixels. Each convolution's pooling halves it, so it must be divisible
-    /// by 2 that many times.
+    /// In pixels. Each convolution's pooling halves the side, so it must be divisible by 2 that
+    /// many times.
     pub(crate) side: usize,
     pub(crate) batch: usize,
 }
@@ -32,25 +32,24 @@ impl Plan {
         self.widths.len() - 1
     }
 
-    /// Returns the input shape of convolution `i`, or the input shape of the mean if `i` is the
-    /// number of convolutions.
+    /// Input shape of convolution `i`, or of the mean if `i` is the number of convolutions.
     fn input(&self, i: usize, count: usize) -> Shape {
         Shape { channels: self.widths[i], count, side: self.side >> i }
     }
 
-    /// Returns the output shape of convolution `i` before pooling.
+    /// Before pooling.
     fn output(&self, i: usize, count: usize) -> Shape {
         Shape { channels: self.widths[i + 1], ..self.input(i, count) }
     }
 
-    /// Returns the shape of the last convolution's pooled output.
+    /// After pooling.
     fn last(&self, count: usize) -> Shape {
         self.input(self.convolutions(), count)
     }
 
-    /// Returns the number of values and the fan-in of each parameter array: a weight and a bias for
-    /// each convolution, then for the linear layer. Arrays with fan-in 0 are initialized to zero.
-    /// These are the biases and the linear layer, so that initially no class is preferred.
+    /// Number of values and fan-in of each parameter array: a weight and a bias for each
+    /// convolution, then for the linear layer. Arrays with fan-in 0 are initialized to zero: the
+    /// biases, and the linear layer, so that initially no class is preferred.
     pub(crate) fn parameters(&self) -> Vec<(usize, usize)> {
         let mut sizes = Vec::new();
         for pair in self.widths.windows(2) {
@@ -61,8 +60,8 @@ impl Plan {
         sizes
     }
 
-    /// Returns initial values by He initialization ("Delving Deep into Rectifiers", 2015), from a
-    /// fixed seed, so that every run starts with the same values.
+    /// He initialization ("Delving Deep into Rectifiers", 2015), from a fixed seed, so that every
+    /// run starts with the same values.
     pub(crate) fn initial(&self) -> Vec<Vec<f32>> {
         let mut rng = Rng::new(7, 0, 0);
         let parameters = self.parameters().into_iter();
@@ -77,14 +76,13 @@ impl Plan {
     }
 }
 
-/// Parameters with their gradient and momentum.
 struct Param {
     value: CudaSlice<f32>,
     grad: CudaSlice<f32>,
     speed: CudaSlice<f32>,
 }
 
-/// A convolution, with the state of the forward pass that the backward pass needs.
+/// With the state of the forward pass that the backward pass needs.
 struct Convolution {
     weight: Param,
     bias: Param,
@@ -95,7 +93,6 @@ struct Convolution {
     grad: CudaSlice<f32>,
 }
 
-/// The network.
 pub(crate) struct Net {
     plan: Plan,
     kernels: Kernels,
@@ -104,7 +101,7 @@ pub(crate) struct Net {
     bias: Param,
     features: CudaSlice<f32>,
     features_grad: CudaSlice<f32>,
-    /// The logits, which are overwritten by their gradient.
+    /// Overwritten by their gradient.
     logits: CudaSlice<f32>,
     /// Output of a convolution before pooling, and its gradient. All convolutions share this
     /// buffer.
@@ -116,7 +113,7 @@ pub(crate) struct Net {
 }
 
 impl Net {
-    /// Creates a network with `values` as its parameters, in the order of [`Plan::parameters`].
+    /// `values` are in the order of [`Plan::parameters`].
     pub(crate) fn new(stream: &Arc<CudaStream>, plan: Plan, values: &[Vec<f32>]) -> Result<Self> {
         assert_eq!(values.len(), 2 * plan.convolutions() + 2, "two arrays for each layer");
         let zeros = |len: usize| stream.alloc_zeros::<f32>(len);
@@ -145,8 +142,7 @@ impl Net {
             features_grad: zeros(batch * plan.widths[count])?,
             logits: zeros(batch * plan.classes)?,
             full: zeros(largest(&mut (0..count).map(|i| plan.output(i, batch).len())))?,
-            // No gradient with respect to the images is needed, so the first convolution does not
-            // compute one.
+            // The first convolution computes no gradient with respect to the images.
             columns_grad: zeros(largest(&mut (1..count).map(|i| 9 * plan.input(i, batch).len())))?,
             scratch: zeros(SCRATCH)?,
             loss: zeros(batch)?,
@@ -155,8 +151,8 @@ impl Net {
         })
     }
 
-    /// Runs the forward pass for images (N, 3, side, side), and computes the loss. Afterward
-    /// `logits` contains the gradient of the loss with respect to the logits.
+    /// Images are (N, 3, side, side). Afterward, `logits` contains the gradient of the loss with
+    /// respect to the logits.
     pub(crate) fn forward(&mut self, images: &CudaView<'_, f32>, labels: &CudaView<'_, i64>) -> Result<()> {
         let (n, kernels) = (labels.len(), &self.kernels);
         assert!(n <= self.plan.batch, "a batch of {n} images, but the network supports at most {}", self.plan.batch);
@@ -180,8 +176,7 @@ impl Net {
         kernels.softmax(&mut self.logits, &self.bias.value, labels, (&mut self.loss, &mut self.right))
     }
 
-    /// Runs the backward pass for the `n` images of the latest forward pass, and computes the
-    /// gradient of every parameter.
+    /// For the `n` images of the latest forward pass.
     pub(crate) fn backward(&mut self, n: usize) -> Result<()> {
         let (kernels, last, classes) = (&self.kernels, self.plan.last(n), self.plan.classes);
         let logits = Matrix::new(&self.logits, n, classes);
@@ -211,7 +206,6 @@ impl Net {
         Ok(())
     }
 
-    /// Takes one step of gradient descent on a batch.
     pub(crate) fn train(&mut self, images: &CudaView<'_, f32>, labels: &CudaView<'_, i64>, rate: f32) -> Result<()> {
         self.forward(images, labels)?;
         self.backward(labels.len())?;
@@ -222,8 +216,8 @@ impl Net {
         Ok(())
     }
 
-    /// Returns the summed cross-entropy of all samples since the last call, and the number of
-    /// correct predictions. Waits for the stream.
+    /// The summed cross-entropy of all samples since the last call, and the number of correct
+    /// predictions. Waits for the stream.
     pub(crate) fn totals(&mut self) -> Result<(f64, f64)> {
         let stream = &self.kernels.stream;
         let sum =
@@ -234,7 +228,7 @@ impl Net {
         Ok(totals)
     }
 
-    /// Returns the (value, gradient) of each parameter array, in the order of [`Plan::parameters`].
+    /// The (value, gradient) of each parameter array, in the order of [`Plan::parameters`].
     pub(crate) fn parameters(&self) -> Result<Vec<(Vec<f32>, Vec<f32>)>> {
         let layers = self.convolutions.iter().flat_map(|c| [&c.weight, &c.bias]);
         let stream = &self.kernels.stream;

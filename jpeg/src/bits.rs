@@ -7,11 +7,8 @@ use crate::error::Result;
 /// Reader of the entropy-coded bits up to the next marker.
 pub(crate) struct Bits<'a> {
     bytes: &'a [u8],
-    /// Offset of the next byte to read, or of the marker that ended the segment.
     pub(crate) position: usize,
-    /// Bits that have been read ahead, starting at the most significant bit.
     window: u64,
-    /// Number of bits in `window`.
     held: u32,
     /// Whether more bits have been taken than the segment contains. Missing bits read as zeros.
     pub(super) starved: bool,
@@ -21,7 +18,7 @@ pub(crate) struct Bits<'a> {
     pub(crate) faults: u32,
 }
 
-/// Returns whether any byte of `word` is `ff`, by testing the complement for a zero byte.
+/// Tests the complement of `word` for a zero byte.
 #[inline(always)]
 pub(crate) fn has_ff(word: u32) -> bool {
     (!word).wrapping_sub(0x0101_0101) & word & 0x8080_8080 != 0
@@ -32,7 +29,6 @@ impl<'a> Bits<'a> {
         Bits { bytes, position: start, window: 0, held: 0, starved: false, ended: false, faults: 0 }
     }
 
-    /// Reads ahead until the window contains at least 32 bits or the segment ends.
     #[inline(always)]
     fn fill(&mut self) {
         if self.held > 32 {
@@ -50,8 +46,6 @@ impl<'a> Bits<'a> {
         self.fill_bytes();
     }
 
-    /// The slow path of [`fill`](Bits::fill): handles stuffed bytes, markers and the end of the
-    /// file.
     #[cold]
     fn fill_bytes(&mut self) {
         while self.held <= 56 {
@@ -62,7 +56,6 @@ impl<'a> Bits<'a> {
                     next += 1;
                 }
                 if self.bytes.get(next) != Some(&0) {
-                    // The last `ff` of a run starts the marker.
                     self.position = next - 1;
                     return;
                 }
@@ -94,8 +87,8 @@ impl<'a> Bits<'a> {
         (self.window, self.held) = (0, 64);
     }
 
-    /// Returns the next symbol and the value bits after its code. The lower four bits of the symbol
-    /// are the number of value bits.
+    /// Returns the next symbol and the value bits after its code. The symbol's lower four bits are
+    /// the number of value bits.
     #[inline(always)]
     pub(crate) fn symbol_and_bits(&mut self, table: &Lookup) -> (u8, u32) {
         self.fill();
@@ -111,7 +104,6 @@ impl<'a> Bits<'a> {
         (symbol, bits)
     }
 
-    /// Returns the next `count` bits, at most 16.
     pub(crate) fn take(&mut self, count: u8) -> u32 {
         self.fill();
         let value = ((self.window >> 32) >> (32 - u32::from(count))) as u32;
@@ -119,7 +111,6 @@ impl<'a> Bits<'a> {
         value
     }
 
-    /// Returns the next `size` bits as the value of a coefficient.
     pub(crate) fn signed(&mut self, size: u8) -> i32 {
         extend(self.take(size), size.into())
     }
@@ -146,8 +137,8 @@ impl<'a> Bits<'a> {
         }
     }
 
-    /// Ends a segment. Counts damage if at least a whole byte remains unread, because in a valid
-    /// segment, only padding bits of the last byte remain.
+    /// Ends a segment. A valid segment leaves at most seven padding bits, so a whole unread byte
+    /// counts as damage.
     pub(crate) fn close(&mut self) {
         if !self.starved {
             self.fill_bytes();

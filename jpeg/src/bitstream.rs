@@ -23,25 +23,21 @@ use super::segments::{self, Refusal, Segment, Unstuff, uncached};
 use crate::orientation::Orientation;
 use crate::pixels::Rect;
 
-/// Maximum number of components. Devices do not decode CMYK.
+/// Devices do not decode CMYK.
 const MAX_GRID_COMPONENTS: usize = 3;
-/// Maximum number of DC tables, and of AC tables, in a baseline JPEG.
 const MAX_TABLES: usize = 2;
-/// Size of a Huffman table in bytes: 16 counts and 256 symbols.
 const TABLE_BYTES: usize = 16 + 256;
-/// Size in bytes of the four numbers that describe a segment.
 const ENTRY_BYTES: usize = 16;
-/// Flag in the number of MCUs of a segment: the segment continues after the last needed MCU. Must
-/// equal `CUT` in warpfeed's `src/device/nvidia/kernels/jpeg.cu`. The flag cannot collide with the
-/// number of MCUs, because an image has fewer than 2^26 MCUs.
+/// Flag in a segment's number of MCUs: the segment continues after the last needed MCU. Must equal
+/// `CUT` in warpfeed's `src/device/nvidia/kernels/jpeg.cu`. Images have fewer than 2^26 MCUs, so
+/// the bit is free.
 pub const CUT: u32 = 1 << 31;
-/// Maximum number of bytes per image, because the device uses 32-bit bit offsets.
+/// The device uses 32-bit bit offsets.
 const MAX_BYTES: usize = 1 << 28;
-/// Initial capacity for the data of the segments, in bytes.
 const INITIAL_CAPACITY: usize = 256 << 10;
-/// Limit of the product of two numbers: the number of blocks of a component between two restarts,
-/// and the magnitude of the largest DC difference that the tables can code. Below this limit, every
-/// sum of differences fits into 32 bits, so sums on the device cannot overflow.
+/// Limit of a product: the number of a component's blocks between two restarts, times the largest
+/// DC difference that the tables can code. Below this limit, sums of differences fit into 32 bits
+/// on the device.
 const MAX_DC: u64 = 1 << 31;
 
 /// The layout of an image, as a device needs it.
@@ -137,9 +133,7 @@ impl Grid {
 pub struct Bitstream {
     unstuff: Unstuff,
     segments: Vec<Segment>,
-    /// The bytes of the segments.
     stream: Vec<u8>,
-    /// Number of valid bytes in `stream`.
     streamed: usize,
     quant: ArrayVec<[u16; 64], MAX_GRID_COMPONENTS>,
     tables: ArrayVec<(Spec, bool), { 2 * MAX_TABLES }>,
@@ -187,8 +181,7 @@ impl Bitstream {
 
     /// Collects the data that is needed to decode `region` of the upright image. Returns `None` if
     /// the region is not inside the image, if the data exceeds `limit` bytes, or if devices cannot
-    /// decode the image. Devices do not decode images that are progressive, visibly damaged or in
-    /// an unsupported format.
+    /// decode the image: it is progressive, visibly damaged or in an unsupported format.
     pub fn take(&mut self, jpeg: &Jpeg<'_>, region: Rect, limit: usize) -> Option<Grid> {
         let Jpeg { bytes, header, layout, closed } = jpeg;
         region.fits(jpeg.size()).then_some(())?;
@@ -236,8 +229,7 @@ impl Bitstream {
         if self.len() > limit {
             return None;
         }
-        // As in `Transit::begin`, data that is too short for the number of blocks is rejected, so
-        // that a few bytes cannot expand to a large image.
+        // As in `Transit::begin`: a few bytes must not expand to a large image.
         let enough = |s: &Segment| s.bytes.len() * 4 >= s.mcus.len() * layout.blocks as usize;
         self.segments.iter().all(enough).then_some(())?;
         let mut grid = self.grid(layout, &window, color, &used);
@@ -248,10 +240,9 @@ impl Bitstream {
         (grid.turned == 0 || turned <= 2 * grid.kept_blocks()).then_some(grid)
     }
 
-    /// Copies the data of the segments if the data has at most `max_bytes` bytes. Starts with a
-    /// small buffer, which grows as needed, because the segments may be only a small part of
-    /// `data`. Without restart markers, nearly all of `data` is needed, so the buffer is enlarged
-    /// only once.
+    /// Copies the data of the segments. The buffer starts small, because the segments may be a
+    /// small part of `data`. Without restart markers, nearly all of `data` is needed, so the buffer
+    /// is enlarged only once.
     fn collect(&mut self, data: &[u8], lengths: Lengths<'_>, has_restarts: bool, max_bytes: usize) -> Option<()> {
         let max_bytes = max_bytes.min(data.len());
         loop {
@@ -260,8 +251,7 @@ impl Bitstream {
                 Err(Refusal::BufferFull) if self.stream.len() < max_bytes => {
                     let grown = if has_restarts || self.stream.is_empty() { 2 * self.stream.len() } else { max_bytes };
                     let bytes = grown.max(INITIAL_CAPACITY).min(max_bytes);
-                    // Growing the old buffer would need both buffers at the same time, so it is
-                    // freed, and copying starts over.
+                    // Growing the old buffer would need both buffers at the same time.
                     self.stream = Vec::new();
                     self.stream = vec![0; bytes];
                 }
@@ -303,8 +293,8 @@ impl Bitstream {
         }
     }
 
-    /// Returns the index of a table. Adds the table if it is new. Returns `None` if the table is
-    /// invalid, or if there are too many tables.
+    /// Adds the table if it is new. Returns `None` if the table is invalid, or if there are too
+    /// many.
     fn table(&mut self, spec: Spec, ac: bool) -> Option<u32> {
         let existing = self.tables.iter().position(|(table_spec, class)| *class == ac && *table_spec == spec);
         if let Some(existing) = existing {
@@ -318,9 +308,9 @@ impl Bitstream {
         Some(self.tables.len() as u32 - 1)
     }
 
-    /// Returns a bound on the magnitude of a DC difference: a power of two. Baseline encoders code
-    /// differences of at most 11 bits. The limit [`MAX_DC`] then allows a million blocks, that is,
-    /// 67 megapixels.
+    /// A power of two that bounds the magnitude of a DC difference. Baseline encoders code
+    /// differences of at most 11 bits. The limit [`MAX_DC`] then allows a million blocks, or 67
+    /// megapixels.
     fn most_difference(&self) -> u64 {
         let sizes = self.tables.iter().filter(|(_, ac)| !ac).flat_map(|(spec, _)| spec.values());
         1 << sizes.copied().max().unwrap_or(0).min(15)
@@ -415,8 +405,8 @@ mod tests {
             take(&mut Bitstream::default(), &jpeg, usize::MAX).is_some(),
             "90,000 differences of 11 bits fit into 32-bit sums"
         );
-        // The sum of 90,000 differences of 15 bits may not fit into 32 bits. The host then reports
-        // an error, but the device cannot report errors.
+        // The sum of 90,000 differences of 15 bits may not fit into 32 bits. The host reports such
+        // an overflow as an error, but the device cannot.
         let table = jpeg.windows(5).position(|bytes| bytes[..2] == [0xff, 0xc4] && bytes[4] == 0).unwrap() + 5;
         let last = table + 16 + jpeg[table..table + 16].iter().map(|&count| usize::from(count)).sum::<usize>() - 1;
         for (size, accepted) in [(14, true), (15, false)] {
@@ -436,8 +426,7 @@ mod tests {
 
     #[test]
     fn segments_that_a_file_cannot_contain_are_not_listed() {
-        // The header claims 16384 x 16384 pixels with a restart marker after each of four million
-        // blocks.
+        // The header claims 16384 x 16384 pixels with a restart marker after each block.
         let mut jpeg = gray(16, 1);
         let frame = jpeg.windows(2).position(|marker| marker == [0xff, 0xc0]).unwrap();
         jpeg[frame + 5..frame + 9].copy_from_slice(&[0x40, 0, 0x40, 0]);

@@ -2,10 +2,10 @@
 //! quantized coefficients.
 //!
 //! The plain decoder is slower than decoding in lanes, but supports every kind of file. Damage has
-//! the same effect as in libjpeg: an invalid code counts as symbol 0, a segment that ends early is
-//! extended with zero bits, and decoding resynchronizes at misplaced restart markers.
-//! [`Coefficients::damage`] reports such damage. There is one exception: if a file ends early,
-//! decoding fails, whereas libjpeg fills the rest of the image with gray.
+//! the same effect as in libjpeg: an invalid code counts as symbol 0, zero bits follow a segment
+//! that ends early, and decoding resynchronizes at misplaced restart markers. Only a file that ends
+//! early is treated differently: decoding fails, whereas libjpeg fills the rest of the image with
+//! gray.
 
 use super::header::{Coding, Frame, Header, unsupported};
 use super::huffman::Lookup;
@@ -14,46 +14,37 @@ use super::scan::{Mode, State};
 use crate::error::{Error, Result, resize};
 use crate::pixels::Size;
 
-/// Description of the damage in a file that lacks only the EOI marker.
 pub(crate) const NO_EOI: &str = "jpeg has the data of all pixels, but no EOI marker";
 
-/// Maximum number of scans. Encoders write about ten. The limit is needed because decoding a scan
-/// of a few bytes can take as long as decoding a scan with data for the whole image.
+/// Encoders write about ten scans. Without a limit, many scans of a few bytes could each take as
+/// long as a scan of the whole image.
 const MAX_SCANS: u32 = 256;
 
-/// The coefficients of an image. Reuses its memory for the next file.
 #[derive(Debug, Default)]
 pub(crate) struct Coefficients {
     planes: Vec<Plane>,
     count: usize,
-    /// Position of the first damage.
     fault: Option<Fault>,
-    /// Whether a marker follows the data of the last scan.
     closed: bool,
 }
 
-/// Position of damage in a file.
 #[derive(Debug, Clone, Copy)]
 struct Fault {
     scan: u32,
     mcu: u32,
-    /// Number of MCUs in the scan.
     mcu_count: u32,
 }
 
-/// The blocks of one component, row by row. Each block has 64 coefficients in natural order.
+/// The blocks of one component, row by row, each with 64 coefficients in natural order.
 #[derive(Debug)]
 pub(crate) struct Plane {
-    /// Number of blocks per row. A multiple of the component's horizontal sampling factor.
     pub(crate) blocks_per_row: usize,
-    /// Number of block rows. A multiple of the component's vertical sampling factor.
     pub(crate) block_rows: usize,
-    /// The `high * wide * 64` coefficients.
     pub(crate) data: Vec<i16>,
-    /// Quantization table in natural order. The first scan of the component determines it.
+    /// The quantization table of the component's first scan, in natural order.
     pub(crate) quant: [u16; 64],
-    /// For each coefficient, in zigzag order, the number of low bits that no scan has contained
-    /// yet, or -1 if no scan has contained any bit of the coefficient.
+    /// For each coefficient in zigzag order: the number of low bits that no scan has contained so
+    /// far, or -1 if no scan has contained any bit of the coefficient.
     missing: [i8; 64],
 }
 
@@ -62,24 +53,20 @@ impl Plane {
         Plane { blocks_per_row: 0, block_rows: 0, data: Vec::new(), quant: [0; 64], missing: [-1; 64] }
     }
 
-    /// Returns block `x` of row `y`.
     pub(crate) fn block(&self, x: usize, y: usize) -> &[i16; 64] {
         let offset = (y * self.blocks_per_row + x) * 64;
         self.data[offset..offset + 64].try_into().expect("a block has 64 coefficients")
     }
 }
 
-/// The DC table and the AC table of each component in a scan. A table is `None` if the scan does
-/// not need it.
+/// The DC and AC tables of each component. A table is `None` if the scan does not need it.
 type Tables = [(Option<Lookup>, Option<Lookup>); 4];
 
 impl Coefficients {
-    /// Returns one plane per component of the frame.
     pub(crate) fn planes(&self) -> &[Plane] {
         &self.planes[..self.count]
     }
 
-    /// Frees the memory if it exceeds `limit` bytes.
     pub(crate) fn shrink(&mut self, limit: usize) {
         if self.memory() > limit {
             self.planes.clear();
@@ -87,7 +74,6 @@ impl Coefficients {
         }
     }
 
-    /// Returns the number of allocated bytes.
     pub(crate) fn memory(&self) -> usize {
         self.planes.iter().map(|plane| plane.data.capacity() * 2).sum()
     }
@@ -98,7 +84,7 @@ impl Coefficients {
         self.planes().iter().any(|plane| plane.missing[..10].iter().any(|&bits| bits != 0))
     }
 
-    /// Describes the damage in the decoded file. Returns `None` for a valid file.
+    /// Describes the damage in the decoded file.
     ///
     /// The following counts as damage: everything that libjpeg warns about, a missing EOI marker,
     /// coefficients beyond the end of a block, and coefficients with more bits than 8-bit images
@@ -119,11 +105,8 @@ impl Coefficients {
         }
     }
 
-    /// Decodes all scans of the file in `bytes`. `header` is the result of [`Header::read`].
-    ///
-    /// # Errors
-    /// If the file ends early, if scan headers or tables contradict the frame, or if the coding is
-    /// not baseline, extended or progressive with 8-bit samples.
+    /// Decodes all scans of the file in `bytes`. Fails if the file ends early, if scan headers or
+    /// tables contradict the frame, or if the coding is not supported.
     pub(crate) fn decode(&mut self, bytes: &[u8], header: &Header) -> Result<()> {
         let frame = &header.frame;
         if let Some(kind) = frame.foreign_kind() {
@@ -141,8 +124,8 @@ impl Coefficients {
                 self.closed = is_closed(bytes, offset);
                 return Ok(());
             }
-            // Files without EOI are common. A missing EOI is not an error if no bits of
-            // coefficients are missing, because the pixels are complete.
+            // Files without EOI are common. If all bits of the coefficients are present, the pixels
+            // are complete.
             match header.next_scan(bytes, offset) {
                 Ok(true) => {}
                 Ok(false) => {
@@ -161,7 +144,6 @@ impl Coefficients {
         }
     }
 
-    /// Allocates the planes of `frame`.
     fn lay_out(&mut self, frame: &Frame) -> Result<()> {
         let (across, down) = frame.mcus();
         let extent =
@@ -179,7 +161,6 @@ impl Coefficients {
             let coefficients = plane.blocks_per_row * plane.block_rows * 64;
             plane.data.clear();
             if plane.data.capacity() < coefficients {
-                // Growing the vector might need twice the memory, so it is freed first.
                 plane.data = Vec::new();
             }
             resize(&mut plane.data, coefficients, 0);
@@ -188,9 +169,8 @@ impl Coefficients {
         Ok(())
     }
 
-    /// Returns the tables of a scan's components, and whether the scan contains bits of
-    /// coefficients in an order that T.81 forbids (G.1.1.1). Sets the quantization tables of the
-    /// planes.
+    /// Sets the quantization tables of the planes, and returns the scan's tables. The flag is set
+    /// if the scan contains bits in an order that T.81 forbids (G.1.1.1).
     fn tables(&mut self, bytes: &[u8], header: &Header, mode: Mode) -> Result<(Tables, bool)> {
         let (frame, scan) = (&header.frame, &header.scan);
         let named = |cause: String| Error::new(format!("jpeg SOS at byte {}: {cause}", scan.offset));
@@ -225,15 +205,14 @@ impl Coefficients {
         Ok((tables, disordered))
     }
 
-    /// Decodes the scan that `header` describes. `number` is the number of the scan in the file,
-    /// starting at 1. Returns the offset at which the scan ends.
+    /// Decodes scan `number` (from 1) of the file. Returns the offset at which the scan ends.
     fn scan(&mut self, bytes: &[u8], header: &Header, number: u32) -> Result<usize> {
         let (frame, scan) = (&header.frame, &header.scan);
         let named = |cause: String| Error::new(format!("jpeg SOS at byte {}: {cause}", scan.offset));
         let mode = Mode::of(frame.coding, scan).map_err(named)?;
         let (tables, disordered) = self.tables(bytes, header, mode)?;
-        // In a scan of a single component, an MCU is one block, and there are no blocks that only
-        // pad the MCUs of the frame.
+        // In a scan of a single component, an MCU is one block, and the frame's padding blocks are
+        // absent.
         let single = scan.components().len() == 1;
         let (across, down) = if single { frame.blocks(scan.components()[0].index.into()) } else { frame.mcus() };
         let blocks: u32 = scan
@@ -284,8 +263,8 @@ impl Coefficients {
     }
 }
 
-/// Checks that the data in `bytes` is long enough for the frame: every block needs at least one bit
-/// for its DC code. This check limits memory use in proportion to the size of the file.
+/// Checks that every block has at least one bit for its DC code. This check limits memory in
+/// proportion to the size of the file.
 pub(crate) fn check_length(bytes: &[u8], header: &Header) -> Result<()> {
     let (frame, available) = (&header.frame, bytes.len() - header.scan.data);
     let blocks = (0..frame.components().len()).map(|i| frame.blocks(i));

@@ -1,6 +1,6 @@
-//! [`Decoder`]: decodes several images interleaved. The decoder starts jobs in order, keeps all
-//! lanes busy with pieces of the images, and completes each image once its last band has been
-//! converted to pixels.
+//! [`Decoder`]: decodes several images interleaved. Jobs are started in order, all lanes are kept
+//! busy with pieces of the images, and an image is complete once its last band has been converted
+//! to pixels.
 
 use std::ops::Range;
 
@@ -26,7 +26,7 @@ pub struct Job<'a> {
     pub out: &'a mut Pixels,
     /// The result of decoding.
     pub result: Result<()>,
-    /// Buffer that receives the pixels instead of `out`.
+    /// Receives the pixels instead of `out`.
     rows: Option<&'a mut [u8]>,
 }
 
@@ -37,7 +37,7 @@ impl<'a> Job<'a> {
         Job { jpeg, region, out, result: Ok(()), rows: None }
     }
 
-    /// Returns the memory for the pixels. [`Flight::free_buffers`] must have allocated it.
+    /// [`Flight::free_buffers`] must have allocated the memory.
     fn rgb(&mut self) -> &mut [u8] {
         match &mut self.rows {
             Some(rows) => rows,
@@ -51,22 +51,19 @@ pub struct Decoder {
     backend: Backend,
     machine: Machine,
     flights: Vec<Flight>,
-    /// Flights that are not in use. Their memory is reused.
     idle: Vec<Flight>,
-    /// For each busy lane, the job and the piece that it decodes.
+    /// For each busy lane, its job and its piece.
     lanes: Vec<(usize, Ticket)>,
     plain: Plain,
 }
 
-/// An image that has been started but is not complete yet.
 struct Flight {
     job: usize,
     transit: Transit,
-    /// The pixels before the EXIF orientation is applied. Unused for an upright image.
+    /// Unused for an upright image.
     stored: Vec<u8>,
     orientation: Orientation,
     region: Rect,
-    /// Number of lanes that are decoding this image.
     lanes: usize,
     damaged: bool,
     done: bool,
@@ -115,8 +112,7 @@ impl Decoder {
     }
 
     /// Decodes `region` of an image into `rows`, its pixels without padding. Returns `false` if the
-    /// file is damaged or has an unusual format. Such a file must be decoded with
-    /// [`decode`](Decoder::decode).
+    /// file is damaged or has an unusual format: use [`decode`](Decoder::decode) then.
     ///
     /// Several threads can decode adjacent rows of a [divisible](Jpeg::is_divisible) image into the
     /// same buffer.
@@ -132,7 +128,7 @@ impl Decoder {
     }
 
     /// Decodes several images interleaved, which is faster than decoding them one after the other.
-    /// Each job receives its own result, and the same pixels as if it were decoded alone.
+    /// Each job receives its own result. The pixels do not depend on the other jobs.
     ///
     /// ```
     /// use warpfeed_jpeg::{Decoder, Jpeg, Job, Pixels, Rect};
@@ -151,7 +147,7 @@ impl Decoder {
     /// ```
     pub fn decode_group(&mut self, jobs: &mut [Job<'_>]) {
         if !self.flights.is_empty() {
-            // Decoding the previous group panicked because of a bug in this crate. Start over.
+            // The previous group panicked because of a bug in this crate.
             *self = Decoder::with_backend(self.backend);
         }
         let mut next = 0;
@@ -207,8 +203,7 @@ impl Decoder {
         0
     }
 
-    /// Starts a lane on a piece of the oldest image that has pieces left. Returns `false` if no
-    /// image has.
+    /// Returns `false` if no started image has pieces left.
     fn start_lane(&mut self) -> bool {
         for flight in self.flights.iter_mut().filter(|flight| !flight.damaged) {
             if let Some(ticket) = flight.transit.start(&mut self.machine) {
@@ -220,7 +215,7 @@ impl Decoder {
         false
     }
 
-    /// Starts job `index`. Returns `false` if the lanes currently have no capacity for this job.
+    /// Returns `false` if the lanes currently have no capacity for this job.
     fn start_job(&mut self, jobs: &mut [Job<'_>], index: usize) -> Result<bool> {
         let job = &mut jobs[index];
         let jpeg = job.jpeg;
@@ -231,8 +226,8 @@ impl Decoder {
         flight.region = orientation.region(job.region, jpeg.layout.size);
         (flight.job, flight.orientation) = (index, orientation);
         (flight.lanes, flight.damaged, flight.done) = (0, false, false);
-        // If the file may be truncated, pixels outside the region may be missing. Only the plain
-        // decoder, which reads the whole file, detects this.
+        // Only the plain decoder reads the whole file, so only it detects missing pixels outside
+        // the region.
         let started = if jpeg.closed {
             flight.transit.begin(&mut self.machine, self.backend, jpeg, flight.region)
         } else {
@@ -255,8 +250,6 @@ impl Decoder {
         Ok(true)
     }
 
-    /// Processes the lanes that have decoded their pieces, and completes images whose last band is
-    /// done.
     fn finish_lanes(&mut self, jobs: &mut [Job<'_>]) {
         for lane in (0..self.lanes.len()).rev() {
             let Some(bit) = self.machine.finished(lane) else { continue };
@@ -282,7 +275,6 @@ impl Decoder {
             flight.transit.end(&mut self.machine);
             let job = &mut jobs[flight.job];
             job.result = if flight.damaged {
-                // The plain decoder treats damage like libjpeg, and reports where the file ends.
                 self.plain(&mut flight, job)
             } else {
                 flight.deliver(job);
@@ -292,7 +284,6 @@ impl Decoder {
         }
     }
 
-    /// Decodes an image that lanes cannot decode.
     fn plain(&mut self, flight: &mut Flight, job: &mut Job<'_>) -> Result<()> {
         match job.rows {
             None => self.plain.decode(self.backend, flight, job),
@@ -324,7 +315,6 @@ impl Flight {
         }
     }
 
-    /// Completes the job: applies the EXIF orientation, and sets the origin of the pixels.
     fn deliver(&mut self, job: &mut Job<'_>) {
         if !self.orientation.is_upright() {
             self.orientation.turn(&self.stored, self.region.size(), job.rgb());
@@ -334,8 +324,7 @@ impl Flight {
     }
 }
 
-/// A decoder for images that cannot be decoded in lanes. First decodes all coefficients, and then
-/// converts them to pixels.
+/// Decodes images that lanes cannot decode: first all coefficients, then the pixels.
 #[derive(Default)]
 struct Plain {
     coefficients: Coefficients,
@@ -353,7 +342,6 @@ impl Plain {
         decoded
     }
 
-    /// Converts the coefficients to pixels.
     fn render(&mut self, backend: Backend, flight: &mut Flight, job: &mut Job<'_>) {
         let layout = &job.jpeg.layout;
         let window = Window::new(layout, flight.region);

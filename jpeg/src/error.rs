@@ -27,9 +27,8 @@ impl Error {
     }
 }
 
-/// Reserves capacity for `more` elements. Every allocation with a size that depends on the file
-/// must use this function, because an infallible allocation aborts the process when memory runs
-/// out.
+/// Reserves capacity for `more` elements. Allocations with a size that depends on the file must use
+/// this function, because an infallible allocation aborts the process when memory runs out.
 pub(crate) fn reserve<T>(vec: &mut Vec<T>, more: usize) -> Result<()> {
     vec.try_reserve(more).map_err(|_| {
         let bytes = more.saturating_mul(size_of::<T>());
@@ -38,8 +37,7 @@ pub(crate) fn reserve<T>(vec: &mut Vec<T>, more: usize) -> Result<()> {
 }
 
 /// Like [`Vec::resize`], for functions that do not return a `Result`. If the allocation fails,
-/// unwinds with the [`Error`] of [`reserve`] as the payload, without calling the panic hook. The
-/// caller can catch the error with `catch_unwind`.
+/// unwinds with the [`Error`] of [`reserve`] as the payload, without calling the panic hook.
 pub(crate) fn resize<T: Clone>(vec: &mut Vec<T>, len: usize, value: T) {
     if let Err(e) = reserve(vec, len.saturating_sub(vec.len())) {
         resume_unwind(Box::new(e));

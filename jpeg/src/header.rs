@@ -1,7 +1,7 @@
 //! Reads and validates the marker segments before the entropy-coded data (ITU T.81, annex B).
 //!
-//! Reading a header never allocates. [`Header`] has a fixed size and is cheap to copy, because it
-//! contains the offsets of the tables in the file instead of the tables.
+//! Reading a header never allocates. [`Header`] is cheap to copy, because it contains the offsets
+//! of the tables in the file instead of the tables.
 
 use arrayvec::ArrayVec;
 
@@ -12,7 +12,6 @@ use crate::error::{Error, Result};
 use crate::orientation::segment_orientation;
 use crate::pixels::Size;
 
-/// How the coefficients are encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Coding {
     /// SOF0: sequential, Huffman-coded, 8 bits, up to two tables of each class.
@@ -25,24 +24,17 @@ pub(crate) enum Coding {
     Other(u8),
 }
 
-/// One color component of the frame.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Component {
-    /// The identifier that scans refer to.
     pub(crate) id: u8,
-    /// Horizontal sampling factor, 1 to 4.
     pub(crate) h: u8,
-    /// Vertical sampling factor, 1 to 4.
     pub(crate) v: u8,
-    /// Index of the quantization table, 0 to 3.
     pub(crate) quant: u8,
 }
 
-/// The frame header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Frame {
     pub(crate) coding: Coding,
-    /// Bits per sample.
     pub(crate) precision: u8,
     /// Size in pixels before the EXIF orientation is applied. Not empty.
     pub(crate) size: Size,
@@ -51,7 +43,6 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    /// Returns the one to four components in file order.
     pub(crate) fn components(&self) -> &[Component] {
         &self.components[..usize::from(self.count)]
     }
@@ -62,7 +53,6 @@ impl Frame {
         matches!(self.coding, Coding::Baseline | Coding::Extended)
     }
 
-    /// If the coding is not supported, returns a description of the file for the error message.
     pub(crate) fn foreign_kind(&self) -> Option<String> {
         let kind = match self.coding {
             Coding::Other(0xc3) => "a lossless JPEG",
@@ -83,7 +73,6 @@ impl Frame {
         match factors[..] {
             [_] => "gray",
             [_, _, _, _] => "cmyk",
-            // All components have the same resolution, regardless of their factors.
             [y, cb, cr] if y == cb && y == cr => "4:4:4",
             [(2, 1), (1, 1), (1, 1)] | [(2, 2), (1, 2), (1, 2)] => "4:2:2",
             [(1, 2), (1, 1), (1, 1)] | [(2, 2), (2, 1), (2, 1)] => "4:4:0",
@@ -93,7 +82,6 @@ impl Frame {
         }
     }
 
-    /// Returns the largest horizontal and vertical sampling factors.
     pub(crate) fn max_sampling(&self) -> (u32, u32) {
         let largest =
             |factor_of: fn(&Component) -> u8| self.components().iter().map(factor_of).max().unwrap_or(1).into();
@@ -108,8 +96,8 @@ impl Frame {
     }
 
     /// Returns how many blocks per row, and how many block rows, cover the image in component
-    /// `index`. A scan of this component alone contains exactly these. An interleaved scan pads
-    /// them to whole MCUs.
+    /// `index`. A scan of this component alone contains exactly these, whereas an interleaved scan
+    /// pads them to whole MCUs.
     pub(crate) fn blocks(&self, index: usize) -> (u32, u32) {
         let (h, v) = self.max_sampling();
         let c = self.components()[index];
@@ -121,15 +109,11 @@ impl Frame {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct ScanComponent {
-    /// Index into [`Frame::components`].
     pub(crate) index: u8,
-    /// Index of the DC table, 0 to 3.
     pub(crate) dc: u8,
-    /// Index of the AC table, 0 to 3.
     pub(crate) ac: u8,
 }
 
-/// A scan header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Scan {
     components: [ScanComponent; 4],
@@ -142,14 +126,11 @@ pub(crate) struct Scan {
     pub(crate) high: u8,
     /// Index of the lowest bit that this scan contains (Al in successive approximation).
     pub(crate) low: u8,
-    /// Offset of the SOS marker in the file.
     pub(crate) offset: usize,
-    /// Offset of the first entropy-coded byte in the file.
     pub(crate) data: usize,
 }
 
 impl Scan {
-    /// Returns the one to four components, in the order of their blocks in an MCU.
     pub(crate) fn components(&self) -> &[ScanComponent] {
         &self.components[..usize::from(self.count)]
     }
@@ -159,19 +140,16 @@ impl Scan {
 #[derive(Debug, Clone)]
 pub(crate) struct Header {
     pub(crate) frame: Frame,
-    /// The most recent scan header.
     pub(crate) scan: Scan,
-    /// For each index, the offset in the file of the most recent quantization table. The table
-    /// starts with the byte that contains its index.
+    /// For each index, the file offset of the most recent quantization table, which starts with its
+    /// index byte.
     quant: [Option<usize>; 4],
-    /// For DC and then for AC: for each index, the offset in the file of the most recent Huffman
-    /// table.
+    /// For DC and then for AC: the file offset of the most recent Huffman table of each index.
     huffman: [[Option<usize>; 4]; 2],
     /// Number of MCUs between restart markers, or 0 if there are none.
     pub(crate) restart_interval: u32,
-    /// Where the [`Lengths`] are: offset and number of bytes.
+    /// File offset and number of bytes of the [`Lengths`].
     lengths: Option<(usize, u16)>,
-    /// Whether a JFIF APP0 segment was found.
     pub(crate) jfif: bool,
     /// The color transform in Adobe's APP14 segment: 0 for none, 1 for YCbCr, 2 for YCCK.
     pub(crate) adobe_transform: Option<u8>,
@@ -180,8 +158,7 @@ pub(crate) struct Header {
 }
 
 /// Maps a zigzag index to the natural index, 8 * row + column. In damaged data, a run can step up
-/// to 16 coefficients past the end of the block, so the table is padded: one lookup replaces a
-/// bounds check.
+/// to 16 coefficients past the end of the block. The padding replaces a bounds check.
 pub(crate) const NATURAL: [u8; 80] = [
     0, 1, 8, 16, 9, 2, 3, 10, 17, 24, 32, 25, 18, 11, 4, 5, 12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13, 6, 7, 14, 21,
     28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54,
@@ -192,7 +169,7 @@ thread_local! {
     static HEADERS_READ: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
-/// Returns how many headers this thread has read, for tests. Counted only with debug assertions.
+/// For tests: the number of headers that this thread has read. Counted only with debug assertions.
 pub fn headers_read() -> u64 {
     HEADERS_READ.get()
 }
@@ -243,15 +220,13 @@ impl Header {
     }
 
     /// Reads from byte `offset`, where the data of a scan ends, to the end of the next SOS segment.
-    /// Returns `false` if the file has no more scans.
-    ///
-    /// # Errors
-    /// Fails like [`read`](Header::read), and if the file ends before the next marker.
+    /// Returns `false` if the file has no more scans. Fails if the file ends before the next
+    /// marker.
     pub(crate) fn next_scan(&mut self, bytes: &[u8], offset: usize) -> Result<bool> {
         self.advance(bytes, offset)
     }
 
-    /// Returns quantization table `index` of the file in `bytes`, in natural order.
+    /// Returns a quantization table in natural order.
     pub(crate) fn quant(&self, bytes: &[u8], index: u8) -> Option<[u16; 64]> {
         let (&which, values) = bytes.get(self.quant[usize::from(index)]?..)?.split_first()?;
         let mut table = [0; 64];
@@ -265,9 +240,8 @@ impl Header {
         Some(table)
     }
 
-    /// Returns Huffman table `index` of the file in `bytes`, for AC coefficients if `ac` is true
-    /// and for DC coefficients otherwise. If the file does not define table 0 or 1, which is common
-    /// in Motion-JPEG, returns the standard table.
+    /// If the file does not define table 0 or 1, which is common in Motion-JPEG, returns the
+    /// standard table.
     pub(crate) fn huffman(&self, bytes: &[u8], ac: bool, index: u8) -> Result<Spec, String> {
         let class = if ac { "AC" } else { "DC" };
         match self.huffman[usize::from(ac)][usize::from(index)] {
@@ -279,9 +253,8 @@ impl Header {
         }
     }
 
-    /// Returns the lengths of the restart segments in `bytes`, a file with `mcus` MCUs. The result
-    /// is empty if the file does not contain lengths, or contains lengths for a different number of
-    /// MCUs.
+    /// The result is empty if the file contains no lengths, or lengths for a different number of
+    /// MCUs than `mcus`.
     pub(crate) fn lengths<'a>(&self, bytes: &'a [u8], mcus: u32) -> Lengths<'a> {
         self.lengths
             .and_then(|(offset, count)| bytes.get(offset..offset + usize::from(count)))
@@ -434,7 +407,6 @@ impl Header {
     }
 }
 
-/// Returns the error for a file that is not supported. `kind` describes the file.
 pub(crate) fn unsupported(kind: &str) -> Error {
     Error::new(format!("{kind} is not supported"))
 }

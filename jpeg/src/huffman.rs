@@ -12,8 +12,8 @@ pub struct Spec {
 }
 
 impl Spec {
-    /// Creates a table with `bits[i]` codes of length `i + 1` and the symbols `values`. The sum of
-    /// `bits` must be `values.len()`, which is at most 256.
+    /// Creates a table with `bits[i]` codes of length `i + 1`. The sum of `bits` must be
+    /// `values.len()`, which is at most 256.
     pub(crate) fn new(bits: [u8; 16], values: &[u8]) -> Self {
         let mut padded = [0; 256];
         padded[..values.len()].copy_from_slice(values);
@@ -29,23 +29,18 @@ impl Spec {
         Some(Spec::new(*bits, rest.get(..count)?))
     }
 
-    /// Returns the number of codes of each length from 1 to 16.
     pub(crate) fn bits(&self) -> &[u8; 16] {
         &self.bits
     }
 
-    /// Returns the symbols in code order.
     pub(crate) fn values(&self) -> &[u8] {
         let count: usize = self.bits.iter().map(|&n| usize::from(n)).sum();
         &self.values[..count.min(256)]
     }
 
-    /// Returns the codes of the table, shortest first. `ac` is true if the table is for AC
-    /// coefficients, and false if it is for DC coefficients.
-    ///
-    /// # Errors
-    /// If the lengths do not form a prefix code, if a code consists only of ones (reserved by
-    /// T.81), or if a DC symbol exceeds 15, the size in bits of the largest difference.
+    /// Returns the codes, shortest first. Fails if the lengths do not form a prefix code, if a code
+    /// consists only of ones (reserved by T.81), or if a DC symbol exceeds 15, the size in bits of
+    /// the largest difference.
     pub(crate) fn codes(&self, ac: bool) -> Result<impl Iterator<Item = Code> + '_> {
         let mut next = 0u32;
         for (i, &count) in self.bits.iter().enumerate() {
@@ -68,10 +63,9 @@ impl Spec {
         }))
     }
 
-    /// Returns a standard table from annex K.3 of T.81, which most encoders use. `ac` selects AC
-    /// instead of DC coefficients, and `chroma` selects chrominance instead of luminance.
-    /// Motion-JPEG frames omit these tables, so libjpeg-turbo uses the standard tables if a file
-    /// does not define tables 0 and 1.
+    /// Returns a standard table from annex K.3 of T.81. Most encoders use these tables, and
+    /// Motion-JPEG frames omit them. libjpeg-turbo therefore uses them if a file does not define
+    /// tables 0 and 1.
     pub(crate) fn standard(ac: bool, chroma: bool) -> Spec {
         match (ac, chroma) {
             (false, false) => Spec::new([0, 1, 5, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0], &DC_SYMBOLS),
@@ -94,17 +88,15 @@ pub(crate) fn extend(bits: u32, size: u32) -> i32 {
     if bits < 1 << size >> 1 { bits as i32 - (1 << size) + 1 } else { bits as i32 }
 }
 
-/// A code of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Code {
     /// The bits of the code, right-aligned.
     pub(crate) code: u16,
-    /// Length of the code in bits, 1 to 16.
     pub(crate) length: u8,
     pub(crate) symbol: u8,
 }
 
-/// Maximum length in bits of a code that a single lookup decodes. In photographs, nineteen of
+/// Maximum length of a code that a single lookup decodes, in bits. In photographs, nineteen of
 /// twenty codes are at most this long.
 const SHORT: u8 = 10;
 
@@ -112,8 +104,8 @@ const SHORT: u8 = 10;
 /// in T.81, F.2.2.3.
 #[derive(Debug, Clone)]
 pub struct Lookup {
-    /// For each window of [`SHORT`] bits, the symbol and the length of the code at the start of the
-    /// window. The length is 0 if the code is longer than the window.
+    /// For each window of [`SHORT`] bits, the symbol and the length of its first code. The length
+    /// is 0 if the code is longer than the window.
     short: [(u8, u8); 1 << SHORT],
     /// For each length, the largest code plus one, or -1 if no code has this length.
     limit: [i32; 17],

@@ -7,17 +7,12 @@ use crate::error::Result;
 use crate::orientation::Orientation;
 use crate::pixels::{Rect, Size};
 
-/// Bytes per RGB pixel.
 const BYTES_PER_PIXEL: u64 = 3;
-/// Bytes of memory per column of the image: two bands of coefficients, each for one MCU row, and
-/// two rows of samples.
+/// Two bands of coefficients, each for one MCU row, and two rows of samples.
 const BYTES_PER_COLUMN: u64 = 256;
 
 /// A JPEG whose header has been read. Decoding takes this handle instead of the bytes, so that the
-/// header is read only once.
-///
-/// The handle takes only a few hundred bytes, because it stores the offsets of the tables in the
-/// file instead of the tables.
+/// header is read only once. The handle takes a few hundred bytes.
 #[derive(Clone)]
 pub struct Jpeg<'a> {
     pub(crate) bytes: &'a [u8],
@@ -99,16 +94,15 @@ impl<'a> Jpeg<'a> {
     }
 
     /// Returns whether decoding can start at any row of MCUs without decoding most of the earlier
-    /// rows. Decoding can start at any row if the JPEG is sequential and has at least one restart
-    /// marker per row of MCUs.
+    /// rows. This requires a sequential JPEG with at least one restart marker per row of MCUs.
     #[inline]
     pub fn is_divisible(&self) -> bool {
         !self.is_progressive() && (1..=self.layout.mcus.0).contains(&self.header.restart_interval)
     }
 
-    /// Estimates the cost of decoding `region`. The region must be inside the image.
-    /// Entropy-decoding or rendering one pixel costs one unit, because these two steps take about
-    /// equally long.
+    /// Estimates the cost of decoding `region`, which must be inside the image. Entropy-decoding
+    /// one pixel costs one unit. Rendering one pixel takes about as long, so it costs one unit as
+    /// well.
     pub fn cost(&self, region: Rect) -> u64 {
         let (size, interval) = (self.layout.size, u64::from(self.header.restart_interval));
         let region = self.orientation().region(region, size);
@@ -130,7 +124,6 @@ impl<'a> Jpeg<'a> {
     pub fn memory(&self, region: Rect) -> u64 {
         let Jpeg { bytes, header, layout, closed } = self;
         let frame = &header.frame;
-        // If the image must be rotated or mirrored, it is first decoded into a separate buffer.
         let pixels = region.size().area() * BYTES_PER_PIXEL * if self.orientation().is_upright() { 1 } else { 2 };
         // The lanes decode a copy of the data in a buffer that is a quarter larger.
         let data = bytes.len() as u64 * 5 / 4;
@@ -138,8 +131,8 @@ impl<'a> Jpeg<'a> {
         let (across, down) = frame.mcus();
         let blocks: u64 = frame.components().iter().map(|c| u64::from(c.h) * u64::from(c.v)).sum();
         // The plain decoder stores all coefficients, 64 of two bytes each per block. It decodes
-        // files with several scans, files without EOI, and damaged files. Damage cannot be
-        // predicted from the header.
+        // files with several scans, files without EOI, and damaged files, which the header does not
+        // reveal.
         let in_order = header.scan.components().iter().map(|c| usize::from(c.index)).eq(0..frame.components().len());
         let in_lanes = frame.coding != Coding::Progressive && in_order && blocks <= 10 && *closed;
         let coefficients = if in_lanes { 0 } else { u64::from(across) * u64::from(down) * blocks * 128 };
@@ -157,7 +150,6 @@ impl std::fmt::Debug for Jpeg<'_> {
 mod tests {
     use super::*;
 
-    /// Decoding a group moves up to eight handles.
     #[test]
     fn a_jpeg_handle_is_cheap_to_move() {
         assert!(size_of::<Jpeg<'_>>() <= 592, "{}", size_of::<Jpeg<'_>>());

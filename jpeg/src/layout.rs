@@ -6,14 +6,12 @@ use std::ops::Range;
 use super::header::Header;
 use crate::pixels::{Rect, Size};
 
-/// Maximum number of components.
 pub(super) const MAX_COMPONENTS: usize = 4;
 
-/// The method that upsamples a component to one sample per pixel. The choice follows libjpeg-turbo
+/// How a component is upsampled to one sample per pixel. The choice follows libjpeg-turbo
 /// (`jinit_upsampler`, with fancy upsampling).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Upsampling {
-    /// The component has one sample per pixel.
     None,
     /// Doubles the columns with the triangle filter.
     H2V1,
@@ -21,23 +19,19 @@ pub(super) enum Upsampling {
     H1V2,
     /// Doubles the columns and the rows with the triangle filter.
     H2V2,
-    /// Repeats every sample this many times horizontally and vertically.
     Replicate(u32, u32),
 }
 
 impl Upsampling {
-    /// Returns whether a row of pixels also needs samples of the row above or below.
     pub(super) fn needs_vertical_neighbors(self) -> bool {
         matches!(self, Upsampling::H1V2 | Upsampling::H2V2)
     }
 
-    /// Returns whether a pixel also needs the sample to the left or to the right.
     pub(super) fn needs_horizontal_neighbors(self) -> bool {
         matches!(self, Upsampling::H2V1 | Upsampling::H2V2)
     }
 }
 
-/// The color space of the components.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Color {
     Gray,
@@ -49,25 +43,18 @@ pub(super) enum Color {
     Ycck,
 }
 
-/// A component on the grid of MCUs.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Component {
-    /// Number of blocks per MCU horizontally.
     pub(super) h: u32,
-    /// Number of blocks per MCU vertically.
     pub(super) v: u32,
-    /// Index of the component's first block in an MCU.
     pub(super) first: u32,
-    /// Number of pixels per sample horizontally.
     pub(super) across: u32,
-    /// Number of pixels per sample vertically.
     pub(super) down: u32,
-    /// Size of the component in samples, without padding.
+    /// Size in samples, without padding.
     pub(crate) size: Size,
     pub(super) upsampling: Upsampling,
 }
 
-/// The layout of an image that this decoder supports, with one, three or four components.
 #[derive(Debug, Clone)]
 pub(crate) struct Layout {
     /// Size of the stored image.
@@ -75,20 +62,15 @@ pub(crate) struct Layout {
     pub(super) color: Color,
     components: [Component; MAX_COMPONENTS],
     count: usize,
-    /// Number of MCUs per row, and number of MCU rows.
+    /// Number of columns and rows of MCUs.
     pub(super) mcus: (u32, u32),
-    /// Width and height of an MCU in pixels.
     pub(super) mcu: (u32, u32),
-    /// Number of blocks per MCU.
     pub(super) blocks: u32,
 }
 
 impl Layout {
     /// Creates the layout of a file. The color space is determined as in libjpeg
-    /// (`default_decompress_parms`).
-    ///
-    /// # Errors
-    /// If this decoder does not support the file. The string describes the kind of file.
+    /// (`default_decompress_parms`). If the file is not supported, the error names its kind.
     pub(super) fn new(header: &Header) -> Result<Layout, String> {
         let frame = &header.frame;
         if let Some(kind) = frame.foreign_kind() {
@@ -106,7 +88,6 @@ impl Layout {
             (4, ..) => Color::Ycck,
             (n, ..) => return Err(format!("a JPEG with {n} components")),
         };
-        // In a scan of a single component, an MCU is one block, regardless of the sampling factors.
         let gray = components.len() == 1;
         let (h_max, v_max) = if gray { (1, 1) } else { frame.max_sampling() };
         let mut blocks = 0;
@@ -116,7 +97,7 @@ impl Layout {
         for (component, c) in laid_out.iter_mut().zip(components) {
             let (h, v) = if gray { (1, 1) } else { (u32::from(c.h), u32::from(c.v)) };
             if h_max % h != 0 || v_max % v != 0 {
-                return Err(format!("a JPEG with sampling factors {h}x{v} next to {h_max}x{v_max}"));
+                return Err(format!("a JPEG with sampling factors {h}x{v} that do not divide {h_max}x{v_max}"));
             }
             let (across, down) = (h_max / h, v_max / v);
             let size = Size::new(frame.size.width.div_ceil(across), frame.size.height.div_ceil(down));
@@ -135,7 +116,6 @@ impl Layout {
         Ok(Layout { size: frame.size, color, components: laid_out, count: components.len(), mcus, mcu, blocks })
     }
 
-    /// Returns the one, three or four components.
     pub(super) fn components(&self) -> &[Component] {
         &self.components[..self.count]
     }
@@ -144,9 +124,7 @@ impl Layout {
 /// The blocks of one component that a region needs.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Span {
-    /// Range of block columns.
     pub(super) columns: Range<u32>,
-    /// Range of block rows.
     pub(crate) rows: Range<u32>,
 }
 
@@ -155,15 +133,14 @@ pub(super) struct Span {
 pub(crate) struct Window {
     /// The region in pixels of the stored image.
     pub(super) region: Rect,
-    /// Range of MCU columns, including the margin for upsampling.
+    /// These ranges include the margin for upsampling.
     pub(super) columns: Range<u32>,
-    /// Range of MCU rows, including the margin for upsampling.
     pub(crate) rows: Range<u32>,
     spans: [Span; MAX_COMPONENTS],
 }
 
 impl Window {
-    /// Creates the window of `region`, which must be inside the image.
+    /// `region` must be inside the image.
     pub(crate) fn new(layout: &Layout, region: Rect) -> Window {
         let mut spans: [Span; MAX_COMPONENTS] = Default::default();
         let (mut columns, mut rows) = (layout.mcus.0..0, layout.mcus.1..0);
@@ -185,7 +162,6 @@ impl Window {
         Window { region, columns, rows, spans }
     }
 
-    /// Returns the needed blocks of component `index`.
     pub(super) fn span(&self, index: usize) -> &Span {
         &self.spans[index]
     }

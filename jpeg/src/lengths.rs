@@ -4,23 +4,19 @@
 //! Without the lengths, a decoder would have to search all data before a crop for restart markers.
 //! The lengths may be wrong, so callers check that a marker follows each segment.
 //!
-//! The application segment is an APP9 segment. It contains the identifier [`Lengths::ID`], and then
-//! a big-endian 16-bit number for each restart segment except the last. The number is the length of
-//! the restart segment in bytes, including stuffed zeros but not the marker.
+//! An APP9 segment contains the identifier [`Lengths::ID`], and then one big-endian 16-bit number
+//! for each restart segment except the last: its length in bytes, including stuffed zeros but not
+//! the marker.
 
-/// The lengths as stored in the file. Empty if the file does not contain lengths.
+/// Empty if the file contains no lengths.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Lengths<'a>(&'a [[u8; 2]]);
 
 impl<'a> Lengths<'a> {
-    /// Second byte of the marker of the application segment.
     pub(crate) const MARKER: u8 = 0xe9;
-    /// First bytes of the application segment.
     pub(crate) const ID: &'static [u8] = b"warpfeed\0";
-    /// Maximum number of lengths in an application segment.
     pub(crate) const MAX_COUNT: usize = (u16::MAX as usize - 2 - Self::ID.len()) / 2;
 
-    /// Creates the lengths from the bytes after the identifier.
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
         Lengths(bytes.as_chunks().0)
     }

@@ -74,13 +74,12 @@
 //! | eight or more bits after the last MCU of a segment | extraneous bytes before marker | yes |
 //! | coefficients beyond the end of a block, or with more bits than 8-bit images can have | none | not always |
 //!
-//! libjpeg also warns about bytes between the markers of a header, about an unknown Adobe transform
-//! or JFIF version, and about band limits in a sequential scan. Such anomalies do not count as
-//! damage.
+//! Bytes between the markers of a header, an unknown Adobe transform or JFIF version, and band limits
+//! in a sequential scan do not count as damage, although libjpeg warns about them.
 //!
-//! In a sequential file, decoding does not always detect the damage in the last row of the table,
-//! about which libjpeg does not warn either. The decoder decodes two symbols at a time, and
-//! checking every coefficient would make it slower for all images.
+//! In a sequential file, decoding does not always detect the last kind of damage, about which
+//! libjpeg does not warn either. Two symbols are decoded at a time, and checking every coefficient
+//! would slow down the decoding of all images.
 //!
 //! [`Decoder::damage`] reads the whole file and detects all damage in the table. [`Pixels::damage`]
 //! reports only damage in the data that was decoded. A sequential file with EOI is decoded only as
@@ -96,27 +95,26 @@
 //! streams are the restart segments of a packed file, or several plain files. In a packed file, the
 //! decoder decodes only the segments that overlap the crop.
 //!
-//! A [`Decoder`] chooses the instruction set when it is created: AVX-512, AVX2, NEON or plain Rust,
-//! which all produce the same pixels. The `WARPFEED_JPEG` environment variable can be set to
-//! `scalar`, `avx2` or `avx512` to override this choice.
+//! A [`Decoder`] chooses the instruction set when it is created: AVX-512, AVX2, NEON or plain Rust.
+//! To override the choice, set the `WARPFEED_JPEG` environment variable to `scalar`, `avx2` or
+//! `avx512`.
 //!
 //! # Why it does not decode at half size
 //!
-//! Decoding at half size helps if a 224-pixel crop is resized from a region that is at least
-//! twice as large in both directions. On ImageNet, this is the case for 3 in 100 crops, which
-//! contain 16 % of the decoded pixels. Decoding these crops at half size would skip three quarters
-//! of their samples, but none of their Huffman codes. This would save about one twentieth of the
-//! decoding time, and would change the pixels for all users. If images are much larger than the
-//! crops, downsizing them once saves more time.
+//! Decoding at half size helps if a 224-pixel crop is resized from a region that is at least twice
+//! as large in both directions. On ImageNet, this is the case for 3 in 100 crops, which contain 16
+//! % of the decoded pixels. Decoding these crops at half size would skip three quarters of their
+//! samples, but none of their Huffman codes. This would save about one twentieth of the decoding
+//! time, but change the pixels. If images are much larger than the crops, downsizing them once
+//! saves more time.
 
 // Internal modules: `markers`, `lengths` and `header` read and validate the marker segments.
-// `huffman` defines Huffman tables, both as stored in a file and as lookup tables. `bits`, `scan`
-// and `coefficients` form the plain decoder, which is slow but supports all Huffman-coded files.
-// `layout` computes the positions of samples on the grid of MCUs, and the blocks that a region
-// needs. `kernels` implements the transform, upsampling and color conversion for each instruction
-// set. `rows` converts coefficients to rows of pixels. `segments` finds and unstuffs the restart
-// segments that a region needs. `entropy` decodes many segments interleaved, each in a **lane**.
-// `transit` splits an image into pieces for the lanes.
+// `huffman` defines Huffman tables. `bits`, `scan` and `coefficients` form the plain decoder, which
+// is slow but supports all Huffman-coded files. `layout` computes the positions of samples on the
+// grid of MCUs. `kernels` implements the transform, upsampling and color conversion for each
+// instruction set. `rows` converts coefficients to rows of pixels. `segments` finds and unstuffs
+// the restart segments that a region needs. `entropy` decodes many segments interleaved, each in a
+// **lane**. `transit` splits an image into pieces for the lanes.
 
 mod bits;
 pub mod bitstream;
@@ -168,7 +166,6 @@ mod libjpeg;
 #[cfg(test)]
 mod tests;
 
-/// Runs the code in README.md as doctests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 mod readme {}

@@ -4,10 +4,7 @@ use crate::error::{Error, Result};
 
 /// Finds the next marker at or after byte `start`. Returns the second byte of the marker and the
 /// offset of its first byte. Like libjpeg, skips stray bytes, fill bytes (`ff ff`) and stuffed
-/// bytes (`ff 00`).
-///
-/// # Errors
-/// If the file ends before the next marker.
+/// bytes (`ff 00`). Fails if the file ends before a marker.
 pub(crate) fn next_marker(bytes: &[u8], start: usize) -> Result<(u8, usize)> {
     let remaining = bytes.get(start..).unwrap_or_default();
     for i in memchr::memchr_iter(0xff, remaining) {
@@ -19,11 +16,8 @@ pub(crate) fn next_marker(bytes: &[u8], start: usize) -> Result<(u8, usize)> {
     Err(Error::new(format!("jpeg ends at byte {}: there is no marker at or after byte {start}", bytes.len())))
 }
 
-/// Returns whether the entropy-coded data that starts at byte `start` is followed by a marker other
-/// than a restart marker, such as EOI.
-///
-/// First checks whether the file ends with EOI, which is usually the case. Otherwise, searches the
-/// data.
+/// Returns whether a marker other than a restart marker, such as EOI, follows the entropy-coded
+/// data. Most files end with EOI, so the end of the file is checked before the data is searched.
 pub(crate) fn is_closed(bytes: &[u8], start: usize) -> bool {
     let mut from = start;
     bytes[start..].ends_with(&[0xff, 0xd9])
@@ -35,7 +29,6 @@ pub(crate) fn is_closed(bytes: &[u8], start: usize) -> bool {
         }
 }
 
-/// Returns the name of a marker, given its second byte.
 pub(crate) fn marker_name(marker: u8) -> String {
     match marker {
         0xc4 => "DHT".into(),
@@ -58,9 +51,8 @@ pub(crate) fn marker_name(marker: u8) -> String {
 /// A marker segment and its unread bytes.
 pub(super) struct Segment<'a> {
     pub(super) marker: u8,
-    /// Offset of the marker.
     pub(super) offset: usize,
-    /// Value of the length field: the number of bytes in the body plus two for the field itself.
+    /// The body's number of bytes plus two for the length field.
     pub(super) length: usize,
     pub(super) body: &'a [u8],
 }
@@ -84,7 +76,6 @@ impl<'a> Segment<'a> {
         Ok(segment)
     }
 
-    /// Returns the offset of the next unread byte.
     pub(super) fn position(&self) -> usize {
         self.offset + 2 + self.length - self.body.len()
     }
@@ -93,7 +84,6 @@ impl<'a> Segment<'a> {
         Error::new(format!("jpeg {} at byte {}: {cause}", marker_name(self.marker), self.offset))
     }
 
-    /// Returns the segment if it has exactly `unread` unread bytes.
     pub(super) fn exactly(self, unread: usize) -> Result<Self> {
         if self.body.len() == unread {
             return Ok(self);

@@ -94,17 +94,14 @@ impl Orientation {
     }
 }
 
-/// The prefix of the EXIF data in a JPEG and in many WebP files.
 const PREFIX: &[u8] = b"Exif\0\0";
 
-/// Returns the value of the orientation tag in an APP1 segment of a JPEG, if the segment contains
-/// EXIF data.
+/// Returns `None` if the APP1 segment contains no EXIF data.
 pub(crate) fn segment_orientation(body: &[u8]) -> Option<u8> {
     exif_orientation(body.strip_prefix(PREFIX)?)
 }
 
-/// Returns the value of tag 0x0112 in the first directory of a TIFF structure (EXIF 2.3, 4.6.4), if
-/// it is 1 to 8.
+/// Reads tag 0x0112 in the first directory of a TIFF structure (EXIF 2.3, 4.6.4), if it is 1 to 8.
 fn exif_orientation(tiff: &[u8]) -> Option<u8> {
     let big = match tiff.get(..4)? {
         b"II\x2a\0" => false,
@@ -127,8 +124,8 @@ fn exif_orientation(tiff: &[u8]) -> Option<u8> {
 mod tests {
     use super::*;
 
-    /// The image has 2 x 3 pixels: 0 1 / 2 3 / 4 5. For each tag value, `expected` contains its
-    /// upright version, according to the EXIF standard.
+    /// The image is 0 1 / 2 3 / 4 5. `expected` contains its upright version for each tag value,
+    /// according to the EXIF standard.
     #[test]
     fn every_tag_rotates_as_in_the_exif_standard() {
         let size = Size::new(2, 3);
@@ -151,7 +148,6 @@ mod tests {
             let actual: Vec<u8> = upright.chunks(3).map(|p| p[0]).collect();
             assert_eq!(actual, expected, "tag {tag}");
 
-            // The region of a single upright pixel maps to the stored pixel with the same value.
             let upright = orientation.size(size);
             for (i, value) in (0..).zip(expected) {
                 let raw = orientation.region(Rect::new(i % upright.width, i / upright.width, 1, 1), size);

@@ -71,8 +71,7 @@ impl Rect {
     /// Checks that the rectangle is not empty and is inside an image of `size`.
     ///
     /// # Errors
-    /// If the rectangle is empty or not inside the image. The message states the rectangle and the
-    /// size of the image.
+    /// If it is not. The message states the rectangle and the size of the image.
     pub fn within(self, size: Size) -> Result<()> {
         if self.fits(size) {
             return Ok(());
@@ -95,7 +94,7 @@ impl Rect {
 }
 
 /// Decoded RGB pixels: `u8` in HWC order, without padding between rows. The buffer is reused for
-/// the next image. After an unusually large image, a loader frees the buffer.
+/// the next image.
 ///
 /// The pixels may cover only a part of the image; see [`origin`](Pixels::origin).
 #[derive(Debug, Default, Clone)]
@@ -104,7 +103,6 @@ pub struct Pixels {
     width: u32,
     height: u32,
     origin: (u32, u32),
-    /// Damage that the decoder tolerated.
     damage: Option<String>,
 }
 
@@ -115,17 +113,15 @@ impl Pixels {
         Self::default()
     }
 
-    /// Resizes the buffer to `size` pixels and returns them. The pixels have unspecified values, so
-    /// the caller must overwrite all of them.
+    /// Resizes the buffer to `size` pixels. The caller must overwrite all of them, because their
+    /// values are unspecified.
     ///
     /// # Panics
-    /// If the allocation fails. The panic payload is an [`Error`], which a loader reports as the
-    /// error of the sample.
+    /// If the allocation fails. The panic payload is an [`Error`].
     pub fn reset(&mut self, size: Size) -> &mut [u8] {
         let bytes = size.area() as usize * 3;
         if self.data.len() < bytes {
-            // Free the old buffer first: growing it would copy bytes that are never read, and
-            // briefly take both.
+            // Growing the old buffer would copy bytes that are never read, and briefly take both.
             self.data = Vec::new();
             resize(&mut self.data, bytes, 0);
         }
@@ -135,7 +131,7 @@ impl Pixels {
     }
 
     /// Describes the damage that the decoder noticed and tolerated (as libjpeg does), with its
-    /// position in the file. Returns `None` if it noticed none.
+    /// position in the file.
     ///
     /// Decoding reads only the data that the region needs, so damage elsewhere in the file may
     /// remain undetected. [`Decoder::damage`](crate::Decoder::damage) reads the whole file.
@@ -144,7 +140,6 @@ impl Pixels {
         self.damage.as_deref()
     }
 
-    /// Sets the damage that was tolerated.
     pub(crate) fn set_damage(&mut self, damage: Option<String>) {
         self.damage = damage;
     }

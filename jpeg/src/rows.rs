@@ -2,8 +2,7 @@
 //!
 //! Works through the image one MCU row at a time: inverse transform, upsampling and color
 //! conversion run while the samples are still in the cache. This takes scratch memory for two MCU
-//! rows per component instead of whole planes. (Two, because upsampling needs the neighboring
-//! rows.)
+//! rows per component instead of whole planes, because upsampling needs the neighboring rows.
 
 use crate::error::resize;
 use std::ops::Range;
@@ -15,50 +14,40 @@ use super::layout::{Color, Component, Layout, MAX_COMPONENTS, Upsampling, Window
 /// alignment.
 const MARGIN: usize = 64;
 
-/// A source of coefficients.
 pub(crate) trait Blocks {
-    /// Whether the coefficients are in zigzag order, which is how images decoded several at a time
-    /// ("in lanes") store them.
+    /// Lanes store coefficients in zigzag order.
     const FROM_LANES: bool;
 
-    /// Appends one offset to `offsets` for each block of component `index` in block row `row` and
-    /// `columns`. Returns the slice of coefficients to which the offsets refer.
+    /// Appends the offset of each block of component `index` in block row `row` and `columns`. The
+    /// offsets refer to the returned coefficients.
     fn locate(&self, index: usize, row: u32, columns: Range<u32>, offsets: &mut Vec<u32>) -> &[i16];
 }
 
-/// The parameters for rendering an image.
 pub(crate) struct View<'a> {
     pub(crate) kernels: &'a Kernels,
     pub(crate) layout: &'a Layout,
     pub(crate) window: &'a Window,
-    /// Quantization tables of the components.
     pub(crate) quant: &'a [[u16; 64]; MAX_COMPONENTS],
 }
 
-/// Converts coefficients to pixels. Reuses its memory for the next image.
 #[derive(Debug, Default)]
 pub(crate) struct Rows {
     stripes: [Stripe; MAX_COMPONENTS],
     offsets: Vec<u32>,
-    /// Next row of the stored image to write.
     next: u32,
 }
 
-/// The samples of one component in the two most recent MCU rows, and one upsampled row.
 #[derive(Debug, Default)]
 struct Stripe {
     samples: Vec<u8>,
     stride: usize,
-    /// Number of rows in `samples`.
     rows: u32,
-    /// Column of the first sample in a row.
     left: u32,
-    /// The upsampled row.
     upsampled: Vec<u8>,
 }
 
 impl Stripe {
-    /// Returns the samples of a row from `column` on, which may be -1.
+    /// `column` may be -1.
     fn samples_from(&self, row: u32, column: i64) -> &[u8] {
         let start = (row % self.rows) as usize * self.stride;
         let index = (column - i64::from(self.left)) + MARGIN as i64;
@@ -67,7 +56,6 @@ impl Stripe {
 }
 
 impl Rows {
-    /// Prepares to render the region of `window`.
     pub(crate) fn begin(&mut self, layout: &Layout, window: &Window) {
         self.next = window.region.y;
         for (i, (stripe, component)) in self.stripes.iter_mut().zip(layout.components()).enumerate() {
@@ -84,7 +72,7 @@ impl Rows {
     }
 
     /// Transforms MCU row `row`, and writes the pixel rows that it completes to `rgb`, the pixels
-    /// of the window's region. Must be called for all MCU rows of the window, in order.
+    /// of the window's region. All MCU rows must be passed in order.
     pub(crate) fn mcu_row<B: Blocks>(&mut self, view: &View<'_>, row: u32, blocks: &B, rgb: &mut [u8]) {
         let View { kernels, layout, window, quant } = *view;
         let idct = if B::FROM_LANES { kernels.idct_of_lanes } else { kernels.idct };
@@ -139,11 +127,9 @@ impl Rows {
     }
 }
 
-/// Converts the pixels in `line` from inverted cyan, magenta and yellow to red, green and blue.
-/// `black` contains the inverted black of each pixel.
-///
-/// Computes the same values as Pillow's `convert("RGB")`: each color is `black` minus the product
-/// of the ink and `black`, rounded to 8 bits.
+/// Converts the pixels in `line` from inverted cyan, magenta and yellow to red, green and blue, as
+/// Pillow's `convert("RGB")` does. Each color is `black`, which is inverted as well, minus the
+/// product of the ink and `black`, rounded to 8 bits.
 fn blacken(line: &mut [u8], black: &[u8]) {
     for (pixel, &black) in line.chunks_exact_mut(3).zip(black) {
         for value in pixel {
@@ -154,7 +140,6 @@ fn blacken(line: &mut [u8], black: &[u8]) {
 }
 
 impl Stripe {
-    /// Transforms the blocks of eight sample rows, starting at `row`.
     fn transform(
         &mut self,
         idct: Transform,
@@ -168,7 +153,7 @@ impl Stripe {
         let rows = &mut self.samples[start..start + 8 * self.stride];
         idct(coefficients, offsets, quant, &mut rows[MARGIN..], self.stride);
         if component.upsampling.needs_horizontal_neighbors() {
-            // The triangle filter needs neighbors beyond the edges: repeat the edge samples.
+            // The triangle filter needs neighbors beyond the edges.
             let end = MARGIN + component.size.width.saturating_sub(self.left) as usize;
             for row in rows.chunks_exact_mut(self.stride) {
                 row[MARGIN - 1] = row[MARGIN];
@@ -179,7 +164,6 @@ impl Stripe {
         }
     }
 
-    /// Upsamples row `y` of the image, unless the component has one sample per pixel.
     fn upsample(&mut self, kernels: &Kernels, component: &Component, x: u32, width: usize, y: u32) {
         let row = y / component.down;
         let last = component.size.height - 1;
@@ -207,8 +191,7 @@ impl Stripe {
         self.upsampled = wide;
     }
 
-    /// Returns row `y` of the image, starting at column `x`. The caller must have
-    /// [upsampled](Stripe::upsample) the row.
+    /// The row must have been [upsampled](Stripe::upsample).
     fn line(&self, component: &Component, x: u32, y: u32) -> &[u8] {
         match component.upsampling {
             Upsampling::None => self.samples_from(y, x.into()),

@@ -11,7 +11,6 @@ pub(crate) const DC_SIZE: u8 = 11;
 /// Maximum size of an AC coefficient in 8-bit images, in bits (T.81, table F.2).
 pub(crate) const AC_SIZE: u8 = 10;
 
-/// Which coefficients, and which of their bits, a scan contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mode {
     Sequential,
@@ -25,8 +24,7 @@ impl Mode {
     pub(super) fn of(coding: Coding, scan: &Scan) -> Result<Mode, String> {
         let Scan { start, end, high, low, .. } = *scan;
         if coding != Coding::Progressive {
-            // If a sequential scan declares a band, libjpeg only warns, and decodes all
-            // coefficients.
+            // libjpeg only warns if a sequential scan declares a band.
             return Ok(Mode::Sequential);
         }
         let band = if start == 0 { end == 0 } else { start <= end && end < 64 && scan.components().len() == 1 };
@@ -50,30 +48,24 @@ impl Mode {
     }
 }
 
-/// The state of a scan between blocks.
 pub(super) struct State<'a> {
     pub(super) bits: Bits<'a>,
     last_dc: [i32; 4],
-    /// Number of following blocks that contain no new coefficients in the band.
+    /// Number of following blocks without new coefficients in the band.
     eob_run: u32,
 }
 
 impl<'a> State<'a> {
-    /// Creates the state at the start of a scan. The scan's data starts at byte `offset` of
-    /// `bytes`.
     pub(super) fn new(bytes: &'a [u8], offset: usize) -> Self {
         State { bits: Bits::new(bytes, offset), last_dc: [0; 4], eob_run: 0 }
     }
 
-    /// Skips to the next restart marker, which should have the number `expected`, and resets the
-    /// state.
     pub(super) fn restart(&mut self, expected: u8) -> Result<()> {
         (self.last_dc, self.eob_run) = ([0; 4], 0);
         self.bits.restart(expected)
     }
 
-    /// Decodes the next block. `component` is the index, in the scan, of the component of this
-    /// block.
+    /// `component` is an index in the scan.
     pub(super) fn block(
         &mut self,
         mode: Mode,
@@ -97,8 +89,7 @@ impl<'a> State<'a> {
         Ok(())
     }
 
-    /// Decodes a DC coefficient and returns it without the lowest `low` bits, which later scans
-    /// contain.
+    /// The result lacks the lowest `low` bits, which later scans contain.
     fn dc(&mut self, component: usize, table: &Lookup, low: u8) -> Result<i32> {
         let size = self.bits.symbol(table);
         let difference = self.bits.signed(size);
@@ -163,8 +154,6 @@ impl<'a> State<'a> {
                 self.eob_run = (1 << run) + self.bits.take(run);
                 break;
             }
-            // Skip `run` zero coefficients, and refine all nonzero coefficients before the new
-            // coefficient.
             while k <= end {
                 let coefficient = &mut block[usize::from(NATURAL[k])];
                 if *coefficient != 0 {

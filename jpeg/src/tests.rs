@@ -18,17 +18,14 @@ pub(super) fn decode(decoder: &mut Decoder, jpeg: &[u8], region: Rect, out: &mut
     decoder.decode(&Jpeg::open(jpeg)?, region, out)
 }
 
-/// Returns a decoder for each instruction set of this CPU.
 pub(super) fn decoders() -> Vec<Decoder> {
     Backend::available().into_iter().map(Decoder::with_backend).collect()
 }
 
-/// Returns the size of an image, or `None` if it cannot be opened.
 pub(super) fn size(jpeg: &[u8]) -> Option<Size> {
     Some(Jpeg::open(jpeg).ok()?.size())
 }
 
-/// Decodes a region of each file in one group.
 pub(super) fn decode_all(decoder: &mut Decoder, files: &[Vec<u8>], regions: &[Rect]) -> Vec<Result<Vec<u8>>> {
     let mut outs = vec![Pixels::new(); files.len()];
     let opened: Vec<Jpeg<'_>> = files.iter().map(|bytes| Jpeg::open(bytes).unwrap()).collect();
@@ -129,7 +126,7 @@ fn an_unsupported_coding_is_named_in_the_error() {
     let mut odd = jpeg.clone();
     (odd[sof + 11], odd[sof + 14]) = (0x31, 0x22);
     let uneven = Jpeg::open(&odd).unwrap_err().to_string();
-    assert!(uneven.contains("next to 3x2"), "{uneven}");
+    assert!(uneven.contains("do not divide 3x2"), "{uneven}");
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! [`Transit`]: an image that is being decoded in lanes.
 //!
 //! The image is divided into bands of MCU rows. The part of a restart segment that is in a band is
-//! called a piece, and is decoded in one lane. Once all pieces of a band have been decoded, the
-//! band is rendered. A band is small, so its coefficients are still in the L2 cache at that time,
-//! and memory use does not grow with the height of the image.
+//! called a piece, and is decoded in one lane. A band is rendered once all of its pieces have been
+//! decoded. Bands are small: their coefficients are still in the L2 cache when they are rendered,
+//! and memory does not grow with the height of the image.
 
 use std::ops::Range;
 
@@ -19,14 +19,14 @@ use super::segments::{self, Segment};
 use crate::error::resize;
 use crate::pixels::Rect;
 
-/// Maximum number of coefficient blocks per band, unless a single MCU row has more. The blocks of a
-/// band take 256 KiB and stay in the L2 cache until the band is rendered.
+/// Maximum number of coefficient blocks per band, unless a single MCU row has more. They take 256
+/// KiB and stay in the L2 cache until the band is rendered.
 const BAND_BLOCKS: u32 = 2048;
-/// Replaces [`BAND_BLOCKS`] for an image with segments that are longer than an MCU row. It is lower
-/// because several such images are decoded at the same time.
+/// Replaces [`BAND_BLOCKS`] for an image with segments longer than an MCU row. It is lower because
+/// several such images are decoded at the same time.
 const PLAIN_BAND_BLOCKS: u32 = 128;
-/// Number of bands that are decoded at the same time, so that lanes have work while the last pieces
-/// of a band are being decoded.
+/// Two bands are decoded at the same time, so that lanes have work while the last pieces of a band
+/// are being decoded.
 const BANDS: usize = 2;
 
 /// A sequential image that is decoded in lanes. Reuses its memory for the next image.
@@ -35,96 +35,78 @@ pub(crate) struct Transit {
     plan: Option<Plan>,
     segments: Vec<Segment>,
     bands: [Band; BANDS],
-    /// Index of the band to render next.
     oldest: usize,
-    /// Index of the band that is being filled.
     filling: usize,
-    /// First MCU row of the next band.
     next_row: u32,
-    /// Index of the first segment that the next band needs.
     next_segment: usize,
     cursor: Cursor,
     rows: Rows,
 }
 
-/// State that does not change while an image is decoded.
 struct Plan {
     layout: Layout,
     window: Window,
     quant: [[u16; 64]; MAX_COMPONENTS],
     pattern: usize,
     slot: Slot,
-    /// Number of MCU rows per band.
     band_rows: u32,
 }
 
-/// The point at which to resume a segment that was split at the end of a band.
+/// Where to resume a segment that was split at the end of a band.
 #[derive(Debug, Clone, Copy, Default)]
 struct Cursor {
     bit: usize,
     dc: [i32; MAX_COMPONENTS],
 }
 
-/// A group of consecutive MCU rows.
 #[derive(Debug, Default)]
 struct Band {
     rows: Range<u32>,
     pieces: Vec<Piece>,
-    /// Number of pieces that have been started.
     issued: usize,
-    /// Number of pieces that have been decoded.
     finished: usize,
     /// For each MCU in the window's columns, the offset of its first coefficient.
     offsets: Vec<u32>,
 }
 
-/// The part of a segment that is in one band.
 #[derive(Debug, Clone, Copy)]
 struct Piece {
     segment: usize,
-    /// Index in the image of the first MCU.
     first: u32,
-    /// Number of MCUs.
     count: u32,
-    /// Index of the first coefficient block of the piece.
     block: usize,
 }
 
-/// Identifies the piece that a lane decodes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ticket {
     band: usize,
     piece: usize,
-    /// DC coefficients before the first block of the piece.
     dc: [i32; MAX_COMPONENTS],
 }
 
 /// The reason why an image cannot be decoded in lanes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// The image can be decoded later: the tables of other images currently use all links.
+    /// The tables of other images currently use all links, so the image can be decoded later.
     Later,
     /// The image is progressive, damaged or unusual, and needs the plain decoder.
     Never,
 }
 
-/// Returns the initial size of the stream buffer for segments with `needed` of the image's
-/// `image_mcus` MCUs. The image has `bytes` bytes of data. A region of a large image needs only a
-/// small part of the data, and allocating a buffer for all data would take more time and memory
-/// than decoding.
+/// Returns the initial size of the stream buffer. Segments contain `needed` of the image's
+/// `image_mcus` MCUs, and the whole data has `bytes` bytes. A region of a large image needs only a
+/// small part of the data, and allocating a buffer for all of it would take longer than decoding.
 fn first_capacity(bytes: usize, needed: u64, image_mcus: u64) -> usize {
     const SMALL: usize = 1 << 20;
     let share = (bytes as u64).saturating_mul(needed.min(image_mcus)) / image_mcus * 5 / 4;
     bytes.min(SMALL.saturating_add(share as usize))
 }
 
-/// Returns whether the scan contains all components in the order of the frame.
 fn is_in_order(jpeg: &Jpeg<'_>) -> bool {
     let components = jpeg.header.scan.components();
     components.iter().map(|c| usize::from(c.index)).eq(0..jpeg.layout.components().len())
 }
 
-/// Returns the machine's pattern for the tables of an image.
 fn pattern(machine: &mut Machine, jpeg: &Jpeg<'_>) -> Result<usize, Refusal> {
     let Jpeg { bytes, header, layout, .. } = jpeg;
     let mut tables = ArrayVec::<_, MAX_COMPONENTS>::new();
@@ -143,8 +125,7 @@ fn pattern(machine: &mut Machine, jpeg: &Jpeg<'_>) -> Result<usize, Refusal> {
 }
 
 impl Transit {
-    /// Prepares to decode `region` of the stored image: finds the segments that the region needs,
-    /// and copies their data.
+    /// Finds the segments that `region` of the stored image needs, and copies their data.
     pub(crate) fn begin(
         &mut self,
         machine: &mut Machine,
@@ -167,7 +148,7 @@ impl Transit {
             .ok_or(Refusal::Never)?;
 
         // Each piece of a band is followed by slack. A band contains at most one piece per
-        // interval, plus one for a segment that is split.
+        // interval, plus one for a split segment.
         let row_blocks = layout.mcus.0 * layout.blocks;
         let interval = if header.restart_interval == 0 { u32::MAX } else { header.restart_interval };
         let target = if interval <= layout.mcus.0 { BAND_BLOCKS } else { PLAIN_BAND_BLOCKS };
@@ -180,8 +161,8 @@ impl Transit {
             machine.release(pattern);
             return Err(Refusal::Never);
         };
-        // A block takes at least two bits: one for its DC coefficient and one for its end. Shorter
-        // data is rejected, so that a few bytes cannot expand to a large image.
+        // A block takes at least two bits: one for its DC coefficient and one for its end. Without
+        // this check, a few bytes could expand to a large image.
         let enough = |s: &Segment| s.bytes.len() * 4 >= s.mcus.len() * layout.blocks as usize;
         let is_valid = is_collected && self.segments.iter().all(enough);
         self.rows.begin(layout, &window);
@@ -199,7 +180,6 @@ impl Transit {
         Ok(())
     }
 
-    /// Reserves memory for `blocks` blocks and for the data of the segments, and copies the data.
     /// Returns the memory and whether the data could be read, or `None` if an allocation fails.
     fn collect(
         &mut self,
@@ -223,7 +203,7 @@ impl Transit {
         }
     }
 
-    /// Returns the image's resources to the machine. None of the image's lanes may be busy.
+    /// None of the image's lanes may be busy.
     pub(crate) fn end(&mut self, machine: &mut Machine) {
         if let Some(plan) = self.plan.take() {
             machine.release(plan.pattern);
@@ -231,7 +211,6 @@ impl Transit {
         }
     }
 
-    /// Starts the next band: divides it into pieces.
     fn fill(&mut self) {
         let plan = self.plan.as_ref().expect("an image was started");
         let (across, blocks) = (plan.layout.mcus.0, plan.layout.blocks);
@@ -271,7 +250,7 @@ impl Transit {
         band.rows = rows;
     }
 
-    /// Starts a lane on the next piece. Returns `None` if no piece can be started at the moment.
+    /// Returns `None` if no piece can be started at the moment.
     pub(crate) fn start(&mut self, machine: &mut Machine) -> Option<Ticket> {
         let plan = self.plan.as_ref()?;
         if self.bands[self.filling].issued == self.bands[self.filling].pieces.len() {
@@ -289,7 +268,7 @@ impl Transit {
         let Cursor { bit, dc } = if piece.first == segment.mcus.start {
             Cursor { bit: (plan.slot.stream.start + segment.bytes.start) * 8, dc: [0; MAX_COMPONENTS] }
         } else if before.finished < before.issued {
-            // The piece continues a segment from a band that is still being decoded.
+            // The segment's previous band is still being decoded.
             return None;
         } else {
             self.cursor
@@ -299,8 +278,8 @@ impl Transit {
         Some(Ticket { band: self.filling, piece: index, dc })
     }
 
-    /// Processes the result of a lane that stopped at `bit`. Returns `None` if the data is damaged:
-    /// the lane read past the end of its segment, or at least a whole byte follows the last MCU.
+    /// Returns `None` if the data is damaged: the lane read past the end of its segment, or at
+    /// least a whole byte follows the last MCU.
     pub(crate) fn finish(&mut self, machine: &mut Machine, ticket: Ticket, bit: usize) -> Option<()> {
         let plan = self.plan.as_ref()?;
         let band = &mut self.bands[ticket.band];
@@ -312,7 +291,7 @@ impl Transit {
         if !continues && !segment.may_leave(unread) {
             return None;
         }
-        // The stream contains differences of DC coefficients, so convert them to values.
+        // The stream contains differences of DC coefficients.
         let mut dc = ticket.dc;
         let mut block = piece.block;
         for _ in 0..piece.count {
@@ -331,7 +310,7 @@ impl Transit {
         Some(())
     }
 
-    /// Renders the bands that have been decoded. Returns whether the image is complete.
+    /// Returns whether the image is complete.
     pub(crate) fn render(&mut self, machine: &Machine, kernels: &Kernels, rgb: &mut [u8]) -> bool {
         let Some(plan) = &self.plan else { return true };
         let view = View { kernels, layout: &plan.layout, window: &plan.window, quant: &plan.quant };

@@ -44,8 +44,7 @@ def loader(args: argparse.Namespace, **options: Any) -> warpfeed.Loader:
 
 
 def sums(args: argparse.Namespace, rank: int, world: int) -> None:
-    """Records the ids and pixel sums of the first global batches. With `--stop`, saves the state
-    and kills the process."""
+    """With `--stop`, saves the state and kills the process."""
     batches = loader(args, global_batch_size=args.batch)
     first = 0
     if args.state and os.path.exists(args.state) and not args.stop:
@@ -75,7 +74,7 @@ def sums(args: argparse.Namespace, rank: int, world: int) -> None:
 
 
 def feeds() -> dict[str, Any]:
-    """Returns the loaders of `train.py` by name. warpfeed's loaders are set to `distributed`."""
+    """The loaders of `train.py` by name. Those of warpfeed are set to `distributed`."""
     distributed = {
         feed.name: type(feed.__name__, (feed,), {"more": {"distributed": True}})
         for feed in (bench.Warpfeed, bench.WarpfeedAuto, bench.WarpfeedGpu, bench.WarpfeedFolder)
@@ -84,7 +83,7 @@ def feeds() -> dict[str, Any]:
 
 
 def core_seconds() -> float:
-    """Returns the CPU time of this process and of its child processes, such as the workers of a
+    """CPU time of this process and of its child processes, such as the workers of a
     `DataLoader`."""
     own_pid = os.getpid()
     total = time.process_time()
@@ -102,8 +101,8 @@ def core_seconds() -> float:
 
 
 class Waits:
-    """Measures how long the training stream waits for each batch, with events that are recorded
-    before and after `next()`."""
+    """Measures how long the training stream waits for each batch, with events before and after
+    `next()`."""
 
     def __init__(self, batches: Any) -> None:
         self.batches = batches
@@ -120,13 +119,13 @@ class Waits:
             del batch
 
     def p99(self) -> float:
-        """Returns the 99th percentile of the waits in ms. Ignores the first tenth of the steps."""
+        """The 99th percentile in ms, without the first tenth of the steps."""
         times = sorted(begin.elapsed_time(end) for begin, end in self.pairs[len(self.pairs) // 10 :])
         return times[min(len(times) - 1, int(0.99 * len(times)))]
 
 
 def measure_feed(feed: Any, step: Any, args: argparse.Namespace, world: int) -> dict[str, Any]:
-    """Trains with one loader for `args.seconds`, and returns the measurements of this rank."""
+    """Trains for `args.seconds`, and returns the measurements of this rank."""
     torch.cuda.synchronize()
     dist.barrier()
     begin = time.monotonic()
@@ -143,8 +142,7 @@ def measure_feed(feed: Any, step: Any, args: argparse.Namespace, world: int) -> 
     torch.cuda.synchronize()
     waits.pairs.clear()
     begin, used, steps = time.monotonic(), core_seconds(), 0
-    # All ranks must take the same number of steps, because each step waits for everyone's
-    # gradients.
+    # Each step waits for everyone's gradients, so all ranks must take the same number of steps.
     keep_going = torch.ones(1, device="cuda")
     while keep_going.item() > 0:
         for _ in range(20):
@@ -173,8 +171,8 @@ def measure_feed(feed: Any, step: Any, args: argparse.Namespace, world: int) -> 
 
 
 def train(args: argparse.Namespace, rank: int, world: int) -> None:
-    """Prints, for each model and loader, the images/s of all ranks together, and the worst value of
-    any rank for each of the other measurements."""
+    """Prints, for each model and loader, the images/s of all ranks, and the worst value of any rank
+    for the other measurements."""
     all_feeds, results = feeds(), []
     rates_by_key: dict[str, list[float]] = {}
     for model in args.models.split(","):

@@ -29,8 +29,8 @@ from train import Repeated, Step, Warpfeed, steps
 
 
 def timed(batches: Iterator[tuple[Any, Any]], waits: list[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
-    """Yields the batches. Records events on the current stream before and after each `next`, and
-    appends them to `waits`."""
+    """Records events on the current stream before and after each `next`, and appends them to
+    `waits`."""
     while True:
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         begin.record()
@@ -42,7 +42,7 @@ def timed(batches: Iterator[tuple[Any, Any]], waits: list[tuple[Any, Any]]) -> I
 
 
 def idle_of_kernels(profiler: Any) -> tuple[float, float]:
-    """Returns the time in which no kernel ran on the busiest stream, and the total time, in ms."""
+    """The time in which no kernel ran on the busiest stream, and the total time, in ms."""
     spans: dict[int, list[tuple[float, float]]] = defaultdict(list)
     for event in profiler.events():
         if event.device_type == torch.autograd.DeviceType.CUDA and event.time_range.end > event.time_range.start:
@@ -59,7 +59,7 @@ def idle_of_kernels(profiler: Any) -> tuple[float, float]:
 
 
 def measure(step: Step, feed: Any, count: int) -> dict[str, float | None]:
-    """Returns the mean times of `count` steps without the profiler and `count` steps with it."""
+    """Mean times of `count` steps without the profiler and `count` steps with it."""
     waits: list[tuple[Any, Any]] = []
     batches = timed(iter(feed), waits)
     clocks = getattr(feed, "clocks", lambda: None)
@@ -71,8 +71,7 @@ def measure(step: Step, feed: Any, count: int) -> dict[str, float | None]:
     means: dict[str, float | None] = {"step": 1e3 * seconds / count, "loader": None}
     means["events"] = sum(begin.elapsed_time(end) for begin, end in waits) / len(waits)
     if before is not None:
-        # The device reports a wait some batches later, so the number of reported waits is the
-        # divisor.
+        # The device reports a wait some batches later, so divide by the number of reported waits.
         means["loader"] = 1e3 * (after["stall"] - before["stall"]) / max(1.0, after["stalls"] - before["stalls"])
     waits.clear()
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:

@@ -1,5 +1,4 @@
-"""Compares the losses when training with warpfeed and with the framework's own loader, over several
-seeds.
+"""Compares the losses of training with warpfeed and with the framework's own loader.
 
     python benches/losses.py PHOTOGRAPHS --train-py pytorch-image-models/train.py --work EMPTY_FOLDER [--json out.json]
 
@@ -39,7 +38,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-#: Data pipelines to compare. "own" is the framework's own loader.
+#: "own" is the framework's own loader.
 SIDES = ("own", "warpfeed", "control")
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 #: Recipe A3 of "ResNet strikes back" (Wightman et al., 2021), as flags of timm's train.py. The
@@ -60,8 +59,7 @@ def images(folder: str) -> list[Path]:
 
 
 def class_folders(args: argparse.Namespace, work: Path) -> None:
-    """Creates folders for ten classes. Each photograph occurs several times in `train`, to make
-    epochs longer."""
+    """Ten classes. Each photograph occurs several times in `train`, to make epochs longer."""
     result = images(args.photographs)
     for part, copies in (("train", args.copies), ("val", 1)):
         for number, path in enumerate(result):
@@ -72,7 +70,7 @@ def class_folders(args: argparse.Namespace, work: Path) -> None:
 
 
 def detection_set(args: argparse.Namespace, work: Path) -> None:
-    """Creates a dataset of photographs with pasted objects, in YOLO's directory layout."""
+    """Photographs with pasted objects, in YOLO's directory layout."""
     from PIL import Image, ImageDraw
 
     draws, result = random.Random(1), images(args.photographs)
@@ -103,8 +101,7 @@ def detection_set(args: argparse.Namespace, work: Path) -> None:
             image.paste(other.crop((from_left, from_top, from_left + width, from_top + height)), (left, top), mask)
             center = (left + width / 2) / image.width, (top + height / 2) / image.height
             lines.append(f"{kind} {center[0]:.6f} {center[1]:.6f} {width / image.width:.6f} {height / image.height:.6f}")
-        # The trainer requires a validation set, although validation is disabled. Use the last
-        # photographs.
+        # The trainer requires a validation set, although validation is disabled.
         split = "val" if number >= len(photographs) - 16 else "train"
         image.save(work / "yolo" / "images" / split / f"{number:06}.jpg", quality=92)
         (work / "yolo" / "labels" / split / f"{number:06}.txt").write_text("\n".join(lines) + "\n")
@@ -129,8 +126,8 @@ def a3(side: str, seed: int, args: argparse.Namespace, work: Path) -> dict[str, 
 
 
 def yolo(side: str, seed: int, args: argparse.Namespace, work: Path) -> dict[str, list[float]]:
-    """Runs the trainer in a child process, and returns the losses of each epoch. Links the data into
-    a separate folder first, because the trainer writes a cache next to the data."""
+    """Runs the trainer in a child process. Links the data into a separate folder first, because the
+    trainer writes a cache next to the data."""
     folder = work / f"yolo-{side}-{seed}"
     shutil.copytree(work / "yolo", folder, copy_function=os.link)
     names = "{0: rectangle, 1: ellipse, 2: triangle}"
@@ -145,7 +142,7 @@ def yolo(side: str, seed: int, args: argparse.Namespace, work: Path) -> dict[str
 
 
 def train_yolo(side: str, seed: int, args: argparse.Namespace, work: Path, out: Path) -> None:
-    """Trains a detector, and writes the losses of each epoch to `out`."""
+    """Writes the losses of each epoch to `out`."""
     if side == "own":
         from ultralytics.models.yolo.detect import DetectionTrainer as Trainer
     else:
@@ -188,14 +185,13 @@ RECIPES = {"a3": a3, "yolo": yolo}
 
 
 def means_agree(first: list[float], second: list[float]) -> bool:
-    """Returns whether the means differ by no more than the larger of the two spreads."""
+    """They may differ by the larger of the two spreads."""
     spread = max(max(first) - min(first), max(second) - min(second))
     return abs(statistics.fmean(first) - statistics.fmean(second)) <= spread
 
 
 def report(recipe: str, losses: dict[str, list[dict[str, list[float]]]]) -> bool:
-    """Prints the losses of a recipe. Returns whether the means of "own" and "warpfeed" agree in every
-    epoch."""
+    """Returns whether the means of "own" and "warpfeed" agree in every epoch."""
     all_agree = True
     first = next(iter(losses.values()))[0]
     for name in first:
@@ -237,7 +233,7 @@ def main() -> None:
     parser.add_argument("--run", nargs=3, help=argparse.SUPPRESS)
     args = parser.parse_args()
     work = args.work.resolve()
-    # Prevents Ultralytics from looking for updates and fonts on the internet.
+    # Otherwise, Ultralytics looks for updates and fonts on the internet.
     os.environ.update(YOLO_OFFLINE="true", YOLO_CONFIG_DIR=str(work), YOLO_AUTOINSTALL="false", OMP_NUM_THREADS="2")
     if args.run:
         side, seed, out = args.run

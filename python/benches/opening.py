@@ -17,8 +17,7 @@ import warpfeed
 
 
 def time_opening(path: str) -> tuple[float, float]:
-    """Returns the milliseconds until a loader is open, and until its first batch is on the
-    device."""
+    """Milliseconds until a loader is open, and until its first batch is on the device."""
     begin = time.perf_counter()
     loader = warpfeed.Loader(
         path, batch_size=256, shuffle=True, seed=42, augment=warpfeed.Augment.train(224), device="cuda", dtype="bf16",

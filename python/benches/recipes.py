@@ -40,7 +40,7 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 def colors() -> list[Any]:
-    """Returns the color steps of the albumentations recipe, which both loaders use."""
+    """The color steps of the albumentations recipe, which both loaders use."""
     import albumentations as a
 
     jitter = a.ColorJitter(brightness=(0.6, 1.4), contrast=(0.6, 1.4), saturation=(0.6, 1.4), hue=(-0.1, 0.1), p=0.8)
@@ -72,7 +72,6 @@ def warpfeed_batches(name: str, args: argparse.Namespace) -> Iterator[int]:
 
 
 def transform(name: str) -> Any:
-    """Returns the torchvision transform for a decoded image."""
     import torch
     from torchvision.transforms import v2
 
@@ -90,7 +89,7 @@ def transform(name: str) -> Any:
 
 
 class Images:
-    """A torch dataset of the images in class folders, each repeated `args.repeat` times."""
+    """The images in class folders, each repeated `args.repeat` times."""
 
     def __init__(self, name: str, args: argparse.Namespace) -> None:
         folders = sorted(path for path in Path(args.folder).iterdir() if path.is_dir())
@@ -105,7 +104,7 @@ class Images:
         return len(self.files)
 
     def __getitem__(self, index: int) -> Any:
-        # The transform contains functions that cannot be pickled, so each worker creates its own.
+        # The transform contains functions that cannot be pickled.
         path, label = self.files[index]
         if self.name == "albumentations":
             import albumentations as a
@@ -143,7 +142,7 @@ RECIPES = ("rand_augment", "three_augment", "simclr", "albumentations")
 
 
 def measure(batches: Iterator[int], args: argparse.Namespace) -> float:
-    """Returns the images/s after a warm-up, during which processes start."""
+    """Images/s after a warm-up, during which processes start."""
     next(batches)
     begin = time.monotonic()
     while time.monotonic() - begin < args.warmup:
@@ -159,7 +158,7 @@ def measure(batches: Iterator[int], args: argparse.Namespace) -> float:
 
 
 def run(recipe: str, side: str, args: argparse.Namespace) -> float:
-    """Returns the images/s of one loader, measured in a child process."""
+    """Images/s of one loader, in a child process."""
     command = [sys.executable, __file__, *sys.argv[1:], "--run", recipe, side]
     process = subprocess.run(command, capture_output=True, text=True)
     if process.returncode != 0:

@@ -21,7 +21,7 @@ import warpfeed
 
 
 def resident() -> float:
-    """Returns the resident memory in MiB."""
+    """In MiB."""
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
 
@@ -63,7 +63,7 @@ def main() -> None:
             retained.append(images)
             batches += 1
             if batches % 100 == 50:
-                # Stop in the middle of the epoch, and resume the epoch.
+                # Stop and resume in the middle of the epoch.
                 loader.load_state_dict(loader.state_dict())
                 break
             if time.monotonic() - begin >= 60 * (minute + 1):

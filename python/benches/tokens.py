@@ -1,5 +1,4 @@
-"""Compares the time to load an epoch of token windows with the time to copy the same bytes:
-python/benches/tokens.py
+"""Compares the time to load an epoch of token windows with the time to copy the same bytes.
 
 The windows are shuffled. A single thread copies the windows in the same order as the loader, from a
 memory map to a batch that is reused. The file is in the page cache.

@@ -35,7 +35,6 @@ from typing import Any, Callable, Iterator
 
 import torch
 
-# Minimum number of samples per epoch.
 EPOCH = 50_000
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
@@ -61,7 +60,6 @@ class Warpfeed:
     name = "warpfeed"
     path = "data"
     decode_on = "cpu"
-    # Additional options for `warpfeed.Loader`.
     more: dict[str, Any] = {}
 
     def __init__(self, args: argparse.Namespace) -> None:
@@ -78,8 +76,8 @@ class Warpfeed:
             yield images, labels.clamp_min(0)
 
     def clocks(self) -> dict[str, float]:
-        """Returns counters of the loader: the seconds since it was opened, the seconds that the
-        host waited, and the total duration and the number of waits on the device."""
+        """Seconds since the loader was opened, seconds that the host waited, and total duration and
+        number of waits on the device."""
         stats = self.loader.stats()
         stall = stats.get("stall") or {"seconds": 0.0, "count": 0}
         waited = stats["waited_seconds"]
@@ -120,8 +118,7 @@ class Torch:
         steps = v2.Compose([v2.RandomResizedCrop(args.side, antialias=True), v2.RandomHorizontalFlip()])
         data = datasets.ImageFolder(args.folder, steps, loader=decoded)
         self.mean, self.std = (torch.tensor(v, device="cuda").view(1, 3, 1, 1) * 255 for v in (MEAN, STD))
-        # The queue drains at the end of each epoch, so a small dataset is repeated to make epochs
-        # longer.
+        # The queue drains at the end of each epoch, so a small dataset is repeated.
         repeated = torch.utils.data.ConcatDataset([data] * -(-EPOCH // len(data)))
         workers = args.workers or len(os.sched_getaffinity(0))
         self.loader = torch.utils.data.DataLoader(
@@ -142,7 +139,7 @@ class Torch:
 
 class Dali:
     name = "dali"
-    # Fraction of the images that the hardware decoder decodes.
+    # Fraction of the images for the hardware decoder.
     load = 0.0
 
     def __init__(self, args: argparse.Namespace) -> None:
@@ -193,7 +190,7 @@ FEEDS += [dali("0.65"), dali("0.9")]
 
 
 def feeds(names: str) -> list[Any]:
-    """Returns the loaders with the comma-separated `names`."""
+    """`names` are comma-separated."""
     known = {feed.name: feed for feed in FEEDS}
     expected = names.split(",")
     if unknown := [name for name in expected if name not in known and not name.startswith("dali ")]:
@@ -219,8 +216,8 @@ class Step:
 
 
 def steps(step: Step, batches: Iterator[tuple[Any, Any]], seconds: float, min_steps: int = 8) -> tuple[float, int]:
-    """Runs training steps for `seconds`, and at least `min_steps`. Returns the elapsed time and the
-    number of images."""
+    """Runs for `seconds`, and at least `min_steps`. Returns the elapsed time and the number of
+    images."""
     torch.cuda.synchronize()
     begin, images, count = time.monotonic(), 0, 0
     while time.monotonic() - begin < seconds or count < min_steps:
@@ -233,7 +230,7 @@ def steps(step: Step, batches: Iterator[tuple[Any, Any]], seconds: float, min_st
 
 
 def attempt(name: str, run: Callable[[], Any]) -> Any:
-    """Calls `run`. If `run` raises an exception, prints the error and returns None."""
+    """Prints an exception and returns None."""
     try:
         return run()
     except Exception as e:

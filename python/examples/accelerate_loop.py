@@ -38,7 +38,7 @@ def main() -> None:
     first_epoch, first_batch = divmod(done, len(loader))
     remaining = STEPS
     for epoch in itertools.count(first_epoch):
-        # Set the epoch, because each epoch has a different order.
+        # Each epoch has a different order.
         loader.set_epoch(epoch)
         for images, labels in loader.skip_first_batches(first_batch if epoch == first_epoch else 0):
             accelerator.backward(torch.nn.functional.cross_entropy(model(images), labels))

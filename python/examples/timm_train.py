@@ -20,7 +20,7 @@ from typing import Any
 import timm.data
 import warpfeed
 
-#: Options to ignore, because warpfeed has its own threads and random numbers.
+#: warpfeed has its own threads and random numbers.
 IGNORED = {
     "worker_seeding", "persistent_workers", "use_multi_epochs_loader", "batch_choice_schedule", "batch_schedule_spread",
     "batch_schedule_random_mix",
@@ -30,8 +30,8 @@ FILTERS = {"bilinear": "bilinear_exact", "bicubic": "bicubic", "lanczos": "lancz
 
 
 def train(size: int, options: dict[str, Any]) -> warpfeed.Augment:
-    """Returns the augmentation that corresponds to timm's `transforms_imagenet_train`. Removes the
-    options for this augmentation from `options`."""
+    """Returns the counterpart of timm's `transforms_imagenet_train`, and removes its options from
+    `options`."""
     augment = warpfeed.Augment.train(size).flip(options.pop("hflip", 0.5)).vertical_flip(options.pop("vflip", 0.0))
     augment = augment.scale(*(options.pop("scale", None) or (0.08, 1.0)))
     augment = augment.ratio(*(options.pop("ratio", None) or (3 / 4, 4 / 3)))
@@ -59,7 +59,7 @@ def train(size: int, options: dict[str, Any]) -> warpfeed.Augment:
 
 
 def create_loader(dataset: Any, input_size: Any, batch_size: int, is_training: bool = False, **options: Any) -> Any:
-    """Replaces `timm.data.create_loader`. Returns a warpfeed loader."""
+    """Replaces `timm.data.create_loader`."""
     if options.pop("use_prefetcher", True) or options.pop("collate_fn", None) is not None:
         raise SystemExit("timm's prefetcher would normalize and mix the batches again: add --no-prefetcher")
     reader = dataset.reader
@@ -82,7 +82,6 @@ def create_loader(dataset: Any, input_size: Any, batch_size: int, is_training: b
     device, distributed = options.pop("device", "cpu"), options.pop("distributed", False)
     loader = warpfeed.Loader(
         str(reader.root),
-        # Use timm's class indices.
         classes=sorted(reader.class_to_idx, key=reader.class_to_idx.get),
         batch_size=batch_size,
         augment=augment.interpolation(FILTERS[filter]),  # type: ignore[arg-type]
@@ -93,7 +92,7 @@ def create_loader(dataset: Any, input_size: Any, batch_size: int, is_training: b
         num_workers=options.pop("num_workers", None) or None,
         distributed=distributed or None,
         shuffle=is_training,
-        # timm passes the option --seed under this name.
+        # timm's name for the option --seed.
         seed=options.pop("batch_choice_seed", 42),
         last_batch="drop" if is_training else "pad" if distributed else "keep",
     )

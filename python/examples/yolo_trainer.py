@@ -17,19 +17,19 @@ from ultralytics.models.yolo.detect import DetectionTrainer
 
 
 def targets(batch: Any) -> dict[str, Any]:
-    """Converts a batch to the dict that `DetectionTrainer.preprocess_batch` and the loss expect."""
+    """Converts a batch for `DetectionTrainer.preprocess_batch` and the loss."""
     images, boxes = warpfeed.collate.yolo_targets(batch)
     annotations = {"batch_idx": boxes[:, 0], "cls": boxes[:, 1:2], "bboxes": boxes[:, 2:]}
     return {"img": images, "im_file": batch.keys_of_samples, **annotations}
 
 
 class Loader(warpfeed.Loader):
-    """A loader with the attributes that the trainer reads from a torch loader."""
+    """Has the attributes that the trainer reads from a torch loader."""
 
     num_workers = 0
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        # Copy each batch, because the trainer replaces entries of the dict.
+        # Copies, because the trainer replaces entries of the dict.
         return (dict(batch) for batch in super(Loader, self).__iter__())
 
     def reset(self) -> None:
@@ -37,7 +37,7 @@ class Loader(warpfeed.Loader):
 
 
 class Sampler(torch.utils.data.Sampler):  # type: ignore[type-arg]
-    """A sampler that forwards `set_epoch` to the loader. Its length is the number of samples."""
+    """Forwards `set_epoch` to the loader. The length is the number of samples."""
 
     def __init__(self, loader: warpfeed.Loader) -> None:
         self.loader = loader

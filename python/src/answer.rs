@@ -17,7 +17,7 @@ use crate::lending::Lending;
 use crate::waiting::{Process, SLICE, wait_interruptibly};
 use crate::wake::Caller;
 
-/// The state that a decoder shares with its pending responses.
+/// Shared by a decoder and its pending responses.
 pub(crate) struct Shared {
     pub(crate) lending: Lending,
     pub(crate) caller: Caller,
@@ -25,12 +25,11 @@ pub(crate) struct Shared {
 }
 
 either! {
-    /// A response that may not be ready yet.
     PendingBatch of Pending
 }
 
 impl PendingBatch {
-    /// Waits for the batch and takes it. For a device batch, `stream` waits instead of the host.
+    /// For a device batch, `stream` waits instead of the host.
     #[cfg_attr(not(feature = "cuda"), allow(unused_variables))]
     #[allow(unsafe_code)]
     fn take(&self, stream: usize) -> Result<Delivered> {
@@ -44,7 +43,6 @@ impl PendingBatch {
     }
 }
 
-/// The pending response to a request.
 #[pyclass(frozen, module = "warpfeed._warpfeed")]
 pub(crate) struct Answer {
     /// `None` once the request has been canceled.
@@ -70,8 +68,8 @@ impl Answer {
 #[pymethods]
 impl Answer {
     /// Waits for the batch and takes it, which is possible only once. For a device batch, `stream`
-    /// waits instead of the host. If `stream` is capturing a CUDA graph, returns an error, and the
-    /// batch can still be taken later.
+    /// waits instead of the host. If `stream` is capturing a CUDA graph, this fails, and the batch
+    /// can be taken later.
     #[pyo3(signature = (stream=0))]
     fn wait(&self, py: Python<'_>, stream: usize) -> PyResult<Batch> {
         let ready = || {
@@ -85,8 +83,8 @@ impl Answer {
         Ok(self.shared.lending.lend(result.raised(py)?))
     }
 
-    /// If the response is not ready yet, returns true, and a separate thread calls `callback` once
-    /// the response is ready. Otherwise, returns false without calling `callback`.
+    /// If the response is not ready yet, returns true, and a separate thread later calls
+    /// `callback`. Otherwise, returns false.
     fn when_ready(&self, py: Python<'_>, callback: Py<PyAny>) -> PyResult<bool> {
         let waker = self.shared.caller.waker(callback).raised(py)?;
         let pending = self.pending().raised(py)?;
@@ -94,7 +92,7 @@ impl Answer {
         Ok(match_either!(PendingBatch, &*pending, pending => pending.poll_ready(&mut context).is_pending()))
     }
 
-    /// Cancels the request. Has no effect if the batch has already been taken.
+    /// Has no effect if the batch has already been taken.
     fn cancel(&self, py: Python<'_>) {
         if self.shared.process.is_this() {
             let pending = self.lock().take();
@@ -103,9 +101,8 @@ impl Answer {
     }
 }
 
-/// Converts a requested image to the bytes of an encoded image or of an `.npy` file. Copies the
-/// image unless it is `bytes` or `bytearray`. `warpfeed._samples` converts tensors, gray arrays and
-/// Pillow images.
+/// Converts a requested image to the bytes of an encoded image or an `.npy` file. Copies the image
+/// unless it is `bytes` or `bytearray`.
 pub(crate) fn bytes(image: &Bound<'_, PyAny>) -> PyResult<PyBackedBytes> {
     if image.is_instance_of::<PyBytes>() || image.is_instance_of::<PyByteArray>() {
         return Ok(image.extract()?);

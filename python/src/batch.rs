@@ -9,36 +9,32 @@ use crate::either::{either, match_either};
 use crate::error::{Raised as _, raised};
 use crate::tensor::Tensor;
 
-/// Fields of at most this many bytes are copied by default, so that the user can keep labels
-/// without keeping the slot of a batch in use.
+/// Fields of at most this many bytes are copied by default, so that a user who keeps labels does
+/// not keep the batch's slot in use.
 const ALWAYS_COPIED: usize = 1 << 16;
 
 either! {
-    /// A delivered batch.
     #[derive(Clone)]
     Delivered of Arc
 }
 
-/// A batch. Its slot becomes free once the batch and all tensors that share the slot's memory have
-/// been dropped.
+/// A batch. Its slot becomes free once the batch and all tensors that share its memory are dropped.
 #[pyclass(frozen, module = "warpfeed._warpfeed")]
 pub(crate) struct Batch {
     pub(crate) delivered: Delivered,
-    /// `Some(true)` copies all tensors, `Some(false)` copies none, and `None` copies only small
-    /// fields.
+    /// `Some(true)` copies all tensors, `Some(false)` none, and `None` only small fields.
     pub(crate) copy: Option<bool>,
 }
 
 #[pymethods]
 impl Batch {
-    /// Returns the names of the fields.
     fn fields(&self) -> Vec<String> {
         match_either!(Delivered, &self.delivered, batch => batch.fields().map(|field| field.name.clone()).collect())
     }
 
-    /// Returns the field `name`. With `channels_last`, an image is viewed as (N, C, H, W). Device
-    /// tensors are copied here only if `own` is set and [`copied`](Batch::copied) is true.
-    /// Otherwise, the framework copies them if [`clone_wanted`](Batch::clone_wanted) returns true.
+    /// With `channels_last`, an image is viewed as (N, C, H, W). Device tensors are copied here
+    /// only if `own` is set and [`copied`](Batch::copied) is true. Otherwise, the framework copies
+    /// them if [`clone_wanted`](Batch::clone_wanted) is true.
     #[pyo3(signature = (name, channels_last=false, own=false))]
     #[cfg_attr(not(feature = "cuda"), allow(unused_variables))]
     fn tensor(&self, py: Python<'_>, name: &str, channels_last: bool, own: bool) -> PyResult<Tensor> {
@@ -58,8 +54,8 @@ impl Batch {
         }
     }
 
-    /// Returns whether the framework must copy a field of `nbytes` bytes after importing it,
-    /// because the field is in device memory.
+    /// Whether the framework must copy a field of `nbytes` bytes after importing it, because the
+    /// field is in device memory.
     fn clone_wanted(&self, nbytes: usize) -> bool {
         match &self.delivered {
             Delivered::Host(_) => false,
@@ -68,23 +64,20 @@ impl Batch {
         }
     }
 
-    /// Returns whether all fields are copied, so that no Python object keeps the slot in use.
+    /// Whether all fields are copied, so that no Python object keeps the slot in use.
     #[getter]
     fn copied(&self) -> bool {
         self.copy == Some(true)
     }
 
-    /// Returns the source index of each sample.
     fn ids(&self) -> Vec<u64> {
         match_either!(Delivered, &self.delivered, batch => batch.ids().collect())
     }
 
-    /// Returns the key of each sample.
     fn keys(&self) -> Vec<String> {
         match_either!(Delivered, &self.delivered, batch => batch.keys().map(str::to_owned).collect())
     }
 
-    /// Returns the string of each sample in the field `name`.
     fn texts(&self, name: &str) -> Vec<String> {
         let texts = match_either!(Delivered, &self.delivered, batch => {
             batch.texts(name).map(|texts| texts.map(str::to_owned).collect())
@@ -92,40 +85,39 @@ impl Batch {
         texts.unwrap_or_else(|| vec![String::new(); self.__len__()])
     }
 
-    /// Returns, for each output image, the rectangle (x, y, width, height) that is not padding.
+    /// For each output image, the rectangle (x, y, width, height) that is not padding.
     fn image_rects(&self) -> Vec<(u32, u32, u32, u32)> {
         match_either!(Delivered, &self.delivered, batch => {
             batch.shown().map(|rect| (rect.x, rect.y, rect.width, rect.height)).collect()
         })
     }
 
-    /// Returns one flag per sample: whether the sample is valid.
+    /// Whether each sample is valid.
     fn valid(&self) -> Vec<bool> {
         match_either!(Delivered, &self.delivered, batch => batch.valid().collect())
     }
 
-    /// For a decoder's batch, returns the position and the error of each image that failed.
+    /// Position and error of each image that a decoder failed to decode.
     fn errors(&self, py: Python<'_>) -> Vec<(usize, Py<PyAny>)> {
         let error = |position| match_either!(Delivered, &self.delivered, batch => batch.error(position).cloned());
         let error = |position| Some((position, raised(py, &error(position)?).into_value(py).into_any()));
         (0..self.__len__()).filter_map(error).collect()
     }
 
-    /// If the batch was mixed, returns the mixing weight and, for CutMix, the pasted rectangle (x,
-    /// y, width, height).
+    /// If the batch was mixed, the mixing weight and, for CutMix, the pasted rectangle (x, y,
+    /// width, height).
     #[allow(clippy::type_complexity)]
     fn mixing(&self) -> Option<(f32, Option<(u32, u32, u32, u32)>)> {
         let mixing = match_either!(Delivered, &self.delivered, batch => batch.mixing().copied())?;
         Some((mixing.weight, mixing.cut.map(|cut| (cut.x, cut.y, cut.width, cut.height))))
     }
 
-    /// Returns the epoch.
     #[getter]
     fn epoch(&self) -> u64 {
         match_either!(Delivered, &self.delivered, batch => batch.epoch())
     }
 
-    /// Returns the index of the batch within its epoch.
+    /// Index of the batch within its epoch.
     #[getter]
     fn number(&self) -> u64 {
         match_either!(Delivered, &self.delivered, batch => batch.number())
@@ -137,7 +129,6 @@ impl Batch {
 }
 
 impl Batch {
-    /// Creates the exception for a field that the batch does not have.
     fn missing(&self, py: Python<'_>, name: &str) -> PyErr {
         if name == "label" {
             let labels = match_either!(Delivered, &self.delivered, batch => batch.labels().map(|_| ()));

@@ -3,18 +3,16 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyTuple};
 
-/// Description of the accepted image objects, for error messages.
+/// For error messages.
 pub(crate) const IMAGE: &str = "the bytes of an encoded image, or a uint8 array of shape (height, width, 3)";
-/// Description of the objects that a Python dataset may return as an image in addition to
-/// [`IMAGE`], for error messages.
+/// Objects that a Python dataset may return as an image in addition to [`IMAGE`], for error
+/// messages.
 pub(crate) const DATASET_IMAGE: &str = ", a path, a uint8 tensor of shape (3, height, width), or a Pillow image";
 
-/// Returns the name of a value's type, for error messages.
 pub(crate) fn type_name(value: &Bound<'_, PyAny>) -> String {
     value.get_type().name().map_or_else(|_| "object".to_owned(), |name| name.to_string())
 }
 
-/// The content of an object's buffer.
 pub(crate) enum Buffer<'py> {
     /// Raw bytes, such as an encoded file.
     Bytes(Bound<'py, PyBytes>),
@@ -23,9 +21,8 @@ pub(crate) enum Buffer<'py> {
 }
 
 impl<'py> Buffer<'py> {
-    /// Returns the buffer of `value`, or `None` if it has none or its elements have an unsupported
-    /// type. Byte strings count as encoded files, as do one-dimensional arrays of bytes if
-    /// `encoded` is true. Everything else is an array of numbers.
+    /// Returns `None` if `value` has no buffer or its elements have an unsupported type. Byte
+    /// strings count as encoded files, as do one-dimensional arrays of bytes if `encoded` is true.
     pub(crate) fn of(value: &Bound<'py, PyAny>, encoded: bool) -> PyResult<Option<Self>> {
         if let Ok(bytes) = value.cast::<PyBytes>() {
             return Ok(Some(Buffer::Bytes(bytes.clone())));
@@ -62,7 +59,7 @@ fn kind(format: &str) -> Option<char> {
     }
 }
 
-/// Returns the header of an `.npy` file, padded to a multiple of 64 bytes.
+/// The header of an `.npy` file, padded to a multiple of 64 bytes.
 fn header(descr: &str, shape: &str) -> Vec<u8> {
     let mut text = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}");
     let padding = 63 - (10 + text.len()) % 64;

@@ -1,12 +1,11 @@
 //! An open loader in Python: iterators, epochs and shutdown.
 //!
-//! Whenever a thread is attached to the interpreter, Python code may run on the thread: signal
-//! handlers, the garbage collector and the user's sampler function. Any of these may call the
-//! loader, so no lock is held while Python code runs, and waits are divided into short slices (see
-//! `waiting`).
+//! Whenever a thread is attached to the interpreter, Python code may run on it: signal handlers,
+//! the garbage collector and the user's sampler function. Any of these may call the loader, so no
+//! lock is held while Python code runs, and waits are divided into short slices (see `waiting`).
 //!
-//! Each call that selects the next epoch gets a sequence number, called its generation. An iterator
-//! stores the generation of its epoch, and fails if the loader has moved on to a newer generation.
+//! Each call that selects the next epoch gets a sequence number, the generation. An iterator stores
+//! its generation, and fails if the loader has moved on to a newer one.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -32,15 +31,13 @@ use crate::traced::{TracedRef, collecting_refs};
 use crate::waiting::{Process, SLICE, TimedMutex, end_threads, run_on_thread, spawn_shutdown, wait_interruptibly};
 
 either! {
-    /// An open loader.
     Open of Batches
 }
 
-/// State that only one thread uses at a time, while that thread is detached from the interpreter.
+/// State for one thread at a time, which must be detached from the interpreter.
 struct State {
     /// `None` once the loader is closed.
     open: Option<Open>,
-    /// Generation of the epoch in progress.
     generation: u64,
 }
 
@@ -50,26 +47,21 @@ impl State {
     }
 }
 
-/// The epoch of the next iterator. It has its own lock, which is never held while Python code runs:
-/// signal handlers and the user's sampler function may change the epoch while an iterator begins an
-/// epoch.
+/// The epoch of the next iterator. Its own lock is never held while Python code runs, because
+/// signal handlers and the user's sampler function may change the epoch while an iterator begins
+/// one.
 #[derive(Clone, Copy)]
 struct NextEpoch {
     epoch: u64,
-    /// The most recent generation.
     generation: u64,
 }
 
-/// State that is shared with calls on other threads.
 struct Inner {
     state: TimedMutex<State>,
-    /// Set when closing begins. Threads that wait for a batch then release `state`.
+    /// Set when closing begins, so that threads that wait for a batch release `state`.
     closing: AtomicBool,
-    /// The user's per-image function.
     function: Option<Arc<Calls>>,
-    /// Locked while the loader's threads are being stopped.
     close_lock: TimedMutex<()>,
-    /// Set once the threads have stopped.
     ended: AtomicBool,
 }
 
@@ -78,8 +70,8 @@ impl Inner {
         self.closing.load(Ordering::Relaxed)
     }
 
-    /// Stops the loader's threads as soon as no thread uses the state. Returns once the loader's
-    /// threads have stopped, even if a concurrent call stops them.
+    /// Stops the loader's threads as soon as no thread uses the state. Returns once they have
+    /// stopped, even if a concurrent call stops them.
     fn close(&self) {
         self.closing.store(true, Ordering::Relaxed);
         // Workers that wait for the function would not stop.
@@ -100,7 +92,6 @@ impl Inner {
     }
 }
 
-/// An open loader: its threads, its memory, and its position.
 #[pyclass(frozen, module = "warpfeed._warpfeed")]
 pub(crate) struct Core {
     inner: Arc<Inner>,
@@ -108,15 +99,13 @@ pub(crate) struct Core {
     monitor: LoaderHandle,
     process: Process,
     lending: Lending,
-    /// Index of the CUDA device, or `None` for host batches.
     device: Option<usize>,
-    /// The user's sampler function.
     order: Option<Arc<PythonOrder>>,
-    /// Whether the sampler function is called at the beginning of each epoch, because its result
-    /// may depend on state.
+    /// Whether the sampler function is called at the beginning of each epoch, because it may depend
+    /// on state.
     calls_sampler_each_epoch: bool,
-    /// The objects that the garbage collector visits: the user's datasets, and the per-image
-    /// function if it runs in this process.
+    /// The user's datasets and, if it runs in this process, the per-image function, for the garbage
+    /// collector.
     sources: Vec<Arc<TracedRef>>,
 }
 
@@ -140,10 +129,9 @@ impl Core {
         self.next.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Compares `checkpoint` with this loader and, if `moves` is set, moves the loader to the
-    /// checkpoint's position. If the cached order of the checkpoint's epoch does not match, calls
-    /// the sampler function again, because the user may have restored the function's state since
-    /// the first call.
+    /// Compares `checkpoint` with this loader and, if `moves` is set, continues from it. If the
+    /// cached order of the checkpoint's epoch does not match, calls the sampler function again,
+    /// because the user may have restored its state since the first call.
     fn compare(&self, py: Python<'_>, checkpoint: &str, moves: bool) -> PyResult<()> {
         let checkpoint = options::checkpoint(checkpoint)?;
         let epoch = checkpoint.epoch();
@@ -151,7 +139,7 @@ impl Core {
         let cached = order.map(|order| order.prepare(py, epoch)).transpose()?;
         let compare = |renewed: Option<_>| {
             self.with(py, |state| {
-                // End the epoch in progress, because an order that is in use must not be replaced.
+                // An order that is in use must not be replaced.
                 if moves || renewed.is_some() {
                     match_either!(Open, state.open()?, epochs => epochs.end());
                 }
@@ -179,7 +167,7 @@ impl Core {
         })
     }
 
-    /// Sets the epoch of the next iterator. Returns the previous state and the new generation.
+    /// Returns the previous state and the new generation.
     fn change(&self, epoch: impl FnOnce(u64) -> u64) -> (NextEpoch, u64) {
         let mut next = self.lock();
         let before = *next;
@@ -187,8 +175,8 @@ impl Core {
         (before, next.generation)
     }
 
-    /// Returns the index of the first batch to deliver in `epoch`. This is the batch in `start`, if
-    /// `start` is set. Returns `None` if a resumed run is already past the epoch.
+    /// The first batch to deliver in `epoch`, or in `start` if it is set. `None` if a resumed run
+    /// is already past the epoch.
     fn first(&self, py: Python<'_>, epoch: u64, start: Option<(u64, u64)>) -> PyResult<Option<u64>> {
         match start {
             Some((_, first)) => Ok(Some(first)),
@@ -196,7 +184,6 @@ impl Core {
         }
     }
 
-    /// Calls the user's sampler function, unless the order of `epoch` is cached.
     fn prepare(&self, py: Python<'_>, epoch: u64) -> PyResult<()> {
         self.order.as_ref().map_or(Ok(()), |order| order.prepare(py, epoch).map(|_| ()))
     }
@@ -212,7 +199,7 @@ fn superseded<T>() -> warpfeed::Result<T> {
 
 #[pymethods]
 impl Core {
-    /// Opens a loader. `options` is the dict that `warpfeed/_loader.py` builds.
+    /// `options` is the dict that `warpfeed/_loader.py` builds.
     #[new]
     fn new(py: Python<'_>, options: &Bound<'_, PyDict>, delivery: Delivery) -> PyResult<Self> {
         let (copy, device, stream) = delivery;
@@ -256,12 +243,12 @@ impl Core {
         })
     }
 
-    /// Begins the next epoch, or begins at `start` (epoch, batch). Returns the generation, which
-    /// must be passed to `next`, and the number of batches.
+    /// Begins the next epoch, or begins at `start` (epoch, batch). Returns the generation for
+    /// `next`, and the number of batches.
     ///
     /// The next epoch is advanced before the sampler function is called, so that the function and
-    /// signal handlers may call the loader, and iterators that begin concurrently get different
-    /// epochs. If the function fails, the next iterator gets the same epoch.
+    /// signal handlers may call the loader, and concurrent iterators get different epochs. If the
+    /// function fails, the next iterator gets the same epoch.
     #[pyo3(signature = (start=None))]
     fn begin(&self, py: Python<'_>, start: Option<(u64, u64)>) -> PyResult<(u64, u64)> {
         self.process.check().raised(py)?;
@@ -269,7 +256,7 @@ impl Core {
         let epoch = start.map_or(before.epoch, |(epoch, _)| epoch);
         let renewed = self.first(py, epoch, start).and_then(|first| match (&self.order, first) {
             (Some(order), Some(0)) if self.calls_sampler_each_epoch => order.refresh(py, epoch).map(Some),
-            // If the epoch is resumed, keep its order. A finished epoch needs no order.
+            // A resumed epoch keeps its order. A finished epoch needs no order.
             (Some(order), Some(_)) => order.prepare(py, epoch).map(|_| None),
             _ => Ok(None),
         });
@@ -279,7 +266,7 @@ impl Core {
                     return superseded();
                 }
                 if let Some(order) = &self.order {
-                    // End the run in progress, which may use an earlier order of the same epoch.
+                    // The run in progress may use an earlier order of the same epoch.
                     match_either!(Open, state.open()?, epochs => epochs.end());
                     order.replace(epoch, renewed);
                     order.begin(epoch);
@@ -304,8 +291,8 @@ impl Core {
         started
     }
 
-    /// Returns how many batches an iterator would return if it began the next epoch, or began at
-    /// `start` (epoch, batch).
+    /// Number of batches of an iterator over the next epoch, or of one that begins at `start`
+    /// (epoch, batch).
     #[pyo3(signature = (start=None))]
     fn batches_from(&self, py: Python<'_>, start: Option<(u64, u64)>) -> PyResult<u64> {
         let epoch = start.map_or_else(|| self.epoch(), |(epoch, _)| epoch);
@@ -313,8 +300,8 @@ impl Core {
         Ok(self.num_batches(py, epoch)?.saturating_sub(first))
     }
 
-    /// Returns the first `count` batches of epoch 0, or all batches if the epoch is shorter. The
-    /// caller may use the batches repeatedly.
+    /// The first `count` batches of epoch 0, or all batches if the epoch is shorter. They may be
+    /// used repeatedly.
     fn replay(&self, py: Python<'_>, count: usize) -> PyResult<Vec<Batch>> {
         fn all_batches<B>(
             epochs: &mut Batches<B>,
@@ -357,8 +344,7 @@ impl Core {
         Ok(delivered.into_iter().map(|delivered| Batch { delivered, copy: Some(false) }).collect())
     }
 
-    /// Waits for the next batch of the epoch with this `generation`, without holding the GIL.
-    /// Returns `None` after the last batch.
+    /// Waits without holding the GIL. Returns `None` after the last batch.
     fn next(&self, py: Python<'_>, generation: u64) -> PyResult<Option<Batch>> {
         self.process.check().raised(py)?;
         let delivered = wait_interruptibly(py, || {
@@ -390,8 +376,8 @@ impl Core {
     /// Ends the epoch with this `generation`, unless a newer epoch has begun.
     ///
     /// The garbage collector may call this function at any point, so it waits for at most one
-    /// slice. If a different thread uses the loader for longer than a slice, the epoch is not
-    /// ended, and the slots of its prepared batches are freed when the next epoch begins.
+    /// slice. If it gives up, the slots of the prepared batches are freed when the next epoch
+    /// begins.
     fn end(&self, py: Python<'_>, generation: u64) {
         if self.process.is_this() {
             py.detach(|| {
@@ -404,9 +390,9 @@ impl Core {
         }
     }
 
-    /// Stops all threads and waits for them. Batches that the user holds stay valid. If a different
-    /// thread is waiting for a batch, its call fails because the loader is closed. If a signal
-    /// interrupts `close`, the threads still stop, and a repeated call waits for them.
+    /// Stops all threads and waits for them. If a different thread is waiting for a batch, its call
+    /// fails. If a signal interrupts `close`, the threads still stop, and a repeated call waits for
+    /// them.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if !self.process.is_this() {
             return Ok(());
@@ -418,8 +404,7 @@ impl Core {
         })
     }
 
-    /// Starts to stop all threads, and returns immediately. Returns true once all threads have
-    /// stopped.
+    /// Starts to stop all threads. Returns whether all of them have stopped.
     fn begin_close(&self) -> bool {
         if !self.process.is_this() || self.inner.ended.load(Ordering::Relaxed) {
             return true;
@@ -431,7 +416,6 @@ impl Core {
         false
     }
 
-    /// Returns the names of the user's callbacks that are running.
     fn running_callbacks(&self) -> Vec<String> {
         let callbacks = self.order.iter().map(|order| order.function()).chain(&self.sources);
         callbacks.filter(|callback| callback.is_called()).map(|callback| callback.name().to_owned()).collect()
@@ -462,34 +446,31 @@ impl Core {
         });
     }
 
-    /// Returns the epoch of the next iterator.
+    /// The epoch of the next iterator.
     fn epoch(&self) -> u64 {
         self.lock().epoch
     }
 
-    /// Sets the epoch of the next iterator.
     fn set_epoch(&self, epoch: u64) {
         self.change(|_| epoch);
     }
 
-    /// Returns the number of batches in `epoch`.
     fn num_batches(&self, py: Python<'_>, epoch: u64) -> PyResult<u64> {
         self.prepare(py, epoch)?;
         self.with(py, |state| Ok(match_either!(Open, state.open()?, epochs => epochs.num_batches(epoch))))
     }
 
-    /// Returns the total number of samples of all ranks in `epoch`.
+    /// Total number of samples of all ranks in `epoch`.
     fn epoch_len(&self, py: Python<'_>, epoch: u64) -> PyResult<u64> {
         self.prepare(py, epoch)?;
         self.with(py, |state| Ok(match_either!(Open, state.open()?, epochs => epochs.epoch_len(epoch))))
     }
 
-    /// Returns the number of samples in the source.
     fn source_len(&self, py: Python<'_>) -> PyResult<usize> {
         self.with(py, |state| Ok(match_either!(Open, state.open()?, epochs => epochs.source_len())))
     }
 
-    /// Returns whether the dataset is a flat folder, in which images have no labels.
+    /// Whether the dataset is a flat folder, in which images have no labels.
     fn lacks_labels(&self, py: Python<'_>) -> PyResult<bool> {
         self.with(py, |state| {
             let flat = |source: &dyn Source| source.kind() == "folder" && source.classes().is_empty();
@@ -497,24 +478,23 @@ impl Core {
         })
     }
 
-    /// Returns the class names, indexed by label.
     fn classes(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         self.with(py, |state| Ok(match_either!(Open, state.open()?, epochs => epochs.classes().to_vec())))
     }
 
-    /// Returns the dataset's own id for each class, indexed by label.
+    /// The dataset's own id for each class, indexed by label.
     fn category_ids(&self, py: Python<'_>) -> PyResult<Vec<i64>> {
         self.with(py, |state| Ok(match_either!(Open, state.open()?, epochs => epochs.category_ids())))
     }
 
-    /// Returns sample `id` without augmentation.
+    /// The sample without augmentation.
     fn sample(&self, py: Python<'_>, id: u64) -> PyResult<Stored> {
         self.process.check().raised(py)?;
         let monitor = self.monitor.clone();
         run_on_thread(py, move |_| monitor.sample(id, stored::stored_sample))
     }
 
-    /// Returns the labels of the samples in `ids`, as the bytes of an int64 array.
+    /// Labels as the bytes of an int64 array.
     fn labels<'py>(&self, py: Python<'py>, ids: Vec<u64>) -> PyResult<Bound<'py, PyBytes>> {
         self.process.check().raised(py)?;
         let monitor = self.monitor.clone();
@@ -527,13 +507,12 @@ impl Core {
         })
     }
 
-    /// If datasets are concatenated or mixed, returns the index of the dataset that contains sample
-    /// `id`.
+    /// Index of the concatenated or mixed dataset that contains sample `id`.
     fn part(&self, py: Python<'_>, id: usize) -> PyResult<usize> {
         self.with(py, |state| Ok(match_either!(Open, state.open()?, epochs => epochs.source().part(id))))
     }
 
-    /// Returns the rank and the number of ranks.
+    /// The rank and the number of ranks.
     fn rank(&self, py: Python<'_>) -> PyResult<(usize, usize)> {
         self.with(py, |state| {
             let rank = match_either!(Open, state.open()?, epochs => epochs.rank());
@@ -541,16 +520,15 @@ impl Core {
         })
     }
 
-    /// Changes the proportions of a mixture. Returns the epoch and the index of the first batch
-    /// with the new proportions.
+    /// Returns the epoch and the index of the first batch with the new proportions.
     fn set_mixture(&self, py: Python<'_>, shares: Vec<f64>, after: u64) -> PyResult<(u64, u64)> {
         let place =
             self.with(py, |state| match_either!(Open, state.open()?, epochs => epochs.set_mixture(&shares, after)))?;
         Ok((place.epoch, place.batch))
     }
 
-    /// Changes the weights of the samples. `weights` is an object of `warpfeed._number_lists`.
-    /// Returns the epoch and the index of the first batch with the new weights.
+    /// `weights` is an object of `warpfeed._number_lists`. Returns the epoch and the index of the
+    /// first batch with the new weights.
     fn set_weights(&self, py: Python<'_>, weights: &Bound<'_, PyAny>, after: u64) -> PyResult<(u64, u64)> {
         let weights = options::numbers(weights, f64::from_ne_bytes)?;
         let place =
@@ -558,18 +536,18 @@ impl Core {
         Ok((place.epoch, place.batch))
     }
 
-    /// Returns the current number of worker threads and the current number of prefetched batches.
+    /// Current numbers of worker threads and of prefetched batches.
     fn settings(&self, py: Python<'_>) -> PyResult<(usize, usize)> {
         self.with(py, |state| Ok(match_either!(Open, state.open()?, epochs => (epochs.workers(), epochs.prefetch()))))
     }
 
-    /// Returns the memory plan as JSON and as a sentence.
+    /// As JSON and as a sentence.
     fn memory_plan(&self, py: Python<'_>) -> PyResult<(String, String)> {
         let plan = self.with(py, |state| Ok(match_either!(Open, state.open()?, epochs => epochs.memory_plan())))?;
         Ok((json(&plan), plan.to_string()))
     }
 
-    /// Returns the statistics of device memory as JSON, or `None` for host batches.
+    /// As JSON, or `None` for host batches.
     fn device_stats(&self, py: Python<'_>) -> PyResult<Option<String>> {
         self.with(py, |state| match state.open()? {
             Open::Host(_) => Ok(None),
@@ -578,39 +556,37 @@ impl Core {
         })
     }
 
-    /// Returns the statistics as JSON and as a table.
+    /// As JSON and as a table.
     fn stats(&self, py: Python<'_>) -> PyResult<(String, String)> {
         self.process.check().raised(py)?;
         let stats = py.detach(|| self.monitor.stats());
         Ok((json(&stats), stats.to_string()))
     }
 
-    /// Returns the verdict as JSON and as text.
+    /// As JSON and as text.
     fn verdict(&self, py: Python<'_>) -> PyResult<(String, String)> {
         self.process.check().raised(py)?;
         let verdict = py.detach(|| self.monitor.verdict());
         Ok((json(&verdict), in_python(&verdict.to_string())))
     }
 
-    /// Returns the checkpoint as JSON.
     fn checkpoint(&self, py: Python<'_>) -> PyResult<String> {
         self.process.check().raised(py)?;
         Ok(json(&py.detach(|| self.monitor.checkpoint())))
     }
 
-    /// Moves the loader to the position of `checkpoint`.
     fn resume(&self, py: Python<'_>, checkpoint: &str) -> PyResult<()> {
         self.compare(py, checkpoint, true)
     }
 
-    /// Checks that [`resume`](Core::resume) would accept `checkpoint`. The position does not
-    /// change. The epoch in progress continues, unless the sampler function now returns a different
-    /// order for the checkpoint's epoch.
+    /// Checks that [`resume`](Core::resume) would accept `checkpoint`. The epoch in progress
+    /// continues, unless the sampler function now returns a different order for the checkpoint's
+    /// epoch.
     fn check(&self, py: Python<'_>, checkpoint: &str) -> PyResult<()> {
         self.compare(py, checkpoint, false)
     }
 
-    /// Returns the epoch, the batch and the exception for each skipped sample.
+    /// Epoch, batch and exception of each skipped sample.
     fn faults(&self, py: Python<'_>) -> PyResult<Vec<(u64, u64, Py<PyAny>)>> {
         self.process.check().raised(py)?;
         let faults = py.detach(|| self.monitor.sample_errors());
@@ -620,7 +596,6 @@ impl Core {
         Ok(faults.into_iter().map(fault).collect())
     }
 
-    /// Returns the index of the CUDA device, or `None` for host batches.
     #[getter]
     fn device(&self) -> Option<usize> {
         self.device
@@ -628,11 +603,11 @@ impl Core {
 }
 
 impl Drop for Core {
-    /// Stops the loader's threads while this thread is detached from the interpreter, because
-    /// threads that read a Python source need the interpreter before they can stop.
+    /// Detaches while the loader's threads stop, because threads that read a Python source need the
+    /// interpreter.
     fn drop(&mut self) {
         if self.process.is_this() {
-            // If attaching fails, the interpreter is shutting down and the process is about to end.
+            // If attaching fails, the process is about to end.
             let inner = self.inner.clone();
             if Python::try_attach(|py| end_threads(py, move || inner.close())).is_some() {
                 return;
@@ -658,7 +633,7 @@ fn on_device(_: Loader, ordinal: usize, stream: usize) -> warpfeed::Result<(Open
     match gpu::stream(ordinal, stream)? {}
 }
 
-/// Checks at compile time that any thread can take batches.
+/// Any thread can take batches.
 const _: fn() = || {
     fn both<T: Send>() {}
     both::<Batches<HostBatch>>();

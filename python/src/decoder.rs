@@ -22,16 +22,14 @@ use crate::wake::Caller;
 type Decoder<B> = Arc<warpfeed::Decoder<B>>;
 
 either! {
-    /// An open decoder.
     #[derive(Clone)]
     Open of Decoder
 }
 
-/// An open decoder: its threads and its memory.
 #[pyclass(frozen, module = "warpfeed._warpfeed")]
 pub(crate) struct DecoderCore {
     open: Mutex<Option<Open>>,
-    /// Whether `begin_close` or `close` was called and the threads have stopped.
+    /// Whether closing was requested and the threads have stopped.
     ended: Arc<AtomicBool>,
     shared: Arc<Shared>,
 }
@@ -49,7 +47,7 @@ impl DecoderCore {
 
 #[pymethods]
 impl DecoderCore {
-    /// Opens a decoder. `options` is the dict that `warpfeed/_decoder.py` builds.
+    /// `options` is the dict that `warpfeed/_decoder.py` builds.
     #[new]
     fn new(py: Python<'_>, options: &Bound<'_, PyDict>, delivery: Delivery) -> PyResult<Self> {
         let (copy, device, stream) = delivery;
@@ -64,7 +62,6 @@ impl DecoderCore {
         Ok(DecoderCore { open: Mutex::new(Some(open)), ended: Arc::default(), shared })
     }
 
-    /// Starts decoding `images`.
     fn submit(&self, py: Python<'_>, images: Vec<Bound<'_, PyAny>>) -> PyResult<Answer> {
         let open = self.open().raised(py)?;
         let images = images.iter().map(bytes).collect::<PyResult<Vec<_>>>()?;
@@ -72,9 +69,7 @@ impl DecoderCore {
         Ok(Answer::new(pending.raised(py)?, self.shared.clone()))
     }
 
-    /// Creates a dynamic batcher, which combines the images of several requests into batches.
-    /// Decoding of a batch starts at most `max_delay` seconds after its first request was
-    /// submitted.
+    /// Decoding of a batch starts at most `max_delay` seconds after its first request.
     fn dynamic_batcher(&self, py: Python<'_>, max_delay: f64) -> PyResult<DynamicBatcherCore> {
         let open = self.open().raised(py)?;
         let max_delay = Duration::from_secs_f64(max_delay);
@@ -82,26 +77,25 @@ impl DecoderCore {
         Ok(DynamicBatcherCore::new(requests, self.shared.clone()))
     }
 
-    /// Returns the maximum number of images per request.
     fn max_batch(&self, py: Python<'_>) -> PyResult<usize> {
         Ok(match_either!(Open, self.open().raised(py)?, decoder => decoder.max_batch()))
     }
 
-    /// Returns the memory plan as JSON and as a sentence.
+    /// As JSON and as a sentence.
     fn memory_plan(&self, py: Python<'_>) -> PyResult<(String, String)> {
         let plan = match_either!(Open, self.open().raised(py)?, decoder => decoder.memory_plan());
         Ok((json(&plan), plan.to_string()))
     }
 
-    /// Returns the statistics as JSON and as a table.
+    /// As JSON and as a table.
     fn stats(&self, py: Python<'_>) -> PyResult<(String, String)> {
         let open = self.open().raised(py)?;
         let stats = py.detach(|| match_either!(Open, open, decoder => decoder.stats()));
         Ok((json(&stats), stats.to_string()))
     }
 
-    /// Stops all threads and waits for them. Batches that the user holds stay valid. If a signal
-    /// interrupts this call, the threads still stop.
+    /// Stops all threads and waits for them. If a signal interrupts this call, the threads still
+    /// stop.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if !self.shared.process.is_this() {
             return Ok(());
@@ -110,7 +104,7 @@ impl DecoderCore {
         run_on_thread(py, move |_| {
             if let Some(open) = open {
                 // The dynamic batcher also holds a reference to the decoder, so dropping this one
-                // would not close it.
+                // is not enough.
                 match_either!(Open, &open, decoder => decoder.close());
                 drop(open);
                 ended.store(true, Ordering::Relaxed);
@@ -119,8 +113,7 @@ impl DecoderCore {
         })
     }
 
-    /// Starts to stop all threads, and returns immediately. Returns true once all threads have
-    /// stopped.
+    /// Starts to stop all threads. Returns whether all of them have stopped.
     fn begin_close(&self) -> bool {
         if !self.shared.process.is_this() {
             return true;

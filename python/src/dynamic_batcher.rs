@@ -12,15 +12,14 @@ use crate::waiting::drop_detached;
 type DynamicBatcher<B> = warpfeed::DynamicBatcher<B, Py<PyAny>>;
 
 either! {
-    /// The requests that wait for a batch, each with its Python future.
+    /// Requests that wait for a batch, with their Python futures.
     Requests of DynamicBatcher
 }
 
-/// A batch whose decoding has started: its pending response, and the `value` and the number of
-/// images of each request.
+/// A batch whose decoding has started: its response, and the `value` and the image count of each
+/// request.
 type StartedBatch = (Answer, Vec<(Py<PyAny>, usize)>);
 
-/// Combines the images of several requests into batches.
 #[pyclass(frozen, module = "warpfeed._warpfeed")]
 pub(crate) struct DynamicBatcherCore {
     requests: Option<Requests>,
@@ -39,20 +38,20 @@ impl DynamicBatcherCore {
 
 #[pymethods]
 impl DynamicBatcherCore {
-    /// Submits `images` as one request, and returns the request's id. [`next`](Self::next) returns
-    /// `value` together with the batch that contains the images.
+    /// Returns the request's id. [`next`](Self::next) returns `value` together with the batch that
+    /// contains the images.
     fn submit(&self, py: Python<'_>, images: Vec<Bound<'_, PyAny>>, value: Py<PyAny>) -> PyResult<u64> {
         let images = images.iter().map(bytes).collect::<PyResult<Vec<_>>>()?;
         py.detach(|| match_either!(Requests, self.requests(), requests => requests.submit(images, value))).raised(py)
     }
 
-    /// Cancels a request that is not part of a batch yet. Returns whether the request was canceled.
+    /// Returns false if the request is already part of a batch.
     fn cancel(&self, py: Python<'_>, request: u64) -> bool {
         py.detach(|| match_either!(Requests, self.requests(), requests => requests.cancel(request))).is_some()
     }
 
     /// Waits until decoding of the next batch starts. Returns `None` once the batcher is closed and
-    /// no request waits for a batch.
+    /// all requests are in batches.
     fn next(&self, py: Python<'_>) -> Option<StartedBatch> {
         let (pending, requests) = py.detach(|| match self.requests() {
             Requests::Host(requests) => {
@@ -67,7 +66,7 @@ impl DynamicBatcherCore {
         Some((Answer::new(pending, self.shared.clone()), requests))
     }
 
-    /// Rejects requests from now on, and starts a batch with the requests that are still waiting.
+    /// Rejects new requests, and starts a batch with those that are still waiting.
     fn close(&self, py: Python<'_>) {
         py.detach(|| match_either!(Requests, self.requests(), requests => requests.close()));
     }

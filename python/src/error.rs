@@ -9,18 +9,16 @@ use warpfeed::{Error, ErrorKind};
 
 use crate::option_names::in_python;
 
-/// The error code for "no such file or directory", which is the same on every operating system that
-/// this package supports.
+/// "No such file or directory", the same on every supported operating system.
 const ENOENT: i32 = 2;
 
-/// Returns the `warpfeed.WarpfeedError` class.
 fn class(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
     static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     CLASS.import(py, "warpfeed._error", "WarpfeedError")
 }
 
-/// Creates an exception of the class that corresponds to `kind` and `os_code`. `args` are the
-/// arguments of `warpfeed.WarpfeedError`.
+/// Chooses the class from `kind` and `os_code`. `args` are the arguments of
+/// `warpfeed.WarpfeedError`.
 fn exception<'py>(py: Python<'py>, kind: ErrorKind, os_code: Option<i32>, args: impl PyCallArgs<'py>) -> PyErr {
     let name = match (kind, os_code) {
         (ErrorKind::Config, _) => "ConfigError",
@@ -33,7 +31,7 @@ fn exception<'py>(py: Python<'py>, kind: ErrorKind, os_code: Option<i32>, args: 
     created.map_or_else(|e| e, PyErr::from_value)
 }
 
-/// Converts the name of `kind` to snake case, as in `too_many_skipped`.
+/// The name in snake case, as in `too_many_skipped`.
 fn kind(kind: ErrorKind) -> String {
     let mut name = String::new();
     for letter in format!("{kind:?}").chars() {
@@ -45,11 +43,10 @@ fn kind(kind: ErrorKind) -> String {
     name
 }
 
-/// Converts an error of the loader to a Python exception. If user code raised an exception, that
-/// exception becomes the `__cause__`.
+/// Converts an error of the loader. An exception from user code becomes the `__cause__`.
 pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
     let path = error.path().map(|path| path.to_string_lossy().into_owned());
-    // Translate only the cause. The location contains the user's own names, which must not change.
+    // Translate only the cause: the location contains the user's own names.
     let message = error.to_string();
     let location = message.strip_suffix(error.cause()).unwrap_or_default();
     let text = format!("{location}{}", in_python(error.cause()));
@@ -66,21 +63,20 @@ pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
     raised
 }
 
-/// Creates an error of kind `kind` for an exception from user code. The exception becomes the
-/// source of the error. The message begins with `prefix`, such as the name of the callback.
+/// Wraps an exception from user code. The message begins with `prefix`, such as the name of the
+/// callback.
 ///
-/// The local variables in the traceback are cleared. The loader may store the error, and a batch
-/// among the variables would keep its slot in use.
+/// The local variables in the traceback are cleared, because the loader may store the error, and a
+/// batch among them would keep its slot in use.
 pub(crate) fn user_error(py: Python<'_>, kind: ErrorKind, prefix: &str, e: PyErr) -> Error {
     // `into_value` attaches the traceback to the exception.
     let free = || py.import("warpfeed._error")?.call_method1("free_frames", (e.clone_ref(py).into_value(py),));
-    // Ignore a failure, which only means that the variables stay alive.
+    // After a failure, the variables only stay alive.
     let _: PyResult<_> = free();
     let name = e.get_type(py).name().map_or_else(|_| String::new(), |name| name.to_string());
     Error::new(kind, format!("{prefix}{name}: {}", e.value(py))).with_source(e)
 }
 
-/// Converts the error in a [`Result`] of the crate to a Python exception.
 pub(crate) trait Raised<T> {
     fn raised(self, py: Python<'_>) -> PyResult<T>;
 }
@@ -91,24 +87,22 @@ impl<T> Raised<T> for warpfeed::Result<T> {
     }
 }
 
-/// Creates the exception for an option that has an invalid value.
 pub(crate) fn config_error(py: Python<'_>, message: String) -> PyErr {
     exception(py, ErrorKind::Config, None, (message,))
 }
 
 /// Prefixes `error` with the name and the value of an option, unless it is a `WarpfeedError`, which
-/// already names an option.
+/// already names one.
 pub(crate) fn in_option(name: &str, value: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
     with_location(value.py(), &format!("{name}={}", short_repr(value)), error)
 }
 
-/// Prefixes `error` with a call to the method `name` of `class`, unless it is a `WarpfeedError`.
+/// Prefixes `error` with the call, unless it is a `WarpfeedError`.
 pub(crate) fn in_call(class: &str, name: &str, args: &Bound<'_, PyTuple>, error: PyErr) -> PyErr {
     let args_text: Vec<_> = args.iter().map(|arg| short_repr(&arg)).collect();
     with_location(args.py(), &format!("{class}.{name}({})", args_text.join(", ")), error)
 }
 
-/// Returns the `repr` of a value, shortened to 80 characters.
 fn short_repr(value: &Bound<'_, PyAny>) -> String {
     const MAX_CHARS: usize = 80;
     let mut text = value.repr().map_or_else(|_| "...".to_owned(), |repr| repr.to_string());

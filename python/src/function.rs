@@ -2,13 +2,13 @@
 //!
 //! A worker thread writes the pixels to a memory file that it shares with a worker process. It then
 //! sends the process a request with the image size and two random words, and waits for the
-//! response. The process calls the function and writes the result to the same file. Therefore
-//! pixels are never pickled, and the loader's process does not need the GIL. If a process dies, its
-//! socket closes, which ends the wait. `warpfeed/_image_transform_process.py` implements the
-//! process. Without processes, the worker thread calls the function.
+//! response. The process calls the function and writes the result to the same file, so pixels are
+//! never pickled, and the loader's process does not need the GIL. If a process dies, its socket
+//! closes, which ends the wait. `warpfeed/_image_transform_process.py` implements the process.
+//! Without processes, the worker thread calls the function.
 //!
-//! The memory of a file is allocated before the file is mapped. Otherwise, a process that writes to
-//! the mapping when the system is out of memory would be killed.
+//! The memory of a file is allocated before the file is mapped. Otherwise, the system would kill a
+//! process that writes to the mapping when memory runs out.
 
 use std::fs::File;
 use std::io::{ErrorKind as Io, Read, Write};
@@ -39,24 +39,19 @@ const RESPONSE_LEN: usize = 16;
 /// Maximum length of a pickled exception in bytes.
 const MAX_EXCEPTION_LEN: u64 = 1 << 20;
 
-/// The loader's side of a worker process.
 struct Process {
     index: usize,
     pid: u32,
-    /// Id of the loader's process.
     owner: u32,
     socket: UnixStream,
     shared: File,
-    /// Length of the shared file.
     len: u64,
-    /// Whether the process has responded at least once. Until then, it may still be starting.
+    /// Until the first response, the process may still be starting.
     has_responded: bool,
 }
 
-/// The worker processes.
 #[derive(Default)]
 struct Pool {
-    /// Processes that are not handling a request.
     idle: Vec<Process>,
     /// Number of processes that have not ended.
     alive: usize,
@@ -64,18 +59,18 @@ struct Pool {
     last_error: Option<Error>,
 }
 
-/// Where the function is called.
 enum Executor {
-    /// In worker processes. `returned` is notified when a process becomes idle or ends.
-    Processes { pool: Mutex<Pool>, returned: Condvar },
-    /// In the worker threads.
+    /// `returned` is notified when a process becomes idle or ends.
+    Processes {
+        pool: Mutex<Pool>,
+        returned: Condvar,
+    },
     Threads(Arc<TracedRef>),
 }
 
-/// The socket and the shared file that a worker process receives when it starts.
+/// The socket and the shared file of a worker process.
 type ChildFds = (UnixStream, File);
 
-/// Calls the user's function, and measures the calls.
 pub(crate) struct Calls {
     executor: Executor,
     descriptors: Mutex<Vec<ChildFds>>,
@@ -94,7 +89,7 @@ fn nanos(since: Instant) -> u64 {
     u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Creates an anonymous memory file, which does not count toward the size limit of `/dev/shm`.
+/// The file does not count toward the size limit of `/dev/shm`.
 #[cfg(target_os = "linux")]
 fn shared() -> std::io::Result<File> {
     let flags = rustix::fs::MemfdFlags::CLOEXEC;
@@ -106,7 +101,6 @@ fn shared() -> std::io::Result<File> {
     tempfile::tempfile()
 }
 
-/// Allocates the first `bytes` bytes of a file.
 #[cfg(target_os = "linux")]
 fn allocate(file: &File, bytes: u64) -> std::io::Result<()> {
     Ok(rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), 0, bytes)?)
@@ -140,7 +134,7 @@ impl Calls {
         }
     }
 
-    /// Returns the function if it runs in this process, so that the garbage collector can visit it.
+    /// The function if it runs in this process, for the garbage collector.
     pub(crate) fn in_process_function(&self) -> Option<Arc<TracedRef>> {
         match &self.executor {
             Executor::Threads(function) => Some(function.clone()),
@@ -152,7 +146,6 @@ impl Calls {
         if self.stopped.load(Relaxed) { Err(Error::config("the loader is closed")) } else { Ok(()) }
     }
 
-    /// Waits for an idle process, and removes it from the pool.
     fn take(&self, pool: &Mutex<Pool>, returned: &Condvar) -> Result<Process> {
         let mut pool = lock(pool);
         loop {
@@ -234,14 +227,13 @@ impl Calls {
     }
 }
 
-/// Creates the error for a sample for which the function raised `e`.
 fn function_error(py: Python<'_>, e: PyErr) -> Error {
     user_error(py, ErrorKind::Transform, "", e)
 }
 
 impl Process {
-    /// Calls the function in the process. The inner result is the nanoseconds spent in the
-    /// function, or the function's error. Calls `check_open` regularly while waiting.
+    /// Returns the nanoseconds spent in the function, or the function's error. Calls `check_open`
+    /// regularly while waiting.
     ///
     /// # Errors
     /// If the process has ended, or if `check_open` fails because the loader was closed.
@@ -303,7 +295,6 @@ impl Process {
         Ok(Err(rebuilt.unwrap_or_else(|| Error::config("the interpreter is shutting down"))))
     }
 
-    /// Fills `bytes` from the socket. Calls `check_open` regularly while waiting.
     fn read(&mut self, bytes: &mut [u8], check_open: &impl Fn() -> Result<()>) -> std::result::Result<(), NoResponse> {
         let mut read = 0;
         while read < bytes.len() {
@@ -320,7 +311,6 @@ impl Process {
         Ok(())
     }
 
-    /// Creates the error for a process that did not respond.
     fn ended_error(&self, why: &NoResponse) -> Error {
         let why = match why {
             NoResponse::Stopped(e) => return e.clone(),
@@ -341,8 +331,7 @@ impl Process {
 }
 
 impl Drop for Process {
-    /// Stops the process by shutting its socket down. Closing the socket would not be enough,
-    /// because a forked child may have a copy of the socket.
+    /// A forked child may have a copy of the socket, so closing it would not stop the process.
     fn drop(&mut self) {
         if self.owner == std::process::id() {
             let _ = self.socket.shutdown(Shutdown::Both);
@@ -350,10 +339,8 @@ impl Drop for Process {
     }
 }
 
-/// Why a process did not send a response.
 enum NoResponse {
     Io(std::io::Error),
-    /// The loader was closed.
     Stopped(Error),
 }
 
@@ -363,14 +350,13 @@ impl From<std::io::Error> for NoResponse {
     }
 }
 
-/// The Python object for the user's per-image function.
 #[pyclass(frozen, module = "warpfeed._warpfeed")]
 pub(crate) struct Function(pub(crate) Arc<Calls>);
 
 #[pymethods]
 impl Function {
-    /// Creates the sockets and shared files for `count` processes, which Python starts. If `count`
-    /// is 0, worker threads call `function` instead.
+    /// Creates the sockets and shared files for `count` processes. If `count` is 0, worker threads
+    /// call `function` instead.
     #[new]
     fn new(py: Python<'_>, function: Py<PyAny>, count: usize) -> PyResult<Self> {
         if count == 0 {
@@ -399,13 +385,13 @@ impl Function {
         ))))
     }
 
-    /// Returns the file descriptors of the socket and of the shared file for each process.
+    /// File descriptors of the socket and of the shared file for each process.
     fn descriptors(&self) -> Vec<(i32, i32)> {
         lock(&self.0.descriptors).iter().map(|(socket, file)| (socket.as_raw_fd(), file.as_raw_fd())).collect()
     }
 
-    /// Closes this process's copies of the descriptors. The processes with the ids `pids` must have
-    /// received their descriptors.
+    /// Closes this process's copies of the descriptors, which the processes with the ids `pids`
+    /// have received.
     fn started(&self, pids: Vec<u32>) {
         lock(&self.0.descriptors).clear();
         if let Executor::Processes { pool, .. } = &self.0.executor {
@@ -416,13 +402,12 @@ impl Function {
         }
     }
 
-    /// Makes all waiting calls fail, and stops the processes.
     fn stop(&self) {
         self.0.stop();
     }
 
-    /// Returns the number of calls, the seconds spent in the function, the total duration of the
-    /// calls in seconds, and the seconds spent waiting for an idle process.
+    /// The number of calls, the seconds spent in the function, the total duration of the calls in
+    /// seconds, and the seconds spent waiting for an idle process.
     fn cost(&self) -> (u64, f64, f64, f64) {
         let seconds = |ns: &AtomicU64| ns.load(Relaxed) as f64 / 1e9;
         let calls = &self.0;
@@ -435,7 +420,7 @@ impl Function {
 pub(crate) struct UserTransform(pub(crate) Arc<Calls>);
 
 impl Transform for UserTransform {
-    /// Returns the total size of the shared files, each of which has space for one image.
+    /// Total size of the shared files, each of which has space for one image.
     fn memory(&self, image: usize) -> usize {
         match &self.0.executor {
             Executor::Processes { pool, .. } => lock(pool).alive.saturating_mul(image),

@@ -1,11 +1,10 @@
-//! The GPU backend of this build: the type of its batches, and the stream that the user passes.
+//! The part of the package that depends on the GPU vendor.
 
 #[cfg(feature = "cuda")]
 use warpfeed::cuda::{borrowed_stream, cudarc::driver::CudaStream};
 #[cfg(feature = "cuda")]
 pub(crate) use warpfeed::{CudaBatch as DeviceBatch, device::Tensor as DeviceTensor};
 
-/// Wraps the stream handle `stream` of device `ordinal`.
 #[cfg(feature = "cuda")]
 #[allow(unsafe_code)]
 pub(crate) fn stream(ordinal: usize, stream: usize) -> warpfeed::Result<std::sync::Arc<CudaStream>> {

@@ -8,31 +8,28 @@ use warpfeed::MemoryPlan;
 use crate::batch::{Batch, Delivered};
 use crate::either::match_either;
 
-/// Tracks the batches that the user holds without a copy, each of which keeps a slot in use.
+/// Tracks the batches that the user holds without a copy.
 pub(crate) struct Lending {
     /// The `copy` option. With `None`, a batch is copied if the user already holds `max_lent`
     /// batches.
     copy: Option<bool>,
     max_lent: usize,
-    /// Batches that were handed to the user without a copy. The user may have dropped some of them.
+    /// The user may have dropped some of these batches.
     lent: Mutex<Vec<Weak<dyn Send + Sync>>>,
 }
 
 impl Lending {
-    /// Creates the tracker for a loader. The user may hold all slots except one, so that the loader
-    /// always has a slot to fill.
+    /// The user may hold all slots except one, so that the loader always has a slot to fill.
     pub(crate) fn for_loader(copy: Option<bool>, plan: &MemoryPlan) -> Self {
         let slots = if plan.device_slots > 0 { plan.device_slots } else { plan.slots };
         Lending { copy, max_lent: slots.saturating_sub(1), lent: Mutex::default() }
     }
 
-    /// Creates the tracker for a decoder. The user may hold one slot. All others are reserved for
-    /// the `prefetch` requests in progress, so that batches the user is holding don't stall them.
+    /// The user may hold one slot. The others are reserved for the `prefetch` requests in progress.
     pub(crate) fn for_decoder(copy: Option<bool>) -> Self {
         Lending { copy, max_lent: 1, lent: Mutex::default() }
     }
 
-    /// Hands a batch to the user, and decides whether its fields are shared or copied.
     pub(crate) fn lend(&self, delivered: Delivered) -> Batch {
         let mut lent = self.lent.lock().unwrap_or_else(PoisonError::into_inner);
         lent.retain(|batch| batch.strong_count() > 0);

@@ -12,17 +12,16 @@ use tracing::{Event, Level, Metadata, Subscriber};
 
 use crate::option_names::in_python;
 
-/// Messages that have not been logged yet. Worker threads queue messages, because they must not
-/// wait for the interpreter. A thread that is attached to the interpreter logs them.
+/// Messages of worker threads, which must not wait for the interpreter. A thread that is attached
+/// to the interpreter logs them.
 static QUEUE: Mutex<VecDeque<(i32, String)>> = Mutex::new(VecDeque::new());
-/// Whether the queue contains messages. Can be checked without locking the queue.
+/// Can be checked without locking the queue.
 static HAS_MESSAGES: AtomicBool = AtomicBool::new(false);
-/// Maximum number of queued messages. If the queue is full, the oldest message is dropped.
+/// If the queue is full, the oldest message is dropped.
 const MAX_QUEUED: usize = 1000;
 
 struct QueueSubscriber;
 
-/// The message and the named values of an event.
 #[derive(Default)]
 struct Line {
     message: String,
@@ -39,16 +38,14 @@ impl Visit for Line {
     }
 }
 
-/// Whether this process runs the command-line tool, which prints warnings instead of queuing them.
+/// The command-line tool prints warnings instead of queuing them.
 static IS_PROGRAM: AtomicBool = AtomicBool::new(false);
 
-/// Makes the subscriber print warnings from now on, for the command-line tool.
 pub(crate) fn print_warnings() {
     IS_PROGRAM.store(true, Ordering::Relaxed);
 }
 
-/// Passes the queued messages to Python's `logging`. Long waits call this function regularly, so
-/// that the messages tell the user the reason for the wait.
+/// Long waits call this function regularly, because the messages may explain the wait.
 pub(crate) fn flush(py: Python<'_>) -> PyResult<()> {
     if HAS_MESSAGES.load(Ordering::Relaxed) {
         py.import("warpfeed._loader")?.call_method0("_log_messages")?;
@@ -97,13 +94,12 @@ impl Subscriber for QueueSubscriber {
     fn exit(&self, _: &Id) {}
 }
 
-/// Starts collecting the crate's messages, unless the process already has a subscriber.
+/// Has no effect if the process already has a subscriber.
 #[pyfunction]
 pub(crate) fn start_log() {
     let _ = tracing::subscriber::set_global_default(QueueSubscriber);
 }
 
-/// Returns the messages since the last call, each with its level in Python's `logging`.
 #[pyfunction]
 pub(crate) fn drain_log() -> Vec<(i32, String)> {
     if !HAS_MESSAGES.swap(false, Ordering::Relaxed) {

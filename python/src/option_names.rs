@@ -1,17 +1,17 @@
 //! Translates the crate's messages from Rust to Python spelling.
 //!
-//! The crate's messages show options as Rust users write them: `unlabeled(true)`,
+//! The crate's messages show options as in Rust: `unlabeled(true)`,
 //! `.soft_labels(classes, smoothing)`. A general rule turns every call to a setter into a keyword
-//! argument, and the table [`NAMES`] contains everything else. The test
-//! `python/tests/test_message_spelling.py` reads every message in the crate's source, and fails if
+//! argument, and [`NAMES`] contains the exceptions. `python/tests/test_message_spelling.py` fails
+//! if the translation of a message in the crate's source still contains Rust spelling.
 //! a translation still contains Rust spelling.
 
 use warpfeed_cli::respell;
 
 use crate::options::rows;
 
-/// Setters that have the same name as their keyword argument. Options with a single value are in
-/// [`rows`] instead.
+/// Setters with the same name as their keyword argument. [`rows`] contains the options with a
+/// single value.
 const OPTIONS: [&str; 17] = [
     "balanced",
     "budget",
@@ -32,8 +32,7 @@ const OPTIONS: [&str; 17] = [
     "weights",
 ];
 
-/// Texts to replace, each with its replacement. A text comes before all shorter texts that it
-/// contains.
+/// Replacements. A text comes before all shorter texts that it contains.
 const NAMES: [(&str, &str); 59] = [
     ("call Checkpoint::any_augment", "remove \"augment\" from the state"),
     ("add .field(\"image\", Image::new())", "add fields={\"image\": Image()}"),
@@ -99,7 +98,6 @@ const NAMES: [(&str, &str); 59] = [
     ("TableOptions::", "TableOptions."),
 ];
 
-/// Translates a message of the crate to Python spelling.
 pub(crate) fn in_python(message: &str) -> String {
     respell(message, &NAMES, |name, value| {
         let plain = rows().find(|(setter, keyword)| [setter, keyword].contains(&&name)).map(|(_, keyword)| keyword);

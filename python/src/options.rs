@@ -22,11 +22,10 @@ use crate::order::PythonOrder;
 use crate::source;
 use crate::value::{from_value, parse_value};
 
-/// The `copy` option, the index of the CUDA device, and the handle of a stream of this device.
-/// Without an index, batches are in host memory.
+/// The `copy` option, the index of the CUDA device (`None` for host memory), and the handle of a
+/// stream.
 pub(crate) type Delivery = (Option<bool>, Option<usize>, usize);
 
-/// Creates the loader that `options` and `order` describe.
 pub(crate) fn loader(options: &Bound<'_, PyDict>, order: Option<&Arc<PythonOrder>>) -> PyResult<Loader> {
     let data = options
         .get_item("data")?
@@ -41,9 +40,9 @@ pub(crate) fn loader(options: &Bound<'_, PyDict>, order: Option<&Arc<PythonOrder
     set_all(loader, options)
 }
 
-/// Returns whether the loader may prepare the first batches of the next epoch at the end of an
-/// epoch. With a sampler function, the program must request this by setting `epochs`, because the
-/// function may depend on the training state.
+/// Whether the loader may prepare the first batches of the next epoch. With a sampler function, the
+/// program must request this by setting `epochs`, because the function may depend on the training
+/// state.
 pub(crate) fn prepares_next_epoch(options: &Bound<'_, PyDict>) -> PyResult<bool> {
     match options.get_item("epochs")? {
         Some(epochs) => Ok(epochs.extract::<u64>().map_or(true, |epochs| epochs > 0)),
@@ -51,7 +50,6 @@ pub(crate) fn prepares_next_epoch(options: &Bound<'_, PyDict>) -> PyResult<bool>
     }
 }
 
-/// Creates the decoder that `options` describe.
 pub(crate) fn decoder(options: &Bound<'_, PyDict>) -> PyResult<DecoderBuilder> {
     let mut decoder = set_all(Loader::new(""), options)?.decoder();
     if let Some(geometry) = options.get_item("geometry")?
@@ -67,7 +65,7 @@ pub(crate) fn decoder(options: &Bound<'_, PyDict>) -> PyResult<DecoderBuilder> {
     }
 }
 
-/// Sets all options except those that the other functions in this file handle.
+/// Sets the options that the other functions in this file do not handle.
 fn set_all(mut loader: Loader, options: &Bound<'_, PyDict>) -> PyResult<Loader> {
     for (name, value) in options.iter() {
         let name: String = name.extract()?;
@@ -94,7 +92,7 @@ fn set_all(mut loader: Loader, options: &Bound<'_, PyDict>) -> PyResult<Loader> 
     Ok(loader)
 }
 
-/// Creates a loader for `data`: a path, a source, or a mixture of these.
+/// `data` is a path, a source, or a mixture of these.
 fn input(data: &Bound<'_, PyAny>, options: &Bound<'_, PyDict>) -> PyResult<Loader> {
     let opening = opening(options)?;
     // Only a list is a mixture. Other sequences of pairs are Python datasets, which return images
@@ -122,7 +120,6 @@ fn input(data: &Bound<'_, PyAny>, options: &Bound<'_, PyDict>) -> PyResult<Loade
     Ok(Loader::mixture(parts))
 }
 
-/// Sets the options that determine how a loader opens paths.
 fn opened_with(mut loader: Loader, options: &Bound<'_, PyDict>) -> PyResult<Loader> {
     loader = loader.stores(stores(options)?);
     if let Some(indexed) = options.get_item("index")? {
@@ -137,7 +134,7 @@ fn opened_with(mut loader: Loader, options: &Bound<'_, PyDict>) -> PyResult<Load
     Ok(loader)
 }
 
-/// Returns the object stores for URLs, with a cache if the options request it.
+/// Object stores for URLs, with a cache if the options request it.
 fn stores(options: &Bound<'_, PyDict>) -> PyResult<Vec<(&'static str, Arc<dyn Store>)>> {
     let (folder, bytes) = (options.get_item("cache_dir")?, options.get_item("cache_bytes")?);
     let folder = match folder {
@@ -168,7 +165,6 @@ fn stores(options: &Bound<'_, PyDict>) -> PyResult<Vec<(&'static str, Arc<dyn St
     Ok(cache.stores(warpfeed_stores::all()))
 }
 
-/// Returns the options for opening datasets.
 pub(crate) fn opening(options: &Bound<'_, PyDict>) -> PyResult<Options> {
     let mut opening = Options::new().stores(stores(options)?);
     if let Some(mapped) = options.get_item("mmap")? {
@@ -186,8 +182,8 @@ pub(crate) fn opening(options: &Bound<'_, PyDict>) -> PyResult<Options> {
     Ok(opening)
 }
 
-/// Reads the numbers of an object from `warpfeed._number_lists`. The object yields chunks of bytes.
-/// `convert` converts 8 bytes to a number.
+/// Reads an object from `warpfeed._number_lists`, which yields chunks of bytes. `convert` converts
+/// 8 bytes.
 pub(crate) fn numbers<T>(value: &Bound<'_, PyAny>, convert: fn([u8; 8]) -> T) -> PyResult<Vec<T>> {
     let mut numbers = Vec::with_capacity(value.len()?);
     for chunk in value.try_iter()? {
@@ -267,7 +263,6 @@ fn set(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Loader>
     })
 }
 
-/// Sets an option with a single value.
 fn plain(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Loader> {
     let Some((setter, _)) = rows().find(|(_, keyword)| *keyword == name) else {
         return Err(PyTypeError::new_err(format!("unknown option {name:?}")));
@@ -275,12 +270,12 @@ fn plain(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Loade
     parse_value(value, |json| loader.set(setter, json).expect("the setter has a row"))
 }
 
-/// Returns the setter and the keyword of each option with a single value.
+/// Setter and keyword of each option with a single value.
 pub(crate) fn rows() -> impl Iterator<Item = (&'static str, &'static str)> {
     Loader::OPTIONS.iter().map(|&[setter, keyword, ..]| (setter, if keyword.is_empty() { setter } else { keyword }))
 }
 
-/// Returns the declarations of all options with a single value, for the tests of the package.
+/// For the tests of the package.
 #[pyfunction]
 pub(crate) fn options() -> Vec<[&'static str; 4]> {
     Loader::OPTIONS.to_vec()

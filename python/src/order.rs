@@ -1,7 +1,7 @@
 //! Lets a Python function define the order of samples.
 //!
-//! The loader asks for one position at a time. A call to Python for each of them would be slow, so
-//! the function is called once per epoch, and its result is cached.
+//! A call to Python for each position would be slow, so the function is called once per epoch, and
+//! its result is cached.
 
 use std::collections::{HashMap, VecDeque};
 use std::panic::resume_unwind;
@@ -18,31 +18,28 @@ use crate::traced::{TracedRef, name_of};
 
 /// Number of epochs that are cached regardless of their size.
 ///
-/// If epochs are short, the loader prepares several epochs in advance, at most one per prefetched
+/// If epochs are short, the loader prepares several of them in advance, at most one per prefetched
 /// batch. All of these are cached, up to the limits below.
 const MIN_CACHED_EPOCHS: usize = 4;
 /// Maximum total number of samples in cached epochs beyond `MIN_CACHED_EPOCHS`.
 const MAX_CACHED_SAMPLES: usize = 1 << 20;
-/// Maximum number of cached epochs.
 const MAX_CACHED_EPOCHS: usize = 1024;
 
-/// A sampler that calls a Python function, which returns the sample indices of an epoch.
-///
-/// No thread holds the mutex while it waits for the interpreter.
+/// Calls a Python function for the sample indices of an epoch. No thread holds the mutex while it
+/// waits for the interpreter.
 pub(crate) struct PythonOrder {
     function: Arc<TracedRef>,
     orders: Mutex<Orders>,
 }
 
-/// The cached orders. Orders in use are never evicted. The result of the function may depend on
-/// state, so another call could change the order in the middle of an epoch.
+/// The cached orders. Orders in use are never evicted, because another call of the function could
+/// change the order in the middle of an epoch.
 #[derive(Default)]
 struct Orders {
-    /// Epochs with their orders, oldest first.
+    /// Oldest first.
     cached: VecDeque<(u64, Arc<[Occurrence]>)>,
     /// Epoch that the run has reached, or `None` before the run begins.
     position: Option<u64>,
-    /// Epoch that is being replayed, if any.
     replayed: Option<u64>,
 }
 
@@ -56,13 +53,13 @@ impl PythonOrder {
         &self.function
     }
 
-    /// Returns the order of `epoch`. If the order is not cached, calls the function on the calling
-    /// thread, so that an exception reaches the caller instead of a loader thread.
+    /// Calls the function on the calling thread, so that an exception reaches the caller instead of
+    /// a loader thread.
     pub(crate) fn prepare(&self, py: Python<'_>, epoch: u64) -> PyResult<Arc<[Occurrence]>> {
         self.get_or_call(py, epoch).map_err(|e| self.raised(py, epoch, e))
     }
 
-    /// Does the work of [`prepare`](PythonOrder::prepare), and raises the function's own exception.
+    /// Raises the function's own exception.
     fn get_or_call(&self, py: Python<'_>, epoch: u64) -> PyResult<Arc<[Occurrence]>> {
         if let Some(occurrences) = self.cached(epoch) {
             return Ok(occurrences);
@@ -77,13 +74,12 @@ impl PythonOrder {
         Ok(occurrences)
     }
 
-    /// Calls the function even if the order of `epoch` is cached, because the result may depend on
-    /// state that the user has changed since the order was cached.
+    /// Ignores the cache, because the user may have changed state since the order was cached.
     pub(crate) fn refresh(&self, py: Python<'_>, epoch: u64) -> PyResult<Arc<[Occurrence]>> {
         self.call_function(py, epoch).map_err(|e| self.raised(py, epoch, e))
     }
 
-    /// Like [`refresh`](PythonOrder::refresh), but raises the function's own exception.
+    /// Raises the function's own exception.
     fn call_function(&self, py: Python<'_>, epoch: u64) -> PyResult<Arc<[Occurrence]>> {
         let function =
             self.function.get(py).ok_or_else(|| PyRuntimeError::new_err("the loader was garbage-collected"))?;
@@ -103,19 +99,16 @@ impl PythonOrder {
         Ok(indices.into_iter().map(occurrence).collect())
     }
 
-    /// Creates the error for an exception that the function raised.
     fn sampler_error(&self, py: Python<'_>, epoch: u64, e: PyErr) -> Error {
         user_error(py, ErrorKind::Transform, &format!("{} at epoch {epoch}: ", self.function.name()), e)
     }
 
-    /// Wraps an exception from the function in a `WarpfeedError`, unless the exception is a request
-    /// to exit, such as Ctrl-C.
+    /// Wraps an exception in a `WarpfeedError`, unless it is a request to exit, such as Ctrl-C.
     fn raised(&self, py: Python<'_>, epoch: u64, e: PyErr) -> PyErr {
         if e.is_instance_of::<PyException>(py) { raised(py, &self.sampler_error(py, epoch, e)) } else { e }
     }
 
-    /// If `renewed` is set, replaces the order of `epoch` with `renewed`. The order must not be in
-    /// use.
+    /// The order of `epoch` must not be in use.
     pub(crate) fn replace(&self, epoch: u64, renewed: Option<Arc<[Occurrence]>>) {
         if let Some(renewed) = renewed {
             let mut orders = self.lock();
@@ -124,13 +117,12 @@ impl PythonOrder {
         }
     }
 
-    /// Records that the run has reached `epoch`.
     pub(crate) fn begin(&self, epoch: u64) {
         let mut orders = self.lock();
         (orders.position, orders.replayed) = (Some(epoch), None);
     }
 
-    /// Records that `epoch` is replayed. The position of the run does not change.
+    /// The position of the run does not change.
     pub(crate) fn replay(&self, epoch: u64) {
         self.lock().replayed = Some(epoch);
     }
@@ -143,8 +135,6 @@ impl PythonOrder {
         self.lock().get(epoch)
     }
 
-    /// Returns the order of `epoch`. Calls the function if the order is not cached.
-    ///
     /// # Panics
     /// If the function raises an exception. Panic hooks are not called, because the loader converts
     /// the panic to an error.
@@ -160,7 +150,7 @@ impl PythonOrder {
 
 impl Orders {
     fn get(&self, epoch: u64) -> Option<Arc<[Occurrence]>> {
-        // Almost all calls are for the epoch that was added last, so the search begins at the end.
+        // Almost all calls are for the epoch that was added last.
         self.cached
             .iter()
             .rev()
@@ -168,7 +158,7 @@ impl Orders {
             .map(|(_, occurrences)| occurrences.clone())
     }
 
-    /// Caches the order of `epoch`. Evicts the oldest unused orders until the limits are met.
+    /// Evicts the oldest unused orders until the limits are met.
     fn insert(&mut self, epoch: u64, occurrences: Arc<[Occurrence]>) {
         let samples = |cached: &VecDeque<(u64, Arc<[Occurrence]>)>| -> usize {
             cached.iter().map(|(_, order)| order.len() + 1).sum::<usize>() + occurrences.len()

@@ -16,10 +16,8 @@ use crate::options::opening;
 use crate::source;
 use crate::waiting::run_reporting;
 
-/// Packs `data` into `target`.
-///
 /// `options` holds the settings of [`Pack`] and the options for opening `data`. `progress` is
-/// called with the number of finished samples and the total number of samples.
+/// called with the number of finished samples and the total.
 #[pyfunction]
 #[pyo3(signature = (data, target, options, progress=None))]
 pub(crate) fn pack<'py>(
@@ -49,7 +47,7 @@ pub(crate) fn pack<'py>(
     let (strict, retries): (bool, usize) = (get("strict")?.extract()?, get("retries")?.extract()?);
     let convert_to_u8: bool = get("convert_to_u8")?.extract()?;
     let background: Option<[u8; 3]> = options.get_item("background")?.map(|color| color.extract()).transpose()?;
-    // The number of finished samples, and the total number of samples.
+    // The number of finished samples, and the total.
     let counts = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
     let (counters, mut reported) = (counts.clone(), 0);
     let work = move |_: &_| {
@@ -98,7 +96,6 @@ pub(crate) fn pack<'py>(
     report_dict(py, &packed)
 }
 
-/// Merges the parts of `target`.
 #[pyfunction]
 pub(crate) fn merge(py: Python<'_>, target: PathBuf, force: bool, quick: bool) -> PyResult<Bound<'_, PyDict>> {
     let merge = Merge::new(target).stores(warpfeed_stores::all()).force(force).quick(quick);
@@ -108,7 +105,6 @@ pub(crate) fn merge(py: Python<'_>, target: PathBuf, force: bool, quick: bool) -
     Ok(dict)
 }
 
-/// Returns the progress of all parts of `target`.
 #[pyfunction]
 pub(crate) fn pack_progress(py: Python<'_>, target: PathBuf) -> PyResult<Bound<'_, PyDict>> {
     let merge = Merge::new(target).stores(warpfeed_stores::all());
@@ -122,7 +118,7 @@ pub(crate) fn pack_progress(py: Python<'_>, target: PathBuf) -> PyResult<Bound<'
     Ok(dict)
 }
 
-/// Returns the part that this task of a job array must pack, and the total number of parts.
+/// The part that this task of a job array packs, and the number of parts.
 #[pyfunction]
 pub(crate) fn part_from_env(py: Python<'_>, parts: Option<u64>) -> PyResult<(u64, u64)> {
     warpfeed::pack::part_from_env(parts).raised(py)

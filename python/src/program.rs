@@ -11,21 +11,20 @@ use crate::log;
 use crate::source;
 use crate::waiting::run_on_thread;
 
-/// Runs the command-line tool, and returns its exit code. `args` begins with the program's name.
+/// Returns the exit code. `args` begins with the program's name.
 #[pyfunction]
 pub(crate) fn run_program(py: Python<'_>, args: Vec<OsString>) -> u8 {
     log::print_warnings();
     py.detach(|| warpfeed_cli::run(args))
 }
 
-/// Returns the version of the package.
 #[pyfunction]
 pub(crate) fn version() -> &'static str {
     env!("CARGO_PKG_VERSION")
 }
 
-/// Returns the rank, the number of ranks, the rank within this machine, and the number of ranks on
-/// this machine, from the launcher's environment variables.
+/// The rank, the number of ranks, and both within this machine, from the launcher's environment
+/// variables.
 #[pyfunction]
 #[allow(clippy::type_complexity)]
 pub(crate) fn rank_from_env(py: Python<'_>) -> PyResult<Option<(usize, usize, Option<usize>, Option<usize>)>> {
@@ -33,14 +32,12 @@ pub(crate) fn rank_from_env(py: Python<'_>) -> PyResult<Option<(usize, usize, Op
     Ok(rank.map(|rank| (rank.rank, rank.world_size, rank.local_rank, rank.local_world_size)))
 }
 
-/// Translates a message of the crate to Python spelling.
 #[pyfunction]
 pub(crate) fn in_python(message: &str) -> String {
     crate::option_names::in_python(message)
 }
 
-/// Returns the number of samples in a dataset and, if `with_labels` is set, the label of each
-/// sample.
+/// Number of samples and, if `with_labels` is set, the label of each sample.
 #[pyfunction]
 pub(crate) fn labels(data: &Bound<'_, PyAny>, with_labels: bool) -> PyResult<(usize, Option<Vec<i64>>)> {
     let py = data.py();
@@ -52,8 +49,7 @@ pub(crate) fn labels(data: &Bound<'_, PyAny>, with_labels: bool) -> PyResult<(us
     Ok((labels.len(), Some(labels)))
 }
 
-/// Returns the height and width of each image of a dataset, or 0 and 0 if its header cannot be
-/// read.
+/// Height and width of each image, or 0 and 0 if its header cannot be read.
 #[pyfunction]
 pub(crate) fn image_sizes(data: &Bound<'_, PyAny>) -> PyResult<Vec<(u32, u32)>> {
     let py = data.py();
@@ -62,8 +58,7 @@ pub(crate) fn image_sizes(data: &Bound<'_, PyAny>) -> PyResult<Vec<(u32, u32)>> 
     Ok(sizes.into_iter().map(|size| (size.height, size.width)).collect())
 }
 
-/// Randomly splits `samples` into parts with the given `shares`. With `labels`, each class is split
-/// separately.
+/// With `labels`, each class is split separately.
 #[pyfunction]
 #[pyo3(signature = (samples, shares, seed, labels=None))]
 pub(crate) fn split(
@@ -73,8 +68,7 @@ pub(crate) fn split(
     seed: u64,
     labels: Option<Vec<i64>>,
 ) -> PyResult<Vec<Vec<u64>>> {
-    /// Calls the crate's function, which is generic over the number of parts, for one of the listed
-    /// numbers.
+    /// Calls the crate's function, which is generic over the number of parts.
     macro_rules! by_number {
         ($($n:literal)*) => {
             match shares.len() {

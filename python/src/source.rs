@@ -20,8 +20,7 @@ use crate::thread_state::{attached, item};
 use crate::traced::{TracedRef, register};
 use crate::waiting::run_on_thread;
 
-/// Opens `data` as a source. `data` is a path, an object of `warpfeed._sources`, or a Python
-/// dataset.
+/// `data` is a path, an object of `warpfeed._sources`, or a Python dataset.
 pub(crate) fn open_source(data: &Bound<'_, PyAny>, opening: &Options) -> PyResult<Arc<dyn Source>> {
     let py = data.py();
     if let Ok(path) = data.extract::<PathBuf>() {
@@ -65,7 +64,7 @@ pub(crate) fn open_source(data: &Bound<'_, PyAny>, opening: &Options) -> PyResul
     Ok(Arc::new(PythonSource { object, len: data.len()?, classes }))
 }
 
-/// Opens a dataset from the description that `_describe_source` in `warpfeed._sources` returns.
+/// `description` comes from `_describe_source` in `warpfeed._sources`.
 fn open_described(description: &Bound<'_, PyDict>, opening: &Options) -> PyResult<Arc<dyn Source>> {
     let py = description.py();
     let get = |name: &str| {
@@ -143,7 +142,6 @@ fn open_described(description: &Bound<'_, PyDict>, opening: &Options) -> PyResul
     }
 }
 
-/// Converts the description of a `warpfeed.Clips`.
 fn clips_options(description: &Bound<'_, PyDict>) -> PyResult<ClipsOptions> {
     let mut options = ClipsOptions::default();
     for (name, value) in description.iter() {
@@ -161,7 +159,6 @@ fn clips_options(description: &Bound<'_, PyDict>) -> PyResult<ClipsOptions> {
     Ok(options)
 }
 
-/// Converts the description of a `warpfeed.LeRobot`.
 fn lerobot_options(description: &Bound<'_, PyDict>) -> PyResult<LeRobotOptions> {
     let mut options = LeRobotOptions::new();
     for (name, value) in description.iter() {
@@ -185,7 +182,7 @@ fn lerobot_options(description: &Bound<'_, PyDict>) -> PyResult<LeRobotOptions> 
     Ok(options)
 }
 
-/// Returns the statistics of the dataset that a `warpfeed.LeRobot` describes, as JSON.
+/// The statistics as JSON.
 #[pyfunction]
 pub(crate) fn lerobot_stats(py: Python<'_>, description: &Bound<'_, PyDict>) -> PyResult<String> {
     let path = description.get_item("path")?.ok_or_else(|| PyTypeError::new_err("the description has no path"))?;
@@ -196,10 +193,9 @@ pub(crate) fn lerobot_stats(py: Python<'_>, description: &Bound<'_, PyDict>) -> 
     })
 }
 
-/// An episode: its index, its first sample, the end of its samples, and its tasks.
+/// Index, first sample, end of the samples, and tasks of an episode.
 type EpisodeRow = (u64, usize, usize, Vec<String>);
 
-/// Returns the episodes of the dataset that a `warpfeed.LeRobot` describes.
 #[pyfunction]
 pub(crate) fn lerobot_episodes(py: Python<'_>, description: &Bound<'_, PyDict>) -> PyResult<Vec<EpisodeRow>> {
     let path = description.get_item("path")?.ok_or_else(|| PyTypeError::new_err("the description has no path"))?;
@@ -219,7 +215,6 @@ fn shared(opened: Result<impl Source + 'static>) -> Result<Arc<dyn Source>> {
     Ok(Arc::new(opened?))
 }
 
-/// Converts a `warpfeed.TableOptions`.
 pub(crate) fn columns(options: &Bound<'_, PyAny>) -> PyResult<TableOptions> {
     let options: Bound<'_, PyDict> = options.call_method0("_describe")?.extract()?;
     let mut columns = TableOptions::new();
@@ -243,22 +238,21 @@ pub(crate) fn columns(options: &Bound<'_, PyAny>) -> PyResult<TableOptions> {
     Ok(columns)
 }
 
-/// A Python object as a source. A read holds the GIL only while it calls `__getitem__` and copies
-/// the result to the scratch buffer.
+/// A Python object as a source. A read holds the GIL only to call `__getitem__` and to copy the
+/// result to the scratch buffer.
 struct PythonSource {
     object: Arc<TracedRef>,
     len: usize,
     classes: Vec<String>,
 }
 
-/// A sample whose key and fields are in the scratch buffer.
+/// A sample in the scratch buffer.
 #[derive(Default)]
 struct Parts {
     key: Range<usize>,
     /// Ranges of the name and of the content of each field.
     fields: Vec<(Range<usize>, Range<usize>)>,
-    /// Index of a field, and the file that contains its value. These files are read into the
-    /// scratch buffer after the GIL is released.
+    /// Indices of fields whose values are in files. The files are read after the GIL is released.
     files: Vec<(usize, PathBuf)>,
     label: Option<i64>,
 }
@@ -269,16 +263,15 @@ fn append(scratch: &mut Vec<u8>, bytes: &[u8]) -> Range<usize> {
     start..scratch.len()
 }
 
-/// Description of the valid values of fields other than images, for error messages.
+/// Valid values of fields other than images, for error messages.
 const VALUES: &str = "a number, a list of numbers, an array, bytes, a string or a path";
 
-/// Adds the field `name` to `parts`. Bytes are stored unchanged, arrays as `.npy` files, and
-/// numbers and lists as JSON.
+/// Stores bytes unchanged, arrays as `.npy` files, and numbers and lists as JSON.
 fn field(name: &str, value: &Bound<'_, PyAny>, parts: &mut Parts, scratch: &mut Vec<u8>) -> PyResult<()> {
     let is_image = ANY_FIELDS.contains(&name);
     let is_file = is_image || warpfeed::format::is_image(suffix(name));
-    // A uint8 array is an encoded file if the field is an image or its name has a suffix.
-    // Otherwise, the array is the value itself.
+    // A uint8 array is an encoded file if the field is an image or its name has a suffix, and the
+    // value itself otherwise.
     let encoded = is_file || name.contains('.');
     let name_range = append(scratch, name.as_bytes());
     if let Some(images) = frames(value, is_file)? {
@@ -325,8 +318,7 @@ fn field(name: &str, value: &Bound<'_, PyAny>, parts: &mut Parts, scratch: &mut 
     Ok(())
 }
 
-/// Returns the frames if `value` is a clip. `is_image` is true if the field has the name of an
-/// image.
+/// The frames, if `value` is a clip. `is_image` is true if the field has the name of an image.
 fn frames<'py>(value: &Bound<'py, PyAny>, is_image: bool) -> PyResult<Option<Vec<Bound<'py, PyAny>>>> {
     if value.is_instance_of::<PyBytes>() {
         return Ok(None);
@@ -334,7 +326,7 @@ fn frames<'py>(value: &Bound<'py, PyAny>, is_image: bool) -> PyResult<Option<Vec
     value.py().import("warpfeed._samples")?.getattr("frames")?.call1((value, is_image))?.extract()
 }
 
-/// Appends frame `number` of a clip to `out`: an encoded file, or an array as an `.npy` file.
+/// Appends frame `number` of a clip to `out`, as an encoded file or an `.npy` file.
 fn frame(value: &Bound<'_, PyAny>, number: usize, out: &mut Vec<u8>) -> PyResult<()> {
     let py = value.py();
     let converted = convert(value, true).map_err(|e| in_frame(py, number, e))?;
@@ -355,17 +347,14 @@ fn frame(value: &Bound<'_, PyAny>, number: usize, out: &mut Vec<u8>) -> PyResult
     Ok(())
 }
 
-/// Prefixes an error about the value of a frame with the number of the frame.
 fn in_frame(py: Python<'_>, number: usize, e: PyErr) -> PyErr {
     prefixed(py, &format!("frame {number}"), e)
 }
 
-/// Prefixes an error about the value of a field with the name of the field.
 fn in_field(py: Python<'_>, name: &str, e: PyErr) -> PyErr {
     prefixed(py, &format!("field '{name}'"), e)
 }
 
-/// Prefixes an error about a value with `location`.
 fn prefixed(py: Python<'_>, location: &str, e: PyErr) -> PyErr {
     let message = format!("{location}: {}", e.value(py));
     let prefixed = match () {
@@ -377,13 +366,12 @@ fn prefixed(py: Python<'_>, location: &str, e: PyErr) -> PyErr {
     prefixed
 }
 
-/// Returns the suffix of a field name, or the whole name if it has no suffix.
+/// The suffix of a field name, or the whole name without one.
 fn suffix(name: &str) -> &str {
     name.rsplit_once('.').map_or(name, |(_, suffix)| suffix)
 }
 
-/// Converts `value` to bytes, an array, a path, or JSON as a `str`. `warpfeed._samples` converts
-/// all values except `bytes`.
+/// Converts `value` to bytes, an array, a path, or JSON as a `str`.
 fn convert<'py>(value: &Bound<'py, PyAny>, is_image: bool) -> PyResult<Bound<'py, PyAny>> {
     if value.is_instance_of::<PyBytes>() {
         return Ok(value.clone());
@@ -392,8 +380,7 @@ fn convert<'py>(value: &Bound<'py, PyAny>, is_image: bool) -> PyResult<Bound<'py
     module.getattr(if is_image { "image" } else { "field" })?.call1((value,))
 }
 
-/// If `value`, which `__getitem__` returned as an image, has the wrong type, extends the error
-/// about it.
+/// Extends the error if `value` has the wrong type.
 fn not_an_image(value: &Bound<'_, PyAny>, e: PyErr) -> PyErr {
     let message = e.value(value.py()).to_string();
     if message.starts_with("frame ") {
@@ -407,7 +394,6 @@ fn not_an_image(value: &Bound<'_, PyAny>, e: PyErr) -> PyErr {
     ))
 }
 
-/// Converts a label to a class index.
 fn label(value: &Bound<'_, PyAny>) -> PyResult<i64> {
     value.extract().map_err(|e: PyErr| {
         let shown = value.repr().map_or_else(|_| type_name(value), |shown| shown.to_string());
@@ -419,7 +405,7 @@ fn label(value: &Bound<'_, PyAny>) -> PyResult<i64> {
     })
 }
 
-/// Copies `item`, the result of `__getitem__(index)`, to the scratch buffer.
+/// Copies the result of `__getitem__(index)` to the scratch buffer.
 fn parts(item: &Bound<'_, PyAny>, index: usize, scratch: &mut Vec<u8>) -> PyResult<Parts> {
     let mut parts = Parts::default();
     if let Ok(fields) = item.cast::<PyDict>() {
@@ -432,7 +418,6 @@ fn parts(item: &Bound<'_, PyAny>, index: usize, scratch: &mut Vec<u8>) -> PyResu
             })?;
             match &*name {
                 "key" | "__key__" => parts.key = append(scratch, value.str()?.to_string_lossy().as_bytes()),
-                // None means that the label is missing.
                 "label" | "cls" if value.is_none() => {}
                 "label" | "cls" => parts.label = Some(label(&value)?),
                 _ => field(&name, &value, &mut parts, scratch).map_err(|e| in_field(item.py(), &name, e))?,
@@ -450,7 +435,6 @@ fn parts(item: &Bound<'_, PyAny>, index: usize, scratch: &mut Vec<u8>) -> PyResu
             Err(_) => (item.clone(), None),
         };
         field(ANY_FIELDS[0], &image, &mut parts, scratch).map_err(|e| not_an_image(&image, e))?;
-        // None means that the label is missing.
         parts.label = label_value.filter(|value| !value.is_none()).map(|value| label(&value)).transpose()?;
     }
     if parts.key.is_empty() {

@@ -16,21 +16,20 @@ fn parse(text: &str) -> PyResult<Stats> {
     serde_json::from_str(text).map_err(|e| PyValueError::new_err(format!("not loader statistics: {e}")))
 }
 
-/// Returns the statistics for the time between `earlier` and `now`, as JSON and as a table.
+/// As JSON and as a table.
 #[pyfunction]
 pub(crate) fn stats_since(now: &str, earlier: &str) -> PyResult<(String, String)> {
     let stats = parse(now)?.since(&parse(earlier)?);
     Ok((json(&stats), stats.to_string()))
 }
 
-/// Returns the verdict on `stats`, as JSON and as text.
+/// As JSON and as text.
 #[pyfunction]
 pub(crate) fn verdict_of(stats: &str) -> PyResult<(String, String)> {
     let verdict = parse(stats)?.verdict();
     Ok((json(&verdict), in_python(&verdict.to_string())))
 }
 
-/// Writes an HTML report of a run.
 #[pyfunction]
 #[pyo3(signature = (out, title, stats, trace=None))]
 pub(crate) fn report(py: Python<'_>, out: PathBuf, title: &str, stats: &str, trace: Option<PathBuf>) -> PyResult<()> {
@@ -65,7 +64,7 @@ impl Span {
     }
 }
 
-/// Interns `name`. Interned names are never freed, because a program uses few of them.
+/// Interned names are never freed, because a program uses few of them.
 fn intern(name: &str) -> &'static str {
     static NAMES: Mutex<Option<HashSet<&'static str>>> = Mutex::new(None);
     let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);

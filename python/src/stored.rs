@@ -12,26 +12,23 @@ use warpfeed::source::Sample;
 use crate::buffer::{Buffer, type_name};
 use crate::error::Raised as _;
 
-/// Maximum size of a pixel buffer that a thread keeps for the next image, in bytes.
+/// Maximum size in bytes of a pixel buffer that a thread keeps for the next image.
 const MAX_REUSED: usize = 64 << 20;
 
-/// A sample without augmentation.
 pub(crate) struct Stored {
     key: String,
     label: Option<i64>,
     image: Option<Image>,
-    /// Names and stored bytes of all fields except the image.
+    /// All fields except the image, as stored.
     fields: Vec<(String, Vec<u8>)>,
 }
 
-/// The decoded image, with the name of its field.
 struct Image {
     name: String,
     size: Size,
     pixels: Vec<u8>,
 }
 
-/// Decodes the image of `sample`, and copies its other fields.
 pub(crate) fn stored_sample(sample: &Sample<'_>, codecs: &Codecs) -> warpfeed::Result<Stored> {
     let image_field = codecs.image(sample);
     let image = image_field.map(|(name, bytes)| {
@@ -55,11 +52,10 @@ impl<'py> IntoPyObject<'py> for Stored {
     type Output = Bound<'py, Self::Target>;
     type Error = PyErr;
 
-    /// Converts the sample to `(key, label, image, fields)`. The image is
-    /// `(name, height, width, pixels)` or `None`.
+    /// Converts to `(key, label, image, fields)`. The image is `(name, height, width, pixels)` or
+    /// `None`.
     fn into_pyobject(self, py: Python<'py>) -> PyResult<Self::Output> {
-        // Unlike `bytes`, a bytearray can be shared with a writable array, and torch requires a
-        // writable array.
+        // A bytearray can be shared with a writable array, which torch requires.
         let image = self
             .image
             .map(|Image { name, size, pixels }| (name, size.height, size.width, PyByteArray::new(py, &pixels)));
@@ -68,7 +64,7 @@ impl<'py> IntoPyObject<'py> for Stored {
     }
 }
 
-/// Decodes an encoded image, and returns its height, its width and its pixels.
+/// Returns the height, the width and the pixels.
 #[pyfunction]
 pub(crate) fn decode_image<'py>(data: &Bound<'py, PyAny>) -> PyResult<(u32, u32, Bound<'py, PyByteArray>)> {
     static CODECS: LazyLock<Codecs> = LazyLock::new(Codecs::new);
@@ -83,8 +79,7 @@ pub(crate) fn decode_image<'py>(data: &Bound<'py, PyAny>) -> PyResult<(u32, u32,
         )));
     };
     let encoded = encoded.as_bytes();
-    // Take the buffer instead of borrowing the cell, because creating an exception may run other
-    // Python code.
+    // Creating an exception may run other Python code, so the cell is not borrowed.
     let mut pixels = REUSED.take();
     py.detach(|| {
         let mut image = CODECS.open(encoded)?;

@@ -18,7 +18,7 @@ use warpfeed::{Dtype, HostBatch, TensorView};
 #[cfg(feature = "cuda")]
 use crate::error::Raised as _;
 
-/// The owner of a tensor's memory. It is never read, but keeps the memory alive.
+/// Keeps the memory alive.
 #[derive(Clone)]
 #[allow(dead_code)]
 pub(crate) enum TensorOwner {
@@ -68,14 +68,14 @@ pub(crate) struct Tensor {
     address: usize,
     device: DlDevice,
     dtype: Dtype,
-    /// Lengths of the axes in memory order.
+    /// In memory order.
     stored_shape: Vec<usize>,
     /// The axes in the order that users see, as indices into `stored_shape`.
     axes: Vec<usize>,
 }
 
-/// Returns the order of axes in which users see a field. With `channels_last`, (N, H, W, C) memory
-/// is viewed as (N, C, H, W), and (N, T, H, W, C) memory as (N, T, C, H, W).
+/// With `channels_last`, (N, H, W, C) memory is viewed as (N, C, H, W), and (N, T, H, W, C) memory
+/// as (N, T, C, H, W).
 fn visible_axes(axes: usize, channels_last: bool) -> Vec<usize> {
     let mut order: Vec<usize> = (0..axes).collect();
     if channels_last && axes >= 4 {
@@ -85,8 +85,7 @@ fn visible_axes(axes: usize, channels_last: bool) -> Vec<usize> {
 }
 
 impl Tensor {
-    /// Creates a tensor for the field `name` of a host batch. Copies the memory if `copy` is set,
-    /// and shares it otherwise.
+    /// Copies the memory if `copy` is set, and shares it otherwise.
     pub(crate) fn host(
         batch: &Arc<HostBatch>,
         name: &str,
@@ -107,8 +106,7 @@ impl Tensor {
         Tensor { memory, address, device: DlDevice::Host, dtype, stored_shape, axes }
     }
 
-    /// Creates a tensor for the field `name` of a device batch. Copies the memory if `copies` is
-    /// set, and shares it otherwise.
+    /// Copies the memory if `copies` is set, and shares it otherwise.
     #[cfg(feature = "cuda")]
     pub(crate) fn cuda(
         batch: &Arc<crate::gpu::DeviceBatch>,
@@ -152,8 +150,7 @@ impl Tensor {
         self.axes.iter().map(|&axis| strides[axis]).collect()
     }
 
-    /// Makes the consumer's stream wait for the tensor. `requested` is the `stream` argument of
-    /// `__dlpack__`.
+    /// `requested` is the `stream` argument of `__dlpack__`.
     #[cfg(feature = "cuda")]
     fn order_stream(&self, py: Python<'_>, requested: Option<isize>) -> PyResult<()> {
         let stream = match requested {
@@ -189,30 +186,27 @@ impl Tensor {
 
 #[pymethods]
 impl Tensor {
-    /// Returns the lengths of the axes.
     #[getter]
     fn shape(&self) -> Vec<usize> {
         self.axes.iter().map(|&axis| self.stored_shape[axis]).collect()
     }
 
-    /// Returns the name of the element type, such as `uint8` or `bfloat16`.
+    /// The name of the element type, such as `uint8` or `bfloat16`.
     #[getter]
     fn dtype(&self) -> &'static str {
         self.dtype.name()
     }
 
-    /// Returns the address of the first element.
     fn data_ptr(&self) -> usize {
         self.address
     }
 
-    /// Returns the total size of the elements in bytes.
     #[getter]
     fn nbytes(&self) -> usize {
         self.stored_shape.iter().product::<usize>() * self.dtype.bytes()
     }
 
-    /// Returns the device type and the device index, as DLPack defines them.
+    /// Device type and device index, as DLPack defines them.
     fn __dlpack_device__(&self) -> (i32, i32) {
         match self.device {
             DlDevice::Host => (1, 0),
@@ -259,8 +253,7 @@ impl Tensor {
         unsafe { PyCapsule::new_with_pointer_and_destructor(py, pointer, name, Some(end)) }
     }
 
-    /// Returns NumPy's array interface for a tensor in host memory. NumPy has no bfloat16, so
-    /// bfloat16 elements are described as uint16.
+    /// NumPy has no bfloat16, so bfloat16 elements are described as uint16.
     #[getter]
     fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         if self.device != DlDevice::Host {
@@ -302,7 +295,7 @@ impl Tensor {
 const VERSIONED: &CStr = c"dltensor_versioned";
 const UNVERSIONED: &CStr = c"dltensor";
 
-/// Returns the pointer in a capsule, unless a consumer has taken ownership.
+/// The pointer in a capsule, unless a consumer has taken ownership.
 ///
 /// # Safety
 /// `capsule` must be a capsule, and the thread must be attached to the interpreter.

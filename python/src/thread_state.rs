@@ -1,7 +1,7 @@
 //! Keeps a Rust thread's interpreter state alive until the thread exits.
 //!
-//! Normally, when a Rust thread detaches, the interpreter discards its state, including everything
-//! in `threading.local`. Datasets keep a file or a connection per thread there, and would reopen it
+//! Normally, when a Rust thread detaches, the interpreter discards its state, including
+//! `threading.local`. Datasets keep a file or a connection per thread there, and would reopen it
 //! for every sample.
 //!
 //! **Invariants**
@@ -17,25 +17,23 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-/// Keeps the interpreter's state of this thread until the thread exits.
 struct KeptThreadState;
 
 thread_local! {
     static KEPT_STATE: RefCell<Option<KeptThreadState>> = const { RefCell::new(None) };
 }
 
-/// Returns whether a loader or decoder started this thread.
+/// Whether a loader or decoder started this thread.
 pub(crate) fn is_loader_thread() -> bool {
     KEPT_STATE.with_borrow(Option::is_some)
 }
 
-/// Runs `call` while attached to the interpreter. Returns `None` if the interpreter is shutting
-/// down.
+/// Returns `None` if the interpreter is shutting down.
 pub(crate) fn attached<T>(call: impl FnOnce(Python<'_>) -> T) -> Option<T> {
     // SAFETY: the call only reads thread-local storage.
     let is_new = unsafe { ffi::PyGILState_GetThisThreadState() }.is_null();
-    // Created before `try_attach`: during shutdown, the interpreter may end a thread that is still
-    // waiting for the GIL.
+    // Created before `try_attach`, because during shutdown the interpreter may end a thread that
+    // waits for the GIL.
     let guard = BlockOnUnwind;
     let value = Python::try_attach(|py| {
         if is_new {
@@ -61,7 +59,6 @@ pub(crate) fn call<'py>(function: &Bound<'py, PyAny>, args: &Bound<'py, PyTuple>
     call_binary(ffi::PyObject_CallObject, function, args.as_any())
 }
 
-/// A function of the interpreter that takes two objects and returns a new reference.
 type BinaryFn = unsafe extern "C" fn(*mut ffi::PyObject, *mut ffi::PyObject) -> *mut ffi::PyObject;
 
 /// Calls `function`, which must return a new reference, or null after an exception.
@@ -74,7 +71,7 @@ fn call_binary<'py>(
     second: &Bound<'py, PyAny>,
 ) -> PyResult<Bound<'py, PyAny>> {
     type UnwindingBinaryFn = unsafe extern "C-unwind" fn(*mut ffi::PyObject, *mut ffi::PyObject) -> *mut ffi::PyObject;
-    // Hide the function from the compiler, which would otherwise use pyo3's declaration.
+    // Otherwise, the compiler would use pyo3's declaration.
     let function = std::hint::black_box(function);
     // SAFETY: the two types differ only in whether the function may unwind.
     let function = unsafe { std::mem::transmute::<BinaryFn, UnwindingBinaryFn>(function) };
@@ -86,12 +83,11 @@ fn call_binary<'py>(
     unsafe { Bound::from_owned_ptr_or_err(first.py(), result) }
 }
 
-/// Blocks the thread forever if the interpreter is about to end the thread during shutdown.
+/// Blocks the thread forever if the interpreter is about to end it during shutdown.
 ///
-/// Up to CPython 3.13, if a thread returns from a wait, such as `time.sleep`, during shutdown, the
-/// interpreter calls `pthread_exit`, which unwinds the stack. Unwinding would release a thread
-/// state that is not current, or leave the destructor of a thread-local value. Both are fatal
-/// errors.
+/// Up to CPython 3.13, the interpreter calls `pthread_exit` on a thread that returns from a wait,
+/// such as `time.sleep`, during shutdown. Unwinding would release a thread state that is not
+/// current, or leave the destructor of a thread-local value. Both are fatal errors.
 struct BlockOnUnwind;
 
 impl Drop for BlockOnUnwind {

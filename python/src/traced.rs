@@ -1,8 +1,7 @@
 //! References to Python objects that are visible to the garbage collector.
 //!
-//! A loader owns the user's dataset and sampler function, either of which may refer back to the
-//! loader. Only the garbage collector can free such a cycle, and only if the loader reports its
-//! half of it.
+//! The user's dataset and sampler function may refer back to the loader that owns them. Only the
+//! garbage collector can free such a cycle, and only if the loader reports its references.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,16 +10,14 @@ use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
 
-/// A reference to a Python object that a loader uses.
 pub(crate) struct TracedRef {
     object: Mutex<Option<Py<PyAny>>>,
-    /// Name of the object or of the method that is called, for error messages.
+    /// Name of the object or of the called method, for error messages.
     name: String,
-    /// Number of calls in progress.
     calls: AtomicUsize,
 }
 
-/// Guard of a call in progress. The call ends when the guard is dropped.
+/// A call in progress, which ends when the guard is dropped.
 pub(crate) struct CallGuard<'a>(&'a TracedRef);
 
 impl Drop for CallGuard<'_> {
@@ -30,7 +27,6 @@ impl Drop for CallGuard<'_> {
 }
 
 impl TracedRef {
-    /// Stores `object`. `name` is the name of the object or of the method that is called.
     pub(crate) fn new(object: Py<PyAny>, name: String) -> Arc<Self> {
         Arc::new(TracedRef { object: Mutex::new(Some(object)), name, calls: AtomicUsize::new(0) })
     }
@@ -39,25 +35,22 @@ impl TracedRef {
         &self.name
     }
 
-    /// Records that a call begins. The call ends when the returned guard is dropped.
     pub(crate) fn begin_call(&self) -> CallGuard<'_> {
         self.calls.fetch_add(1, Ordering::Relaxed);
         CallGuard(self)
     }
 
-    /// Returns whether a call is in progress.
     pub(crate) fn is_called(&self) -> bool {
         self.calls.load(Ordering::Relaxed) > 0
     }
 
-    /// Returns the object, unless the collector has cleared it.
+    /// `None` if the collector has cleared the reference.
     pub(crate) fn get<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
         let object = self.object.lock().unwrap_or_else(PoisonError::into_inner);
         object.as_ref().map(|object| object.bind(py).clone())
     }
 
-    /// Reports the reference to the garbage collector. If a thread holds the lock, the object is in
-    /// use, so it is not garbage and need not be reported.
+    /// If a thread holds the lock, the object is in use, so it need not be reported.
     pub(crate) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         let object = match self.object.try_lock() {
             Ok(object) => object,
@@ -69,12 +62,11 @@ impl TracedRef {
 
     pub(crate) fn clear(&self) {
         let object = self.object.lock().unwrap_or_else(PoisonError::into_inner).take();
-        // Drop the object after releasing the lock, because dropping may run Python code.
+        // Dropping may run Python code, so the lock is released first.
         drop(object);
     }
 }
 
-/// Returns the name of a function or class, for messages.
 pub(crate) fn name_of(object: &Bound<'_, PyAny>) -> String {
     let name = || object.py().import("warpfeed._batch_transform")?.getattr("name_of")?.call1((object,))?.extract();
     name().unwrap_or_else(|_: PyErr| "a function".to_owned())
@@ -85,14 +77,14 @@ thread_local! {
     static COLLECTED: RefCell<Option<Vec<Arc<TracedRef>>>> = const { RefCell::new(None) };
 }
 
-/// Calls `make`. Returns the result, and the references that `make` created with [`register`].
+/// Returns the result, and the references that `make` created with [`register`].
 pub(crate) fn collecting_refs<T>(make: impl FnOnce() -> T) -> (T, Vec<Arc<TracedRef>>) {
     let before = COLLECTED.replace(Some(Vec::new()));
     let result = make();
     (result, COLLECTED.replace(before).unwrap_or_default())
 }
 
-/// Creates a reference that the enclosing [`collecting_refs`] returns.
+/// The enclosing [`collecting_refs`] returns the reference.
 pub(crate) fn register(object: Py<PyAny>, name: String) -> Arc<TracedRef> {
     let traced = TracedRef::new(object, name);
     COLLECTED.with_borrow_mut(|collected| collected.iter_mut().for_each(|collected| collected.push(traced.clone())));

@@ -4,13 +4,11 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use serde::de::DeserializeOwned;
 
-/// Converts a value that consists of numbers, strings, lists and dicts.
 pub(crate) fn from_value<T: DeserializeOwned>(value: &Bound<'_, PyAny>) -> PyResult<T> {
     parse_value(value, |json| serde_json::from_str(json))
 }
 
-/// Converts a value to JSON, and calls `parse` with it. If `parse` fails, the error names the key
-/// of the dict that contains the invalid value.
+/// If `parse` fails, the error names the key of the dict that contains the invalid value.
 pub(crate) fn parse_value<T>(
     value: &Bound<'_, PyAny>,
     parse: impl FnOnce(&str) -> serde_json::Result<T>,
@@ -19,8 +17,8 @@ pub(crate) fn parse_value<T>(
     parse(&json).map_err(|e| {
         let message = e.to_string();
         let cause = message.split(" at line ").next().unwrap_or_default();
-        // The last key before the position of the error names the invalid value. The outermost key
-        // is the option, which the caller adds.
+        // The last key before the position of the error names the invalid value. The caller adds
+        // the outermost key, which is the option.
         let mut names = json[..e.column().min(json.len())].rsplit("\":").skip(1);
         let name = names.next().and_then(|before| before.rsplit('"').next()).filter(|_| names.next().is_some());
         let text = name.map_or_else(|| cause.to_owned(), |name| format!("{name}: {cause}"));

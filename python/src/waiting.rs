@@ -1,8 +1,8 @@
 //! Waits that Python signals can interrupt, and work that runs detached from the interpreter.
 //!
 //! A check for signals runs Python code (signal handlers and, since CPython 3.12, the garbage
-//! collector), which may call the loader. So signals must not be checked while the thread holds a
-//! lock of the loader. Waits are cut into slices, and the checks happen in between.
+//! collector), which may call the loader. Signals must therefore not be checked while the thread
+//! holds a lock of the loader. Waits are cut into slices, with a check after each.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,8 +22,8 @@ use crate::thread_state::is_loader_thread;
 /// Maximum duration of a wait between two checks for signals.
 pub(crate) const SLICE: Duration = Duration::from_millis(25);
 
-/// Repeats `attempt`, which should wait for at most one [`SLICE`], until it returns a value or a
-/// signal interrupts the wait. The thread is detached from the interpreter during each attempt.
+/// Repeats `attempt`, which should wait for at most one [`SLICE`] while detached from the
+/// interpreter, until it returns a value or a signal interrupts the wait.
 pub(crate) fn wait_interruptibly<T: Send>(
     py: Python<'_>,
     mut attempt: impl FnMut() -> Option<T> + Send,
@@ -37,17 +37,16 @@ pub(crate) fn wait_interruptibly<T: Send>(
     }
 }
 
-/// How long work may keep running after it was told to stop, so that it can remove its files.
+/// How long interrupted work may continue to remove its files.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Background threads that may still be reading the user's dataset, each with its process id. They
-/// run calls that a signal has interrupted, or close a loader on behalf of one of its own threads.
+/// Background threads that may still read the user's dataset, with their process ids. They run
+/// interrupted calls, or close a loader on behalf of one of its own threads.
 static STILL_RUNNING: Mutex<Vec<(u32, JoinHandle<()>)>> = Mutex::new(Vec::new());
 
-/// Runs `work` on a new thread and waits for it. A signal ends the wait, tells `work` to stop, and
-/// cancels its reads from object stores. The result of `work` is then dropped on the new thread. If
-/// no thread can be started, `work` runs on the calling thread, so that a loader can still be
-/// closed.
+/// Runs `work` on a new thread and waits for it. A signal ends the wait, stops `work` and cancels
+/// its reads from object stores. If no thread can be started, `work` runs on the calling thread, so
+/// that a loader can still be closed.
 pub(crate) fn run_on_thread<T: Send + 'static>(
     py: Python<'_>,
     work: impl FnOnce(&AtomicBool) -> Result<T> + Send + 'static,
@@ -55,9 +54,9 @@ pub(crate) fn run_on_thread<T: Send + 'static>(
     run_with_grace(py, Duration::ZERO, work, |_| Ok(()))
 }
 
-/// Like [`run_on_thread`], for `work` that writes files and reports progress. After a signal,
-/// `work` may continue for [`GRACE`] to remove its files. `report` is called between slices and at
-/// the end; an error from `report` has the same effect as a signal.
+/// Like [`run_on_thread`], for `work` that writes files. After a signal, `work` may continue for
+/// [`GRACE`] to remove its files. `report` is called between slices and at the end; an error from
+/// `report` has the same effect as a signal.
 pub(crate) fn run_reporting<T: Send + 'static>(
     py: Python<'_>,
     work: impl FnOnce(&AtomicBool) -> Result<T> + Send + 'static,
@@ -84,7 +83,7 @@ fn run_with_grace<T: Send + 'static>(
     let thread = match thread {
         Ok(thread) => thread,
         Err(e) if is_loader_thread() => {
-            // `work` may wait for this thread to end, so it must not run on this thread.
+            // `work` may wait for this thread to end, so it must not run on it.
             return Err(Error::new(ErrorKind::Io, format!("cannot start a thread: {e}"))).raised(py);
         }
         Err(_) => {
@@ -110,16 +109,15 @@ fn run_with_grace<T: Send + 'static>(
             break value;
         }
     };
-    // The work is done, so the thread only has to release its interpreter state.
+    // The thread only has to release its interpreter state.
     py.detach(|| drop(thread.join()));
     value.raised(py)
 }
 
 /// Runs `work`, which stops a loader's threads, detached from the interpreter.
 ///
-/// The garbage collector may call this function on any thread that runs Python code, including the
-/// loader's threads. On a loader's thread, `work` would wait forever for that thread to end, so
-/// `work` runs on a new thread instead.
+/// The garbage collector may call this function on any thread, including the loader's own. There,
+/// `work` would wait forever for that thread to end, so it runs on a new thread instead.
 pub(crate) fn end_threads(py: Python<'_>, work: impl FnOnce() + Send + 'static) {
     if !is_loader_thread() {
         return py.detach(work);
@@ -129,8 +127,8 @@ pub(crate) fn end_threads(py: Python<'_>, work: impl FnOnce() + Send + 'static) 
     }
 }
 
-/// Runs `work`, which stops a loader's threads, on a new thread. Returns `None` if no thread can be
-/// started. In this case, the loader's threads stay idle until the process ends.
+/// Returns `None` if no thread can be started. The loader's threads then stay idle until the
+/// process ends.
 pub(crate) fn spawn_shutdown(work: impl FnOnce() + Send + 'static) -> Option<JoinHandle<()>> {
     let (work_sender, work_receiver) = sync_channel::<Box<dyn FnOnce() + Send>>(1);
     let thread = std::thread::Builder::new()
@@ -149,11 +147,10 @@ pub(crate) fn spawn_shutdown(work: impl FnOnce() + Send + 'static) -> Option<Joi
     }
 }
 
-/// Drops `value` while this thread is detached from the interpreter. The destructor stops threads
-/// of `process`.
+/// Drops `value`, whose destructor stops threads of `process`, while detached from the interpreter.
 ///
 /// Leaks `value` in a forked child, which does not have these threads, and during interpreter
-/// shutdown, because the process is about to end.
+/// shutdown.
 pub(crate) fn drop_detached<T: Send + 'static>(process: &Process, mut value: Option<T>) {
     if process.is_this() {
         Python::try_attach(|py| {
@@ -164,16 +161,14 @@ pub(crate) fn drop_detached<T: Send + 'static>(process: &Process, mut value: Opt
     std::mem::forget(value);
 }
 
-/// Registers a thread for [`wait_for_calls`].
 fn leave_running(thread: JoinHandle<()>) {
     let mut threads = STILL_RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
     threads.retain(|(_, thread)| !thread.is_finished());
     threads.push((std::process::id(), thread));
 }
 
-/// Waits for the threads in [`STILL_RUNNING`], for at most `max_seconds`. Call this function before
-/// the interpreter shuts down, because a thread that returns to the interpreter during shutdown
-/// could abort the process.
+/// Waits at most `max_seconds` for the threads in [`STILL_RUNNING`]. A thread that returns to the
+/// interpreter during its shutdown could abort the process, so call this first.
 #[pyfunction]
 pub(crate) fn wait_for_calls(py: Python<'_>, max_seconds: f64) -> PyResult<()> {
     let current = std::process::id();
@@ -191,8 +186,7 @@ pub(crate) fn wait_for_calls(py: Python<'_>, max_seconds: f64) -> PyResult<()> {
     Ok(())
 }
 
-/// Waits up to `slice` for the result of work on a different thread. Returns an error if that
-/// thread has panicked.
+/// Returns an error if the other thread has panicked.
 fn receive<T>(result: &mut Receiver<Result<T>>, slice: Duration) -> Option<Result<T>> {
     match result.recv_timeout(slice) {
         Ok(value) => Some(value),
@@ -203,13 +197,13 @@ fn receive<T>(result: &mut Receiver<Result<T>>, slice: Duration) -> Option<Resul
     }
 }
 
-/// The process that opened a loader or decoder. A forked child must not use it: the child has none
-/// of its threads, and a thread may have held a lock during the fork.
+/// The process that opened a loader or decoder. A forked child must not use it, because it has none
+/// of its threads, and a lock may have been held during the fork.
 pub(crate) struct Process {
     id: u32,
     /// "loader" or "decoder", for the error message.
     kind: &'static str,
-    /// Advice for the error message, such as `open it after forking`.
+    /// For the error message, such as `open it after forking`.
     advice: &'static str,
 }
 
@@ -234,15 +228,14 @@ impl Process {
     }
 }
 
-/// A mutex for which a thread waits at most one [`SLICE`] at a time, so that the thread can check
-/// for signals.
+/// A mutex for which a thread waits at most one [`SLICE`] at a time, to check for signals in
+/// between.
 pub(crate) struct TimedMutex<T> {
     /// `None` while the mutex is locked.
     value: Mutex<Option<T>>,
     released: Condvar,
 }
 
-/// Guard that gives exclusive access to the value of a [`TimedMutex`].
 pub(crate) struct TimedGuard<'a, T> {
     mutex: &'a TimedMutex<T>,
     value: Option<T>,
@@ -257,7 +250,7 @@ impl<T> TimedMutex<T> {
         self.value.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Locks the mutex. Returns `None` if other threads hold it for longer than a slice.
+    /// `None` if other threads hold the mutex for longer than a slice.
     pub(crate) fn try_lock_for_slice(&self) -> Option<TimedGuard<'_, T>> {
         let result = self.released.wait_timeout_while(self.lock(), SLICE, |value| value.is_none());
         let value = result.unwrap_or_else(PoisonError::into_inner).0.take()?;

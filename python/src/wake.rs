@@ -1,7 +1,7 @@
 //! Wakes event loops when responses are ready.
 //!
-//! A waker runs on the thread that completes requests, which must not wait for the interpreter. So
-//! the waker sends its callback to a separate thread, which each decoder has.
+//! A waker runs on the thread that completes requests, which must not wait for the interpreter. It
+//! sends its callback to a separate thread of the decoder.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -13,16 +13,15 @@ use warpfeed::{Error, ErrorKind, Result};
 
 use crate::thread_state::attached;
 
-/// A callback without arguments.
 type Callback = Py<PyAny>;
 
-/// The thread that calls callbacks. It is started when the first waker is created, and ends after
-/// the decoder and all wakers have been dropped.
+/// The thread is started for the first waker, and ends after the decoder and all wakers are
+/// dropped.
 #[derive(Default)]
 pub(crate) struct Caller(Mutex<Option<Sender<Callback>>>);
 
 impl Caller {
-    /// Creates a waker that calls `callback` once.
+    /// The waker calls `callback` once.
     pub(crate) fn waker(&self, callback: Callback) -> Result<Waker> {
         let mut sender = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let sender = match &*sender {

@@ -10,8 +10,8 @@ from ._warpfeed import run_program
 
 def main() -> int:
     """Runs the command-line tool with the arguments in ``sys.argv``, and returns its exit code."""
-    # Python's handler only sets a flag. Native code does not check the flag, so it would ignore
-    # Ctrl-C.
+    # Python's handler only sets a flag, which native code does not check, so Ctrl-C would be
+    # ignored.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     return run_program(["warpfeed", *sys.argv[1:]])
 

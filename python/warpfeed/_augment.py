@@ -1,7 +1,7 @@
 """Augmentations, with the same names as in the Rust crate.
 
-Each object records the calls that created it, so it prints as the code that created it, compares by
-value, and can be pickled. Values are checked when a loader is opened with the object.
+Each object records the calls that created it. It prints as that code, compares by value, and can be
+pickled. Values are checked when a loader is opened.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Size = Union[int, Sequence[int]]
 
 
 def _size(name: str, size: Any, other: Any, height: Any, width: Any) -> tuple[int, int]:
-    """Returns (height, width) from the arguments of method `name`."""
+    """Returns (height, width)."""
     if size is None and other is None and height is not None and width is not None:
         return operator.index(height), operator.index(width)
     values = [repr(size)] if other is None else [repr(size), repr(other)]
@@ -53,11 +53,8 @@ def _size(name: str, size: Any, other: Any, height: Any, width: Any) -> tuple[in
 
 
 def _range(name: str, value: Any, single: str = "") -> tuple[float, float] | None:
-    """Converts the argument `name` to a pair of floats.
-
-    If `single` is not empty, a single number ``x`` is accepted as ``(-x, x)``, and `single`
-    describes this in error messages.
-    """
+    """Converts a pair of floats. If `single` is not empty, a single number ``x`` is accepted as
+    ``(-x, x)``; `single` describes this in error messages."""
     if value is None:
         return None
     if single and isinstance(value, Real):
@@ -75,7 +72,6 @@ def _pair(value: Range) -> Range:
 
 
 def _degrees(name: str, value: Any) -> tuple[float, float] | None:
-    """Converts an angle, or a range of angles, to a range."""
     return _range(name, value, "one number x for (-x, x)")
 
 
@@ -103,7 +99,7 @@ class _Calls(_other_names.EarlierNames):
         return self._make((*self._calls, (name, args)))
 
     def _data(self) -> Any:
-        """Returns the options by name, in the form that the extension module expects."""
+        """The options by name, in the form that the extension module expects."""
         return {name: args[0] if len(args) == 1 else args for name, args in self._calls}
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -265,8 +261,6 @@ class Augment(_Calls):
 
     @staticmethod
     def _step(name: str, args: tuple[Any, ...]) -> dict[str, Any]:
-        """Converts a call to the form that the extension module expects: a list of the arguments,
-        or the options of an argument such as :class:`ColorJitter`."""
         options = len(args) == 1 and isinstance(args[0], _Calls)
         return {name: args[0]._data() if options else args}
 

@@ -92,7 +92,7 @@ class _BatchProperties(_other_names.EarlierNames):
         return [(height, width) for _, _, width, height in self._image_rects()]
 
     def _image_rects(self) -> list[tuple[int, int, int, int]]:
-        """Returns the rectangle (x, y, width, height) that each image without padding covers."""
+        """The rectangle (x, y, width, height) that each image without padding covers."""
         native = self._require_native()
         rects: list[tuple[int, int, int, int]] = list(native.image_rects())
         if any(valid and not width for (_, _, width, _), valid in zip(rects, native.valid(), strict=True)):
@@ -128,7 +128,7 @@ class _BatchProperties(_other_names.EarlierNames):
 
 
 class _CopiedProperties:
-    """A copy of the properties of a native batch. The copy does not keep the native batch alive."""
+    """A copy of a native batch's properties that does not keep the batch alive."""
 
     def __init__(self, native: Any) -> None:
         self.epoch, self.number = native.epoch, native.number
@@ -138,9 +138,8 @@ class _CopiedProperties:
 
 
 def properties_of(native: Any) -> Any:
-    """Returns an object with the properties of the batch. If all fields were copied, the object is
-    a copy of the properties, so that the loader can reuse the memory of the batch. Otherwise it is
-    `native`."""
+    """Returns an object with the properties of the batch: a copy if all fields were copied, so that
+    the loader can reuse the batch's memory, and `native` otherwise."""
     return _CopiedProperties(native) if native.copied else native
 
 
@@ -188,8 +187,8 @@ class FieldBatch(_BatchProperties, dict[str, Any]):
 
     def __missing__(self, name: str) -> Any:
         absent = self._absent.get(name)
-        # `absent` explains why the dataset has no labels or images. The traceback of a raised
-        # exception references this batch, so raising the stored exception would create a cycle.
+        # `absent` explains why the dataset has no labels or images. Raising the stored exception
+        # itself would create a cycle, because its traceback references this batch.
         raise KeyError(name) if absent is None else copy.copy(absent)
 
     def __reduce__(self) -> tuple[object, ...]:

@@ -34,8 +34,7 @@ class BatchTransform:
         return bool(self._steps)
 
     def __call__(self, fields: Fields, seed: int, rank: int, batch: Any) -> Fields:
-        """Calls each function with the result of the previous function, and returns the last
-        result. ``batch`` provides the properties of the batch.
+        """Applies the functions in order. ``batch`` provides the properties of the batch.
 
         Raises:
             WarpfeedError: if a function raises an exception, which becomes the cause, or if a
@@ -77,21 +76,19 @@ class Collate:
 
 
 def name_of(f: Any) -> str:
-    """Returns the name of a function, for error messages."""
     while hasattr(f, "func"):
         f = f.func
     return getattr(f, "__qualname__", None) or type(f).__qualname__
 
 
 def batch_error(name: str, epoch: int, number: int, ids: list[int], e: Exception) -> WarpfeedError:
-    """Returns the error to raise after the function called `name` raised `e` for a batch."""
+    """The error to raise after the function `name` raised `e` for a batch."""
     samples = ", ".join(map(str, ids[:8])) + (", ..." if len(ids) > 8 else "")
     location = f"{name} at batch {number} of epoch {epoch} (samples {samples})"
     return WarpfeedError(f"{location}: {type(e).__name__}: {e}", "transform")
 
 
 def _requested_parameters(f: Callable[..., Any], name: str) -> list[str]:
-    """Returns the entries of `_PARAMETERS` that `f` has as keyword-only parameters."""
     try:
         parameters = inspect.signature(f).parameters.values()
     except (TypeError, ValueError):
@@ -110,7 +107,7 @@ def _requested_parameters(f: Callable[..., Any], name: str) -> list[str]:
 
 
 def _seed(seed: int, epoch: int, number: int, rank: int, index: int) -> int:
-    """Returns a 63-bit seed that differs for each batch, rank and function."""
+    """A 63-bit seed that differs for each batch, rank and function."""
     import hashlib  # slow to import, because it loads OpenSSL
 
     text = f"{seed} {epoch} {number} {rank} {index}".encode()
@@ -118,11 +115,7 @@ def _seed(seed: int, epoch: int, number: int, rank: int, index: int) -> int:
 
 
 def _as_fields(result: Any) -> Fields:
-    """Converts the result of a function to the fields of a batch.
-
-    Raises:
-        TypeError: if the result is neither a pair nor a dict of fields by name.
-    """
+    """Raises a TypeError if the result is neither a pair nor a dict of fields by name."""
     if isinstance(result, Mapping):
         invalid = next((key for key in result if not isinstance(key, str)), None)
         if invalid is None and len(result):

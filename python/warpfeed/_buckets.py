@@ -60,7 +60,7 @@ class Buckets:
             raise TypeError(f"lengths={lengths!r}: expected the length of each sample")
         self._lengths = _Lengths("lengths", lengths)
         for _ in self._lengths:
-            pass  # Iterating checks every element.
+            pass
         #: Maximum length of each bucket.
         self.bounds = integers("bounds", bounds, _Lengths)
         for before, after in zip(self.bounds, self.bounds[1:], strict=False):
@@ -100,15 +100,13 @@ class Buckets:
 
 
 class _Sides(Indices):
-    """A list of heights or widths."""
-
     _limits = (0, 1 << 32)
     _expected = "a side from 0 to 2**32 - 1 pixels"
     _mask_advice = "expected the height and the width of each image"
 
 
 def _sides(name: str, sizes: Any) -> tuple[_Sides, _Sides]:
-    """Returns the heights and the widths in `sizes`, a list of pairs or an array of shape (N, 2)."""
+    """Heights and widths of a list of pairs, or of an array of shape (N, 2)."""
     import numpy as np
 
     array = np.asarray(sizes if hasattr(sizes, "__array__") else list(sizes))
@@ -119,14 +117,14 @@ def _sides(name: str, sizes: Any) -> tuple[_Sides, _Sides]:
     sides = _Sides(name, array[:, 0]), _Sides(name, array[:, 1])
     for of in sides:
         for _ in of:
-            pass  # Iterating checks every element.
+            pass
     return sides
 
 
 class SizeBuckets:
-    """The sizes of all images, for the ``buckets`` option. Groups images by aspect ratio. Each
-    group has its own image size. Training diffusion models and vision-language models uses such
-    buckets to keep nearly all of each image.
+    """The sizes of all images, for the ``buckets`` option. Groups images by aspect ratio, and gives
+    each group its own image size, as in the training of diffusion models and vision-language
+    models.
 
     ::
 
@@ -194,8 +192,6 @@ def image_sizes(data: Any) -> list[tuple[int, int]]:
 
 
 class _Trim:
-    """The function that :meth:`Buckets.trim` returns."""
-
     def __init__(self, buckets: Buckets, names: tuple[str, ...]) -> None:
         self._buckets, self._names = buckets, names
 
@@ -212,7 +208,6 @@ class _Trim:
         return batch
 
     def _check(self, name: str, counts: Any, ids: list[int], width: int) -> None:
-        """Raises an error if a sample has more than `width` rows."""
         if getattr(counts, "is_cuda", False):
             import torch
 

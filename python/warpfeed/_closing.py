@@ -1,9 +1,7 @@
 """Closes loaders and decoders when the process exits.
 
 Threads of loaders and decoders may call into a Python dataset, so they must end before the
-interpreter shuts down. The same applies to the threads of calls that Ctrl-C interrupted. The wait
-for these threads is limited, so that a user function that never returns does not keep the process
-alive.
+interpreter shuts down. The wait for them is limited, because a user function may never return.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ class Closable(Protocol):
     def _running_callbacks(self) -> list[str]: ...
 
 
-# Open objects by id. Iterating over a `WeakSet` would not be thread-safe.
+# Open objects by id, because iterating over a `WeakSet` is not thread-safe.
 _open: dict[int, weakref.ref[Closable]] = {}
 
 
@@ -50,7 +48,6 @@ def _close_all() -> None:
         waiting = []
         for closable in opened:
             if closable._begin_close():
-                # The threads have ended, so this call only logs the remaining messages.
                 closable.close()
             else:
                 waiting.append(closable)

@@ -15,10 +15,9 @@ __all__ = ["decode_image"]
 def decode_image(data: Any) -> np.ndarray[Any, np.dtype[np.uint8]]:
     """Decodes an encoded image in any format that a loader reads.
 
-    Returns the same pixels that a loader with default options passes to its augmentation. JPEGs are
-    decoded to exactly the same pixels as by libjpeg-turbo, gray is repeated in three channels,
-    alpha is dropped, and the EXIF orientation is applied. The function releases the GIL while it
-    decodes.
+    The pixels are those that a loader with default options passes to its augmentation: JPEGs are
+    bit-identical to libjpeg-turbo, gray is repeated in three channels, alpha is dropped, and the
+    EXIF orientation is applied. The GIL is released while decoding.
 
     Args:
         data: the bytes of the encoded image: ``bytes`` or any bytes-like object.

@@ -1,4 +1,4 @@
-"""The decoder for inference servers: decodes batches of images on request."""
+"""The decoder for inference servers."""
 
 from __future__ import annotations
 
@@ -88,10 +88,9 @@ class Pending:
     batch.
 
     The batch can be taken only once. Taking a device batch makes torch's current stream wait until
-    the batch is ready. While this stream is being captured into a CUDA graph, the batch cannot be
-    taken; take it after the capture instead. The request is canceled if this object is dropped, or
-    if the task that awaits it is canceled. The decoder then skips images that no worker has started
-    to decode.
+    the batch is ready, which is not possible while this stream is being captured into a CUDA graph.
+    The request is canceled if this object is dropped, or if the task that awaits it is canceled.
+    The decoder then skips images that no worker has started to decode.
     """
 
     def __init__(self, decoder: Decoder, answer: _warpfeed.Answer) -> None:
@@ -249,7 +248,7 @@ class Decoder(_other_names.EarlierNames):
         An image is ``bytes`` or a different bytes-like object, such as a ``memoryview``; a
         ``uint8`` array of shape (height, width, 3) or (height, width); a ``uint8`` tensor of shape
         (3, height, width); or a Pillow image. ``bytes`` are not copied. A device batch is ready for
-        use on torch's current stream. The call does not wait for earlier work of that stream.
+        use on torch's current stream.
 
         Raises:
             WarpfeedError: as for :meth:`submit` and :meth:`Pending.wait`. A bad image does not
@@ -319,11 +318,11 @@ class Decoder(_other_names.EarlierNames):
         self._core.close()
 
     def _begin_close(self) -> bool:
-        """Begins closing the decoder without waiting. Returns whether its threads have ended."""
+        """Begins closing without waiting. Returns whether the threads have ended."""
         return bool(self._core.begin_close())
 
     def _running_callbacks(self) -> list[str]:
-        """Returns the names of the user's callbacks that are running."""
+        """Names of the user's callbacks that are running."""
         return []
 
     def __repr__(self) -> str:

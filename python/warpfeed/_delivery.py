@@ -21,7 +21,7 @@ _CUDA = 2
 
 
 def _torch() -> Any:
-    """Returns PyTorch, or None if it is not installed."""
+    """PyTorch, or None if it is not installed."""
     try:
         import torch
     except ImportError:
@@ -34,8 +34,7 @@ class Delivery:
 
     def __init__(self, output: str | None, device: Device | None, layout: Any, copy: bool | None) -> None:
         chosen = output is not None
-        # Import torch only if the output needs it: the import takes seconds and half a gigabyte of
-        # memory.
+        # The import of torch takes seconds and half a gigabyte of memory.
         output = output or ("torch" if _torch() is not None else "numpy")
         one_of("output", output, ("torch", "numpy", "dlpack"))
         if output == "torch" and _torch() is None:
@@ -55,34 +54,31 @@ class Delivery:
 
     @property
     def is_torch(self) -> bool:
-        """Whether fields are delivered as torch tensors."""
         return self._output == "torch"
 
     @property
     def layout(self) -> str:
-        """The memory layout, in the form that the extension module expects."""
+        """The layout in the form that the extension module expects."""
         return "nchw" if self._layout == "nchw" else "nhwc"
 
     @property
     def image_axes(self) -> tuple[int, int]:
-        """The indices of the height axis and the width axis of the images."""
+        """Indices of the height axis and the width axis."""
         return (1, 2) if self._layout == "nhwc" else (2, 3)
 
     def stream(self) -> int:
-        """Returns the handle of torch's current stream on the device, or 0 (the default stream) if
-        the output is not torch."""
+        """Handle of torch's current stream on the device, or 0 (the default stream) if the output
+        is not torch."""
         torch = _torch() if self.device is not None and self._output == "torch" else None
         if torch is None or not torch.cuda.is_available():
             return 0
         return int(torch.cuda.current_stream(self.device).cuda_stream)
 
     def native(self) -> tuple[bool | None, int | None, int]:
-        """Returns the ``delivery`` argument of the native loader and decoder."""
+        """The ``delivery`` argument of the native loader and decoder."""
         return None if self._copy is None else bool(self._copy), self.device, self.stream()
 
     def field(self, batch: _warpfeed.Batch, name: str, is_image: bool) -> Any:
-        """Returns the field `name` of `batch` as an array. The ``copy`` option determines whether
-        the array is a copy or shares the memory of the batch."""
         channels_last = is_image and self._layout == "channels_last"
         if self._output == "torch":
             return _to_torch(batch, name, channels_last)
@@ -99,13 +95,12 @@ class Delivery:
         torch = _torch()
         device = "cpu" if self.device is None else f"cuda:{self.device}"
         if all(flags):
-            # Filling on the device avoids a copy from the host.
             return torch.ones(len(flags), dtype=torch.bool, device=device)
         return torch.tensor(flags).to(device, non_blocking=True)
 
     def stored_image(self, height: int, width: int, pixels: bytearray) -> Any:
-        """Converts the decoded pixels of a sample to an array (height, width, 3), or to a torch
-        tensor (3, height, width)."""
+        """Converts pixels to an array (height, width, 3), or to a torch tensor (3, height,
+        width)."""
         import numpy as np
 
         image = np.frombuffer(pixels, np.uint8).reshape(height, width, 3)
@@ -113,8 +108,7 @@ class Delivery:
 
 
 def _ordinal(device: Device | None) -> int | None:
-    """Returns the index of the CUDA device that the ``device`` option selects, or None for host
-    memory."""
+    """Index of the CUDA device that the ``device`` option selects, or None for host memory."""
     if device is None:
         return None
     if isinstance(device, int) and not is_flag(device):

@@ -60,8 +60,7 @@ class DynamicBatcher:
         def cancel(done: Future[list[Any]]) -> None:
             batcher = keep_alive.pop()
             if done.cancelled() and batcher._core.cancel(request):
-                # Wakes `concurrent.futures.wait`. (Once a request is part of a batch, the batcher's
-                # thread does this.)
+                # Wakes `concurrent.futures.wait`. (Otherwise, `_answer` does this.)
                 done.set_running_or_notify_cancel()
 
         future.add_done_callback(cancel)
@@ -78,12 +77,12 @@ class DynamicBatcher:
             self._thread.join()
 
     def _begin_close(self) -> bool:
-        """Begins closing the batcher without waiting. Returns whether its thread has ended."""
+        """Begins closing without waiting. Returns whether the thread has ended."""
         self._core.close()
         return not self._thread.is_alive()
 
     def _running_callbacks(self) -> list[str]:
-        """Returns the names of the user's callbacks that are running."""
+        """Names of the user's callbacks that are running."""
         return [f"dynamic_batcher({name_of(self._f)})"]
 
     def __enter__(self) -> DynamicBatcher:
@@ -94,21 +93,18 @@ class DynamicBatcher:
 
     def _answer(self, answer: _warpfeed.Answer, requests: list[tuple[Any, int]]) -> None:
         """Calls the function on a batch, and resolves the futures of its requests."""
-        # A running future can no longer be canceled.
         running = [future.set_running_or_notify_cancel() for future, _ in requests]
         results: list[Any] | BaseException
         try:
             results = self._results(self._decoded(answer))
         except BaseException as e:
-            # Drop this frame from the traceback: through it, a stored exception would keep the
-            # batch alive.
+            # A stored exception would keep the batch alive through this frame.
             results = e.with_traceback(e.__traceback__ and e.__traceback__.tb_next)
             free_frames(e)
         self._set_results(requests, running, results)
 
     @staticmethod
     def _set_results(requests: list[tuple[Any, int]], running: list[bool], results: list[Any] | BaseException) -> None:
-        """Sets the results of each future that was not canceled."""
         start = 0
         for (future, count), is_running in zip(requests, running, strict=True):
             if is_running and isinstance(results, list):
@@ -138,8 +134,7 @@ class DynamicBatcher:
 
 
 def _run(batcher_ref: weakref.ref[DynamicBatcher], core: _warpfeed.DynamicBatcherCore) -> None:
-    """Processes batches until `core` is closed. While `_run` waits for a batch, it holds no
-    reference to the previous batch or to the batcher."""
+    """While it waits for a batch, it holds no reference to the previous batch or to the batcher."""
     while (batch := core.next()) is not None:
         batcher = batcher_ref()
         if batcher is None:
@@ -150,7 +145,7 @@ def _run(batcher_ref: weakref.ref[DynamicBatcher], core: _warpfeed.DynamicBatche
 
 
 def _reject(requests: list[tuple[Any, int]]) -> None:
-    """Sets an exception on the requests of a batcher that was dropped."""
+    """Fails the requests of a batcher that was dropped."""
     for future, _ in requests:
         if future.set_running_or_notify_cancel():
             future.set_exception(ConfigError("config: the dynamic batcher of this request was dropped"))

@@ -40,15 +40,14 @@ def _mask_integer(what: str, number: Any) -> int:
 
 
 def _mask_key(key: Any) -> int | list[int]:
-    """Converts a key of the dict ``classes`` to an int (a value of a mask) or to a list of ints (a
-    color)."""
+    """Converts a key of the dict ``classes``: a value of a mask, or a color."""
     if hasattr(key, "__iter__"):
         return [_mask_integer("a color", component) for component in key]
     return _mask_integer("a value", key)
 
 
 def _columns(columns: Any) -> tuple[tuple[str, Any], ...]:
-    """Returns ``columns`` as (name, type) pairs. Rejects strings, because a string of two letters
+    """Converts ``columns`` to (name, type) pairs. Rejects strings, because a string of two letters
     would be mistaken for a pair."""
     expected = f"columns={columns!r}: expected a dict of types by name, such as {{'class': 'i64'}}"
     if isinstance(columns, (str, bytes)) or not hasattr(columns, "__iter__"):
@@ -566,11 +565,8 @@ class Patches(Arguments):
 
 
 def check_none_follows(fields: Mapping[str, Any], moves: bool | None) -> None:
-    """Raises an error if a field must be transformed with the image. ``image_transform`` may move
-    pixels without moving the field.
-
-    `moves` is the ``image_transform_moves_pixels`` option.
-    """
+    """Raises an error if a field must be transformed with the image, because ``image_transform``
+    may move pixels without moving the field."""
     for name, kind in fields.items():
         if isinstance(kind, (Mask, DenseMap, Keypoints, Boxes, Geometry)):
             raise ConfigError(
@@ -590,8 +586,7 @@ def check_images(
     drop_field: Sequence[str],
     views: Any,
 ) -> None:
-    """Raises an error if ``augment`` is set, but the loader does not read images. The extension
-    module rejects the other image options."""
+    """Raises an error if ``augment`` is set, but the loader does not read images."""
     reads = any(isinstance(kind, (Geometry, Image, DenseMap, Mask)) for kind in fields.values())
     if "image" not in drop_field or views is not None or reads:
         return

@@ -13,9 +13,9 @@ from ._report import Report, Stats
 
 #: Waits that differ by less than this fraction of the time count as equal.
 _SIMILAR = 0.05
-#: Stages that have a key in the statistics. In addition, each computed field is a stage.
+#: Stages with a key in the statistics. Each computed field is also a stage.
 _STAGES = ("wait", "step", "read", "ahead", "decode", "transform", "write", "copy", "convert", "device_decode", "stall")
-#: Stages of the training loop, which can't be why the loader is slow.
+#: Stages of the training loop, which cannot make the loader slow.
 _OF_THE_LOOP = ("wait", "step", "stall")
 
 
@@ -46,8 +46,7 @@ def _of_this_rank(stats: Stats) -> dict[str, Any]:
 
 
 def _all_gather(mine: Any) -> list[Any]:
-    """Returns the entries of all ranks of ``torch.distributed``. If it is not initialized, there
-    must be only one rank."""
+    """Without ``torch.distributed``, there must be only one rank."""
     if _ranks.of_torch() is not None:
         distributed = sys.modules["torch"].distributed
         every: list[Any] = [None] * distributed.get_world_size()
@@ -80,7 +79,6 @@ def _compared(ranks: list[dict[str, Any]]) -> Report:
 
 
 def _stage(name: str, ranks: list[dict[str, Any]]) -> dict[str, Any]:
-    """Returns the maximum time of a stage, the rank with this time, and the median of all ranks."""
     slowest = max(ranks, key=lambda rank: rank["stages"].get(name, 0.0))
     middle = median(rank["stages"].get(name, 0.0) for rank in ranks)
     return {"rank": slowest["rank"], "seconds": slowest["stages"].get(name, 0.0), "median_seconds": middle}

@@ -41,8 +41,7 @@ class Albumentations:
     def __call__(self, image: Any, rng: Any) -> Any:
         import random
 
-        # Each thread uses a copy of the pipeline, because a call modifies its generator and
-        # parameters.
+        # A call modifies the pipeline's generator and parameters, so each thread uses a copy.
         pipeline = getattr(self._thread_local, "pipeline", None)
         if pipeline is None:
             pipeline = self._thread_local.pipeline = copy.deepcopy(self.pipeline)
@@ -95,20 +94,19 @@ class ImageTransform:
         self.native.started([int(process.pid or 0) for process in self._started])
 
     def end(self) -> None:
-        """Ends the processes. Call this method only after the loader's threads have ended."""
+        """Call this method only after the loader's threads have ended."""
         if self._end.alive:
             self._end()
             self.log()
 
     def cost(self) -> dict[str, float]:
-        """Returns the number of calls, and the total seconds spent in the function, on transferring
-        pixels, and on waiting for an idle process."""
+        """The number of calls, and the total seconds in the function, on transferring pixels, and
+        on waiting for an idle process."""
         calls, in_function, total, waiting = self.native.cost()
         transfer = max(total - in_function - waiting, 0.0)
         return {"calls": calls, "in_function": in_function, "transfer": transfer, "waiting_for_a_process": waiting}
 
     def log(self) -> None:
-        """Logs the cost of the function per call."""
         cost = self.cost()
         calls = cost["calls"]
         if calls:
@@ -123,8 +121,9 @@ class ImageTransform:
 
 
 def _check_program(transform: str, pickled: bytes) -> None:
-    """Checks that the worker processes can import the main program. They import the file of the
-    program under a different `__name__`. Without an `if __name__ == "__main__":` guard, each
+    """Checks that the worker processes can import the main program.
+
+    They import it under a different `__name__`. Without an `if __name__ == "__main__":` guard, each
     process would open the loader again.
 
     Raises:
@@ -153,8 +152,8 @@ def _check_program(transform: str, pickled: bytes) -> None:
 
 
 def _is_unguarded(main: dict[str, Any], path: str) -> bool:
-    """Returns whether the program opens the loader at its top level and never checks which
-    process it is in."""
+    """Whether the program opens the loader at its top level and never checks which process it is
+    in."""
     frame = sys._getframe()
     while frame.f_back is not None and not (frame.f_globals is main and frame.f_code.co_name == "<module>"):
         frame = frame.f_back
@@ -168,13 +167,12 @@ def _is_unguarded(main: dict[str, Any], path: str) -> bool:
     return not any(word in text for word in (b"__name__", b"parent_process", b"current_process"))
 
 
-#: All worker processes that this process has started.
 _all: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def _forget_processes() -> None:
-    """Makes multiprocessing forget the parent's worker processes in a forked child. Otherwise, the
-    child would terminate these processes when it exits."""
+    """Makes multiprocessing forget the parent's worker processes in a forked child, which would
+    otherwise terminate them when it exits."""
     from multiprocessing import process
 
     children: set[Any] = getattr(process, "_children", set())
@@ -197,7 +195,7 @@ _GRACE = 0.5
 
 
 def _end_processes(native: _warpfeed.Function, started: list[Any], owner: int) -> None:
-    """Ends the processes. A process that still runs the function after a grace period is killed."""
+    """A process that still runs the function after a grace period is killed."""
     if os.getpid() != owner:
         return  # This is a forked child, and the processes belong to its parent.
     native.stop()
@@ -213,10 +211,10 @@ def _end_processes(native: _warpfeed.Function, started: list[Any], owner: int) -
 
 
 def _start(descriptors: list[tuple[int, int]], pickled: bytes, started: list[Any]) -> None:
-    """Starts a process for each pair of file descriptors, and adds the process to `started`.
+    """Starts a process for each pair of file descriptors, and adds it to `started`.
 
-    The processes read the pickled function from a file. A pipe could be full, and would then delay
-    the start of each process until the previous process had imported the program.
+    The processes read the pickled function from a file. A full pipe would delay the start of each
+    process until the previous process had imported the program.
     """
     import multiprocessing
 
@@ -235,8 +233,7 @@ def _start(descriptors: list[tuple[int, int]], pickled: bytes, started: list[Any
 
 
 def _anonymous_file() -> IO[bytes]:
-    """Creates an anonymous file. If the system supports files in memory, the file is in memory,
-    because a container may not have a writable folder."""
+    """In memory if the system supports it, because a container may not have a writable folder."""
     if hasattr(os, "memfd_create"):
         return os.fdopen(os.memfd_create("warpfeed-transform"), "w+b")
     import tempfile
@@ -251,7 +248,7 @@ def _anonymous_file() -> IO[bytes]:
 
 
 class _Descriptor:
-    """A file descriptor. When it is pickled for a new process, that process gets a duplicate."""
+    """A file descriptor that is duplicated when it is pickled for a new process."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd

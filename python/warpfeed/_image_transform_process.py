@@ -1,8 +1,8 @@
 """The code of the worker processes that call the user's function on each image.
 
-The pixels are in a memory file that the loader's process shares with the worker process. A request
-consists of the size of the image and two words of random numbers. A response consists of a status
-and, if the function raised an exception, the pickled exception.
+The pixels are in a memory file that the loader shares with the process. A request consists of the
+size of the image and two words of random numbers. A response consists of a status and, if the
+function raised an exception, the pickled exception.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _RESPONSE = struct.Struct("=IIQ")
 
 
 class RemoteTraceback(Exception):
-    """The traceback of an exception in a worker process, as text. It becomes the cause of the
-    exception that the user sees."""
+    """The traceback in a worker process as text, which becomes the cause of the exception that the
+    user sees."""
 
     def __str__(self) -> str:
         return f"\n{self.args[0]}"
@@ -41,8 +41,7 @@ def call(f: Callable[..., Any], pixels: Any, height: int, width: int, *words: in
     import numpy as np
 
     buffer = np.frombuffer(pixels, np.uint8, height * width * 3).reshape(height, width, 3)
-    # The function may keep the image, but the buffer is reused for other samples, so the function
-    # gets a copy.
+    # The function may keep the image, but the buffer is reused.
     result = f(buffer.copy(), np.random.default_rng(words))
     if not isinstance(result, np.ndarray) or result.dtype != np.uint8 or result.shape != buffer.shape:
         raise TypeError(
@@ -60,8 +59,7 @@ def _type_text(value: Any) -> str:
 
 
 def unpack_exception(packed: bytes) -> BaseException:
-    """Restores an exception from the result of `_pack_exception`. The cause of the exception
-    contains the traceback from the worker process."""
+    """Restores an exception, with the traceback from the worker process in its cause."""
     text, pickled = pickle.loads(packed)
     try:
         unpickled = pickle.loads(pickled)
@@ -73,7 +71,7 @@ def unpack_exception(packed: bytes) -> BaseException:
 
 
 def _pack_exception(e: BaseException) -> bytes:
-    """Pickles the traceback of `e` as text, together with `e` itself if it can be pickled."""
+    """Pickles the traceback as text, and the exception if possible."""
     text = "".join(traceback.format_exception(type(e), e, e.__traceback__))
     try:
         pickled = pickle.dumps(e)
@@ -84,13 +82,12 @@ def _pack_exception(e: BaseException) -> bytes:
 
 
 def _read(fd: int, count: int) -> bytes | None:
-    """Reads `count` bytes. Returns None if the loader has closed the socket."""
+    """Returns None if the loader has closed the socket."""
     read = b""
     while len(read) < count:
         try:
             extra = os.read(fd, count - len(read))
         except ConnectionResetError:
-            # The loader's process was terminated, for example by SIGTERM.
             return None
         if not extra:
             return None
@@ -99,7 +96,7 @@ def _read(fd: int, count: int) -> bytes | None:
 
 
 def _respond(fd: int, response: bytes) -> bool:
-    """Writes `response`. Returns false if the loader has closed the socket."""
+    """Returns false if the loader has closed the socket."""
     try:
         while response:
             response = response[os.write(fd, response) :]
@@ -109,9 +106,8 @@ def _respond(fd: int, response: bytes) -> bool:
 
 
 def _seed_globals(words: tuple[int, ...]) -> None:
-    """Seeds the global generators, in case the function uses them instead of `rng`. Without this,
-    the results of such a function would depend on the samples that this process has handled
-    before."""
+    """Seeds the global generators, in case the function uses them instead of `rng`. Its results
+    would otherwise depend on earlier samples of this process."""
     import random
 
     random.seed(words[0])
@@ -138,9 +134,8 @@ def _one_thread() -> None:
 
 
 def _exit_with_loader(loader: int) -> None:
-    """Ends this process once the loader's process has ended, even while the function runs. Waiting
-    for the socket to close is not enough, because a child that was forked from the loader's process
-    may keep the socket open."""
+    """Ends this process with the loader's process, even while the function runs. The socket may
+    stay open, because a child forked from the loader's process may hold it."""
     while os.getppid() == loader:
         time.sleep(1)
     os._exit(1)
@@ -161,16 +156,11 @@ def _read_file(file: Any, length: int) -> bytes:
 
 
 def serve(socket: Any, shared: Any, function: Any, length: int, loader: int) -> None:
-    """Processes requests until the loader closes the socket.
-
-    `shared` contains the pixels, `function` contains the pickled function of `length` bytes, and
-    `loader` is the id of the loader's process.
-    """
+    """`function` contains `length` bytes, and `loader` is the id of the loader's process."""
     threading.Thread(target=_exit_with_loader, args=(loader,), daemon=True).start()
-    # Ctrl-C sends SIGINT to all processes of the group. The loader's process handles the signal,
-    # and ends this process.
+    # Ctrl-C sends SIGINT to the whole group. The loader's process handles it, and ends this
+    # process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # Only the generators of imported modules are seeded.
     import numpy  # noqa: F401
 
     fd, file = socket.detach(), shared.detach()
@@ -203,8 +193,8 @@ def serve(socket: Any, shared: Any, function: Any, length: int, loader: int) -> 
             original = bytes(pixels[: width * height * 3]) if without_torch and pixels is not None else b""
             call(f, pixels, height, width, *words)
             if without_torch and pixels is not None and "torch" in sys.modules:
-                # The function imported torch during this call, so torch's generator was not seeded.
-                # The call is repeated with a seeded generator.
+                # The function imported torch during this call, so the call is repeated with a
+                # seeded generator.
                 _one_thread()
                 _seed_globals(tuple(words))
                 pixels[: len(original)] = original

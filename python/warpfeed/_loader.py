@@ -53,8 +53,7 @@ def _log_messages() -> None:
         try:
             _log.log(level, "%s", text)
         except Exception:
-            # Print exceptions from logging handlers, as `logging` does with the exceptions that it
-            # catches. Raising them would lose the batch that has just arrived.
+            # As `logging` does. Raising the exception would lose the batch that has just arrived.
             if logging.raiseExceptions and sys.stderr is not None:
                 traceback.print_exc()
 
@@ -385,7 +384,6 @@ class Loader(_other_names.EarlierNames):
             data = mixture(data)
         mixed = isinstance(data, Mixture)
         native_data = data.parts if mixed else data
-        # A local table may refer to files in an object store.
         if (cache_bytes is not None or cache_refresh) and table is None and not names_url(native_data):
             option = "cache_refresh" if cache_bytes is None else "cache_bytes"
             raise ConfigError(
@@ -415,8 +413,8 @@ class Loader(_other_names.EarlierNames):
             "layout": delivery.layout,
         }
         check_images(values, defaults, fields or {}, options["drop_field"], views)
-        # These are copies: the caller may change its lists later, but a pickled loader must have
-        # the same order.
+        # Copies, because the caller may change its lists, but a pickled loader must have the same
+        # order.
         self._arguments.update((name, options[name].values) for name in ("subset", "weights") if name in options)
         maps = {name: kind for name, kind in (fields or {}).items() if isinstance(kind, DenseMap)}
         if maps:
@@ -446,15 +444,12 @@ class Loader(_other_names.EarlierNames):
         images = {name for name, kind in (fields or {}).items() if isinstance(kind, Image)}
         # Dense maps are included, because they use the layout of the images.
         self._image_fields = {"image", *self._views, *images, *maps}
-        # Whether missing labels are an error in batches with additional fields, because the user
-        # requested labels explicitly.
+        # Whether the user requested labels explicitly, so missing labels are an error in batches
+        # with additional fields.
         self._needs_label = unlabeled or soft_labels is not None or "label" in (fields or {})
-        # Whether batches may lack images because the dataset turns out to have none.
         self._may_lack_images = not views and "image" not in options["drop_field"]
-        # Whether the run has been compared with the runs of other ranks.
         self._compared_with_ranks = False
-        # How the rank was chosen: "fixed" by `rank` or `distributed=False`, "detected" with
-        # `distributed=True`, or not at all.
+        # "fixed" by `rank` or `distributed=False`, or "detected" with `distributed=True`.
         self._rank_choice = "fixed" if rank is not None or distributed is False else "detected" if distributed else None
         if processes is not None and image_transform is None:
             raise ConfigError(
@@ -479,7 +474,7 @@ class Loader(_other_names.EarlierNames):
                 self._image_transform.end()
             raise
         finally:
-            # If opening fails, the warnings may explain the error, so log them before it is raised.
+            # If opening fails, the warnings may explain the error.
             _log_messages()
         close_at_exit(self)
         # An (images, labels) pair requires labels.
@@ -552,16 +547,15 @@ class Loader(_other_names.EarlierNames):
         return self._core.begin(start)
 
     def _check_same(self, epoch: int) -> None:
-        """Raises an error if the rank that began first has other samples or another position than
-        this rank."""
+        """Raises an error if the rank that began first has different samples or a different
+        position."""
         data, state = self._arguments["data"], self.state_dict()
         name = os.path.basename(os.fspath(data)) if isinstance(data, (str, os.PathLike)) else type(data).__name__
         run = {what: state[what] for what in ("seed", "global_batch", "samples", "epoch_samples", "order", "probes", "batch")}
         _ranks.check_same(name, self.rank, self.world_size, {**run, "epoch": epoch})
 
     def _check_world(self) -> None:
-        """Raises an error if the loader was opened with a different rank than ``torch.distributed``
-        has now."""
+        """Raises an error if ``torch.distributed`` has a different rank now."""
         if self._rank_choice != "fixed":
             _ranks.check_world(self.rank, self.world_size, None if self._rank_choice is None else True)
 
@@ -677,12 +671,7 @@ class Loader(_other_names.EarlierNames):
         self._core.resume(_options.state_text(state, "state"))
 
     def _position_of(self, state: Mapping[str, Any]) -> tuple[int, int]:
-        """Returns the epoch and the batch at which a run would continue from ``state``. The
-        position of this loader does not change.
-
-        Raises:
-            WarpfeedError: as for :meth:`load_state_dict`.
-        """
+        """Epoch and batch at which a run would continue from ``state``."""
         self._core.check(_options.state_text(state, "state"))
         epoch, batch = int(state["epoch"]), int(state["batch"])
         return (epoch + 1, 0) if batch > 0 and batch == self._core.num_batches(epoch) else (epoch, batch)
@@ -817,11 +806,11 @@ class Loader(_other_names.EarlierNames):
             _log_messages()
 
     def _begin_close(self) -> bool:
-        """Begins closing the loader without waiting. Returns whether its threads have ended."""
+        """Begins closing without waiting. Returns whether the threads have ended."""
         return bool(self._core.begin_close())
 
     def _running_callbacks(self) -> list[str]:
-        """Returns the names of the user's callbacks that are running."""
+        """Names of the user's callbacks that are running."""
         return list(self._core.running_callbacks())
 
     def __enter__(self) -> Loader:
@@ -854,8 +843,7 @@ class Loader(_other_names.EarlierNames):
         return self._call_text(repr)
 
     def _call_text(self, value_text: Callable[[Any], str]) -> str:
-        """Returns the source text of a call that creates this loader, with all options that differ
-        from their defaults. `value_text` formats a value."""
+        """Source text of a call that creates this loader. `value_text` formats a value."""
         named = [f"{name}={value_text(value)}" for name, value in self._arguments.items() if name != "data"]
         return f"{type(self).__name__}({', '.join([value_text(self._arguments['data']), *named])})"
 
@@ -875,8 +863,7 @@ class Loader(_other_names.EarlierNames):
                 except WarpfeedError as e:
                     if name != "label" or self._needs_label or e.kind != "source":
                         raise
-                    # Store a copy, because the traceback and the context of `e` reference this
-                    # batch.
+                    # A copy, because the traceback and the context of `e` reference this batch.
                     absent[name] = copy_of(e)
             if "image" not in names and self._may_lack_images:
                 absent["image"] = KeyError(
@@ -904,15 +891,13 @@ class _Epoch:
     """An iterator over one epoch."""
 
     def __init__(self, loader: Loader, start: tuple[int, int] | None = None) -> None:
-        # None after the last batch.
         self._loader: Loader | None = loader
-        # None until the epoch has begun.
         self._generation: int | None = None
         self._batches = 0
-        # The epoch and the first batch, if they were requested explicitly.
+        # The epoch and the first batch, if requested explicitly.
         self._start = start
-        # If several threads share an iterator, only one thread may begin the epoch. The lock is
-        # reentrant, because a signal handler on this thread may also call `next`.
+        # Only one of the threads that share an iterator may begin the epoch. The lock is reentrant,
+        # because a signal handler on this thread may also call `next`.
         self._lock = threading.RLock()
         self._is_beginning = False
 
@@ -959,7 +944,7 @@ class _Epoch:
         raise TypeError("an iterator cannot be pickled; pickle the loader, or its state_dict()")
 
     def __del__(self) -> None:
-        # End the epoch if the user has stopped iterating before its end.
+        # The user has stopped iterating before the end of the epoch.
         loader, generation = self.__dict__.get("_loader"), self.__dict__.get("_generation")
         if loader is not None and generation is not None:
             loader._core.end(generation)
@@ -968,8 +953,8 @@ class _Epoch:
 def _reopen(
     cls: type[Loader], arguments: dict[str, Any], epoch: int, position: Mapping[str, Any] | None = None
 ) -> Loader:
-    # Do not call the constructor of a subclass, which may have different arguments. Pickle later
-    # restores the attributes of the subclass.
+    # The constructor of a subclass may have different arguments. Pickle later restores its
+    # attributes.
     loader = cls.__new__(cls)
     Loader.__init__(loader, **arguments, resume=position)
     loader.set_epoch(epoch)

@@ -25,8 +25,8 @@ class Shares(Arguments):
     ``Shares([0.5, 0.5], epoch=(5, 10))`` changes the shares gradually, from the start of epoch 5 to
     the start of epoch 10.
 
-    A change takes effect at the start of a round: the first round that begins at this point or later. A gradual change
-    consists of equal steps, one per round and at most 100.
+    A change takes effect at the start of the first round that begins at this point or later. A
+    gradual change consists of equal steps, one per round and at most 100.
 
     Args:
         shares: one share per dataset. The shares need not sum to 1.
@@ -55,7 +55,7 @@ class Shares(Arguments):
         self._points()
 
     def _points(self) -> tuple[str, list[int]]:
-        """Returns the unit, and one or two points."""
+        """The unit, and one or two points."""
         unit = next(unit for unit in ("epoch", "step", "sample") if getattr(self, unit) is not None)
         value = getattr(self, unit)
         if not isinstance(value, (tuple, list)):
@@ -136,11 +136,7 @@ class Mixture(Arguments):
 
 
 def shares_of(name: str, values: Any) -> list[float]:
-    """Returns one share or weight per entry of `values`.
-
-    Raises:
-        TypeError: if `values` is not a list of numbers.
-    """
+    """Raises a TypeError if `values` is not a list of numbers."""
     import numpy as np
 
     if isinstance(values, (str, bytes)) or not hasattr(values, "__iter__"):

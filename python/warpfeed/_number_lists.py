@@ -1,8 +1,5 @@
-"""Passes long lists of numbers to the extension module.
-
-Lists are passed as chunks of bytes, so that an array of a hundred million numbers is never
-converted to a list of Python objects.
-"""
+"""Passes long lists of numbers to the extension module as chunks of bytes. An array of a hundred
+million numbers is then never converted to a list of Python objects."""
 
 from __future__ import annotations
 
@@ -39,7 +36,7 @@ class Indices:
         if hasattr(values, "cpu"):
             # NumPy cannot read tensors on a device.
             values = values.cpu()
-        # `np.array` would warn: tensors' `__array__` takes no argument `copy`.
+        # `np.array` would warn, because tensors' `__array__` has no argument `copy`.
         return np.asarray(values).copy() if hasattr(values, "__array__") else _immutable_or_list(values)
 
     def __len__(self) -> int:
@@ -74,15 +71,15 @@ class Indices:
         return repr(self.values) if len(self) <= 100 else f"<{type(self.values).__name__} of {len(self)}>"
 
     def _convert(self, first: int, chunk: Any, values: Any) -> Any:
-        """Checks a chunk and converts it to the element type. `chunk` is `values` as an array, and
-        `first` is the index of its first element in the list."""
+        """`chunk` is `values` as an array, and `first` is the index of its first element in the
+        list."""
         import numpy as np
 
         if chunk.dtype.kind == "b":
             raise TypeError(f"{self._name}: the values are True and False; {self._mask_advice}")
         if isinstance(values, (list, tuple)) or chunk.dtype.kind == "O":
-            # NumPy hides wrong types: among numbers, True and False become numbers, and a single
-            # float makes all of them floats.
+            # NumPy hides wrong types: it converts True and False to numbers, and all numbers to
+            # floats if one of them is a float.
             other = {kind for kind in set(map(type, values)) if kind is not int and not issubclass(kind, np.integer)}
             for index, value in enumerate(values, first):
                 if other and type(value) in other:
@@ -96,14 +93,13 @@ class Indices:
                 if not smallest <= numbers[-1] < end:
                     raise ConfigError(f"{self._name}: entry {index} is {value}; expected {self._expected}")
             return np.array(numbers, dtype=self._dtype)
-        # As Python integers: NumPy would compare int64 with uint64 as floats.
+        # NumPy would compare int64 with uint64 as floats.
         if len(chunk) and not (smallest <= int(chunk.min()) and int(chunk.max()) < end):
             index = int(chunk.argmin()) if int(chunk.min()) < smallest else int(chunk.argmax())
             raise ConfigError(f"{self._name}: entry {first + index} is {chunk[index]}; expected {self._expected}")
         return chunk.astype(self._dtype, copy=False)
 
     def _check(self, index: int, value: Any) -> None:
-        """Raises an error if `value`, the element at `index`, is not an integer."""
         try:
             # An element of a bool tensor is not a `bool`, but a tensor.
             is_flag = isinstance(value, bool) or str(getattr(value, "dtype", "")).endswith("bool")
@@ -160,7 +156,6 @@ class SampleSelection:
 
 
 def _immutable_or_list(values: Any) -> Any:
-    """Returns `values` if it is immutable, and a list of its elements otherwise."""
     return values if isinstance(values, (tuple, range)) else list(values)
 
 

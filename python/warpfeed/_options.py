@@ -1,8 +1,8 @@
 """Checks and converts the options of `Loader`, `Decoder` and `pack`.
 
 The signature of each function defines its options: names, types, defaults and groups.
-:func:`checked` checks values against the types, and :func:`to_native` converts them for the
-extension module. Every error names the option and its value.
+:func:`checked` checks values against the types, and :func:`to_native` converts them. Every error
+names the option and its value.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from ._number_lists import Floats, Indices, integers
 from ._other_names import missing
 from ._types import Dtype
 
-#: The path of a file or a folder.
 Path = Union[str, os.PathLike[str]]
 
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
@@ -81,8 +80,7 @@ def checked(function: Callable[..., Any], values: Mapping[str, Any], unknown: It
 
 
 def unknown_argument(owner: str, name: str, known: Iterable[str]) -> TypeError:
-    """Returns the error for an argument that `owner` does not have. The message contains advice
-    from `_other_names`, or suggests the most similar argument."""
+    """The message contains advice from `_other_names`, or suggests the most similar argument."""
     message = missing(owner, "argument", name)
     if message is not None:
         return TypeError(message)
@@ -93,7 +91,7 @@ def unknown_argument(owner: str, name: str, known: Iterable[str]) -> TypeError:
 
 
 class Arguments:
-    """Base class of dataclasses. For an unknown argument, the error suggests a known argument."""
+    """Base class of dataclasses whose error for an unknown argument suggests a known one."""
 
     def __new__(cls, *_: Any, **given: Any) -> Any:
         known = inspect.signature(cls.__init__).parameters
@@ -115,12 +113,11 @@ def one_of(name: str, value: str, known: Sequence[str]) -> str:
 
 
 def to_json(value: Any) -> str:
-    """Converts a value, such as an augmentation, to JSON for the extension module."""
     return json.dumps(value, default=_json_default, allow_nan=False)
 
 
 def _json_default(value: Any) -> Any:
-    """Converts a value that `json` does not support: an augmentation, or a number of NumPy."""
+    """Converts an augmentation, or a number of NumPy."""
     if hasattr(value, "_data"):
         return value._data()
     if is_flag(value):
@@ -129,8 +126,6 @@ def _json_default(value: Any) -> Any:
 
 
 def _check(name: str, value: Any, kinds: tuple[Any, ...]) -> None:
-    """Raises an error if `value` has none of the types in `kinds`, or is a number that is out of
-    range."""
     expected = []
     for kind in kinds:
         accepts, text = _type_check(kind)
@@ -147,10 +142,8 @@ def _check(name: str, value: Any, kinds: tuple[Any, ...]) -> None:
 
 
 def _type_check(kind: Any) -> _TypeCheck:
-    """Returns the check for one type from a signature."""
     origin = get_origin(kind) or kind
     if kind is Any or origin in (tuple, collections.abc.Mapping):
-        # `to_native` checks these values.
         return lambda value: True, ""
     if kind is type(None):
         return lambda value: value is None, ""
@@ -193,7 +186,6 @@ def name_tuple(name: str, value: Any) -> tuple[str, ...]:
 
 
 def is_flag(value: Any) -> bool:
-    """Returns whether `value` is a Python or NumPy ``bool``."""
     return isinstance(value, bool) or type(value).__name__ in ("bool", "bool_") and type(value).__module__ == "numpy"
 
 
@@ -218,7 +210,6 @@ def _is_number(value: Any) -> bool:
 
 
 def exclusive(values: Mapping[str, Any], *pairs: tuple[str, str]) -> None:
-    """Raises an error if both options of one of `pairs` are set."""
     for first, second in pairs:
         if values[first] is not None and values[second] is not None:
             raise ConfigError(f"{first}={values[first]!r} and {second}={values[second]!r}: set one of them")
@@ -240,7 +231,7 @@ def _same(value: Any) -> Any:
 
 
 def dtype_name(dtype: Dtype) -> str:
-    """Returns the Rust name of an element type, which may be a name or a torch or NumPy type."""
+    """The Rust name of an element type, which may be a torch or NumPy type."""
     name = (getattr(dtype, "__name__", None) or str(dtype)).removeprefix("torch.")
     if name not in _DTYPES:
         raise ConfigError(
@@ -251,7 +242,7 @@ def dtype_name(dtype: Dtype) -> str:
 
 
 def _list_sampler(sampler: Callable[[int], Any]) -> Callable[[int], list[int]]:
-    """Wraps `sampler` in a function that converts its results to lists of integers."""
+    """Wraps `sampler` so that its results are lists of integers."""
 
     def indices(epoch: int) -> list[int]:
         return integers(f"sampler({epoch})", sampler(epoch))
@@ -262,7 +253,7 @@ def _list_sampler(sampler: Callable[[int], Any]) -> Callable[[int], list[int]]:
 
 
 def normalization(normalize: Any) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Returns the means and the standard deviations of the channels, on a scale of 0 to 1."""
+    """Means and standard deviations of the channels, on a scale of 0 to 1."""
     if isinstance(normalize, str):
         if normalize != "imagenet":
             raise ConfigError(
@@ -309,7 +300,6 @@ def _fields(fields: Any) -> dict[str, Any]:
 
 
 def _trace(trace: Any) -> tuple[Any, tuple[int, ...]]:
-    """Returns the path of a trace, and its windows: (wait, warmup, active, repeat)."""
     if isinstance(trace, (str, os.PathLike)):
         return trace, (1, 1, 3, 1)
     try:
@@ -320,7 +310,6 @@ def _trace(trace: Any) -> tuple[Any, tuple[int, ...]]:
 
 
 def state_text(state: Any, name: str = "resume") -> str:
-    """Converts a result of ``state_dict`` to JSON."""
     if not isinstance(state, Mapping):
         raise TypeError(f"{name}={state!r}: expected a result of state_dict()")
     return json.dumps(dict(state))

@@ -1,8 +1,7 @@
 """Advice for names that this package does not have.
 
-The table contains names from earlier versions, and names that users of PyTorch or of the Rust crate
-may try. Its advice is part of the errors for unknown arguments, for unknown attributes of the
-package, and for unknown attributes of its objects.
+The table contains earlier names, and names that users of PyTorch or of the Rust crate may try.
+Errors for unknown arguments and attributes include its advice.
 """
 
 from __future__ import annotations
@@ -67,13 +66,13 @@ INSTEAD = {
 
 
 def missing(owner: str, kind: str, name: str) -> str | None:
-    """Returns the error message for an argument or attribute that `owner` does not have. Returns
-    None if the table has no advice for `name`. `kind` is "argument" or "attribute"."""
+    """Error message for a name that `owner` does not have, or None if the table has no advice.
+    `kind` is "argument" or "attribute"."""
     return f"{owner} has no {kind} {name!r}: {INSTEAD[name]}" if name in INSTEAD else None
 
 
 class EarlierNames:
-    """Base class of objects that give advice if a missing attribute is accessed."""
+    """Base class of objects that give advice for a missing attribute."""
 
     __slots__ = ()
 
@@ -84,6 +83,6 @@ class EarlierNames:
             message = missing(type(self).__name__, "attribute", name)
             if message is not None:
                 raise AttributeError(message)
-            # Repeat the failed lookup. If a property raised the AttributeError, the lookup raises
-            # the property's error again instead of a generic one.
+            # Repeat the failed lookup. If a property raised the AttributeError, this raises the
+            # property's error again instead of a generic one.
             return object.__getattribute__(self, name)

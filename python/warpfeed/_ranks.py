@@ -14,7 +14,7 @@ from ._error import ConfigError, WarpfeedError
 
 
 class Rank(NamedTuple):
-    """The rank of a process among all processes, and among the processes on its machine."""
+    """The rank among all processes, and among the processes on this machine."""
 
     rank: int
     world_size: int
@@ -23,11 +23,8 @@ class Rank(NamedTuple):
 
 
 def of_launcher() -> Rank | None:
-    """Returns the rank from the launcher's environment variables, or None if they are not set.
-
-    Raises:
-        WarpfeedError: if the variables are incomplete, as with Lightning's own launcher.
-    """
+    """The rank in the launcher's environment variables, or None if they are not set. Raises a
+    WarpfeedError if they are incomplete, as with Lightning's own launcher."""
     result = _warpfeed.rank_from_env()
     if result is None:
         return None
@@ -36,8 +33,7 @@ def of_launcher() -> Rank | None:
 
 
 def of_torch() -> Rank | None:
-    """Returns the rank in the default group of ``torch.distributed``, or None before its
-    initialization."""
+    """The rank in the default group of ``torch.distributed``, or None before its initialization."""
     distributed = getattr(sys.modules.get("torch"), "distributed", None)
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return None
@@ -49,8 +45,7 @@ def of_torch() -> Rank | None:
 
 
 def of_ray() -> Rank | None:
-    """Returns the rank among the workers of Ray Train, or None if Ray Train does not run the
-    calling function."""
+    """The rank among the workers of Ray Train, or None outside of them."""
     train = sys.modules.get("ray.train")
     if train is None:
         return None
@@ -65,16 +60,12 @@ def of_ray() -> Rank | None:
 
 
 def launched() -> Rank | None:
-    """Returns the rank from ``torch.distributed``, from Ray Train, or from the launcher's
-    environment, whichever is found first.
-
-    The environment comes last, because Ray's workers inherit it from the job that started Ray.
-    """
+    """The rank in ``torch.distributed``, Ray Train or the environment, whichever is found first. The
+    environment comes last, because Ray's workers inherit it from the job that started Ray."""
     return of_torch() or of_ray() or of_launcher()
 
 
 def local_rank() -> int | None:
-    """Returns the rank on this machine, if a launcher sets it."""
     result = _or_none(launched)
     return None if result is None else result.local_rank
 
@@ -83,7 +74,7 @@ def _or_none(find: Any) -> Rank | None:
     try:
         result: Rank | None = find()
     except WarpfeedError:
-        # The launcher's variables are incomplete, which matters only to programs that use ranks.
+        # Only programs that use ranks need these variables.
         return None
     return result
 
@@ -94,12 +85,9 @@ def _env_int(name: str) -> int | None:
 
 
 def local_world_size(world_size: int) -> int | None:
-    """Estimates the number of ranks on this machine, for launchers that do not report this number.
-    Returns None if the number is unknown.
-
-    Ranks that connect to the loopback address are all on this machine. Otherwise, the estimate is
-    one rank per GPU.
-    """
+    """Estimates the number of ranks on this machine, for launchers that do not report it. Ranks
+    that connect to the loopback address are all on this machine. Otherwise, the estimate is one
+    rank per GPU."""
     local_size, address = _env_int("LOCAL_WORLD_SIZE"), os.environ.get("MASTER_ADDR")
     if local_size is None and address not in ("localhost", "127.0.0.1", "::1"):
         module = sys.modules.get("torch")
@@ -110,8 +98,6 @@ def local_world_size(world_size: int) -> int | None:
 
 
 def options(rank: int | None, world_size: int | None, distributed: bool | None) -> dict[str, Any]:
-    """Returns the ``rank`` and ``local_world_size`` options for the extension module, from the
-    arguments or the environment."""
     if (rank is None) != (world_size is None):
         raise ConfigError(f"rank={rank} and world_size={world_size}: set both, or pass distributed=True")
     if rank is not None and distributed:
@@ -141,11 +127,7 @@ _OPEN_LATER = (
 
 
 def _distributed() -> Rank:
-    """Returns the rank for ``distributed=True``.
-
-    Raises:
-        ConfigError: if there is no rank.
-    """
+    """Raises a ConfigError if there is no rank."""
     try:
         result = launched()
     except WarpfeedError as e:
@@ -184,13 +166,11 @@ _begun: defaultdict[str, itertools.count[int]] = defaultdict(itertools.count)
 
 
 def check_same(name: str, rank: int, world_size: int, run: Mapping[str, Any]) -> None:
-    """Compares the run of a loader with the run of the rank that began first, without waiting for
-    other ranks.
+    """Compares the run with that of the rank that began first, without waiting for other ranks.
 
-    Each rank computes the order of the samples independently and takes its share. If the orders
-    differed, some samples would be delivered to several ranks, and others to none. Runs are
-    compared through the store of ``torch.distributed``, and only if the loader has the same ranks
-    as ``torch.distributed``.
+    Each rank computes the order of the samples independently. If the orders differed, some samples
+    would be delivered to several ranks, and others to none. Runs are compared through the store of
+    ``torch.distributed``, if the loader has the same ranks as ``torch.distributed``.
 
     Raises:
         ConfigError: if the seed, the dataset, the order or the position differs.
@@ -221,8 +201,7 @@ def check_same(name: str, rank: int, world_size: int, run: Mapping[str, Any]) ->
 
 
 def _store() -> Any:
-    """Returns the store of ``torch.distributed``, or None if there is no store or this version of
-    torch does not provide access to it."""
+    """None without a store, or if this version of torch does not provide access to it."""
     module = sys.modules.get("torch.distributed.distributed_c10d")
     try:
         return module._get_default_store()  # type: ignore[union-attr]

@@ -12,7 +12,7 @@ __all__ = ["Report", "Stats"]
 
 
 class Report(dict[str, Any]):
-    """A dict of numbers by name that prints as text."""
+    """A dict of statistics that prints as text."""
 
     def __init__(self, numbers: str, text: str) -> None:
         super().__init__(json.loads(numbers))

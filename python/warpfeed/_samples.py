@@ -1,5 +1,4 @@
-"""Converts what a Python dataset returns to the bytes, arrays or paths that the extension module
-accepts."""
+"""Converts the samples of a Python dataset to bytes, arrays or paths for the extension module."""
 
 from __future__ import annotations
 
@@ -10,11 +9,9 @@ from typing import Any
 
 __all__ = ["field", "frames", "image", "mixture", "requested_image"]
 
-#: Suffixes of image files.
 _SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 
-#: Pillow modes that can be converted to RGB without losing depth. All other modes have more than 8
-#: bits per channel.
+#: Pillow modes with 8 bits per channel or less, which can be converted to RGB.
 _MODES = ("1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr", "LAB", "HSV")
 #: Modes with a channel for transparency.
 _TRANSPARENT = ("LA", "La", "PA", "RGBA", "RGBa")
@@ -23,12 +20,8 @@ _ORIENTATION = 0x0112
 
 
 def mixture(parts: Any) -> list[tuple[Any, Any]]:
-    """Returns the (dataset, share) pairs of a mixture.
-
-    Raises:
-        TypeError: if `parts` is not a list of such pairs, but for example of image paths and
-            labels.
-    """
+    """Raises a TypeError if `parts` is not a list of (dataset, share) pairs, but for example of
+    image paths and labels."""
     if not (parts and all(isinstance(part, (list, tuple)) and len(part) == 2 for part in parts)):
         raise TypeError(
             "a list must describe a mixture of datasets, as [(data, share), ...]. To join datasets, use "
@@ -46,7 +39,7 @@ def mixture(parts: Any) -> list[tuple[Any, Any]]:
 
 
 def _is_image(value: Any) -> bool:
-    """Returns whether `value` is an image or an image path, rather than a dataset."""
+    """Whether `value` is an image or an image path, rather than a dataset."""
     if isinstance(value, (str, os.PathLike)):
         return os.fsdecode(value).lower().endswith(_SUFFIXES) and not os.path.isdir(value)
     # An array with four axes is a dataset.
@@ -56,9 +49,9 @@ def _is_image(value: Any) -> bool:
 def image(value: Any) -> Any:
     """Converts an image to bytes, an array (height, width, 3), or a path.
 
-    Most Pillow images are converted to arrays. Images with transparency are encoded as PNG, because
-    the loader must blend in ``background``. Images with an EXIF rotation are encoded as PNG,
-    because the loader must also rotate the annotations, or reject them.
+    Most Pillow images are converted to arrays. Images with transparency or an EXIF rotation are
+    encoded as PNG, because the loader must blend in ``background``, and must rotate or reject the
+    annotations.
     """
     if isinstance(value, (bytes, bytearray, memoryview, str, os.PathLike)):
         return value
@@ -82,9 +75,9 @@ def image(value: Any) -> Any:
 
 
 def frames(value: Any, is_image: bool) -> list[Any] | None:
-    """Returns the images if `value` is a clip: a list or tuple of images, or an array with an
-    additional first axis. Returns None for all other values. `is_image` is true if the field has
-    the name of an image. If it is false, a list of arrays is not a clip."""
+    """The images of a clip: a list or tuple of images, or an array with an additional first axis;
+    None for all other values. If the name of the field is not that of an image (`is_image`), a list
+    of arrays is not a clip."""
     if isinstance(value, (list, tuple)):
         if not value:
             return [] if is_image else None
@@ -95,8 +88,8 @@ def frames(value: Any, is_image: bool) -> list[Any] | None:
 
 
 def requested_image(value: Any) -> Any:
-    """Converts an image of a request to bytes or an array (height, width, 3). Rejects paths,
-    because a server must not read paths that its clients send."""
+    """Converts an image of a request to bytes or an array. Rejects paths, because a server must not
+    read paths that its clients send."""
     expected = f"expected the bytes of an encoded image, got {type(value).__name__}"
     if isinstance(value, (str, os.PathLike)):
         raise TypeError(f"{expected}; pass pathlib.Path(image).read_bytes()")
@@ -116,7 +109,7 @@ def _has_buffer(value: Any) -> bool:
 
 def field(value: Any) -> Any:
     """Converts a field other than an image to bytes, an array or a path. Numbers, lists and dicts
-    become a ``str`` that contains JSON."""
+    become JSON."""
     if isinstance(value, str):
         return value.encode()
     if isinstance(value, (int, float, list, tuple, dict)):
@@ -131,8 +124,7 @@ def field(value: Any) -> Any:
 
 
 def _json(value: Any) -> Any:
-    """Converts numbers, lists and dicts to JSON. Values that contain NaN or infinity, which JSON
-    cannot represent, are converted to an array instead."""
+    """Values that contain NaN or infinity, which JSON cannot represent, become an array."""
     import json
 
     def plain(element: Any) -> Any:
@@ -160,16 +152,15 @@ def _is_pillow_image(value: Any) -> bool:
 
 
 def _is_transparent(value: Any) -> bool:
-    """Returns whether a Pillow image has an alpha channel, a transparent color, or a palette with
-    alpha."""
+    """Whether a Pillow image has an alpha channel, a transparent color, or a palette with alpha."""
     palette = getattr(value, "palette", None)
     return value.mode in _TRANSPARENT or "transparency" in value.info or str(getattr(palette, "mode", "")).endswith("A")
 
 
 def _exif_rotation(value: Any) -> bytes:
-    """Returns EXIF data that contains only the orientation of a Pillow image, or empty bytes if the
-    image needs no rotation."""
-    # Load the image before reading its orientation, because loading may already rotate it.
+    """EXIF data that contains only the orientation, or empty bytes if the image needs no
+    rotation."""
+    # Loading may already rotate the image.
     value.load()
     if not value.info.get("exif"):
         return b""
@@ -181,8 +172,7 @@ def _exif_rotation(value: Any) -> bytes:
 
 
 def _of_tensor(value: Any) -> Any:
-    """Converts a tensor (3, height, width), (1, height, width) or (height, width) to an array
-    (height, width, 3)."""
+    """Converts a tensor (3, height, width), (1, height, width) or (height, width)."""
     shape, dtype = tuple(value.shape), str(value.dtype)
     if dtype != "torch.uint8":
         raise TypeError(

@@ -259,11 +259,7 @@ class LeRobot(Arguments):
 
 
 def _deltas(name: str, values: Any, convert: Callable[[Any], Any], example: list[Any]) -> list[Any]:
-    """Converts a list of times, or of distances in frames.
-
-    Raises:
-        TypeError: if `values` is not such a list.
-    """
+    """Raises a TypeError if `values` is not a list of times, or of distances in frames."""
     try:
         actual = [] if isinstance(values, (str, bytes)) else [convert(value) for value in values]
         is_text = any(isinstance(value, (str, bytes)) for value in values)
@@ -413,7 +409,6 @@ class Zip(Arguments):
 
 
 def names_url(data: Any) -> bool:
-    """Returns whether `data`, or one of its parts, is a URL."""
     if isinstance(data, (str, os.PathLike)):
         scheme, result, _ = str(os.fspath(data)).partition("://")
         return bool(result) and scheme != "file"

@@ -118,7 +118,6 @@ class Dataset:
         )
 
     def __getattr__(self, name: str) -> Any:
-        # Gives advice for the attributes of torchvision's ImageFolder.
         instead = {"targets": "labels()", "samples": "labels() and [id]", "imgs": "labels() and [id]"}.get(name)
         advice = f"; use {instead}" if instead else ""
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{advice}")

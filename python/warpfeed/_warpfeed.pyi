@@ -1,4 +1,4 @@
-"""The extension module, which is written in Rust. Only `Tensor` and `Span` are public."""
+"""The extension module in Rust. Only `Tensor` and `Span` are public."""
 
 from typing import Any, Callable, Sequence, TypeAlias, final
 
@@ -36,7 +36,7 @@ __all__ = [
     "wait_for_calls",
 ]
 
-# The `copy` option, the index of the CUDA device, and the handle of a stream on this device.
+# The `copy` option, the index of the CUDA device, and the handle of a stream.
 _Delivery: TypeAlias = tuple[bool | None, int | None, int]
 
 @final

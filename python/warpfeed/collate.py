@@ -163,11 +163,7 @@ def hf(batch: Any) -> dict[str, Any]:
 
 
 def _boxes_of(batch: Any, name: str) -> Boxes:
-    """Returns the type of the field `name`.
-
-    Raises:
-        ConfigError: if the loader has no such :class:`Boxes` field, or the field has no classes.
-    """
+    """Raises a ConfigError if there is no :class:`Boxes` field `name`, or if it has no classes."""
     field_types = getattr(batch, "field_types", None)
     if field_types is None:
         raise TypeError(f"batch is a {type(batch).__name__}: expected the batch that a loader passes to collate")
@@ -185,8 +181,7 @@ def _boxes_of(batch: Any, name: str) -> Boxes:
 
 
 def _without_crowds(batch: Any, boxes: str, sample: int, count: int, crowd: bool) -> Any:
-    """Returns an index that selects the boxes of a sample that are not crowds, or all boxes if
-    `crowd` is set."""
+    """Index of a sample's boxes that are not crowds, or of all boxes if `crowd` is set."""
     if crowd or f"{boxes}.crowd" not in batch:
         return slice(None)
     return batch[f"{boxes}.crowd"][sample, :count] == 0
@@ -203,8 +198,8 @@ def _channels_first(batch: Any) -> Any:
 
 
 def _convert_boxes(rows: Any, kind: Boxes, size: tuple[int, int], to: str, to_relative: bool) -> Any:
-    """Converts boxes from the format of `kind`, a field type, to the format `to`. If `to_relative`
-    is set, the result contains fractions of the image size (height, width) instead of pixels."""
+    """Converts boxes from the format of `kind` to the format `to`. With `to_relative`, the results
+    are fractions of the image size (height, width)."""
     if (kind.to, kind.to_relative) == (to, to_relative):
         return rows
     height, width = size
@@ -244,7 +239,6 @@ def _full_like(array: Any, value: float) -> Any:
 
 
 def _stack(arrays: list[Any]) -> Any:
-    """Stacks arrays along a new last axis."""
     if _is_torch(arrays[0]):
         import torch
 

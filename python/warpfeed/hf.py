@@ -31,13 +31,12 @@ _STATE = "warpfeed.json"
 
 
 def _transformers(module: str = "") -> Any:
-    """Imports and returns ``transformers`` or one of its modules. The import is hidden from type
-    checkers, because the package may not be installed."""
+    """Hides the import from type checkers, because the package may not be installed."""
     return importlib.import_module(f"transformers{module}")
 
 
 def _save_callback() -> Any:
-    """Creates a trainer callback that saves the position of the loader in each checkpoint."""
+    """A trainer callback that saves the position of the loader in each checkpoint."""
 
     def on_save(self: Any, args: Any, state: Any, control: Any, train_dataloader: Any = None, **_: Any) -> None:
         if isinstance(train_dataloader, Skipped):
@@ -124,18 +123,14 @@ class Loaders:
 
 
 def _first_epoch(loader: Loader) -> Loader:
-    """Sets the loader to epoch 0, so that every evaluation uses the same batches."""
+    """Sets epoch 0, so that every evaluation uses the same batches."""
     loader.set_epoch(0)
     return loader
 
 
 def _saved_position(loader: Loader, checkpoint: str) -> tuple[int, int] | None:
-    """Returns the epoch and the batch at which a run continues from `checkpoint`, or None if the
-    checkpoint contains no position.
-
-    Raises:
-        ConfigError: if the seed, the order or the dataset differs.
-    """
+    """Epoch and batch at which a run continues, or None if the checkpoint contains no position.
+    Raises a ConfigError if the seed, the order or the dataset differs."""
     path = os.path.join(checkpoint, _STATE)
     if not os.path.exists(path):
         return None
@@ -144,12 +139,11 @@ def _saved_position(loader: Loader, checkpoint: str) -> tuple[int, int] | None:
 
 
 class _SkipPatch:
-    """Replaces accelerate's ``skip_first_batches``, which supports only torch loaders, while
-    training runs.
+    """Replaces accelerate's ``skip_first_batches``, which supports only torch loaders.
 
-    ``transformers`` imports the function into its trainer module, so the function is replaced
-    there, from the start of the first concurrent training to the end of the last one. The
-    replacement passes data loaders other than :class:`Loader` to the original function.
+    ``transformers`` imports the function into its trainer module, so it is replaced there, from the
+    start of the first concurrent training to the end of the last one. The replacement passes other
+    data loaders to the original function.
     """
 
     def __init__(self) -> None:
@@ -173,7 +167,6 @@ class _SkipPatch:
         trainer = _transformers(".trainer")
         with self._lock:
             self._trainings -= 1
-            # If other code has replaced the function again, it stays.
             if self._trainings == 0 and trainer.skip_first_batches is self._ours:
                 trainer.skip_first_batches = self._found
 

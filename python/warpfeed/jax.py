@@ -61,8 +61,7 @@ def shard(batch: Any, sharding: Any) -> Any:
 
 
 def _jax() -> Any:
-    """Imports and returns ``jax``. The import is hidden from type checkers, because the package may
-    not be installed."""
+    """Hides the import from type checkers, because the package may not be installed."""
     return importlib.import_module("jax")
 
 
@@ -87,8 +86,7 @@ def _global(array: Any, sharding: Any, jax: Any) -> Any:
     try:
         device_slices = sharding.addressable_devices_indices_map(shape)
     except (ValueError, IndexError) as e:
-        # If the spec has too many axes, JAX raises an IndexError that does not mention the
-        # sharding.
+        # JAX's IndexError for a spec with too many axes does not mention the sharding.
         cause = "the spec has more axes than the array" if isinstance(e, IndexError) else e
         raise ConfigError(f"sharding={sharding} does not fit an array of shape {shape}: {cause}") from e
     parts = []

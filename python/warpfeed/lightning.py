@@ -27,7 +27,7 @@ __all__ = ["DataModule"]
 if TYPE_CHECKING:
     Base = object
 # A trainer from `lightning` rejects modules from `pytorch_lightning`, and vice versa, so this
-# module must come from the package that the program has imported.
+# module must come from the imported package.
 elif "pytorch_lightning" in sys.modules and "lightning.pytorch" not in sys.modules:
     from pytorch_lightning import LightningDataModule as Base
 else:
@@ -67,8 +67,8 @@ class DataModule(Base):
         self._given: dict[str, dict[str, Any]] = {}
         for stage, own in {"train": train, "val": val, "test": test, "predict": predict}.items():
             if own is None:
-                # Lightning inspects the code of this method to determine whether the module has
-                # such a loader. The method of the base class means that it has none.
+                # Lightning inspects the code of this method. The method of the base class means
+                # that the module has no such loader.
                 name = f"{stage}_dataloader"
                 setattr(self, name, getattr(super(), name))
                 continue

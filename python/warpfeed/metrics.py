@@ -26,8 +26,8 @@ __all__ = ["METRICS", "Collector", "Metric", "as_dict", "observe", "prometheus_t
 
 #: The worker stages, which are the values of the label ``stage``.
 _STAGES = ("read", "decode", "transform", "write")
-#: OpenTelemetry calls back for each instrument separately. Callbacks within this many seconds share
-#: one snapshot.
+#: OpenTelemetry calls back for each instrument separately. Callbacks within this time, in seconds,
+#: share one snapshot.
 _SHARED_SECONDS = 0.05
 
 
@@ -211,8 +211,6 @@ def observe(meter: Any, /, **loaders: Any) -> None:
 
 
 class _Loaders:
-    """Weak references to loaders, by name."""
-
     def __init__(self, loaders: dict[str, Any]) -> None:
         if not loaders:
             raise ConfigError("no loader: expected at least one, by name, such as train=loader")
@@ -223,7 +221,7 @@ class _Loaders:
         self._last: tuple[float, dict[str, Mapping[str, Any]]] | None = None
 
     def stats(self, max_age: float = 0.0) -> dict[str, Mapping[str, Any]]:
-        """Returns the statistics of the loaders that still exist, at most ``max_age`` seconds old."""
+        """Statistics at most ``max_age`` seconds old."""
         last, now = self._last, time.monotonic()
         if last is None or now - last[0] >= max_age:
             existing = [(name, loader()) for name, loader in self._of.items()]
@@ -235,7 +233,7 @@ class _Loaders:
 def _families(
     loaders: Mapping[str, Mapping[str, Any]], metrics: tuple[Metric, ...] = METRICS
 ) -> Iterator[tuple[Metric, list[tuple[dict[str, str], float]]]]:
-    """Yields each metric that a loader measures, with the labels and values of all loaders."""
+    """Yields each metric with the labels and values of all loaders."""
     for metric in metrics:
         rows = [
             ({"loader": name, metric.label: label} if metric.label else {"loader": name}, number)
@@ -247,7 +245,7 @@ def _families(
 
 
 def _numbers(metric: Metric, stats: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """Yields the numbers in ``stats`` for a metric, each with the value of its label."""
+    """Yields the numbers of a metric, each with the value of its label."""
     groups: Mapping[str, Any] = {"": stats}
     if metric.label:
         groups = {stage: stats[stage] for stage in _STAGES} if metric.label == "stage" else stats["fields"]

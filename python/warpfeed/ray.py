@@ -1,8 +1,7 @@
 """Packs datasets on a Ray cluster.
 
-Each part of the dataset is packed by a Ray task. The samples never enter Ray's object store. All
-machines need access to the data and to the target, so both must be in a shared folder or an object
-store.
+Each part is packed by a Ray task, and the samples never enter Ray's object store. All machines need
+access to the data and to the target, so both must be in a shared folder or an object store.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ def pack(
         raise ConfigError("part: warpfeed.ray.pack chooses the part of each task; leave part out")
     if not ray.is_initialized():
         ray.init()
-    # Make paths absolute, because the current folder of Ray's workers is different.
+    # The current folder of Ray's workers is different.
     name: str = _absolute(os.fspath(target))
     data = _absolute(data)
     if options.get("table") is not None:
@@ -112,8 +111,7 @@ def _absolute(data: Any) -> Any:
 
 
 def _pack_part(data: Any, target: str, part: tuple[int, int], options: dict[str, Any]) -> Exception | None:
-    """Packs a part, as a Ray task. Returns an exception instead of raising it, because Ray would
-    change the type of the exception."""
+    """Returns an exception instead of raising it, because Ray would change its type."""
     try:
         pack_here(data, target, part=part, **options)
     except Exception as e:  # noqa: BLE001

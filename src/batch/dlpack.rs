@@ -73,14 +73,13 @@ pub struct DlManagedTensor {
 /// [`into_raw`](DlpackTensor::into_raw), until the receiver calls the deleter.
 #[derive(Debug)]
 pub struct DlpackTensor {
-    /// Description of the tensor. It points to the elements of `shape` and `strides` below.
+    /// Points to the elements of `shape` and `strides` below.
     tensor: DlTensor,
     shape: Vec<i64>,
     strides: Vec<i64>,
     memory: Backing,
 }
 
-/// The value that keeps a tensor's memory alive.
 struct Backing(#[allow(dead_code)] Box<dyn Send + Sync>);
 
 impl std::fmt::Debug for Backing {
@@ -103,7 +102,6 @@ pub enum DlDevice {
 unsafe impl Send for DlpackTensor {}
 
 struct Owner<M> {
-    /// The struct that is passed to the receiver.
     managed: M,
     _shape: Vec<i64>,
     _strides: Vec<i64>,
@@ -218,8 +216,8 @@ impl DlpackTensor {
         }
     }
 
-    /// Moves everything into a leaked [`Owner`]. The addresses in the description stay valid,
-    /// because moving a vector does not move its elements.
+    /// Moves everything into a leaked [`Owner`]. Moving a vector does not move its elements, so the
+    /// addresses in the description stay valid.
     fn leak<M>(self, managed: impl FnOnce(DlTensor) -> M) -> *mut Owner<M> {
         let DlpackTensor { tensor, shape, strides, memory } = self;
         Box::into_raw(Box::new(Owner { managed: managed(tensor), _shape: shape, _strides: strides, _memory: memory }))
@@ -245,12 +243,12 @@ unsafe extern "C" fn delete(managed: *mut DlManagedTensor) {
 }
 
 impl HostBatch {
-    /// Exports the field `name`, such as `image` or `label`, or returns `None` if there is no such
+    /// Exports the field `name`, such as `image` or `label`. Returns `None` if there is no such
     /// field. The loader reuses the memory once the batch and all exports of its fields have been
     /// dropped.
     ///
-    /// The receiver may write to the memory, because the loader refills it for every batch. Do
-    /// not read the field through the batch while the receiver is writing.
+    /// The receiver may write to the memory, because the loader refills it for every batch. While
+    /// the receiver writes, do not read the field through the batch.
     ///
     /// ```
     /// # use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The interface for receiving batches in order, and the runs that it executes.
+//! The interface for receiving batches in order.
 
 use std::time::{Duration, Instant};
 
@@ -6,11 +6,11 @@ use super::BatchInfo;
 use crate::error::{Error, ErrorKind, Result};
 use crate::source::BatchIndex;
 
-/// What a run delivers: the batches of one epoch, followed by the batches of every epoch that is
-/// prepared in advance.
+/// A **run** delivers the batches of one epoch, and then those of every epoch that is prepared in
+/// advance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Course {
-    /// Number of the run. The first run is 1.
+    /// Number of the run, starting at 1.
     pub(crate) run: u64,
     pub(crate) first: BatchIndex,
     /// Number of batches in the epoch of `first`.
@@ -18,12 +18,11 @@ pub(crate) struct Course {
     /// Whether the run repeats the epoch of `first`, because the program requested it twice in a
     /// row.
     pub(crate) repeats: bool,
-    /// From this epoch on, nothing is prepared in advance.
+    /// Epochs from this one on are not prepared in advance.
     pub(crate) epochs: u64,
 }
 
 impl Course {
-    /// Returns a run that delivers only the given batches of one epoch.
     #[cfg(test)]
     pub(crate) fn one(epoch: u64, batches: std::ops::Range<u64>) -> Self {
         static RUNS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
@@ -44,8 +43,8 @@ impl Course {
     }
 
     /// Enters the next epoch, after [`after`](Course::after) has returned its first batch. `length`
-    /// is the number of batches in that epoch, or `None` if the order failed. Returns whether the
-    /// epoch has any batches.
+    /// is the epoch's number of batches, or `None` if the order failed. Returns whether the epoch
+    /// has any batches.
     pub(crate) fn enter(&mut self, length: Option<u64>) -> bool {
         self.batches = length.unwrap_or(0);
         self.batches > 0
@@ -54,14 +53,12 @@ impl Course {
 
 /// A wait for the next batch. The caller can give up and continue the wait in a later call.
 pub(crate) struct Wait<'a> {
-    /// Start of the wait. Moved forward by the time between calls, so that only time inside calls
-    /// counts.
+    /// Moved forward by the time between calls, so that only time inside calls counts.
     pub(crate) since: Instant,
     /// Whether this call continues a wait that an earlier call gave up.
     pub(crate) continues: bool,
     /// Whether this call gave up.
     pub(crate) given_up: bool,
-    /// Called before each pause. Returns the maximum length of the pause, or `None` to give up.
     idle: &'a mut dyn FnMut() -> Option<Duration>,
 }
 
@@ -70,13 +67,12 @@ impl<'a> Wait<'a> {
         Wait { since, continues, given_up: false, idle }
     }
 
-    /// Starts a wait.
     #[cfg(test)]
     pub(crate) fn begins(idle: &'a mut dyn FnMut() -> Option<Duration>) -> Self {
         Wait::new(Instant::now(), false, idle)
     }
 
-    /// Returns the maximum length of the next pause, or `None` to give up.
+    /// Returns `None` to give up.
     pub(crate) fn pause(&mut self) -> Option<Duration> {
         let pause = (self.idle)();
         self.given_up = pause.is_none();
@@ -84,26 +80,25 @@ impl<'a> Wait<'a> {
     }
 }
 
-/// Delivers batches in order. The engine and a device's ring implement this trait, and `Batches`
-/// uses it. The ring itself receives its batches from the feed of an engine.
+/// Delivers batches in order. The engine and a device's ring implement this trait. The ring itself
+/// receives its batches from an engine.
 pub(crate) trait Feed: Send {
     type Batch;
 
-    /// Starts a run. Cancels the batches in flight.
+    /// Cancels the batches in flight.
     fn start(&mut self, course: Course);
 
-    /// Returns the position of the run's next batch, or `None` if no run is in progress.
+    /// `None` if no run is in progress.
     fn position(&self) -> Option<BatchIndex>;
 
-    /// Waits for the next batch of the current run. Returns `None` if the run has no more batches
-    /// or the caller gives up the wait.
+    /// Waits for the run's next batch. Returns `None` if the run has no more batches or the caller
+    /// gives up the wait.
     fn receive(&mut self, wait: &mut Wait<'_>) -> Option<Result<Self::Batch>>;
 
-    /// Ends the run.
     fn stop(&mut self);
 
-    /// Returns the next batch, or `None` if the run has ended or the caller gives up the wait. An
-    /// error ends the run unless it is [recoverable](is_recoverable).
+    /// Returns `None` if the run has ended or the caller gives up the wait. An error ends the run
+    /// unless it is [recoverable](is_recoverable).
     fn next(&mut self, wait: &mut Wait<'_>) -> Option<Result<Self::Batch>> {
         self.position()?;
         let received = self.receive(wait);
@@ -122,33 +117,31 @@ pub(crate) trait Feed: Send {
     /// the device receives a batch, which itself does not count.
     fn set_batches_ahead(&self, _batches: usize) {}
 
-    /// Returns the number of batches that can be received without waiting.
+    /// Number of batches that can be received without waiting.
     fn ready(&self) -> usize;
 
-    /// The consumer has just received a batch that it requested at `requested`. Returns since when
-    /// the feed was to blame for the wait: while the consumer holds every slot, it delays itself.
+    /// The consumer has just received a batch that it requested at `requested`. Returns when the
+    /// feed began to delay the consumer. While the consumer holds every slot, it delays itself.
     fn delayed_since(&self, requested: Instant) -> Instant {
         requested
     }
 }
 
-/// Returns whether the run continues after the error `e`. If so, the consumer can drop a batch or
-/// end its graph capture, and then request the batch again.
+/// Returns whether the run continues after `e`. The consumer can then drop a batch or end its graph
+/// capture, and request the batch again.
 pub(crate) fn is_recoverable(e: &Error) -> bool {
     matches!(e.kind(), ErrorKind::Timeout | ErrorKind::Capturing) && e.failed().is_empty()
 }
 
-/// Returns the error for a loader after its threads have ended.
 pub(crate) fn threads_ended_error() -> Error {
     Error::new(ErrorKind::Panic, "the loader's threads have ended after a panic; open the loader again")
 }
 
-/// A type of batch that the consumer can receive.
 pub(crate) trait Delivered {
     fn info(&self) -> &BatchInfo;
 
     /// Makes the consumer's stream wait until the batch is ready. A decoder calls this method on
-    /// the thread that receives the response, and repeats the call after a failure.
+    /// the thread that receives the response, and calls it again after a failure.
     fn on_receive(&self) -> Result<()> {
         Ok(())
     }
@@ -158,7 +151,6 @@ pub(crate) trait Delivered {
 mod tests {
     use super::*;
 
-    /// Returns the first nine positions of a run.
     fn all_batches(mut course: Course, lengths: &[u64]) -> Vec<(u64, u64)> {
         let mut next = Some(course.first);
         let positions = std::iter::from_fn(|| {

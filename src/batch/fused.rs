@@ -2,15 +2,15 @@
 
 /// Computes `a * b + c` with one rounding.
 ///
-/// Without a hardware instruction, `f32::mul_add` calls the C library. The C library of
-/// `windows-gnu` rounds twice.
+/// Without a hardware instruction, `f32::mul_add` calls the C library, which rounds twice on
+/// `windows-gnu`.
 pub(super) fn mul_add(a: f32, b: f32, c: f32) -> f32 {
     if cfg!(all(windows, target_env = "gnu")) { mul_add_in_f64(a, b, c) } else { a.mul_add(b, c) }
 }
 
-/// Computes `a * b + c` with one rounding, in double precision. The product is exact. Rounding the
-/// sum to odd makes the second rounding, to a float, come out as if it were the only one (Boldo and
-/// Melquiond, "Emulation of FMA and correctly rounded sums", 2008).
+/// Works in double precision. The product is exact. Rounding the sum to odd makes the second
+/// rounding, to a float, come out as if it were the only one (Boldo and Melquiond, "Emulation of
+/// FMA and correctly rounded sums", 2008).
 fn mul_add_in_f64(a: f32, b: f32, c: f32) -> f32 {
     let (product, c) = (f64::from(a) * f64::from(b), f64::from(c));
     let sum = product + c;
@@ -32,8 +32,8 @@ mod tests {
 
     #[test]
     fn double_precision_mul_add_rounds_once() {
-        // The exact sum is just below the midpoint of two floats. Rounded to a double, it becomes
-        // the midpoint, which would then round up.
+        // The exact sum is just below the midpoint of two floats. As a double, it would be rounded
+        // to the midpoint, and then up.
         let (small, ulp) = (2f32.powi(-12), f32::EPSILON);
         let (a, b, c) = (small * (1.0 + ulp), small * (1.0 - ulp), 1.0 + ulp);
         assert_eq!((f64::from(a) * f64::from(b) + f64::from(c)) as f32, 1.0 + 2.0 * ulp);
@@ -49,7 +49,7 @@ mod tests {
     fn double_precision_mul_add_matches_the_hardware() {
         let mut rng = Rng::new(5, 0, 0);
         for _ in 0..200_000 {
-            // Operands of similar size, so that sums cancel or come close to a midpoint.
+            // Sums of operands of similar size cancel or come close to a midpoint.
             let mut float = || f32::from_bits(rng.next_u64() as u32 & 0x81ff_ffff | 0x3e00_0000);
             let (a, b, c) = (float(), float(), float());
             for c in [c, c * 1e-7, -a * b, c * 1e7] {

@@ -12,15 +12,14 @@ use half::{bf16, f16};
 use super::{BatchInfo, COUNT, CU_SEQLENS, Delivered, Dtype, ENDS, Field, Free, Full, Role, Span};
 use crate::error::Result;
 
-/// A batch in host memory. Dereferences to [`BatchInfo`], which provides the source indices, keys
-/// and errors of the samples.
+/// A batch in host memory. Dereferences to [`BatchInfo`], the metadata of the samples.
 ///
-/// A batch occupies one of the loader's slots until it is dropped. You may keep batches, but once
-/// they occupy every slot, the workers have nothing to fill.
+/// A batch occupies one of the loader's slots until it is dropped. You may keep batches, but
+/// workers stop once kept batches occupy every slot.
 ///
 /// You can upload a batch in page-locked memory ([`Loader::pinned`](crate::Loader::pinned))
 /// asynchronously on any stream, with cudarc's safe calls or with candle, and drop it immediately.
-/// The loader reuses the slot only after all work that was submitted to any device before the next
+/// The loader reuses the slot only when all work that was submitted to any device before the next
 /// call to `next()` is done.
 #[cfg_attr(feature = "cuda", doc = "[`release_on`](HostBatch::release_on) waits for only one stream.")]
 pub struct HostBatch {
@@ -28,52 +27,45 @@ pub struct HostBatch {
     slot_return: SlotReturn,
 }
 
-/// Destination of the slots of dropped batches.
+/// Where the slots of dropped batches go.
 #[derive(Clone)]
 pub(crate) struct SlotReturn {
     pub(crate) free: Sender<Free>,
     /// Number of batches that the consumer holds.
     pub(crate) held: Arc<AtomicUsize>,
-    /// Holds slots back while a device may be reading them, or `None` for pageable memory.
+    /// `None` for pageable memory.
     pub(crate) keeper: Option<Arc<dyn Keeper<Free>>>,
     /// ID of the process that runs the loader's threads.
     pub(crate) process: u32,
 }
 
-/// Holds slots in page-locked memory back until no device can be reading them.
+/// Holds back slots in page-locked memory while a device may be reading them.
 pub(crate) trait Keeper<T>: Send + Sync {
-    /// Takes ownership of a slot that the consumer has dropped.
     fn keep(&self, slot: T);
 
-    /// Tells the keeper whether the consumer is waiting for a batch. If so, slots are needed
-    /// immediately.
-    ///
-    /// # Errors
-    ///
-    /// If a device has failed, so that it may still be reading slots.
+    /// If the consumer is waiting for a batch, slots are needed immediately. Fails if a device has
+    /// failed and may still be reading slots.
     fn set_waiting(&self, is_waiting: bool) -> Result<()>;
 
-    /// Returns the number of slots that are currently held back.
     fn held_count(&self) -> usize;
 
-    /// Returns whether a slot is held back because a CUDA graph is being captured, during which no
-    /// event can be recorded for it.
+    /// Returns whether a slot is held back because of a CUDA graph capture, during which events
+    /// cannot be recorded.
     fn waits_for_a_capture(&self) -> bool;
 
-    /// Returns when the last slot was released, or `None` if a slot is being held back.
+    /// `None` if a slot is being held back.
     fn idle_since(&self) -> Option<Instant>;
 
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     fn as_any(&self) -> &dyn Any;
 }
 
-/// Creates a keeper. The keeper sends each slot through the given sender once no device is reading
-/// it.
+/// The keeper sends each slot through the sender once no device is reading it.
 pub(crate) type MakeKeeper = Box<dyn FnOnce(Sender<Free>) -> Result<Arc<dyn Keeper<Free>>>>;
 
 impl SlotReturn {
-    /// The consumer has just received a batch that it requested at `requested`. Returns since when
-    /// the loader was to blame for the wait: not before the last slot was released, because until
+    /// The consumer has just received a batch that it requested at `requested`. Returns when the
+    /// loader began to delay the consumer: not before the last slot was released, because until
     /// then a device was still working for the consumer.
     pub(crate) fn waited_since(&self, requested: Instant) -> Instant {
         match self.keeper.as_ref().map(|keeper| keeper.idle_since()) {
@@ -95,8 +87,8 @@ impl HostBatch {
     }
 
     /// Returns the images, of shape (N, H, W, 3), or (N, 3, H, W) with
-    /// [`Layout::Nchw`](crate::Layout::Nchw). If there are several image fields, returns the field
-    /// called `image`, or the first image field if none has this name.
+    /// [`Layout::Nchw`](crate::Layout::Nchw). If there are several image fields, returns the one
+    /// called `image`, or the first one if none has this name.
     ///
     /// # Panics
     /// If the loader has no image field.
@@ -131,7 +123,6 @@ impl HostBatch {
         (!self.hides(self.full().schema().spans[span].role)).then(|| self.view(span))
     }
 
-    /// Returns the address of a field, or `None` if there is no such field.
     pub(super) fn address(&self, name: &str) -> Option<*mut u8> {
         self.full().schema().named(name).map(|span| self.full().address(span))
     }
@@ -145,8 +136,7 @@ impl HostBatch {
     }
 
     /// Returns the cumulative lengths of the documents in the [`Packed`](crate::field::Packed)
-    /// field `name`, and the maximum length of a document. Returns `None` if there is no such
-    /// field.
+    /// field `name`, and the maximum length of a document, or `None` if there is no such field.
     ///
     /// The cumulative lengths are 0 and the end of each document in the concatenated rows, as
     /// `flash_attn_varlen_func` expects for `cu_seqlens_q` and `max_seqlen_q`. The padding of a row
@@ -215,8 +205,7 @@ impl HostBatch {
         Some((full.release(), &self.slot_return))
     }
 
-    /// Passes the slot to `give` if it is in page-locked memory. Otherwise, returns the slot to the
-    /// loader immediately.
+    /// Passes a slot in page-locked memory to `give`, and returns any other slot to the loader.
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     pub(crate) fn release_to(mut self, give: impl FnOnce(Free, &dyn Keeper<Free>)) {
         if self.slot_return.keeper.is_some()
@@ -230,15 +219,14 @@ impl HostBatch {
 impl Drop for HostBatch {
     fn drop(&mut self) {
         if std::process::id() != self.slot_return.process {
-            // In a forked child, leak the slot: the threads that would receive it don't exist, and
+            // In a forked child, leak the slot: the threads that would receive it do not exist, and
             // locks that they held stay locked.
             std::mem::forget(self.full.take());
         }
         if let Some((slot, slot_return)) = self.take_slot() {
             match &slot_return.keeper {
                 Some(keeper) => keeper.keep(slot),
-                // Sending fails if the loader has been dropped. In this case, the slot is freed
-                // here.
+                // If the loader has been dropped, sending fails and frees the slot.
                 None => drop(slot_return.free.send(slot)),
             }
         }

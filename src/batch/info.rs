@@ -19,65 +19,59 @@ pub struct BatchInfo {
     pub(crate) samples: Vec<SampleInfo>,
 }
 
-/// Metadata of the batch as a whole. The coordinator sets every field, except where noted.
+/// Metadata of the batch as a whole. The coordinator sets it, except where noted.
 #[derive(Debug, Default)]
 pub(crate) struct Header {
-    /// Number of the run to which the batch belongs. If it is not the current run, the batch is
-    /// canceled.
+    /// The run to which the batch belongs. A batch of a run other than the current one is canceled.
     pub(crate) run: u64,
-    /// Sequence number of the batch within its run, starting at 0.
+    /// Index within the run, starting at 0.
     pub(crate) seq: u64,
     pub(crate) epoch: u64,
-    /// Index of the batch within its epoch.
+    /// Index within the epoch.
     pub(crate) number: u64,
-    /// Position of the next batch of the run, or `None` if this is the last batch. After the last
-    /// batch of an epoch, this is the first batch of the next epoch, although it is not yet known
-    /// whether that epoch can be prepared.
+    /// Position of the run's next batch, or `None` if this is the last one. After the last batch of
+    /// an epoch, this is the first batch of the next epoch, although that epoch may turn out to be
+    /// impossible to prepare.
     pub(crate) next: Option<BatchIndex>,
-    /// Index of the batch's schema in the loader's schemas. It depends only on the epoch.
+    /// Index of the batch's schema. It depends only on the epoch.
     pub(crate) variant: usize,
     pub(crate) entries: Vec<Entry>,
-    /// Parameters for mixing the batch, if it is mixed. The worker that finishes the batch mixes
-    /// images in host memory, and the conversion kernel mixes images in device memory.
+    /// `None` if the batch is not mixed. The worker that finishes the batch mixes images in host
+    /// memory, and the conversion kernel mixes images in device memory.
     pub(crate) mixing: Option<Mixing>,
-    /// Whether the samples have labels. Set by the worker that finishes the batch.
+    /// Set by the worker that finishes the batch.
     pub(crate) labeled: bool,
-    /// Launch sizes of the decode kernels, for each image field that a device may decode, in field
-    /// order. `None` if the device does not decode the field for any sample. Set by the worker that
-    /// finishes the batch.
+    /// Launch sizes of the decode kernels, for each image field that a device may decode. `None` if
+    /// the device does not decode the field for any sample. Set by the worker that finishes the
+    /// batch.
     pub(crate) largest: Vec<Option<Largest>>,
-    /// Spans that have been packed, and the length of their first axis. Set by the worker that
-    /// finishes the batch.
+    /// Packed spans, and the length of their first axis. Set by the worker that finishes the batch.
     pub(crate) packed: Vec<(usize, usize)>,
 }
 
-/// Metadata of one sample.
 #[derive(Debug, Default)]
 pub(crate) struct SampleInfo {
     pub(crate) key: String,
     pub(crate) labeled: bool,
     /// Advice for the error message if the samples have no labels.
     pub(crate) advice: Option<Arc<str>>,
-    /// Rectangle of the output image that shows the source image.
+    /// The part of the output image that shows the source image.
     pub(crate) shown: Rect,
-    /// The error that prevented the delivery of the sample, if any.
     pub(crate) fault: Option<Error>,
-    /// Source index of the failed sample that this sample replaces, if any.
+    /// Source index of the failed sample that this sample replaces.
     pub(crate) replaced: Option<u64>,
-    /// Number of images of the sample that were decoded despite damage.
     pub(crate) damaged: u32,
-    /// Number of these images that fields such as patches have decoded. They are never decoded again.
+    /// Number of these images that fields such as patches have decoded. They are never decoded
+    /// again.
     pub(crate) damaged_in_fields: u32,
-    /// The sample's texts, as pairs of field name and text. Allocations are reused from batch to
-    /// batch.
+    /// Pairs of field name and text. Allocations are reused from batch to batch.
     texts: Vec<(String, String)>,
 }
 
-/// Maximum number of bytes of a text's allocation that are kept for reuse.
+/// Maximum size of a text's allocation that is kept for reuse, in bytes.
 const MAX_KEPT_TEXT: usize = 1 << 16;
 
 impl SampleInfo {
-    /// Clears the texts of the previous batch's sample.
     pub(crate) fn clear_texts(&mut self) {
         for (_, text) in &mut self.texts {
             text.clear();
@@ -96,7 +90,7 @@ impl SampleInfo {
         self.texts.iter().find(|(key, _)| key == name).map(|(_, text)| text.as_str())
     }
 
-    /// Copies the texts of the sample that replaces this one.
+    /// `donor` is the sample that replaces this one.
     pub(crate) fn replace_texts(&mut self, donor: &[(String, String)]) {
         self.clear_texts();
         donor.iter().for_each(|(name, text)| self.set_text(name, text));
@@ -107,15 +101,14 @@ impl SampleInfo {
     }
 }
 
-/// Maxima and sums over the images of a batch that a device decodes. They determine the launch
-/// sizes of the kernels.
+/// Maxima and sums over the images of a batch that a device decodes. They determine the kernels'
+/// launch sizes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Largest {
-    /// Maximum number of segments per image.
     pub(crate) segments: u32,
-    /// Maximum size of a segment in bytes.
+    /// Size in bytes.
     pub(crate) longest: u32,
-    /// Maximum width of the decoded region in pixels.
+    /// Maximum width of a decoded region, in pixels.
     pub(crate) columns: u32,
     /// Number of blocks of coefficients up to the end of the last image.
     pub(crate) blocks: usize,
@@ -123,14 +116,12 @@ pub(crate) struct Largest {
     pub(crate) large_bytes: usize,
     /// Number of blocks of the images that have at least `DecodeOps::LARGE_BLOCKS`.
     pub(crate) large_blocks: usize,
-    /// Whether at least one image must be rotated upright.
     pub(crate) turned: bool,
     /// Whether at least one record is a copy that replaces a failed sample.
     pub(crate) copied: bool,
 }
 
 impl BatchInfo {
-    /// Creates empty metadata for up to `batch` samples.
     pub(crate) fn new(batch: usize) -> Self {
         let header = Header { entries: Vec::with_capacity(batch), ..Header::default() };
         BatchInfo { header, samples: (0..batch).map(|_| SampleInfo::default()).collect() }
@@ -200,13 +191,11 @@ impl BatchInfo {
         self.samples[..self.len()].get(row)?.fault.as_ref()
     }
 
-    /// Returns the source index and the error of each failed sample.
     pub(crate) fn failed(&self) -> impl Iterator<Item = (u64, &Error)> {
         let entries = self.header.entries.iter().zip(&self.samples);
         entries.filter_map(|(entry, sample)| Some((sample.replaced.unwrap_or(entry.sample), sample.fault.as_ref()?)))
     }
 
-    /// Returns the number of images in the batch that were decoded despite damage.
     pub(crate) fn damaged(&self) -> u64 {
         let sound = self.samples[..self.len()].iter().filter(|sample| sample.fault.is_none());
         sound.map(|sample| u64::from(sample.damaged)).sum()
@@ -218,13 +207,13 @@ impl BatchInfo {
         self.header.mixing.as_ref()
     }
 
-    /// Returns whether the loader has a field with role `role` but the batch lacks it. This is the
-    /// case for labels if no sample of the batch has a label.
+    /// Returns whether the batch lacks the loader's field with role `role`. It lacks labels if none
+    /// of its samples has a label.
     pub(crate) fn hides(&self, role: Role) -> bool {
         role == Role::Label && !self.header.labeled
     }
 
-    /// Returns the shape in which host span `span` is delivered. `row` is the shape of one sample.
+    /// `row` is the shape of one sample.
     pub(crate) fn shape<'a>(&self, span: usize, row: &'a [usize]) -> (usize, &'a [usize]) {
         match self.header.packed.iter().find(|(packed, _)| *packed == span) {
             Some((_, len)) => (*len, &row[1..]),
@@ -232,10 +221,7 @@ impl BatchInfo {
         }
     }
 
-    /// Returns `field`, the index of the label field, if the samples have labels.
-    ///
-    /// # Errors
-    /// If `field` is `None` or the samples have no labels.
+    /// Returns `field`, the index of the label field. Fails if the samples have no labels.
     pub(crate) fn labels(&self, field: Option<usize>) -> Result<usize> {
         let field = field.ok_or_else(|| Error::config("labels: the loader was opened with drop_field(\"label\")"))?;
         if self.header.labeled {

@@ -28,9 +28,6 @@ unsafe impl Sync for SlotMemory {}
 
 impl SlotMemory {
     /// Allocates `len` zeroed bytes of pageable memory.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Memory`] if the allocation fails.
     pub(crate) fn heap(len: usize) -> Result<Self> {
         let heap = Heap::new(len)?;
         Ok(SlotMemory { base: heap.base, len, pinned: false, _owner: Box::new(heap) })
@@ -59,14 +56,13 @@ impl SlotMemory {
 }
 
 struct Heap {
-    /// Start of the buffer inside the allocation, aligned to [`PAGE`].
+    /// Start of the buffer, aligned to [`PAGE`].
     base: NonNull<u8>,
-    /// Start and layout of the allocation.
     allocated: NonNull<u8>,
     layout: Layout,
 }
 
-/// Alignment of a buffer, because some system calls require whole pages.
+/// Some system calls require whole pages.
 const PAGE: usize = 4096;
 const _: () = assert!(PAGE.is_multiple_of(ALIGN));
 
@@ -83,7 +79,7 @@ impl Heap {
         };
         // With the default alignment, zeroed memory comes directly from the operating system, so
         // unused pages are never touched. With a larger alignment, allocators would write the zeros
-        // themselves. So the buffer is aligned here.
+        // themselves.
         let layout = len.checked_add(PAGE).and_then(|size| Layout::from_size_align(size, 16).ok()).ok_or_else(none)?;
         // SAFETY: the layout's size is not zero.
         let allocated = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(none)?;

@@ -5,17 +5,15 @@ use super::write::UncastImage;
 use crate::error::{Error, ErrorKind, Result};
 use crate::transform::{Mixing, OnValues};
 
-/// Mixes each image of a batch with a partner, usually the previous image, and writes the results.
+/// Mixes each image of a batch with a partner, usually the previous image. `effects(i)` returns the
+/// effects on values of image `i`. `scratch_image` is scratch memory for one image, and `last` for
+/// a copy of the last image.
 ///
-/// `images` contains the rows of the image field. Each row starts with the image as `u8` HWC, which
-/// is never larger than the image in its final type. Mixing therefore works in place on the
-/// unrounded images, and needs no memory for a second copy. `effects(i)` returns the effects on
-/// values of image `i` of `count`. `scratch_image` is scratch memory for one image, and `last` is
-/// scratch memory for a copy of the last image.
+/// Each row of `images` starts with the image as `u8` HWC, which is never larger than the image in
+/// its final type. This allows mixing the unrounded images in place.
 ///
-/// # Errors
-/// [`ErrorKind::Transform`] if `images` or `scratch_image` has the wrong length, or if the
-/// rectangle of an effect is not inside its image.
+/// Fails if `images` or `scratch_image` has the wrong length, or if the rectangle of an effect is
+/// not inside its image.
 pub(crate) fn mix<E: AsRef<[OnValues]>>(
     writer: &BatchWriter,
     mixing: &Mixing,
@@ -35,7 +33,7 @@ pub(crate) fn mix<E: AsRef<[OnValues]>>(
     }
     last.clear();
     last.extend_from_slice(&images[count.saturating_sub(1) * row_bytes..][..if count == 0 { 0 } else { image }]);
-    // Start with the last image, so that each partner has not been mixed yet.
+    // In this order, each partner is still unmixed when it is needed.
     for index in (0..count).rev() {
         scratch_image.copy_from_slice(&images[index * row_bytes..][..image]);
         let (before, rest) = images.split_at_mut(index * row_bytes);
@@ -62,8 +60,7 @@ mod tests {
 
     const SIZE: Size = Size { width: 19, height: 11 };
 
-    /// Mixes a batch of `count` images, and compares the result with images that are mixed one by
-    /// one.
+    /// Compares the result with images that are mixed one by one.
     fn check(count: usize, dtype: Dtype, layout: Layout, mixing: &Mixing) {
         let writer = BatchWriter::new(SIZE, dtype, layout, Normalize::IMAGENET).unwrap();
         let mut rng = Rng::new(2, 0, 0);

@@ -1,18 +1,17 @@
 //! Packs the fields of a full batch that have a variable number of rows per sample.
 //!
-//! While a batch is filled, each sample has space for the maximum number of rows, so a worker does
-//! not need to know about the other samples. When the batch is finished, the rows are moved in
-//! place to close the gaps. This copies the rows of all samples except the first once.
+//! While a batch is filled, each sample has space for the maximum number of rows, so workers can
+//! write samples independently. When the batch is finished, the rows are moved in place to close
+//! the gaps. This copies the rows of all samples except the first once.
 
 use super::slot::Full;
 use super::{Role, Span};
 
-/// Number of axes of a grid: time, height and width.
+/// Time, height and width of a grid.
 const AXES: usize = 3;
 
 impl Full {
-    /// Closes the gaps between the samples in the packed fields, and computes the cumulative
-    /// numbers of rows.
+    /// Closes the gaps between samples, and computes the cumulative numbers of rows.
     pub(crate) fn pack(&mut self) {
         let mut packed = std::mem::take(&mut self.header_mut().packed);
         packed.clear();
@@ -33,8 +32,7 @@ impl Full {
         self.header_mut().packed = packed;
     }
 
-    /// Undoes [`pack`](Full::pack): moves the rows of each sample in the packed fields back to
-    /// where they were.
+    /// Undoes [`pack`](Full::pack).
     pub(crate) fn unpack(&mut self) {
         let mut packed = std::mem::take(&mut self.header_mut().packed);
         for (span, _) in packed.drain(..) {
@@ -46,8 +44,7 @@ impl Full {
     }
 
     /// Closes the gaps between the samples in `span`, or restores the gaps if `together` is false.
-    /// Span `counts` contains the number of rows of each sample. Returns the number of rows of all
-    /// samples.
+    /// Span `counts` contains the number of rows of each sample. Returns the total number of rows.
     fn move_rows(&mut self, span: usize, counts: usize, together: bool) -> usize {
         let Span { field, sample_bytes, .. } = &self.schema().spans[span];
         let (max_rows, capacity) = (field.shape[0], *sample_bytes);
@@ -59,8 +56,8 @@ impl Full {
         let total_rows: usize = (0..self.len()).map(|sample| rows(self, sample)).sum();
         let mut moved = 0;
         for number in 0..self.len() {
-            // Rows that move toward the end of the array are moved last to first, so that no row is
-            // overwritten.
+            // When rows move toward the end of the array, start with the last sample, so that no
+            // row is overwritten.
             let sample = if together { number } else { self.len() - 1 - number };
             let count = rows(self, sample);
             let packed = if together { moved } else { total_rows - moved - count } * row_bytes;
@@ -73,8 +70,7 @@ impl Full {
         total_rows
     }
 
-    /// Writes the cumulative numbers of patches of the first `images` grids in span `grids` to
-    /// `span`.
+    /// Writes the cumulative patch counts of the first `images` grids in span `grids` to `span`.
     fn write_ends(&mut self, span: usize, grids: usize, images: usize) {
         let (out, grids) = self.bytes_mut_beside(span, grids);
         let grids = grids.as_chunks::<8>().0[..images * AXES].chunks_exact(AXES);
@@ -87,8 +83,7 @@ impl Full {
         out.as_chunks_mut::<4>().0.iter_mut().zip(ends).for_each(|(out, end)| *out = end.to_ne_bytes());
     }
 
-    /// Sets the counts of failed samples in span `counts` to 0, because their rows may not have
-    /// been written.
+    /// Sets the counts of failed samples to 0, because their rows may be unwritten.
     fn clear_failed(&mut self, counts: usize) {
         for sample in 0..self.len() {
             if self.meta(sample).fault.is_some() && self.meta(sample).replaced.is_none() {
@@ -108,8 +103,7 @@ mod tests {
         Field { name: name.into(), dtype, shape: shape.into() }
     }
 
-    /// Returns a full batch, and its bytes. `counts` contains the number of two-byte rows of each
-    /// sample.
+    /// `counts` contains the number of two-byte rows of each sample.
     fn batch(counts: &[usize], max_rows: usize) -> (Full, Vec<Vec<u8>>) {
         let arrays = [
             (field("rows", Dtype::U8, &[max_rows, 2]), Role::Packed { counts: 1 }),

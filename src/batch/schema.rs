@@ -115,9 +115,9 @@ impl Normalize {
         Ok(())
     }
 
-    /// Returns an error if the values seem to be on a scale of 0 to 255: pixels from 0 to 1 cannot
-    /// have a mean above 1, or a standard deviation above 0.5. A std of up to 1 is accepted,
-    /// because 1 is a common way to disable scaling.
+    /// Fails if the values seem to be on a scale of 0 to 255: pixels from 0 to 1 cannot have a mean
+    /// above 1, or a standard deviation above 0.5. A std of up to 1 is accepted, because 1 is a
+    /// common way to disable scaling.
     pub(crate) fn check_scale(&self) -> Result<()> {
         let largest = |v: [f32; 3]| v.into_iter().fold(0.0, f32::max);
         if largest(self.mean) <= 1.0 && largest(self.std) <= 1.0 {
@@ -150,79 +150,71 @@ impl Field {
     }
 }
 
-/// Name of the field that contains soft labels.
 pub(crate) const SOFT_LABEL: &str = "soft_label";
 
-/// Suffix of the array that contains the row counts of a field. The name of the array is the name
-/// of the field, followed by this suffix.
+/// Suffix of the array with the row counts of a field.
 pub(crate) const COUNT: &str = ".count";
 
-/// Suffix of the array that contains the ends of the documents in a row of packed tokens.
+/// Suffix of the array with the ends of the documents in a row of packed tokens.
 pub(crate) const ENDS: &str = ".ends";
 
-/// Suffixes of the arrays that a field of patches has in addition to the patches.
+/// Suffixes of the arrays that accompany a field of patches.
 pub(crate) const GRID_THW: &str = ".grid_thw";
 pub(crate) const IMAGES: &str = ".images";
 pub(crate) const CU_SEQLENS: &str = ".cu_seqlens";
 
-/// The content of a span. It determines how the span is handled.
+/// The content of a span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// A field that is delivered as it is.
+    /// A field that is delivered unchanged.
     Plain,
-    /// The integer labels. Delivered if the samples of the batch have labels.
+    /// Delivered if the samples of the batch have labels.
     Label,
-    /// An image. It is `u8` (H, W, 3) until a device converts it to its final type.
+    /// `u8` (H, W, 3) until a device converts the image to its final type.
     Image,
-    /// A field with a variable number of elements along its first axis. The worker that finishes
-    /// the batch closes the gaps between samples. Span `counts` contains the number of elements of
-    /// each sample, as i64.
+    /// A field with a variable number of elements along its first axis. Span `counts` contains the
+    /// number of elements of each sample, as i64. The worker that finishes the batch closes the
+    /// gaps between samples.
     Packed { counts: usize },
-    /// Cumulative patch counts of the images (`cu_seqlens`), computed from the grids in span
-    /// `grids`.
+    /// Cumulative patch counts of the images, computed from the grids in span `grids`.
     CuSeqlens { grids: usize },
-    /// Soft labels.
+    /// A row with one element per class.
     SoftLabels,
-    /// One record per sample: what is still to be done to the image in span `of` (effects, mixing),
-    /// by the device or by the worker that mixes. Not delivered.
+    /// One record per sample: the effects and the mixing that the device, or the worker that mixes,
+    /// applies to the image in span `of`. Not delivered.
     Records { of: usize },
-    /// One record per sample that tells a device how to decode the image in span `of`. Not
-    /// delivered.
+    /// One record per sample: how a device decodes the image in span `of`. Not delivered.
     Decoding { of: usize },
-    /// Entropy-coded data that a device decodes. All samples share the span, so a large one may use
-    /// what small ones leave. Likewise, the device has space for an average of `blocks` blocks of
-    /// coefficients per sample. Not delivered.
+    /// Entropy-coded data that a device decodes. All samples share the span, so a large sample may
+    /// use the space that small ones leave. The device has space for an average of `blocks` blocks
+    /// of coefficients per sample. Not delivered.
     Encoded { blocks: usize },
 }
 
 impl Role {
-    /// Returns whether the array is packed when the batch is finished.
     pub(crate) fn is_packed(self) -> bool {
         matches!(self, Role::Packed { .. } | Role::CuSeqlens { .. })
     }
 
-    /// Returns whether the consumer receives the array.
     pub(crate) fn is_delivered(self) -> bool {
         !matches!(self, Role::Records { .. } | Role::Decoding { .. } | Role::Encoded { .. })
     }
 }
 
-/// The arrays of a batch, and their layout in a buffer. The arrays occupy consecutive spans, each
-/// aligned to [`ALIGN`] bytes. Within a span, the rows are stored without gaps.
+/// The arrays of a batch, and their layout in a buffer. The arrays occupy consecutive spans, and
+/// the rows of a span have no gaps.
 #[derive(Debug, Clone)]
 pub(crate) struct Schema {
-    /// Number of samples in a full batch.
     pub(crate) batch: usize,
     pub(crate) spans: Vec<Span>,
     pub(crate) bytes: usize,
 }
 
-/// The schemas of a loader's batches: one variant for each combination of image sizes that occurs
-/// in an epoch. All variants have the same arrays, but different shapes.
+/// The schemas of a loader's batches. Each combination of image sizes that occurs in an epoch has a
+/// variant. Variants differ only in the shapes of their arrays.
 #[derive(Debug, Clone)]
 pub(crate) struct Schemas(Arc<[Schema]>);
 
-/// One array of a batch, and its location in the buffer.
 #[derive(Debug, Clone)]
 pub(crate) struct Span {
     pub(crate) field: Field,
@@ -231,15 +223,12 @@ pub(crate) struct Span {
     pub(crate) sample_bytes: usize,
 }
 
-/// Alignment of a span in bytes. This is sufficient for cache lines, AVX-512 registers, all element
-/// types, and 16-byte loads on a device.
+/// In bytes. Sufficient for cache lines, AVX-512 registers, all element types, and 16-byte loads on
+/// a device.
 pub(crate) const ALIGN: usize = 256;
 
 impl Schema {
-    /// Creates the schema of batches of `batch` samples.
-    ///
-    /// # Errors
-    /// If the buffer would be larger than the address space.
+    /// Fails if the buffer would be larger than the address space.
     pub(crate) fn new(batch: usize, arrays: impl IntoIterator<Item = (Field, Role)>) -> Result<Self> {
         let mut bytes = 0usize;
         let mut spans = Vec::new();
@@ -260,40 +249,32 @@ impl Schema {
         Ok(Schema { batch, spans, bytes })
     }
 
-    /// Returns the index of the first span with role `role`.
     pub(crate) fn find(&self, role: Role) -> Option<usize> {
         self.spans.iter().position(|span| span.role == role)
     }
 
-    /// Returns the index of the span that is delivered as `name`.
     pub(crate) fn named(&self, name: &str) -> Option<usize> {
         self.spans.iter().position(|span| span.role.is_delivered() && span.field.name == name)
     }
 
-    /// Returns the index of the image field called `image`, or of the first image field if none has
-    /// this name.
+    /// Returns the image field called `image`, or the first image field if none has this name.
     pub(crate) fn images(&self) -> Option<usize> {
         let named = self.named("image").filter(|&span| self.spans[span].role == Role::Image);
         named.or_else(|| self.find(Role::Image))
     }
 
-    /// Returns the number of bytes of one sample in all arrays together.
     pub(crate) fn sample_bytes(&self) -> usize {
         self.spans.iter().map(|span| span.sample_bytes).sum()
     }
 
-    /// Returns the index of the span for entropy-coded data, if there is one.
     pub(crate) fn encoded(&self) -> Option<usize> {
         self.spans.iter().position(|span| matches!(span.role, Role::Encoded { .. }))
     }
 }
 
 impl Schemas {
-    /// Creates the schemas. `variants` contains the maximum number of samples in a batch of each
-    /// variant, and its arrays. It must not be empty.
-    ///
-    /// # Errors
-    /// If [`Schema::new`] fails, or if the variants differ in more than the lengths of axes.
+    /// `variants` contains, for each variant, the maximum number of samples in a batch and the
+    /// arrays. It must not be empty. Fails if variants differ in more than the lengths of axes.
     pub(crate) fn new(variants: impl IntoIterator<Item = (usize, Vec<(Field, Role)>)>) -> Result<Self> {
         let schemas =
             variants.into_iter().map(|(batch, arrays)| Schema::new(batch, arrays)).collect::<Result<Arc<[_]>>>()?;
@@ -329,16 +310,12 @@ impl Schemas {
         Ok(Schemas(schemas))
     }
 
-    /// Creates schemas with a single variant.
     #[cfg(test)]
     pub(crate) fn one(schema: Schema) -> Self {
         Schemas(Arc::new([schema]))
     }
 
-    /// Returns the schema of variant `variant`.
-    ///
-    /// # Panics
-    /// If there is no such variant.
+    /// Panics if there is no such variant.
     pub(crate) fn variant(&self, variant: usize) -> &Schema {
         &self.0[variant]
     }
@@ -347,20 +324,15 @@ impl Schemas {
         self.0.iter()
     }
 
-    /// Returns the size of the largest variant in bytes.
+    /// Size of the largest variant in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.iter().map(|schema| schema.bytes).max().unwrap_or(0)
     }
 
-    /// Returns the maximum number of samples in a batch of any variant.
     pub(crate) fn batch(&self) -> usize {
         self.iter().map(|schema| schema.batch).max().unwrap_or(0)
     }
 
-    /// Returns the same schemas for batches of at most `batch` samples.
-    ///
-    /// # Errors
-    /// See [`Schema::new`].
     pub(crate) fn of_batch(&self, batch: usize) -> Result<Self> {
         let arrays = |schema: &Schema| {
             Schema::new(batch.min(schema.batch), schema.spans.iter().map(|span| (span.field.clone(), span.role)))

@@ -1,8 +1,8 @@
 //! The life cycle of a batch buffer: [`Free`] -> [`Part`]s -> [`Full`] -> [`Free`]. If a device
-//! cannot decode some samples, the slot goes from [`Full`] back to [`Part`]s once.
+//! cannot decode some samples, the slot returns from [`Full`] to [`Part`]s once.
 //!
-//! Each step consumes the token of the previous step. Code that fills a slot while someone reads
-//! it, or reads a slot while someone fills it, does not compile.
+//! Each step consumes the token of the previous step, so code that reads a slot while it is being
+//! filled does not compile.
 //!
 //! **Invariants**
 //! 1. At any time, every `Slot` has either one [`Free`], or one or more [`Part`]s, or one [`Full`].
@@ -31,12 +31,11 @@ use super::info::{BatchInfo, Header, SampleInfo};
 use super::schema::Role;
 use super::{Schema, Schemas, SlotMemory, Span};
 
-/// Alignment of each image's entropy-coded data, in bytes.
+/// Alignment in bytes.
 const ENCODED_ALIGN: usize = 16;
 
 struct Slot {
     schemas: Schemas,
-    /// Index of the batch's schema.
     variant: AtomicUsize,
     memory: SlotMemory,
     info: UnsafeCell<BatchInfo>,
@@ -56,7 +55,6 @@ impl Slot {
         self.schemas.variant(self.variant.load(Ordering::Relaxed))
     }
 
-    /// Returns a pointer to the bytes of field `span` in the rows of `range`.
     fn bytes(&self, span: usize, range: Range<usize>) -> *mut [u8] {
         let Schema { spans, batch, .. } = self.schema();
         let span = &spans[span];
@@ -70,11 +68,10 @@ impl Slot {
     }
 }
 
-/// Creates the slots of a loader.
 pub(crate) struct Slots;
 
 impl Slots {
-    /// Creates a free slot over `memory`, which must be large enough for the largest of `schemas`.
+    /// `memory` must be large enough for the largest of `schemas`.
     pub(crate) fn make(schemas: &Schemas, memory: SlotMemory) -> Free {
         let bytes = schemas.bytes();
         assert!(memory.len() >= bytes, "a slot has {} bytes of memory, but needs {bytes}", memory.len());
@@ -84,15 +81,12 @@ impl Slots {
     }
 }
 
-/// An unused slot.
 pub(crate) struct Free(Arc<Slot>);
 
 impl Free {
-    /// Starts a batch and divides it into parts of `group` samples. `set` fills in the header,
-    /// which still contains the values and allocations of an earlier batch.
-    ///
-    /// `set` must set `header.variant` to the index of a schema. `header.entries` must then contain
-    /// at least one sample, and at most as many as a batch of that schema.
+    /// Starts a batch and divides it into parts of `group` samples. `set` must set
+    /// `header.variant`, and must fill `header.entries` with at least one sample and at most a full
+    /// batch. The header still contains the values and allocations of an earlier batch.
     pub(crate) fn begin(self, group: usize, set: impl FnOnce(&mut Header)) -> impl Iterator<Item = Part> {
         // SAFETY: a `Free` is exclusive (invariant 2).
         let info = unsafe { &mut *self.0.info.get() };
@@ -107,7 +101,6 @@ impl Free {
         (0..len).step_by(group).map(move |start| part(start..len.min(start + group)))
     }
 
-    /// Returns the schemas of the batches that the slot can contain.
     pub(crate) fn schemas(&self) -> &Schemas {
         &self.0.schemas
     }
@@ -119,11 +112,10 @@ impl Free {
 
 /// The right to fill some rows of a slot.
 ///
-/// If an unfinished part is dropped, its slot is never used again. Unfinished parts are dropped
-/// only while the loader is closing.
+/// A slot is never used again if an unfinished part of it is dropped, which happens only while the
+/// loader is closing.
 pub(crate) struct Part {
     slot: Arc<Slot>,
-    /// Pointer to the elements of `BatchInfo::samples`.
     samples: *mut SampleInfo,
     range: Range<usize>,
 }
@@ -132,8 +124,6 @@ pub(crate) struct Part {
 unsafe impl Send for Part {}
 
 impl Part {
-    /// Returns a function that creates the part of `slot` with the given rows. `info` is the slot's
-    /// metadata.
     fn of(slot: Arc<Slot>, info: &mut BatchInfo) -> impl Fn(Range<usize>) -> Part + use<> {
         assert!(
             info.samples.len() >= slot.schema().batch,
@@ -153,12 +143,11 @@ impl Part {
         self.slot.schema()
     }
 
-    /// Returns the rows of the batch that this part fills.
     pub(crate) fn range(&self) -> Range<usize> {
         self.range.clone()
     }
 
-    /// Returns the metadata of the sample in `row`, which must be in [`range`](Part::range).
+    /// `row` must be in [`range`](Part::range).
     pub(crate) fn meta(&mut self, row: usize) -> &mut SampleInfo {
         assert!(self.range.contains(&row), "row {row} is not among the rows {:?} of the part", self.range);
         // SAFETY: the row exists (`of` checks the length), only this part accesses it (invariant
@@ -166,8 +155,8 @@ impl Part {
         unsafe { &mut *self.samples.add(row) }
     }
 
-    /// Returns the bytes of field `span` in `row`, which must be in [`range`](Part::range). The
-    /// bytes initially contain data of an earlier batch.
+    /// `row` must be in [`range`](Part::range). The bytes initially contain data of an earlier
+    /// batch.
     pub(crate) fn bytes(&mut self, span: usize, row: usize) -> &mut [u8] {
         assert!(self.range.contains(&row), "row {row} is not among the rows {:?} of the part", self.range);
         // SAFETY: only this part accesses the bytes of its rows (invariant 3), and `&mut self`
@@ -176,8 +165,8 @@ impl Part {
     }
 
     /// Reserves `len` bytes for entropy-coded data, and `blocks` blocks of coefficients. Returns
-    /// the offset of the bytes, the index of the first block, and the bytes themselves, or `None`
-    /// if there is not enough space.
+    /// the offset of the bytes, the index of the first block, and the bytes, or `None` if there is
+    /// not enough space.
     pub(crate) fn reserve_encoded(&mut self, len: usize, blocks: usize) -> Option<(usize, usize, &mut [u8])> {
         let slot = &*self.slot;
         let schema = slot.schema();
@@ -189,8 +178,7 @@ impl Part {
         };
         let capacity = schema.spans[span].sample_bytes * schema.batch;
         let offset = take(&slot.encoded, len.next_multiple_of(ENCODED_ALIGN), capacity)?;
-        // If there is no space for the coefficients, the bytes stay reserved, but are not used in
-        // this batch.
+        // Without space for the coefficients, the reserved bytes stay unused in this batch.
         let block = take(&slot.blocks, blocks, each * schema.batch)?;
         let bytes_of_span = slot.bytes(span, 0..schema.batch);
         // SAFETY: the range is inside the span (checked by `take`), and the counter assigned it to
@@ -199,21 +187,19 @@ impl Part {
         Some((offset, block, bytes))
     }
 
-    /// Returns the number of bytes for entropy-coded data that have not been reserved yet.
     pub(crate) fn free_encoded_bytes(&self) -> usize {
         let Some(span) = self.schema().encoded() else { return 0 };
         let capacity = self.schema().spans[span].sample_bytes * self.schema().batch;
         capacity.saturating_sub(self.slot.encoded.load(Ordering::Relaxed))
     }
 
-    /// Finishes the part. Returns the full slot if this was its last unfinished part.
+    /// Returns the full slot if this was its last unfinished part.
     pub(crate) fn finish(self) -> Option<Full> {
         let last = self.slot.parts_left.fetch_sub(1, Ordering::AcqRel) == 1;
         last.then(|| Full(self.slot))
     }
 }
 
-/// One row of a batch that is being filled.
 pub(crate) struct Row<'a> {
     part: &'a mut Part,
     row: usize,
@@ -221,17 +207,17 @@ pub(crate) struct Row<'a> {
 }
 
 impl<'a> Row<'a> {
-    /// Returns row `row` of `part`, which must be in the part's range.
+    /// `row` must be in the part's range.
     pub(crate) fn new(part: &'a mut Part, row: usize) -> Self {
         Row { part, row, frame: 0 }
     }
 
-    /// Sets the frame of a clip to which image fields write.
+    /// Image fields write to this frame of a clip.
     pub(crate) fn at_frame(self, frame: usize) -> Self {
         Row { frame, ..self }
     }
 
-    /// Returns the frame of a clip to which image fields write, or 0 for a single image.
+    /// 0 for a single image.
     pub(crate) fn frame(&self) -> usize {
         self.frame
     }
@@ -244,13 +230,11 @@ impl<'a> Row<'a> {
         self.part.meta(self.row)
     }
 
-    /// Returns the bytes of field `span` in this row.
     pub(crate) fn bytes(&mut self, span: usize) -> &mut [u8] {
         self.part.bytes(span, self.row)
     }
 }
 
-/// A slot in which every row has been filled.
 pub(crate) struct Full(Arc<Slot>);
 
 impl Full {
@@ -276,7 +260,6 @@ impl Full {
         self.0.schema()
     }
 
-    /// Returns the number of samples in the batch.
     pub(crate) fn len(&self) -> usize {
         self.info().len()
     }
@@ -289,8 +272,8 @@ impl Full {
         &mut self.info_mut().samples[row]
     }
 
-    /// Returns the bytes of field `span` in all rows of the batch. For entropy-coded data, returns
-    /// only the bytes that were reserved, and for a packed field only the packed bytes.
+    /// Returns the bytes of all rows. A span for entropy-coded data yields only the reserved bytes,
+    /// and a packed field only the packed bytes.
     pub(crate) fn bytes(&self, span: usize) -> &[u8] {
         if let Role::Encoded { .. } = self.schema().spans[span].role {
             let encoded_bytes = self.0.encoded.load(Ordering::Relaxed);
@@ -307,7 +290,7 @@ impl Full {
         &rows[..len * of_each.iter().product::<usize>() * field.dtype.bytes()]
     }
 
-    /// Returns the address of the bytes of field `span`, for callers that may write to them.
+    /// Returns the address for callers that may write to the bytes.
     pub(crate) fn address(&self, span: usize) -> *mut u8 {
         self.0.bytes(span, 0..self.len()).cast()
     }
@@ -318,7 +301,6 @@ impl Full {
         unsafe { &mut *self.0.bytes(span, 0..len) }
     }
 
-    /// Returns the bytes of field `span` for writing, and the bytes of field `beside` for reading.
     pub(crate) fn bytes_mut_beside(&mut self, span: usize, beside: usize) -> (&mut [u8], &[u8]) {
         assert_ne!(span, beside, "two fields");
         let len = self.len();
@@ -327,9 +309,9 @@ impl Full {
         unsafe { (&mut *self.0.bytes(span, 0..len), &*self.0.bytes(beside, 0..len)) }
     }
 
-    /// Divides the slot into parts again, so that the rows in `rows` can be refilled. `rows` must
-    /// be in ascending order and not empty. A part contains up to `group` rows, which may include
-    /// rows that are not in `rows`.
+    /// Divides the slot into parts again, to refill the rows in `rows`, which must be in ascending
+    /// order and not empty. A part contains up to `group` rows, which may include rows that are not
+    /// in `rows`.
     #[cfg(feature = "_device")]
     pub(crate) fn split_again(mut self, group: usize, rows: &[usize]) -> impl Iterator<Item = Part> {
         assert!(!rows.is_empty(), "expected at least one row to fill again");
@@ -341,7 +323,6 @@ impl Full {
         starts.into_iter().map(move |start| part(start..len.min(start + group)))
     }
 
-    /// Ends the batch. The slot can then be filled again.
     pub(crate) fn release(mut self) -> Free {
         self.info_mut().samples.iter_mut().for_each(|sample| sample.fault = None);
         Free(self.0)
@@ -368,7 +349,6 @@ mod tests {
         free.begin(group, set).collect()
     }
 
-    /// Fills `part` with the values that [`check`] expects.
     fn fill(part: &mut Part, round: u8) {
         for row in part.range() {
             part.bytes(0, row).fill(round ^ row as u8);
@@ -383,8 +363,8 @@ mod tests {
         }
     }
 
-    /// Tries all orders in which up to five parts can finish. There are no other interleavings,
-    /// because threads synchronize only through one atomic decrement per part.
+    /// Threads synchronize only through one atomic decrement per part, so the orders in which up to
+    /// five parts can finish are all interleavings.
     #[test]
     fn only_the_last_part_to_finish_returns_the_slot() {
         fn orders(remaining: &mut Vec<usize>, chosen: &mut Vec<usize>, visit: &mut impl FnMut(&[usize])) {
@@ -418,8 +398,8 @@ mod tests {
         }
     }
 
-    /// Checks that the last part sees what the other parts wrote. This depends on memory ordering,
-    /// so the test is conclusive only under Miri or ThreadSanitizer, which detect data races.
+    /// This depends on memory ordering, so the test is conclusive only under Miri or
+    /// ThreadSanitizer.
     #[test]
     fn the_last_part_sees_what_other_threads_wrote() {
         let mut slot = free(6);

@@ -3,7 +3,7 @@
 
 use super::fused::mul_add;
 
-/// Writes the soft label of a sample with label `label` to `row`, which has one element per class.
+/// `row` has one element per class.
 ///
 /// The element of class `label` is 1. If the sample is mixed with a partner `(label, weight)`, that
 /// element is `weight` instead, and the element of class `label` is `1 - weight`. Then the fraction

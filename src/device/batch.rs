@@ -1,4 +1,4 @@
-//! Device batches and their tensors, as the consumer sees them.
+//! Device batches and their tensors, as the consumer receives them.
 
 use std::fmt;
 use std::ops::Deref;
@@ -14,13 +14,14 @@ use crate::error::Result;
 /// A batch in device memory. Dereferences to [`BatchInfo`](crate::BatchInfo), which provides the
 /// source indices, keys and errors of the samples.
 ///
-/// The loader's stream waits for the copy to the device (the host does not), so work that you queue
-/// in that stream may use the tensors right away. Dropping the batch records an event in the
-/// stream, and the memory is reused once everything queued before the event is done. So drop the
-/// batch after launching the last kernel that reads it. If a different stream reads it, first make
-/// the loader's stream wait for that stream, with an event.
+/// The loader's stream waits for the copy to the device, so work that you queue in that stream may
+/// use the tensors right away. The host does not wait. Dropping the batch records an event in the
+/// stream, and the memory is reused once the work before the event is done. So drop the batch after
+/// launching the last kernel that reads it. If a different stream reads the batch, first make the
+/// loader's stream wait for that stream, with an event.
 ///
-/// Don't open the loader with a per-thread default stream if other threads drop batches: the same
+/// If several threads drop batches, don't open the loader with a per-thread default stream, because
+/// its handle means a different stream on each thread.
 /// handle means a different stream on each thread.
 pub struct DeviceBatch<G: Gpu>(pub(crate) Held<G>);
 
@@ -86,8 +87,9 @@ impl<G: Gpu> DeviceBatch<G> {
         (!self.hides(self.spec().arrays[array].role)).then(|| self.tensor(array))
     }
 
-    /// Returns how many rows of the field `name` each sample fills, as an i64 tensor of shape (N),
-    /// or `None` if this is not a [`Ragged`](crate::field::Ragged) field. The rest is padding.
+    /// Returns the row count of each sample in the field `name`, as an i64 tensor of shape (N), or
+    /// `None` if this is not a [`Ragged`](crate::field::Ragged) field. Rows past the count are
+    /// padding.
     pub fn counts(&self, name: &str) -> Option<DeviceTensor<'_, G>> {
         let mut delivered = self.spec().delivered();
         let counts = delivered.find(|(_, array)| array.field.name.strip_suffix(COUNT) == Some(name))?;
@@ -99,10 +101,10 @@ impl<G: Gpu> DeviceBatch<G> {
         self.spec().delivered().map(|(_, array)| &array.field)
     }
 
-    /// Makes `stream`, a handle from a different library, wait for the batch, and registers it as a
-    /// user of the batch. After the drop, the memory is reused once every user has finished the
-    /// work submitted before the drop. The loader's own stream then no longer counts, unless you
-    /// register it as well.
+    /// Makes `stream`, a stream handle of a different library, wait for the batch, and registers
+    /// the stream as a user of the batch. After the drop, the memory is reused once every user has
+    /// finished the work that was submitted before the drop. The loader's own stream then no longer
+    /// counts as a user, unless you register it as well.
     ///
     /// # Safety
     /// `stream` must be a stream in the primary context of the batch's device, and must outlive the
@@ -116,9 +118,9 @@ impl<G: Gpu> DeviceBatch<G> {
         self.0.use_on(unsafe { self.0.shared.gpu.borrowed(stream) }?)
     }
 
-    /// Declares that any stream may use the batch. After the drop, its memory is reused once all
-    /// work submitted to the device before the drop is done. No stream waits for the batch because
-    /// of this call, so the caller must order the accesses.
+    /// Allows any stream to use the batch. After the drop, the memory is reused once all work that
+    /// was submitted to the device before the drop is done. This call does not make any stream wait
+    /// for the batch, so the caller must order the accesses.
     pub fn use_anywhere(&self) {
         self.0.export();
     }
@@ -142,7 +144,6 @@ impl<G: Gpu> DeviceBatch<G> {
         &self.variant().spec
     }
 
-    /// Returns the array with index `array` in the spec.
     fn tensor(&self, array: usize) -> DeviceTensor<'_, G> {
         let (field, (len, row)) = (&self.spec().arrays[array].field, self.spec().shape(array, self));
         let shape = std::iter::once(len).chain(row.iter().copied()).collect();
@@ -196,14 +197,13 @@ impl<'a, G: Gpu> DeviceTensor<'a, G> {
         self.shape.iter().product()
     }
 
-    /// Returns the device address (`CUdeviceptr`), which is valid for work that is queued in the
+    /// Returns the device address (`CUdeviceptr`). It is valid for work that is queued in the
     /// loader's stream while the batch is alive.
     pub fn device_ptr(&self) -> u64 {
         let shared = self.shared();
         shared.gpu.address(&shared.memory, self.offset, self.len() * self.dtype.bytes())
     }
 
-    /// Returns the offset of the tensor in the ring's device memory.
     pub(super) fn offset(&self) -> usize {
         self.offset
     }

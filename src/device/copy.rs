@@ -1,8 +1,8 @@
 //! Copies a field of a batch to separate device memory.
 //!
 //! **Invariants**
-//! 1. The stream waits for the batch before the copy. The batch's slot is reused only after the
-//!    copy, because `use_on` has registered the stream as a user of the batch.
+//! 1. The stream waits for the batch before the copy. `use_on` registers the stream as a user of
+//!    the batch, so the slot is reused only after the copy.
 //! 2. The memory is freed only after all work that was submitted to the device before the drop, on
 //!    any stream, is done (`Gpu::memory`).
 
@@ -14,9 +14,8 @@ use super::batch::DeviceBatch;
 use super::gpu::{Gpu, capturing};
 use crate::error::Result;
 
-/// A copy of a batch's field, in separate device memory; see [`DeviceBatch::copy_on`]. The copy
-/// does not occupy a slot. When the copy is dropped, its memory is freed once the device's pending
-/// work is done.
+/// A copy of a batch's field in separate device memory; see [`DeviceBatch::copy_on`]. It does not
+/// occupy a slot. After a drop, the memory is freed once the device's pending work is done.
 pub struct DeviceCopy<G: Gpu> {
     gpu: G,
     memory: G::Buffer,
@@ -26,8 +25,8 @@ pub struct DeviceCopy<G: Gpu> {
 
 impl<G: Gpu> DeviceBatch<G> {
     /// Copies the field `name` on `stream`, a stream handle of a different library. The stream
-    /// waits for the batch, but the host does not. The batch may be dropped immediately. Returns
-    /// `None` if there is no such field.
+    /// waits for the batch, but the host does not, and the batch may be dropped immediately.
+    /// Returns `None` if there is no such field.
     ///
     /// # Safety
     /// See [`use_on`](DeviceBatch::use_on).

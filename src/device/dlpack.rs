@@ -18,10 +18,9 @@ impl<G: Gpu> DeviceBatch<G> {
     /// DLPack's `__dlpack__(stream=...)` does.
     ///
     /// The receiver may release the tensor while its work is still queued: the memory is reused
-    /// once all work that was submitted to the device before the release, on any stream, is done.
-    /// Drivers older than CUDA 12.5 cannot record an event for this work. With such a driver, the
-    /// receiver must make the loader's stream wait for its own stream before it releases the
-    /// tensor.
+    /// once all work that was submitted to the device before the release is done. Drivers older
+    /// than CUDA 12.5 cannot record an event for this work. With such a driver, the receiver must
+    /// make the loader's stream wait for its own stream before it releases the tensor.
     pub fn dlpack(self: &Arc<Self>, name: &str) -> Option<DlpackTensor> {
         let tensor = self.field(name)?;
         self.0.export();

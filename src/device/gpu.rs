@@ -1,10 +1,10 @@
-//! [`Gpu`]: the trait through which the ring and its batches use a device.
+//! The trait through which the ring and its batches use a device.
 
 use super::spec::Spec;
 use crate::batch::{DlDevice, Largest, SlotMemory};
 use crate::error::{Error, ErrorKind, Result};
 
-/// A device, with streams of work that run concurrently with the host, and events that order the
+/// A device with streams of work, which run concurrently with the host, and events, which order the
 /// work. Clones refer to the same device.
 ///
 /// Only [`memory`](Gpu::memory), [`slot`](Gpu::slot), [`kernels`](Gpu::kernels),
@@ -15,55 +15,48 @@ pub trait Gpu: Clone + Send + Sync + 'static {
     type Event: Send + Sync;
     type Buffer: Send + Sync;
     type Kernels: Send + Sync;
-    /// Host memory for the fault flags of decoded images.
     type Faults: Send;
     /// A guard that makes device calls cheaper on the thread that created it. It does not delay the
     /// exit of the process.
     type CallGuard;
 
-    /// Returns the DLPack device for the index of a device.
     const DLPACK_DEVICE: fn(usize) -> DlDevice;
-    /// Returns the index of the device.
     fn ordinal(&self) -> usize;
 
     fn call_guard(&self) -> Result<Self::CallGuard>;
-    /// Allocates one block of device memory. Dropping the block frees the memory once all work that
-    /// was submitted before the drop is done.
+    /// Allocates device memory. Dropping the buffer frees the memory once all work that was
+    /// submitted before the drop is done.
     fn memory(&self, bytes: usize) -> Result<Self::Buffer>;
-    /// Returns the device address of the range `offset..offset + bytes`.
+    /// Returns the device address of `offset..offset + bytes`.
     fn address(&self, memory: &Self::Buffer, offset: usize, bytes: usize) -> u64;
     /// Allocates page-locked host memory for a slot, so that uploads are asynchronous.
     fn slot(&self, bytes: usize) -> Result<SlotMemory>;
     fn stream(&self) -> Result<Self::Stream>;
-    /// Wraps `stream`, a stream handle of a different library.
+    /// Wraps a stream handle of a different library.
     ///
     /// # Safety
     /// The stream must belong to this device, and must outlive the result.
     unsafe fn borrowed(&self, stream: usize) -> Result<Self::Stream>;
     fn event(&self) -> Result<Self::Event>;
-    /// Creates an event that also records when it completes, on the device's clock.
+    /// Creates an event that also records the time at which it completes.
     fn timed_event(&self) -> Result<Self::Event>;
     /// Returns the milliseconds between two timed events, which must have completed.
     fn elapsed_ms(&self, begin: &Self::Event, end: &Self::Event) -> Result<f32>;
-    /// Prepares the kernels that [`decode`](Gpu::decode) and [`compute`](Gpu::compute) need for
-    /// `spec`.
     fn kernels(&self, spec: &Spec) -> Result<Self::Kernels>;
 
-    /// Allocates memory for `count` fault flags.
     fn faults(&self, count: usize) -> Result<Self::Faults>;
 
-    /// Records `event` in `stream`, after the work that has been queued so far.
+    /// Records `event` after the work that is queued in `stream`.
     fn record(&self, event: &Self::Event, stream: &Self::Stream) -> Result<()>;
-    /// Makes later work in `stream` wait for the most recent recording of `event`. Does nothing if
-    /// the event was never recorded.
+    /// Makes later work in `stream` wait for the most recent recording of `event`, if there is one.
     fn wait(&self, stream: &Self::Stream, event: &Self::Event) -> Result<()>;
     fn is_done(&self, event: &Self::Event) -> Result<bool>;
-    /// Records `event` after the work that has been queued so far in all streams of the process,
-    /// including the ring's streams.
+    /// Records `event` after the work that is queued in all streams of the process, including the
+    /// ring's.
     fn record_all(&self, event: &Self::Event) -> Result<Recorded>;
-    /// Returns whether `stream` is being captured. If so, new work becomes part of a graph.
+    /// Returns whether `stream` is being captured. If so, new work becomes part of a CUDA graph.
     fn is_capturing(&self, stream: &Self::Stream) -> Result<bool>;
-    /// Blocks the host until all work in `stream` is done. Called only during shutdown.
+    /// Waits for all work in `stream`. Called only during shutdown.
     fn synchronize(&self, stream: &Self::Stream) -> Result<()>;
 
     /// Queues a copy of `from` to offset `offset` of `memory`.
@@ -72,7 +65,6 @@ pub trait Gpu: Clone + Send + Sync + 'static {
     /// `from` must stay allocated and unchanged until an event that is recorded in `stream` after
     /// this call has completed.
     unsafe fn upload(&self, stream: &Self::Stream, memory: &Self::Buffer, offset: usize, from: &[u8]) -> Result<()>;
-    /// Queues an operation that sets `bytes` bytes to zero.
     fn clear(&self, stream: &Self::Stream, memory: &Self::Buffer, offset: usize, bytes: usize) -> Result<()>;
     /// Queues a copy of the fault flags at `offset` to host memory.
     ///
@@ -86,7 +78,6 @@ pub trait Gpu: Clone + Send + Sync + 'static {
         offset: usize,
         out: &mut Self::Faults,
     ) -> Result<()>;
-    /// Returns whether fault flag `index` is set.
     fn is_fault(&self, faults: &Self::Faults, index: usize) -> bool;
 
     /// Queues a copy of `from[offset..offset + bytes]` to the start of `dest`.
@@ -102,12 +93,11 @@ pub trait Gpu: Clone + Send + Sync + 'static {
         offset: usize,
         bytes: usize,
     ) -> Result<()>;
-    /// Waits for all earlier work in `stream`, and copies the bytes at offset `offset` to the host.
+    /// Waits for all earlier work in `stream` before it copies the bytes.
     fn download(&self, stream: &Self::Stream, memory: &Self::Buffer, offset: usize, out: &mut [u8]) -> Result<()>;
 
-    /// Queues the decoding of one image field, for every sample with a decode record.
+    /// Queues the decoding of one image field. Samples without a decode record are skipped.
     fn decode(&self, stream: &Self::Stream, memory: &Self::Buffer, kernels: &Self::Kernels, job: Decode) -> Result<()>;
-    /// Queues the computation of one array of a batch.
     fn compute(&self, stream: &Self::Stream, memory: &Self::Buffer, kernels: &Self::Kernels, job: Job) -> Result<()>;
 }
 
@@ -123,8 +113,7 @@ pub enum Recorded {
     Never,
 }
 
-/// Returns the error for work that must not become part of a captured graph. `advice` says what to
-/// do instead.
+/// Returns the error for work that must not become part of a captured graph.
 pub(crate) fn capturing(advice: &str) -> Error {
     Error::new(ErrorKind::Capturing, format!("the stream is being captured into a CUDA graph: {advice}"))
 }
@@ -132,31 +121,26 @@ pub(crate) fn capturing(advice: &str) -> Error {
 /// The computation of one array of a batch. All offsets are in device memory.
 #[derive(Debug, Clone, Copy)]
 pub struct Job {
-    /// Index of the array in the spec.
     pub(crate) array: usize,
-    /// Offset of the input: either u8 images of shape (N, H, W, 3), or labels.
+    /// Either u8 images of shape (N, H, W, 3), or labels.
     pub(crate) from: usize,
-    /// Offset of the output.
     pub(crate) output: usize,
-    /// Offset of the records, one per sample, if there are any.
+    /// One record per sample.
     pub(crate) records: Option<usize>,
-    /// Number of samples.
     pub(crate) count: usize,
 }
 
-/// The decoding of one image field. Fields without a comment are offsets in device memory.
+/// The decoding of one image field. All offsets are in device memory.
 #[derive(Debug, Clone, Copy)]
 pub struct Decode {
     /// Index of the image field in [`Decoding`](super::spec::Decoding).
     pub(crate) image: usize,
-    /// Height and width of the output.
     #[cfg_attr(not(test), allow(dead_code))] // the real kernels are loaded for a fixed size
     pub(crate) size: (usize, usize),
     pub(crate) records: usize,
     pub(crate) encoded: usize,
-    /// Size of the space for encoded data in bytes.
     pub(crate) encoded_bytes: usize,
-    /// Offset of the output, u8 images of shape (N, H, W, 3).
+    /// Offset of u8 images of shape (N, H, W, 3).
     pub(crate) pixels: usize,
     pub(crate) coefficients: usize,
     pub(crate) planes: usize,
@@ -164,8 +148,7 @@ pub struct Decode {
     pub(crate) tables: usize,
     pub(crate) starts: usize,
     pub(crate) faults: usize,
-    /// Number of images.
     pub(crate) count: usize,
-    /// Maxima over the samples, which determine the launch sizes.
+    /// Maxima over the samples. They determine the launch sizes.
     pub(crate) largest: Largest,
 }

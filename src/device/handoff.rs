@@ -1,17 +1,17 @@
-//! Holds page-locked host slots back while a device may still be reading them.
+//! Keeps page-locked host slots from being reused while a device may still be reading them.
 //!
-//! Safe code can upload a batch from page-locked memory asynchronously, on any stream, and drop the
-//! batch immediately. The loader cannot know which stream is still reading the slot. So it holds
-//! the slot back until the devices have done all work that was submitted before the drop:
+//! Safe code can start an asynchronous upload from page-locked memory on any stream, and drop the
+//! batch immediately. The loader cannot know which stream is still reading the slot. So it reuses
+//! the slot only once the devices have finished all work that was submitted before the drop:
 //!
 //! ```text
 //! drop(batch) ──► unmarked ──(next() marks)──► marked ──(done)──► free
 //! release_on(stream) ─────────────────────────────┘
 //! ```
 //!
-//! A mark is an event recorded after all work submitted so far. Dropping a batch records nothing,
-//! because that could disturb a CUDA graph capture; the next call of `next()` does (or the drop
-//! itself, if the consumer is already waiting in `next()`). A separate thread checks the marks, so
+//! A mark is an event that is recorded after all work submitted so far. Recording could disturb a
+//! CUDA graph capture, so a drop does not record unless the consumer is already waiting in
+//! `next()`. Otherwise, the next call of `next()` records. A separate thread checks the marks, so
 //! neither the consumer nor a worker waits for a device.
 
 use std::any::Any;
@@ -24,18 +24,15 @@ use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use crate::batch::{HostBatch, Keeper};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Interval at which the thread checks whether marks have completed.
+/// Interval between checks of the marks.
 const POLL: Duration = Duration::from_micros(200);
 
-/// The result of marking all submitted work.
 #[derive(Debug)]
 pub(crate) enum Marked<M> {
-    /// The mark was set.
     At(M),
-    /// No mark was set, because a stream is being captured.
+    /// A stream is being captured.
     Capturing,
-    /// No mark was set, because this driver cannot set one, and waiting for the work was not
-    /// allowed.
+    /// The driver cannot set marks, and blocking was not allowed.
     Unable,
 }
 
@@ -43,34 +40,30 @@ pub(crate) enum Marked<M> {
 pub(crate) trait Watch: Send + Sync + 'static {
     type Mark: Send;
 
-    /// Marks all work that has been submitted to any device so far. May block the host only if
-    /// `block` is true.
+    /// Marks all work that has been submitted to any device so far. May block only if `block` is
+    /// true.
     fn mark_all(&self, block: bool) -> Result<Marked<Self::Mark>>;
     fn is_done(&self, mark: &Self::Mark) -> Result<bool>;
-    /// Recycles a completed mark.
     fn recycle(&self, mark: Self::Mark);
 }
 
-/// A slot that a device may still be reading, and its mark, if one has been set.
 type ReturnedSlot<T, M> = (T, Option<M>);
 
-/// Holds slots of type `T` back until no device can be reading them.
+/// Keeps slots of type `T` from being reused until no device can be reading them.
 pub(crate) struct Handoff<W: Watch, T: Send + 'static> {
     shared: Arc<Shared<W>>,
     unmarked: Mutex<Vec<T>>,
     /// Whether the consumer is waiting for a batch. If so, a slot is marked as soon as its batch is
     /// dropped.
     is_waiting: AtomicBool,
-    /// Sends slots to the thread.
     returned: Sender<ReturnedSlot<T, W::Mark>>,
     free: Sender<T>,
 }
 
 struct Shared<W> {
     watch: W,
-    /// Number of slots that are held back.
+    /// Number of slots that are not yet free.
     open: AtomicUsize,
-    /// When the most recent slot was freed.
     idle: Mutex<Instant>,
     /// Whether a slot cannot be marked until a capture ends.
     capturing: AtomicBool,
@@ -78,7 +71,7 @@ struct Shared<W> {
 }
 
 impl<W: Watch, T: Send + 'static> Handoff<W, T> {
-    /// Starts the thread, which sends each slot to `free` once its mark has completed.
+    /// Starts the thread. It sends each slot to `free` once the slot's mark has completed.
     pub(crate) fn new(watch: W, free: Sender<T>) -> Result<Self> {
         let idle = Mutex::new(Instant::now());
         let shared = Arc::new(Shared {
@@ -100,8 +93,8 @@ impl<W: Watch, T: Send + 'static> Handoff<W, T> {
         &self.shared.watch
     }
 
-    /// Holds `slot` back until `mark` has completed. If there is no mark, the thread sets one as
-    /// soon as it can.
+    /// Frees `slot` once `mark` has completed. If `mark` is `None`, the thread sets one as soon as
+    /// it can.
     pub(crate) fn keep_until(&self, slot: T, mark: Option<W::Mark>) {
         self.shared.open.fetch_add(1, SeqCst);
         self.pass(slot, mark);
@@ -119,12 +112,11 @@ impl<W: Watch, T: Send + 'static> Handoff<W, T> {
         let _ = self.returned.send((slot, mark));
     }
 
-    /// Marks the slots of the batches that were dropped since the last call.
     fn mark(&self) {
         // Do not hold the lock during driver calls.
         loop {
             let Some(slot) = self.unmarked().pop() else { return };
-            // On an error, leave it to the thread, which will get and report the same one.
+            // On an error, leave the slot to the thread, which gets and reports the same error.
             let mark = match self.shared.watch.mark_all(false) {
                 Ok(Marked::At(mark)) => Some(mark),
                 _ => None,
@@ -174,8 +166,7 @@ impl<W: Watch, T: Send + 'static> Keeper<T> for Handoff<W, T> {
 }
 
 impl<W: Watch, T: Send + 'static> Drop for Handoff<W, T> {
-    /// Runs when the loader and its last batch have been dropped. The thread ends once the devices
-    /// have finished their work.
+    /// The thread ends once the devices have finished their work.
     fn drop(&mut self) {
         for slot in self.unmarked().drain(..) {
             let _ = self.returned.send((slot, None));
@@ -184,7 +175,6 @@ impl<W: Watch, T: Send + 'static> Drop for Handoff<W, T> {
 }
 
 impl<W: Watch> Shared<W> {
-    /// Records that a slot is no longer held back.
     fn count_freed(&self) {
         *self.idle.lock().expect("no code panics while holding this lock") = Instant::now();
         self.open.fetch_sub(1, SeqCst);
@@ -210,7 +200,7 @@ impl<W: Watch, T> Thread<W, T> {
             match received {
                 Ok(slot) => self.waiting.push(slot),
                 Err(RecvTimeoutError::Timeout) => {}
-                // From now on, sleep: receiving from a closed channel returns immediately.
+                // Sleep from now on, because receiving from a closed channel returns immediately.
                 Err(RecvTimeoutError::Disconnected) if open => open = false,
                 Err(RecvTimeoutError::Disconnected) => std::thread::sleep(POLL),
             }
@@ -218,7 +208,6 @@ impl<W: Watch, T> Thread<W, T> {
         }
     }
 
-    /// Frees the slots with completed marks.
     fn check_marks(&mut self) {
         let (mut index, mut capturing) = (0, false);
         while let Some((_, mark)) = self.waiting.get_mut(index) {
@@ -231,7 +220,7 @@ impl<W: Watch, T> Thread<W, T> {
                     let (slot, mark) = self.waiting.remove(index);
                     mark.into_iter().for_each(|mark| self.shared.watch.recycle(mark));
                     self.shared.count_freed();
-                    // If the loader has been dropped, the send fails, and the slot is freed here.
+                    // If the loader has been dropped, the send fails, and `slot` is freed here.
                     let _ = self.free.send(slot);
                 }
                 // Neither reuse nor free the slot, because the device may still be reading it.
@@ -253,7 +242,7 @@ enum Waits {
     ForACapture,
 }
 
-/// Returns what a slot is waiting for. Sets its mark first if there is none.
+/// Returns what a slot is waiting for. Sets the mark first if it is missing.
 fn waits<W: Watch>(watch: &W, mark: &mut Option<W::Mark>) -> Result<Waits> {
     if mark.is_none() {
         match watch.mark_all(true)? {
@@ -297,8 +286,8 @@ impl HostBatch {
     /// # }
     /// ```
     ///
-    /// A batch in pageable memory is returned immediately, because uploads from pageable memory
-    /// block until the batch has been read.
+    /// A batch in pageable memory is returned immediately: an upload from pageable memory blocks
+    /// until the batch has been read.
     ///
     /// # Errors
     /// [`ErrorKind::Capturing`] if `stream` is being captured into a CUDA graph.

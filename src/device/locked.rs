@@ -4,8 +4,8 @@ use crate::batch::{MakeKeeper, SlotMemory};
 use crate::error::Result;
 use crate::sampler::Rank;
 
-/// Allocates page-locked memory for `slots` slots of `bytes` bytes. Returns it with a constructor
-/// for the keeper, which holds slots back while a device may still be reading them.
+/// Allocates page-locked memory for `slots` slots of `bytes` bytes. Also returns a constructor for
+/// the keeper, which prevents reuse of slots while a device may still be reading them.
 ///
 /// # Errors
 /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if there is no driver.

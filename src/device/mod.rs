@@ -1,16 +1,15 @@
 //! Device batches, and the prefetch ring that uploads them.
 //!
-//! Images are uploaded as u8 pixels on one stream and converted on a second, so that copies and
-//! kernels of different batches overlap. The consumer's stream waits for an event; the host does
-//! not wait. `README.md` describes the design, and what tests can and cannot show without a GPU.
+//! Images are uploaded as u8 pixels on one stream and converted on a second, so copies and kernels
+//! of different batches overlap. The consumer's stream waits for an event; the host does not wait.
+//! `README.md` describes the design, and explains what tests can show without a GPU.
 //!
-//! 1. `spec`: the arrays of a device batch, and the layout of device memory, which is computed in
-//!    advance.
+//! 1. `spec`: the arrays of a device batch, and the layout of device memory.
 //! 2. `gpu`: the `Gpu` trait, through which the ring and its batches use a device.
 //! 3. `ring`: the thread that uploads batches ahead of the consumer, and the events that order the
 //!    work.
-//! 4. `handoff`: holds back the slots of page-locked host batches while a device may still be
-//!    reading them. `locked`: allocates these slots.
+//! 4. `handoff`: prevents reuse of page-locked host batches while a device may still be reading
+//!    them. `locked`: allocates these batches.
 //! 5. `batch`: [`DeviceBatch`], which the consumer holds, and its [`DeviceTensor`]s.
 //! 6. `dlpack`: shares the memory of a batch with other frameworks. `copy`: copies a field to
 //!    separate memory.

@@ -22,9 +22,8 @@
 //! ```
 //!
 //! Images that need no conversion are copied directly into the slot, after `released`. If nothing
-//! is computed, `ready` is recorded on the copy stream. For the statistics, two timed events
-//! enclose the copy of the images, the conversion and the consumer's wait (`timing`). They do not
-//! affect the order.
+//! is computed, `ready` is recorded on the copy stream. For the statistics, pairs of timed events
+//! enclose the copy of the images, the conversion and the consumer's wait (`timing`).
 //!
 //! **Invariants**
 //! 1. A host slot stays in `in_flight`, unchanged, from its upload until `copied` has completed.
@@ -35,18 +34,18 @@
 //!    consumer. The consumer's stream waits only for `ready` of the batch that it receives.
 //! 4. The conversion that reads staging buffer `s` is done (`converted[s]`) before the next copy
 //!    into `s` begins. Small batches of a decoder use other parts of the same memory, each with its
-//!    own convert stream, so that they overlap. The copy of a small batch after a large one, or of
-//!    a large batch after a small one, begins after all earlier conversions.
+//!    own convert stream, so that they overlap. When the batches change from large to small or
+//!    back, the next copy begins after all earlier conversions.
 //! 5. Device memory outlives all work on it: `Shared` is dropped with the last of the ring, the
 //!    thread and the batches, and the memory is freed only after the device's work.
-//! 6. While the consumer's stream is being captured into a graph, the ring records no event in it,
-//!    and does not make it wait. The slot of a batch that is dropped during the capture stays in
-//!    `deferred` until the next call to `next`. In a ring that orders batches when they are taken,
-//!    the slot stays in `deferred` until the next batch is taken or dropped.
+//! 6. While the consumer's stream is being captured into a graph, the ring neither records an event
+//!    in the stream nor makes it wait. The slot of a batch that is dropped during the capture stays
+//!    in `deferred` until the next call to `next`. In a ring that orders batches when they are
+//!    taken, it stays there until the next batch is taken or dropped.
 //! 7. The consumer's thread never waits for work on the device, neither for a batch nor when the
 //!    ring is dropped. The copy thread outlives the ring as long as its streams have work.
-//! 8. In a ring that orders batches when they are taken, the thread that calls `next` makes no
-//!    device calls for a stream of the consumer. Only the threads that take or drop a batch do.
+//! 8. In a ring that orders batches when they are taken, only the threads that take or drop a batch
+//!    make device calls for a stream of the consumer. The thread that calls `next` makes none.
 //! 9. The copy thread never waits for workers. A batch with images that workers decode again stays
 //!    in the queue while later batches are uploaded. Workers never wait for a device slot, so they
 //!    always return the batch.
@@ -88,11 +87,9 @@ mod timing;
 
 /// Time that the consumer waits for slots that a capture defers.
 pub(crate) const CAPTURE: Duration = Duration::from_secs(1);
-/// Time that dropping the ring waits for its streams. Work that does not depend on other streams
-/// finishes earlier.
+/// Time that dropping the ring waits for its streams, which usually finish earlier.
 const GRACE: Duration = Duration::from_millis(20);
 
-/// The consumer's side of the ring.
 pub(crate) struct Ring<G: Gpu, B = Held<G>> {
     shared: Arc<Shared<G>>,
     starts: Option<Sender<Course>>,
@@ -100,31 +97,26 @@ pub(crate) struct Ring<G: Gpu, B = Held<G>> {
     thread: Option<JoinHandle<()>>,
     /// Closes once the thread has dropped the feed, which ends the engine's threads.
     ended: Receiver<()>,
-    /// Number of the current run.
     run: u64,
     /// Position of the next batch, or `None` if the run has ended.
     next: Option<BatchIndex>,
     timeout: Duration,
-    /// Event that is recorded in the consumer's stream when a batch is requested. When the batch is
-    /// delivered, the event is swapped with one of the slot's events.
+    /// Recorded in the consumer's stream when a batch is requested. When the batch is delivered,
+    /// this event is swapped with one of the slot's events.
     request: G::Event,
-    /// The type of batch that the consumer receives, created from a [`Held`].
     delivers: PhantomData<fn() -> B>,
 }
 
-/// The shared state, the kernels for each variant (see `engine/README.md`), and the receiver of
-/// free slots.
 type Allocated<G> = (Arc<Shared<G>>, Vec<<G as Gpu>::Kernels>, Receiver<Box<Slot<G>>>);
 
-/// Allocates the device memory and the slots. All slots are free.
 fn allocate<G: Gpu>(gpu: G, consumer: G::Stream, specs: Vec<Spec>, prefetch: usize) -> Result<Allocated<G>> {
     let (plan, batch) = (Spec::memory_of(&specs, prefetch), specs.iter().map(|spec| spec.batch).max().unwrap_or(0));
     let memory = gpu.memory(plan.total())?;
     let kernels = specs.iter().map(|spec| gpu.kernels(spec)).collect::<Result<_>>()?;
     let variants =
         specs.into_iter().map(|spec| Variant { layout: spec.layout(), small: spec.small_layout(), spec }).collect();
-    // Every channel has capacity for everything that it can contain at once (here, all slots), so
-    // no send blocks.
+    // Every channel has capacity for everything that it can contain at once, so sending never
+    // blocks.
     let (free, freed) = bounded(plan.slots);
     for i in 0..plan.slots {
         let (info, ready, released) = (BatchInfo::new(batch), gpu.event()?, gpu.event()?);
@@ -149,8 +141,8 @@ fn allocate<G: Gpu>(gpu: G, consumer: G::Stream, specs: Vec<Spec>, prefetch: usi
 }
 
 impl<G: Gpu, B: From<Held<G>>> Ring<G, B> {
-    /// Allocates the device memory and starts the thread. `specs` contains the spec of each
-    /// variant.
+    /// Allocates the device memory and starts the thread. `specs` contains the spec of each variant
+    /// (see `engine/README.md`).
     pub(crate) fn new<F: HostFeed + 'static>(
         gpu: G,
         consumer: G::Stream,
@@ -170,7 +162,7 @@ impl<G: Gpu, B: From<Held<G>>> Ring<G, B> {
         let large = (0..plan.staging).map(|i| workspace((plan.staging_buffer(i), plan.scratch()), 0));
         let large = large.collect::<Result<_>>()?;
         let small = (0..lanes).map(|lane| workspace(plan.lane(lane, lanes), lane)).collect::<Result<_>>()?;
-        // The channel may contain all slots, an error, and the end of a run.
+        // Room for all slots, an error, and the end of a run.
         let (sender, messages) = bounded(plan.slots + 2);
         let request = gpu.timed_event()?;
         let (starts, started) = unbounded();
@@ -209,8 +201,8 @@ impl<G: Gpu, B: From<Held<G>>> Ring<G, B> {
         })
     }
 
-    /// Returns an error if no batch can arrive because the consumer holds all slots or a capture
-    /// defers them. `waited` is how long the consumer has waited.
+    /// Returns an error if no batch can arrive because the consumer holds all slots, or because a
+    /// capture defers them.
     fn check_stall(&self, waited: Duration) -> Option<Error> {
         let held_count = self.shared.counters.held.load(Ordering::Relaxed);
         let deferred = self.shared.deferred.lock().expect("no code panics while holding this lock").len();
@@ -232,7 +224,6 @@ impl<G: Gpu, B: From<Held<G>>> Ring<G, B> {
         None
     }
 
-    /// Returns a handle to the statistics of the ring.
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     pub(crate) fn gauge(&self) -> Gauge {
         Gauge { counters: self.shared.counters.clone(), plan: self.shared.plan }
@@ -243,7 +234,6 @@ impl<G: Gpu, B: From<Held<G>>> Ring<G, B> {
         self.shared.when_taken.store(true, Ordering::Relaxed);
     }
 
-    /// Ends all use of the device because of the error `e`.
     fn failed(&self, e: Error) -> Error {
         self.shared.fail(&e);
         e
@@ -267,7 +257,6 @@ impl<G: Gpu, B: From<Held<G>>> Ring<G, B> {
 }
 
 impl<G: Gpu, B> Ring<G, B> {
-    /// Ends the run, and frees the slots of the prepared batches.
     fn end_run(&mut self) {
         self.next = None;
         self.shared.current_run.store(0, Ordering::Relaxed);
@@ -276,8 +265,8 @@ impl<G: Gpu, B> Ring<G, B> {
         }
     }
 
-    /// Waits until the thread has dropped the feed. Does not wait for the work in the thread's
-    /// streams, because that work may depend on work of the consumer.
+    /// Does not wait for the work in the thread's streams, because that work may depend on work of
+    /// the consumer.
     fn join(&mut self) {
         if let Some(thread) = self.thread.take() {
             let _ = self.ended.recv();
@@ -311,8 +300,8 @@ impl<G: Gpu, B: From<Held<G>>> Feed for Ring<G, B> {
         self.end_run();
     }
 
-    /// Receives the next batch, and makes the consumer's stream wait for it. The host waits only
-    /// until all work for the batch has been queued.
+    /// Makes the consumer's stream wait for the next batch. The host waits only until all work for
+    /// the batch has been queued.
     fn receive(&mut self, wait: &mut Wait<'_>) -> Option<Result<B>> {
         let when_taken = self.shared.is_ordered_when_taken();
         if !when_taken && self.shared.failure().is_none() {

@@ -1,8 +1,8 @@
-//! Determines the arrays of a device batch, and the layout of device memory.
+//! The arrays of a device batch, and the layout of device memory.
 //!
-//! A [`Spec`] is derived from the schema of host batches. The spec determines all offsets, copies
-//! and computations before the first batch, so the ring allocates one block of memory when it
-//! opens, and nothing later.
+//! A [`Spec`] is derived from the schema of host batches. It determines all offsets, copies and
+//! computations before the first batch, so the ring allocates one block of memory when it opens,
+//! and nothing later.
 
 use std::ops::Range;
 
@@ -19,12 +19,12 @@ const REQUEST_LANES: usize = 4;
 /// The arrays of a device batch, in the order of their addresses, and how each is produced.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spec {
-    /// Number of samples in a full batch.
+    /// Samples in a full batch.
     pub(crate) batch: usize,
     pub(crate) arrays: Vec<Array>,
     /// The images that the device may decode, if there are any.
     pub(crate) decoding: Option<Decoding>,
-    /// The small batches that the device processes at the same time, if it does so.
+    /// The small batches that the device processes at the same time, if any.
     pub(crate) lanes: Option<Lanes>,
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct Lanes {
 /// Images that may be uploaded encoded, so that the device decodes them.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Decoding {
-    /// Index of the host span that contains the encoded bytes.
+    /// Host span of the encoded bytes.
     pub(crate) encoded: usize,
     /// Maximum number of encoded bytes per batch.
     pub(crate) encoded_bytes: usize,
@@ -49,13 +49,12 @@ pub(crate) struct Decoding {
     pub(crate) images: Vec<DecodedImage>,
 }
 
-/// An image field that the device decodes for the samples with a decode record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DecodedImage {
     pub(crate) array: usize,
-    /// Index of the host span that contains the records.
+    /// Host span of the records.
     pub(crate) records: usize,
-    /// Number of images per sample: the frames of a clip, or 1.
+    /// Images per sample: the frames of a clip, or 1.
     pub(crate) frames: usize,
     pub(crate) height: usize,
     pub(crate) width: usize,
@@ -63,37 +62,33 @@ pub(crate) struct DecodedImage {
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Array {
-    /// Name, type and shape of the array on the device. An array with [`Role::Records`] is not
-    /// delivered.
+    /// An array with [`Role::Records`] is not delivered.
     pub(crate) field: Field,
     pub(crate) role: Role,
     pub(crate) origin: Origin,
 }
 
-/// The operation that produces an array on the device.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Origin {
-    /// The array is copied unchanged from host span `span`.
+    /// Copied unchanged from host span `span`.
     Copied { span: usize },
-    /// The array is computed from the images in host span `span`. The images are u8 of shape (N,
-    /// `height`, `width`, 3), or (N, `frames`, `height`, `width`, 3) for clips. The device applies
-    /// the effects and the mixing in `records`, normalizes the images, and converts them to the
-    /// field's dtype and to `layout`.
+    /// Computed from the u8 images in host span `span`, of shape (N, `height`, `width`, 3), or (N,
+    /// `frames`, `height`, `width`, 3) for clips. The device applies the effects and the mixing in
+    /// `records`, normalizes the images, and converts them to the field's dtype and to `layout`.
     Converted {
         span: usize,
-        /// Number of images per sample: the frames of a clip, or 1.
+        /// Images per sample: the frames of a clip, or 1.
         frames: usize,
         height: usize,
         width: usize,
         layout: Layout,
         normalize: Normalize,
-        /// Index of the array that contains the records.
+        /// Index of the array with the records.
         records: Option<usize>,
-        /// Whether records may contain effects on pixels.
         retouched: bool,
     },
-    /// The array contains soft labels with `classes` columns, computed from the array with index
-    /// `labels` and mixed according to the array with index `records`.
+    /// Soft labels with `classes` columns, computed from the array with index `labels` and mixed
+    /// according to the array with index `records`.
     SoftLabels { labels: usize, classes: usize, smoothing: f32, records: Option<usize> },
 }
 
@@ -108,19 +103,15 @@ pub(crate) struct Target {
     pub(crate) retouched: bool,
 }
 
-/// The soft labels that the device computes.
 #[derive(Debug, Clone)]
 pub(crate) struct SoftLabels {
-    /// The field: f32, with one element per class.
+    /// f32, with one element per class.
     pub(crate) field: Field,
     pub(crate) smoothing: f32,
 }
 
 impl Spec {
-    /// Creates the spec for batches with this schema. If `soft_labels` is set, the device computes
-    /// soft labels.
     pub(crate) fn new(schema: &Schema, target: Target, soft_labels: Option<SoftLabels>) -> Self {
-        // Records come last, after all delivered arrays.
         let spans = || schema.spans.iter().enumerate();
         let is_records = |role: Role| matches!(role, Role::Records { .. });
         let delivered: Vec<_> = spans().filter(|(_, span)| span.role.is_delivered()).collect();
@@ -152,7 +143,7 @@ impl Spec {
         Spec { batch: schema.batch, arrays, decoding, lanes: None }
     }
 
-    /// Returns the spec for a decoder, whose small batches overlap if the device decodes images.
+    /// Lets small batches overlap if the device decodes images. Used for decoders.
     pub(crate) fn of_requests(self) -> Self {
         let samples = (self.batch / REQUEST_LANES).max(1);
         let lanes = self.decoding.as_ref().map(|_| Lanes { count: REQUEST_LANES, samples });
@@ -176,23 +167,19 @@ impl Spec {
         }
     }
 
-    /// Returns the arrays that the consumer receives, with their indices.
     pub(crate) fn delivered(&self) -> impl Iterator<Item = (usize, &Array)> {
         self.arrays.iter().enumerate().filter(|(_, array)| array.role.is_delivered())
     }
 
-    /// Returns the index of the array that is delivered under `name`.
     pub(crate) fn named(&self, name: &str) -> Option<usize> {
         self.delivered().find(|(_, array)| array.field.name == name).map(|(index, _)| index)
     }
 
-    /// Returns the index of the first array with role `role`.
     pub(crate) fn find(&self, role: Role) -> Option<usize> {
         self.arrays.iter().position(|array| array.role == role)
     }
 
-    /// Returns the index of the image array called `image` or, if none has that name, of the first
-    /// image array.
+    /// Returns the index of the image array called `image`, or by default of the first image array.
     pub(crate) fn images(&self) -> Option<usize> {
         let named = self.named("image").filter(|&index| self.arrays[index].role == Role::Image);
         named.or_else(|| self.find(Role::Image))
@@ -212,7 +199,7 @@ impl Spec {
         memories.reduce(largest).expect("batches have a variant")
     }
 
-    /// Returns the length of an array's first axis in a batch, and the other axes.
+    /// Returns the length of an array's first axis, and the other axes.
     pub(crate) fn shape(&self, array: usize, info: &BatchInfo) -> (usize, &[usize]) {
         let Array { field, origin, .. } = &self.arrays[array];
         match *origin {
@@ -221,11 +208,10 @@ impl Spec {
         }
     }
 
-    /// Returns the device memory that is needed to have `prefetch` batches ready ahead of the
-    /// consumer.
+    /// Returns the device memory for `prefetch` batches ahead of the consumer.
     pub(crate) fn memory(&self, prefetch: usize) -> DeviceMemory {
         let SlotLayout { slot_bytes, mut staging_bytes, mut scratch_bytes, .. } = self.layout();
-        // One buffer is filled while the images in the other are converted.
+        // One buffer is filled while images in the other are converted.
         let staging = if staging_bytes == 0 { 0 } else { 2 };
         if let (Some(lanes), Some(small)) = (self.lanes, self.small_layout()) {
             let buffers = |bytes: usize| (lanes.count * bytes).div_ceil(staging.max(1)).next_multiple_of(ALIGN);
@@ -236,13 +222,12 @@ impl Spec {
         DeviceMemory { slots, slot_bytes, staging, staging_bytes, scratch_bytes }
     }
 
-    /// Computes all offsets, and lists the copies and computations for a batch.
     pub(crate) fn layout(&self) -> SlotLayout {
         self.layout_for(self.batch)
     }
 
-    /// Like [`layout`](Spec::layout), for a small batch. The offsets in the slot are the same, but
-    /// the staging buffer and the scratch memory are smaller.
+    /// Returns the layout of a small batch. The offsets in the slot are those of
+    /// [`layout`](Spec::layout), but the staging buffer and the scratch memory are smaller.
     pub(crate) fn small_layout(&self) -> Option<SlotLayout> {
         self.lanes.map(|lanes| self.layout_for(lanes.samples))
     }
@@ -302,9 +287,9 @@ impl Spec {
         layout
     }
 
-    /// Adds the offsets and copies for decoding images. The encoded data and the records are in the
-    /// staging buffer. Intermediate data is in scratch memory, which all batches share unless they
-    /// are small, because they are decoded one after the other.
+    /// Adds the offsets and copies for decoding images. Encoded data and records are in the staging
+    /// buffer, and intermediate data is in scratch memory. Large batches share the scratch memory,
+    /// because they are decoded one after the other.
     fn add_decoding(&self, decoding: &Decoding, layout: &mut SlotLayout) {
         let samples = layout.samples;
         let [encoded_bytes, blocks] =
@@ -368,8 +353,7 @@ impl Decoding {
 }
 
 impl Array {
-    /// Sets how an image array is produced from host span `span`. The span contains u8 images of
-    /// shape (`height`, `width`, 3), or clips with the frames as the first axis.
+    /// Sets how an image array is produced from host span `span`.
     fn image(mut self, span: usize, target: Target, records: Option<usize>) -> Self {
         let Target { dtype, layout, normalize, retouched } = target;
         let [ref clip @ .., height, width, _] = self.field.shape[..] else {
@@ -390,29 +374,24 @@ impl Array {
     }
 }
 
-/// The layout of a device slot and of a staging buffer, and the copies and computations for a
-/// batch.
+/// Layout of a device slot and a staging buffer, and the copies and computations for a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SlotLayout {
-    /// Offset of each array in a slot.
     pub(crate) arrays: Vec<usize>,
     pub(crate) slot_bytes: usize,
-    /// Copies to a staging buffer.
     pub(crate) staged: Vec<Upload>,
-    /// Size of a staging buffer, in bytes.
     pub(crate) staging_bytes: usize,
-    /// Copies to the slot.
     pub(crate) copied: Vec<Upload>,
-    /// Number of copies at the start of `copied` that are timed: the copies of images, or all
+    /// The first `large` copies of `copied` are timed. These are the copies of images, or all
     /// copies if none is an image.
     pub(crate) large: usize,
-    /// Computations, which run after all copies.
+    /// Run after all copies.
     pub(crate) computed: Vec<Step>,
-    /// The decoding of images, which runs before the computations.
+    /// Run before the computations.
     pub(crate) decoded: Vec<DecodeStep>,
-    /// Size in bytes of the scratch memory for decoding.
+    /// Size of the scratch memory for decoding, in bytes.
     pub(crate) scratch_bytes: usize,
-    /// Offsets of the fault flags of all images in the scratch memory.
+    /// Range of the fault flags of all images in the scratch memory.
     pub(crate) faults: Range<usize>,
     /// Maximum number of samples.
     pub(crate) samples: usize,
@@ -422,90 +401,81 @@ pub(crate) struct SlotLayout {
     pub(crate) blocks: usize,
 }
 
-/// The decoding of one image field. `records` and `encoded` are offsets in the staging buffer.
-/// The fields after `pixels` are offsets in the scratch memory.
+/// The decoding of one image field. `records` and `encoded` are offsets in the staging buffer, and
+/// the fields after `pixels` are offsets in the scratch memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DecodeStep {
     pub(crate) array: usize,
-    /// Height and width of the image.
     pub(crate) size: (usize, usize),
-    /// Number of images per sample.
+    /// Images per sample.
     pub(crate) frames: usize,
-    /// Index of the host span that contains the records.
+    /// Host span of the records.
     pub(crate) span: usize,
     pub(crate) records: usize,
     pub(crate) encoded: usize,
-    /// Destination of the decoded images, u8 of shape (N, H, W, 3).
+    /// Destination, u8 of shape (N, H, W, 3).
     pub(crate) pixels: At,
     pub(crate) coefficients: usize,
     pub(crate) planes: usize,
     pub(crate) axes: usize,
     pub(crate) tables: usize,
     pub(crate) starts: usize,
-    /// Offset of the fault flags, one `u32` per image. A flag is 0 if the image was decoded.
+    /// One `u32` per image, 0 if the image was decoded.
     pub(crate) faults: usize,
 }
 
-/// A copy of host span `span` to offset `offset`.
+/// A copy of a host span to an offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Upload {
     pub(crate) span: usize,
     pub(crate) offset: usize,
 }
 
-/// The computation of one array. `output` and `records` are offsets in the slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Step {
     pub(crate) array: usize,
-    /// Number of images per sample.
+    /// Images per sample.
     pub(crate) frames: usize,
     pub(crate) from: At,
     pub(crate) output: usize,
     pub(crate) records: Option<usize>,
 }
 
-/// An offset in a staging buffer or in the slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum At {
     Staging(usize),
     Slot(usize),
 }
 
-/// The device memory of a loader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DeviceMemory {
-    /// Maximum number of batches on the device: the prefetched batches and the one that the
-    /// consumer holds.
+    /// Maximum number of batches on the device: the prefetched ones, and the one that the consumer
+    /// holds.
     pub(crate) slots: usize,
-    /// Size of a slot in bytes.
     pub(crate) slot_bytes: usize,
-    /// Number of staging buffers, which hold u8 images until they are converted; 0 if nothing is
-    /// converted.
+    /// Number of staging buffers, which hold u8 images until they are converted.
     pub(crate) staging: usize,
-    /// Size of a staging buffer in bytes.
     pub(crate) staging_bytes: usize,
-    /// Size in bytes of the scratch memory for decoding.
+    /// Size of the scratch memory for decoding, in bytes.
     pub(crate) scratch_bytes: usize,
 }
 
 impl DeviceMemory {
-    /// Returns the size in bytes of the block that is allocated when the loader is opened.
+    /// Size of the block in bytes.
     pub(crate) fn total(&self) -> usize {
         self.scratch() + self.scratch_bytes
     }
 
-    /// Returns the offset of the scratch memory, which follows the slots and the staging buffers.
+    /// Offset of the scratch memory, which follows the slots and the staging buffers.
     pub(crate) fn scratch(&self) -> usize {
         self.staging_buffer(self.staging)
     }
 
-    /// Returns the offset of a staging buffer.
     pub(crate) fn staging_buffer(&self, index: usize) -> usize {
         self.slots * self.slot_bytes + index * self.staging_bytes
     }
 
-    /// Returns the offset of the part of the staging buffers, and of the part of the scratch
-    /// memory, that lane `index` of `count` uses.
+    /// Returns a lane's offsets in the staging buffers and in the scratch memory.
     pub(crate) fn lane(&self, index: usize, count: usize) -> (usize, usize) {
         let part = |bytes: usize| index * (bytes / count / ALIGN * ALIGN);
         (self.staging_buffer(0) + part(self.staging * self.staging_bytes), self.scratch() + part(self.scratch_bytes))
@@ -568,7 +538,7 @@ mod tests {
             }
             assert!(lanes[3].0 + small.staging_bytes <= memory.scratch());
             assert!(lanes[3].1 + small.scratch_bytes <= memory.total());
-            // A decoder of larger batches needs no more memory, apart from padding.
+            // Larger batches need no more memory, apart from padding.
             let padding = 4 * 10 * ALIGN + 4 * batch * DecodeOps::FAULT_BYTES;
             assert!(memory.total() <= plan.total() + extra * (plan.scratch_bytes + plan.staging_bytes) + padding);
             assert_eq!(memory.slot_bytes, plan.slot_bytes);

@@ -13,9 +13,8 @@ use crate::decode::{ONE_NUMBER, Oriented};
 use crate::error::{Error, Result};
 use crate::source::Sample;
 
-/// The annotations of one sample: its boxes with their classes, masks and points, and its field
-/// `mask`. Use this type in programs that inspect a dataset. [`Annotations::read`] reads and checks
-/// the same fields as [`Boxes`] and [`Mask`], but does not need a loader.
+/// The boxes and the `mask` field of one sample, for programs that inspect a dataset without a
+/// loader. [`Annotations::read`] checks the same fields as [`Boxes`] and [`Mask`].
 ///
 /// ```
 /// use warpfeed::decode::Size;
@@ -51,9 +50,8 @@ pub struct Annotations {
 
 impl Annotations {
     /// Reads the annotations of a sample. `image` is the `oriented` field of the image's
-    /// [`Info`](crate::decode::Info). If the image has no EXIF orientation, its
-    /// [`Size`](crate::decode::Size) is enough. Draws all masks of the boxes to check that the
-    /// masks are valid.
+    /// [`Info`](crate::decode::Info), or its [`Size`](crate::decode::Size) if the image has no EXIF
+    /// orientation. Draws every mask to check that the masks are valid.
     ///
     /// # Errors
     /// - An array has the wrong shape or number of rows.
@@ -61,8 +59,6 @@ impl Annotations {
     ///   different size.
     /// - EXIF rotates the image, and the sample does not state whether the stored or the upright
     ///   image was annotated. In that case, set [`Oriented::annotated`].
-    ///
-    /// The message states the value found and the value expected.
     pub fn read(sample: &Sample<'_>, image: impl Into<Oriented>) -> Result<Self> {
         let image = image.into();
         let mut annotations = Annotations { has_boxes: encoded::has(sample, "boxes"), ..Annotations::default() };
@@ -76,8 +72,7 @@ impl Annotations {
                     values.into_iter().for_each(|value| *pixels.entry(value).or_default() += 1);
                     annotations.mask = Some(pixels);
                 }
-                // A mask with colors as values is valid, but there is no map from colors to
-                // classes. It only has to be decodable.
+                // A mask of colors has no map to classes here, so it only has to be decodable.
                 Err(e) if e.cause().ends_with(ONE_NUMBER) => {
                     Mask::new(Dtype::I64).colors([]).whole("mask", sample, image)?;
                 }
@@ -135,9 +130,9 @@ impl Annotations {
         Ok(())
     }
 
-    /// Returns a field type for samples with the same kinds of annotations. The field has classes
-    /// and points if this sample has them, and masks if `masks` is set and this sample has masks.
-    /// The field delivers the first `max_boxes` boxes of each sample.
+    /// Returns a field type that delivers the first `max_boxes` boxes of each sample. It has
+    /// classes and points if this sample has them, and masks if `masks` is set and this sample has
+    /// masks.
     pub fn kind(&self, max_boxes: usize, masks: bool) -> Boxes {
         let mut boxes = Boxes::new(max_boxes).truncated();
         if !self.classes.is_empty() {

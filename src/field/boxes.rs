@@ -32,34 +32,33 @@ use crate::transform::Plan;
 /// | `boxes.masks` | (N, max_boxes, H, W) | u8 | 0 | `boxes.masks.json`: COCO's segmentations |
 /// | `boxes.points` | (N, max_boxes, K, 3) | f32 | 0 | `boxes.points` of shape (n, K, 3) |
 ///
-/// Boxes are clipped to the crop. A box that is left without width or height is dropped, together
-/// with its class, mask and points. [`min_visible`](Boxes::min_visible) and
-/// [`min_size`](Boxes::min_size) set stricter limits. The remaining boxes keep their order.
-/// [`HostBatch::counts`](crate::HostBatch::counts) returns the number of remaining boxes of each
-/// sample. Random erasing does not change boxes or masks. For batches on a device, all arrays are
-/// copied to the device unchanged.
+/// Boxes are clipped to the crop. A box without a visible area is dropped, together with its class,
+/// mask and points. [`min_visible`](Boxes::min_visible) and [`min_size`](Boxes::min_size) set
+/// stricter limits. The remaining boxes keep their order, and
+/// [`HostBatch::counts`](crate::HostBatch::counts) returns their number for each sample. Random
+/// erasing does not change boxes or masks. For batches on a device, all arrays are copied to the
+/// device unchanged.
 ///
 /// If [`Loader::classes`](crate::Loader::classes) is set, the classes of the boxes are renumbered
 /// accordingly.
 ///
 /// A sample fails if a coordinate is NaN or infinite, if x2 < x1 or y2 < y1, or if a box is outside
-/// the image. The error states the coordinates. Datasets round coordinates, so a box that sticks
-/// out by up to one pixel, or up to 1 % of the image's width or height, is clipped instead.
+/// the image. A box that extends past the image by at most one pixel, or 1 % of the image's width
+/// or height, is clipped instead, because datasets round coordinates.
 ///
 /// # EXIF orientation
 ///
 /// If an image has an EXIF orientation, the loader rotates it. Some tools annotate the rotated
-/// ("upright") image, others the pixels as stored. To find out which, the loader compares the size
-/// in the `boxes.image_size.txt` field (the text `width height`) with the stored and the upright
-/// size. [`Coco`](crate::source::Coco) and [`Voc`](crate::source::Voc) provide this field.
+/// ("upright") image, others the stored pixels. To distinguish the two, the loader compares the
+/// stored and the upright size with the `boxes.image_size.txt` field (the text `width height`).
+/// [`Coco`](crate::source::Coco) and [`Voc`](crate::source::Voc) provide this field.
 ///
 /// Annotations of the stored image are rotated together with the image, and
 /// [`flip_pairs`](Boxes::flip_pairs) are swapped if the orientation mirrors the image. If the
-/// declared size matches both images or is missing,
+/// declared size is missing or matches both sizes,
 /// [`Loader::annotations_follow`](crate::Loader::annotations_follow) decides. Without that option,
-/// the sample fails. If the declared size matches neither, the sample fails, and the error states
-/// both sizes. Images without an orientation are checked as well, which catches annotations that
-/// were made on a resized copy.
+/// the sample fails. A declared size that matches neither is an error. Images without an
+/// orientation are checked as well, to catch annotations of a resized copy.
 ///
 /// ```no_run
 /// use warpfeed::field::{BoxFormat, Boxes};
@@ -138,16 +137,16 @@ impl Boxes {
         self
     }
 
-    /// Drops boxes of which the crop shows less than the fraction `share` of their area. The
-    /// default is 0.
+    /// Drops a box if less than the fraction `share` of its area is inside the crop. The default is
+    /// 0.
     #[must_use]
     pub fn min_visible(mut self, share: f64) -> Self {
         self.min_visible = share;
         self
     }
 
-    /// Drops boxes whose width or height in the output is less than `pixels`. The default is 0. The
-    /// default of torchvision's `SanitizeBoundingBoxes` is 1.
+    /// Drops boxes whose width or height in the output is less than `pixels`. The default is 0,
+    /// while torchvision's `SanitizeBoundingBoxes` defaults to 1.
     #[must_use]
     pub fn min_size(mut self, pixels: f64) -> Self {
         self.min_size = pixels;
@@ -162,8 +161,8 @@ impl Boxes {
         self
     }
 
-    /// Adds a mask for each box, which contains 0 or 1 for each pixel of the output. Masks are
-    /// rasterized from COCO polygons or RLE, bit-identical to `pycocotools`, then resized with
+    /// Adds a mask for each box, with the value 0 or 1 for each pixel of the output. Masks are
+    /// drawn from COCO polygons or RLE, bit-identical to `pycocotools`, then resized with
     /// nearest-neighbor sampling.
     #[must_use]
     pub fn masks(mut self) -> Self {
@@ -183,9 +182,8 @@ impl Boxes {
         self
     }
 
-    /// Sets pairs of points that are swapped if the image is mirrored, such as the left and the
-    /// right eye. An image that is flipped along both axes is rotated rather than mirrored, so its
-    /// points are not swapped.
+    /// Sets pairs of points to swap when the image is mirrored, such as the left and right eye.
+    /// Flips along both axes amount to a rotation, so they do not swap points.
     #[must_use]
     pub fn flip_pairs(mut self, pairs: impl IntoIterator<Item = (usize, usize)>) -> Self {
         self.points.get_or_insert_default().pairs = pairs.into_iter().collect();
@@ -201,18 +199,15 @@ impl Boxes {
     }
 }
 
-/// A box that remains after the crop.
 #[derive(Debug, Clone, Copy)]
 struct VisibleBox {
-    /// Index of the box in the sample.
     index: usize,
-    /// Edges (x1, y1, x2, y2) in pixels of the output.
+    /// (x1, y1, x2, y2) in pixels of the output.
     corners: [f64; 4],
-    /// Fraction of the box's area that the crop shows.
+    /// Fraction of the box's area inside the crop.
     visible: f64,
 }
 
-/// Scratch memory that a thread reuses for all samples.
 #[derive(Default)]
 struct Scratch {
     corners: Vec<[f32; 4]>,
@@ -221,7 +216,6 @@ struct Scratch {
     name: String,
     segments: Segments,
     drawn: Vec<u8>,
-    /// One mask at the size of the output.
     plane: Vec<u8>,
 }
 
@@ -277,8 +271,8 @@ impl FieldType for Boxes {
     }
 
     fn memory(&self, input: &Input<'_>) -> u64 {
-        // A mask is rasterized at the size of its source image, and the crossings of its polygons
-        // take a second buffer of that size.
+        // A mask is drawn at the size of its source image, and polygons need a second buffer of
+        // that size.
         let plane = |plan: &Plan| input.pasted().map_or(0, |_| plan.output.area());
         let bytes = |plan: &Plan| 2 * plan.oriented.size().area() + plan.warped_area() + plane(plan);
         let plans = input.tiles().iter().map(|tile| tile.plan).chain([input.image()]);
@@ -309,7 +303,6 @@ thread_local! {
     static SCRATCH: RefCell<Scratch> = RefCell::new(Scratch::default());
 }
 
-/// Writes `<name>.<end>` to `full`, and returns the result.
 fn join_name<'a>(full: &'a mut String, name: &str, end: &str) -> &'a str {
     full.clear();
     full.extend([name, ".", end]);
@@ -317,9 +310,9 @@ fn join_name<'a>(full: &'a mut String, name: &str, end: &str) -> &'a str {
 }
 
 impl Boxes {
-    /// Appends the boxes of `tile` (of the sample itself if `None`) to a row that already holds
-    /// `count`. Stops writing when the row is full, but keeps counting, so that the error can say
-    /// how many boxes there were.
+    /// Appends the boxes of `tile`, or of the sample if `None`, to a row that already holds
+    /// `count`. Counts the boxes that a full row has no space for, because the error message states
+    /// their number.
     fn write_sample(
         &self,
         input: &Input<'_>,
@@ -342,7 +335,6 @@ impl Boxes {
         let (box_count, after) = (corners.len(), count + visible_boxes.len());
         let first = count.min(self.max_boxes);
         visible_boxes.truncate(self.max_boxes - first);
-        // Returns the byte range of the new boxes in an array with `box_bytes` bytes per box.
         let range = |box_bytes: usize| first * box_bytes..(first + visible_boxes.len()) * box_bytes;
         self.write_boxes(plan, visible_boxes, &mut row.bytes(0)[range(16)]);
         let mut array = 2;
@@ -397,8 +389,6 @@ impl Boxes {
         }
     }
 
-    /// Reads the boxes of a sample, and selects the boxes that remain after the crop. Returns the
-    /// same values as [`BoxReader::read`].
     fn select_visible(
         &self,
         name: &str,

@@ -7,15 +7,12 @@ use super::{
     Text, Tokens,
 };
 
-/// Implements `Deserialize` for [`FieldKind`], with the listed field types. The serialized form is
-/// a map from the name of the field type to a map of all its options.
 macro_rules! kinds {
     ($($kind:ident),*) => {
         #[derive(Deserialize)]
         #[serde(rename_all = "snake_case")]
         enum SerializedKind {
             $($kind($kind),)*
-            // `Geometry` and `Label` have no options of their own.
             Geometry {},
             Label {},
         }

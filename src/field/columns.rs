@@ -1,4 +1,4 @@
-//! [`Column`]: an array of the batch that contains one number per box, such as its class.
+//! [`Column`]: a batch array with one number per box, such as the box's class.
 
 use arrayvec::ArrayVec;
 
@@ -8,10 +8,8 @@ use crate::batch::Dtype;
 use crate::error::{Error, Result};
 use crate::source::Sample;
 
-/// Name of the column that contains the classes of the boxes.
 const CLASS: &str = "class";
 
-/// An array of the batch with one number per box.
 #[derive(Debug, Clone, serde::Deserialize)]
 pub(super) struct Column {
     pub(super) name: String,
@@ -19,11 +17,6 @@ pub(super) struct Column {
 }
 
 impl Column {
-    /// Checks the name and the type of the column.
-    ///
-    /// # Errors
-    /// If the name is reserved, or if classes do not have an integer type. The error is the cause
-    /// as text.
     pub(super) fn check(&self) -> std::result::Result<(), String> {
         if ["", "count", "masks", "points", "units", "image_size"].contains(&&*self.name) {
             return Err(format!("column {:?}: this name is reserved", self.name));
@@ -36,15 +29,11 @@ impl Column {
         }
     }
 
-    /// Returns the byte that fills the padding of the array. The padding is -1 for signed integer
-    /// types, and 0 for other types.
     pub(super) fn padding(&self) -> u8 {
         let signed = self.dtype.integers().is_some_and(|(min, _)| min < 0);
         if signed { 0xff } else { 0 }
     }
 
-    /// Writes the numbers of the boxes in `indices` to `out`, without padding. The sample's field
-    /// `name` contains the numbers of all `box_count` boxes.
     pub(super) fn write(
         &self,
         name: &str,
@@ -58,8 +47,7 @@ impl Column {
         }
         let field = encoded::find(sample, name)?;
         let (size, is_class) = (self.dtype.bytes(), self.name == CLASS);
-        // The loader renumbers classes, so the dataset's own class numbers need not fit into
-        // `dtype`.
+        // The loader renumbers classes, so the original class numbers need not fit into `dtype`.
         let read = if is_class { Dtype::I64 } else { self.dtype };
         field.with_numbers(read, |bytes, _| {
             if bytes.len() != box_count * read.bytes() {

@@ -1,11 +1,11 @@
-//! [`BoxFormat`] converts between formats, and [`BoxReader`] reads boxes.
+//! [`BoxFormat`], the formats of boxes, and [`BoxReader`], which reads boxes.
 
 use super::encoded::{self, Encoded};
 use crate::decode::{AnnotationFrame, Frame, Oriented, Size};
 use crate::error::{Error, Result};
 use crate::source::{Sample, Value};
 
-/// Format of a box: the meaning of its four numbers.
+/// What the four numbers of a box are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BoxFormat {
@@ -57,14 +57,9 @@ impl BoxReader {
         BoxReader { relative: true, ..self }
     }
 
-    /// Appends the boxes in the field `name` of the sample to `out`, as (x1, y1, x2, y2) in pixels
-    /// of the upright image, clipped to this image. Returns whether the boxes refer to the stored
-    /// or the upright image, and the factors that convert coordinates to pixels of that image.
-    /// `numbers` is scratch memory.
-    ///
-    /// # Errors
-    /// If the field is not an array of boxes, if the declared size differs from the size of the
-    /// image, or if a box is invalid or outside the image.
+    /// Appends the boxes in the field `name` to `out`, as (x1, y1, x2, y2) in pixels of the upright
+    /// image, clipped to this image. Returns the frame of the annotations, and the factors that
+    /// convert coordinates to pixels of that frame.
     pub(super) fn read(
         self,
         name: &str,
@@ -80,7 +75,7 @@ impl BoxReader {
         if !(is_whole || numbers.is_empty()) || shape.len() > 2 {
             return Err(field.error(format_args!("has the shape {shape:?}: expected (n, 4)")));
         }
-        // Without boxes, it does not matter whether the stored or the upright image was annotated.
+        // Without boxes, the annotated frame does not matter.
         let image = if numbers.is_empty() { image.annotated(Some(AnnotationFrame::Upright)) } else { image };
         let frame = image.frame(declared_size(name, sample)?).map_err(|e| field.at_field(&e))?;
         let [width, height] = [frame.size().width, frame.size().height].map(f64::from);
@@ -91,7 +86,7 @@ impl BoxReader {
             let [x1, y1, x2, y2] = self.format.corners([a * across, b * down, c * across, d * down]);
             for (axis, from, end, side, wide) in [("x", x1, x2, width, "wide"), ("y", y1, y2, height, "high")] {
                 let slack = (side / 100.0).max(1.0);
-                // Comparisons with NaN are false, so this also rejects NaN.
+                // Written so that NaN, which fails every comparison, is rejected.
                 if !(from <= end && from >= -slack && end <= side + slack) {
                     return Err(field.at_field(&Error::in_source(format!(
                         "box {index}: {axis} ranges from {from} to {end}, but the image is {side} {wide}"
@@ -110,11 +105,6 @@ impl BoxReader {
     }
 }
 
-/// Returns the size of the annotated image in the sample's field `<name>.image_size.txt`, or `None`
-/// if there is no such field.
-///
-/// # Errors
-/// If the field does not contain two positive integers.
 pub(super) fn declared_size(name: &str, sample: &Sample<'_>) -> Result<Option<Size>> {
     let declared = |have: &str| have.strip_prefix(name) == Some(".image_size.txt");
     let Some(&(field, value)) = sample.fields().iter().find(|(have, _)| declared(have)) else { return Ok(None) };
@@ -133,8 +123,6 @@ pub(super) fn declared_size(name: &str, sample: &Sample<'_>) -> Result<Option<Si
     }
 }
 
-/// Returns whether the sample declares that its coordinates are fractions of the image's width and
-/// height.
 fn is_relative(name: &str, sample: &Sample<'_>, field: &Encoded<'_>) -> Result<bool> {
     let units = |have: &str| have.strip_prefix(name) == Some(".units.txt");
     match sample.fields().iter().find(|(have, _)| units(have)) {

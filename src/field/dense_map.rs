@@ -16,22 +16,21 @@ use crate::transform::{Plan, Planes};
 /// One or more floats for each pixel of the image, such as depth, a heat map, optical flow, or the
 /// values of an image with any precision and number of channels. The map is cropped, resized and
 /// flipped together with the image. The array is f32 with the shape (N, H, W), or (N, H, W, C) for
-/// several channels. [`layout`](DenseMap::layout) changes the order of the axes.
+/// several channels.
 ///
 /// The sample's field is a PNG, a TIFF, or an `.npy` with the shape (height, width) or (height,
-/// width, C). Values are delivered as stored, without scaling: for example, white in a 16-bit image
-/// is 65535. Integers of up to 16 bits are exact. A PNG must have 8 or 16 bits and no palette. A
-/// TIFF can be gray or RGB, with or without alpha, or have any number of bands.
+/// width, C). Values are delivered unscaled: white in a 16-bit image is 65535. Integers of up to 16
+/// bits are exact. A PNG must have 8 or 16 bits and no palette. A TIFF can be gray or RGB, with or
+/// without alpha, or have any number of bands.
 ///
-/// With [`image`](DenseMap::image), the map contains the sample's image itself. A loader of 16-bit
-/// scans, RGBA images or satellite bands then does not need an [`Image`](super::Image). Color
-/// augmentations do not change a map, so a loader without an image field rejects such
-/// augmentations.
+/// With [`image`](DenseMap::image), the map contains the sample's image itself, so a loader of
+/// 16-bit scans, RGBA images or satellite bands does not need an [`Image`](super::Image). Color
+/// augmentations do not change a map, so a loader without an image field rejects them.
 ///
 /// The map is resized with an antialiased bilinear filter, like a float image in torchvision's
 /// `resize`. If a special value marks missing data, call [`nearest`](DenseMap::nearest), because
-/// the filter would blend the special value with neighboring values. For batches on a device, the
-/// map is copied to the device unchanged. If EXIF rotates the image, the size of the map determines
+/// the filter would blend the special value with its neighbors. For batches on a device, the map is
+/// copied to the device unchanged. If EXIF rotates the image, the size of the map determines
 /// whether the map is rotated as well. See [`Mask`](super::Mask).
 ///
 /// ```no_run
@@ -59,18 +58,16 @@ pub struct DenseMap {
     layout: Layout,
 }
 
-/// The field of the sample that a map reads.
 #[derive(Debug, Clone, Default, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum MapSource {
-    /// The field with the same name as the batch field.
     #[default]
     Same,
     Named(String),
     Image,
 }
 
-/// Deserializes a float from text. JSON cannot represent NaN, so floats are serialized as text.
+/// JSON cannot represent NaN, so floats are serialized as text.
 fn parse_float<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<f32, D::Error> {
     String::deserialize(from)?.parse().map_err(D::Error::custom)
 }
@@ -86,9 +83,9 @@ impl DenseMap {
         DenseMap { channels: Some(channels), ..Self::default() }
     }
 
-    /// Creates a map of optical flow. The two values of a pixel are its displacements to the right
-    /// and down, in pixels. Resizing scales the displacements, and a flip negates the displacements
-    /// along the flipped axis.
+    /// Creates an optical flow map. The two values of a pixel are its displacements to the right
+    /// and down, in pixels. Resizing scales displacements, and a flip negates those along the
+    /// flipped axis.
     pub fn flow() -> Self {
         DenseMap { channels: Some(2), flow: true, ..Self::default() }
     }
@@ -114,9 +111,8 @@ impl DenseMap {
         self
     }
 
-    /// Sets the order of the axes. [`Layout::Nhwc`], the default, is (N, H, W, C), and
-    /// [`Layout::Nchw`] is (N, C, H, W). A map without a channel axis has the shape (N, H, W) in
-    /// both cases.
+    /// Sets the order of the axes: (N, H, W, C) with [`Layout::Nhwc`], the default, or (N, C, H, W)
+    /// with [`Layout::Nchw`]. Without a channel axis, both mean (N, H, W).
     #[must_use]
     pub fn layout(mut self, layout: Layout) -> Self {
         self.layout = layout;
@@ -164,12 +160,11 @@ impl FieldType for DenseMap {
         let Ok(field) = self.find(input.name, input.sample) else { return 0 };
         let converted = match field.npy() {
             _ if is_image(&field) => match FloatImage::open(field.bytes) {
-                // An image with the wrong size or number of channels is rejected before it is
-                // decoded, so it needs no memory.
+                // An invalid image is rejected before it is decoded, so it needs no memory.
                 Ok(stored) if self.frame(&stored, input.image()).is_ok() => stored.memory(),
                 _ => 0,
             },
-            // An array of a different type is converted to a temporary array of floats.
+            // Other types are converted to a temporary array of floats.
             Ok((npy, shape)) if !encoded::is_like(&npy, Dtype::F32) => {
                 shape.iter().fold(4, |bytes: u64, &side| bytes.saturating_mul(side as u64))
             }
@@ -222,12 +217,10 @@ impl FieldType for DenseMap {
     }
 }
 
-/// Returns whether the content of the field is a PNG or TIFF.
 fn is_image(field: &Encoded<'_>) -> bool {
     field.encoding != Encoding::Typed && FloatImage::matches(field.bytes)
 }
 
-/// Reorders `values` from interleaved channels to planes.
 fn to_planes(values: &mut [f32], channels: usize) {
     thread_local! {
         static PIXELS: RefCell<Vec<f32>> = RefCell::default();
@@ -243,12 +236,10 @@ fn to_planes(values: &mut [f32], channels: usize) {
 }
 
 impl DenseMap {
-    /// Returns whether the channels are delivered as planes, which requires reordering the values.
     fn is_planar(&self) -> bool {
         self.layout == Layout::Nchw && self.channels.is_some_and(|channels| channels > 1)
     }
 
-    /// Finds the field of the sample that the map reads.
     fn find<'a>(&self, name: &str, sample: &Sample<'a>) -> Result<Encoded<'a>> {
         let name = match &self.of {
             MapSource::Same => name,
@@ -271,12 +262,8 @@ impl DenseMap {
         }
     }
 
-    /// Returns the frame of a PNG or TIFF. If the file has an EXIF orientation, the frame is
-    /// rotated accordingly. Otherwise, the file must have the size of the sample's stored image or
-    /// of its upright image.
-    ///
-    /// # Errors
-    /// If the size or the number of channels of the file does not match.
+    /// The frame follows the file's own EXIF orientation. Without one, the file must have the size
+    /// of the stored or the upright image.
     fn frame(&self, stored: &FloatImage<'_>, plan: &Plan) -> Result<Frame> {
         let (actual, expected) = (stored.channels(), self.channels.unwrap_or(1));
         if actual != expected {
@@ -299,8 +286,6 @@ impl DenseMap {
         }
     }
 
-    /// Transforms the floats in `bytes`, which form rows of `width` pixels, and writes the result
-    /// to `out`.
     fn write_pixels(&self, bytes: &[u8], width: usize, frame: Frame, plan: &Plan, out: &mut [f32]) {
         thread_local! {
             static PLANES: RefCell<Planes> = RefCell::new(Planes::default());
@@ -308,8 +293,8 @@ impl DenseMap {
         }
         let channels = self.channels.unwrap_or(1);
         let values = bytes.as_chunks::<4>().0;
-        // Distances, in stored pixels, from a pixel of the upright image to its right neighbor and
-        // to its lower neighbor.
+        // Distances, in stored pixels, between a pixel of the upright image and its right and lower
+        // neighbors.
         let (first_x, first_y) = frame.pixel(0, 0);
         let (across, down) = if frame.is_transposed() { (width, 1) } else { (1, width) };
         let signed = |step: usize, first: u32| if first > 0 { step.wrapping_neg() } else { step };
@@ -348,7 +333,6 @@ impl DenseMap {
         }
     }
 
-    /// Converts displacements from the coordinates of `frame` to the coordinates of the output.
     fn transform_displacements(&self, plan: &Plan, frame: Frame, out: &mut [f32]) {
         let (across, down) = plan.scale();
         let signed = |scale: f64, mirrored: bool| if mirrored { -scale as f32 } else { scale as f32 };

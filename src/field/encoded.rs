@@ -1,5 +1,5 @@
-//! Reads the numbers of a sample's field. A field is either a typed value or encoded bytes. The
-//! suffix of the field's name determines the encoding.
+//! Reads the numbers of a sample's field, which is a typed value or encoded bytes. The suffix of
+//! the field's name determines the encoding.
 
 use std::cell::Cell;
 
@@ -10,13 +10,12 @@ use crate::error::{Error, Result};
 use crate::source::{Npy, Shape};
 use crate::source::{Sample, Value};
 
-/// Suffixes of field names and their encodings, in the order in which they are tried.
+/// Name suffixes, in the order in which they are tried.
 const SUFFIXES: [(&str, Encoding); 3] = [(".npy", Encoding::Npy), (".json", Encoding::Json), (".txt", Encoding::Text)];
 
-/// Maximum size in bytes of scratch memory that is reused. Larger buffers are freed after each use.
+/// Larger scratch buffers are freed after use.
 pub(super) const MAX_REUSED_BYTES: usize = 1 << 20;
 
-/// Encoding of the numbers of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Encoding {
     /// A little-endian array without a header.
@@ -31,22 +30,19 @@ pub(crate) enum Encoding {
     Typed,
 }
 
-/// A field of a sample, and how its numbers are encoded.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Encoded<'a> {
-    /// Full name of the field, for error messages.
     pub(crate) name: &'a str,
     pub(crate) value: Value<'a>,
-    /// The value's bytes in memory.
     pub(crate) bytes: &'a [u8],
     pub(crate) encoding: Encoding,
 }
 
 impl<'a> Encoded<'a> {
-    /// Creates the field `name`. `encoding` is ignored unless `value` is bytes or text.
+    /// `encoding` is ignored unless `value` is bytes or text.
     pub(crate) fn new(name: &'a str, value: Value<'a>, encoding: Encoding) -> Self {
         let encoding = match value {
-            // NumPy's signature overrides the name of the field.
+            // NumPy's signature takes precedence over the field name.
             Value::Bytes(bytes) if encoding == Encoding::Raw && Npy::matches(bytes) => Encoding::Npy,
             Value::Bytes(_) => encoding,
             Value::Text(_) if encoding == Encoding::Raw => Encoding::Text,
@@ -57,12 +53,10 @@ impl<'a> Encoded<'a> {
     }
 }
 
-/// Returns the field of `sample` that the batch field `name` reads, or `None` if there is no such
-/// field.
 fn find_optional<'a>(sample: &Sample<'a>, name: &str) -> Option<Encoded<'a>> {
     let fields = sample.fields();
     if let Some(&(name, value)) = fields.iter().find(|(have, _)| *have == name) {
-        // In WebDataset, the name may consist of only the suffix, such as `npy`.
+        // In WebDataset, the name may be a bare suffix, such as `npy`.
         let ends = |end: &str| name.ends_with(end) || name == &end[1..];
         let encoding = SUFFIXES.iter().find(|(end, _)| ends(end)).map_or(Encoding::Raw, |(_, e)| *e);
         return Some(Encoded::new(name, value, encoding));
@@ -73,24 +67,16 @@ fn find_optional<'a>(sample: &Sample<'a>, name: &str) -> Option<Encoded<'a>> {
     })
 }
 
-/// Returns whether the sample has the field `name`, in any encoding.
 pub(crate) fn has(sample: &Sample<'_>, name: &str) -> bool {
     find_optional(sample, name).is_some()
 }
 
-/// Finds the field of `sample` that the batch field `name` reads.
-///
-/// # Errors
-/// If the sample has no such field. The message lists the sample's fields.
 pub(crate) fn find<'a>(sample: &Sample<'a>, name: &str) -> Result<Encoded<'a>> {
     find_optional(sample, name).ok_or_else(|| Error::in_source(format!("no field {name:?} among {:?}", sample.names())))
 }
 
-/// Appends the numbers of the sample's field `name` to `out`, and returns their shape. Numbers in
-/// text or in an array without a header have one axis.
-///
-/// # Errors
-/// If the sample has no such field, or if its bytes are not numbers of type `T`.
+/// Appends the numbers of the sample's field `name` to `out`, and returns their shape. Text and
+/// arrays without a header have one axis.
 pub(crate) fn numbers<T: Element>(sample: &Sample<'_>, name: &str, out: &mut Vec<T>) -> Result<Shape> {
     let field = find(sample, name)?;
     field.with_numbers(T::DTYPE, |bytes, shape| {
@@ -106,11 +92,7 @@ pub(crate) fn numbers<T: Element>(sample: &Sample<'_>, name: &str, out: &mut Vec
 
 impl Encoded<'_> {
     /// Calls `take` with the field's numbers, as `dtype` in native byte order, and with their
-    /// shape. Arrays without a header have no shape, and their bytes are passed on unchanged.
-    ///
-    /// # Errors
-    /// If the field does not contain numbers that fit into `dtype`. Errors from `take` are returned
-    /// as well.
+    /// shape. Arrays without a header have no shape and are passed on unchanged.
     pub(crate) fn with_numbers<R>(
         &self,
         dtype: Dtype,
@@ -120,8 +102,8 @@ impl Encoded<'_> {
     }
 
     /// Like [`with_numbers`](Encoded::with_numbers), but fails if `dtype` would
-    /// [change](check_kept) a number. (For image coordinates, which need not be exact, that would
-    /// be too strict.)
+    /// [change](check_kept) a number. Image coordinates need not be exact, so they do not use this
+    /// function.
     pub(crate) fn with_kept_numbers<R>(
         &self,
         dtype: Dtype,
@@ -151,7 +133,7 @@ impl Encoded<'_> {
         if let Some((npy, shape)) = npy.as_ref().filter(|(npy, _)| is_like(npy, dtype)) {
             return take(npy.data, Some(shape));
         }
-        // Taken out, so an error or a panic frees it, and the next call allocates it again.
+        // Taken out, so that an error or a panic frees the buffer.
         let mut converted = SCRATCH.take();
         converted.clear();
         let shape = match (&npy, self.encoding) {
@@ -172,17 +154,14 @@ impl Encoded<'_> {
         Error::in_source(format!("field {:?} {cause}", self.name))
     }
 
-    /// Adds the name of the field to an error.
     pub(crate) fn at_field(&self, e: &Error) -> Error {
         Error::in_source(format!("field {:?}: {}", self.name, e.cause()))
     }
 
-    /// Returns an error about the number at index `index`.
     fn element_error(&self, index: usize, cause: String) -> Error {
         self.at_field(&Error::in_source(format!("element {index} is {cause}")))
     }
 
-    /// Reads an array and its shape, and checks that the length of the data matches the shape.
     pub(super) fn npy(&self) -> Result<(Npy<'_>, Shape)> {
         if let Value::Numbers(numbers) = self.value {
             return Ok((Npy::of(numbers), numbers.sides().collect()));
@@ -219,7 +198,7 @@ impl Encoded<'_> {
         write: impl Fn(Number<'_>, Dtype, &mut Vec<u8>) -> Result<(), String>,
         out: &mut Vec<u8>,
     ) -> Result<Shape> {
-        // Exactly, because `FieldType::memory` promises no more.
+        // Exact, because `FieldType::memory` promises the size of this buffer.
         out.reserve_exact(npy.data.len() / npy.size * dtype.bytes());
         let mut word = [0; 8];
         for (index, element) in npy.data.chunks_exact(npy.size).enumerate() {
@@ -233,7 +212,6 @@ impl Encoded<'_> {
         Ok(shape.clone())
     }
 
-    /// Reads numbers that are separated by spaces or commas.
     fn text(
         &self,
         dtype: Dtype,
@@ -259,7 +237,6 @@ impl Encoded<'_> {
     }
 }
 
-/// Returns whether the data is already `dtype` in native byte order, and needs no conversion.
 pub(super) fn is_like(npy: &Npy<'_>, dtype: Dtype) -> bool {
     let kind = match dtype {
         Dtype::U8 | Dtype::U16 => b'u',

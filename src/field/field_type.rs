@@ -41,26 +41,26 @@ use crate::transform::{Augment, Plan};
 /// # let loader = warpfeed::Loader::new("set").field("length", Length);
 /// ```
 pub trait FieldType: Send + Sync + Debug {
-    /// Returns the arrays of a field called `name`: their names, their element types, and their
-    /// shapes for one sample. `output` is the size of the images in the batch. If the size changes
-    /// between epochs ([`Augment::from_epoch`]), the loader calls this once per size, and only the
-    /// lengths of the axes may differ.
+    /// Returns the arrays of a field called `name`: their names, element types, and shapes for one
+    /// sample. `output` is the size of the images in the batch. If this size changes between epochs
+    /// ([`Augment::from_epoch`]), the loader calls this once per size, and only the lengths of the
+    /// axes may differ.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if an option is invalid.
     fn arrays(&self, name: &str, output: Size) -> Result<Vec<Field>>;
 
-    /// Writes the row of a sample. The implementation must write every byte, because the row
-    /// contains the data of an earlier batch.
+    /// Writes the row of a sample. The implementation must write every byte, because the row still
+    /// contains an earlier batch.
     ///
     /// # Errors
     /// An implementation may return any error. The loader adds the index and the key of the sample.
     fn write(&self, input: &Input<'_>, row: &mut RowMut<'_>) -> Result<()>;
 
     /// Returns which of the sample's fields [`write`](FieldType::write) reads for a field called
-    /// `name`, with or without a suffix for the encoding. Opening the loader then fails if the
-    /// source [knows](crate::source::Source::fields) that one of them is missing. By default,
-    /// nothing is checked.
+    /// `name`, with or without an encoding suffix. Opening the loader then fails if the source
+    /// [knows](crate::source::Source::fields) that a field is missing. By default, nothing is
+    /// checked.
     fn reads(&self, name: &str) -> Vec<String> {
         let _ = name;
         Vec::new()
@@ -73,48 +73,47 @@ pub trait FieldType: Send + Sync + Debug {
         false
     }
 
-    /// Returns whether the field delivers the sample's image itself. A loader whose only images
-    /// come from such fields reads just the header of the image, for its size, and rejects options
-    /// for image fields. The default is false.
+    /// Returns whether the field delivers the sample's image itself. A loader that has only such
+    /// images reads just the image header, for the size, and rejects options for image fields. The
+    /// default is false.
     fn shows_image(&self) -> bool {
         false
     }
 
     /// Returns whether the field supports images that combine several samples, such as a
-    /// [`mosaic`](Augment::mosaic). If it does, [`write`](FieldType::write) must also handle the
-    /// samples in [`Input::others`]. A loader that creates mosaics rejects fields that [follow the
+    /// [`mosaic`](Augment::mosaic). [`write`](FieldType::write) must then also handle the samples
+    /// in [`Input::others`]. A loader that creates mosaics rejects fields that [follow the
     /// image](FieldType::follows_image) but do not support mosaics. The default is false.
     fn joins_images(&self) -> bool {
         false
     }
 
     /// Returns the role of the field when objects from a different sample are pasted into the image
-    /// ([`Augment::copy_paste`]). The default is [`PasteRole::Not`], with which a loader that
-    /// pastes rejects the field if it follows the image. A field type that wraps
-    /// [`Boxes`](super::Boxes) or [`Mask`](super::Mask) must return the role of the wrapped type.
+    /// ([`Augment::copy_paste`]). The default is [`PasteRole::Not`]: a loader that pastes then
+    /// rejects the field if it follows the image. A field type that wraps [`Boxes`](super::Boxes)
+    /// or [`Mask`](super::Mask) must return the role of the wrapped type.
     fn pastes(&self) -> PasteRole<'_> {
         PasteRole::Not
     }
 
     /// Returns whether [`write`](FieldType::write) does little more than copy bytes. If it does,
-    /// the time of the method is part of the `write` stage in [`Stats`](crate::Stats). Otherwise,
-    /// the field has its own stage in [`Stats::fields`](crate::Stats::fields). The default is
-    /// false.
+    /// its time counts toward the `write` stage in [`Stats`](crate::Stats). Otherwise, the field
+    /// has its own stage in [`Stats::fields`](crate::Stats::fields). The default is false.
     fn copies(&self) -> bool {
         false
     }
 
-    /// A fast path for samples with a single field of `numbers` that the source has [in
-    /// memory](crate::source::Source::stored), used if the loader has no other fields. Writes the
-    /// same arrays as [`write`](FieldType::write) and returns true, or returns false to have
-    /// `write` called instead, which is the default.
+    /// A fast path for a loader with no other fields, and samples that are `numbers` in the
+    /// source's [memory](crate::source::Source::stored). Writes the same arrays as
+    /// [`write`](FieldType::write) and returns true, or returns false, the default, to have `write`
+    /// called instead.
     fn write_stored(&self, numbers: Numbers<'_>, row: &mut RowMut<'_>) -> bool {
         let _ = (numbers, row);
         false
     }
 
     /// Returns the number of bytes that [`write`](FieldType::write) allocates for a sample. The
-    /// default is 0. A worker first waits until this much of the scratch memory in the [memory
+    /// default is 0. A worker first waits until this much scratch memory in the [memory
     /// plan](crate::MemoryPlan) is available. Not called for field types that [only
     /// copy](FieldType::copies).
     fn memory(&self, input: &Input<'_>) -> u64 {
@@ -122,21 +121,21 @@ pub trait FieldType: Send + Sync + Debug {
         0
     }
 
-    /// Returns which code writes the field. By default, a worker calls [`write`](FieldType::write).
-    /// A field type can let the loader write the field instead. The loader may use the device.
+    /// Returns which code writes the field. The default is [`FieldType::write`]. A field type can
+    /// let the loader write the field instead, possibly on a device.
     fn maker(&self) -> FieldWriter<'_> {
         FieldWriter::Write
     }
 
-    /// Returns the augmentation of a view, which is an image with a separate augmentation, size and
-    /// random numbers ([`Image::augment`](super::Image::augment)). The default is `None`: the image
-    /// uses the loader's augmentation.
+    /// Returns the augmentation of a view: an image with its own augmentation, size and random
+    /// numbers ([`Image::augment`](super::Image::augment)). The default is `None`: the image uses
+    /// the loader's augmentation.
     fn augment(&self) -> Option<&Augment> {
         None
     }
 
-    /// Returns the number of frames if the image is a [clip](super::Image::frames). All frames of a
-    /// clip share one plan. The default is `None`, a single image.
+    /// Returns the number of frames if the image is a [clip](super::Image::frames). The default is
+    /// `None`, a single image.
     fn frames(&self) -> Option<usize> {
         None
     }
@@ -152,18 +151,16 @@ pub trait FieldType: Send + Sync + Debug {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FieldWriter<'a> {
-    /// A worker calls [`FieldType::write`]. For batches on a device, the arrays are then copied to
-    /// the device.
+    /// A worker calls [`FieldType::write`].
     Write,
-    /// The loader decodes, augments and converts an image. The image is the sample's field with
-    /// this name. `None` stands for the first field that is named after an image format. For
-    /// batches on a device, the device converts the image, and may decode it, depending on
-    /// [`Loader::decode_on`](crate::Loader::decode_on). [`FieldType::arrays`] and
+    /// The loader decodes, augments and converts the image in the sample's field with this name.
+    /// `None` stands for the first field that is named after an image format. For batches on a
+    /// device, the device converts the image, and may decode it
+    /// ([`Loader::decode_on`](crate::Loader::decode_on)). [`FieldType::arrays`] and
     /// [`FieldType::write`] are not called.
     Image(Option<&'a str>),
-    /// The loader writes the sample's class, and with
-    /// [`Loader::soft_labels`](crate::Loader::soft_labels) the soft labels as well. For batches on
-    /// a device, the device computes the soft labels. [`FieldType::arrays`] and
+    /// The loader writes the sample's class, and the soft label with
+    /// [`Loader::soft_labels`](crate::Loader::soft_labels). [`FieldType::arrays`] and
     /// [`FieldType::write`] are not called.
     Class,
     /// A worker calls [`FieldType::write`] of a [`Patches`](super::Patches), and the batch contains
@@ -184,8 +181,8 @@ pub enum PasteRole<'a> {
     Gives(&'a dyn Objects),
 }
 
-/// What other fields must follow: the plan of the image, its additional tiles, and the objects that
-/// are pasted from the first of them.
+/// The plan of the image, its additional tiles, and the objects that are pasted from the first
+/// tile.
 pub(crate) type Shown<'a> = (Option<&'a Plan>, &'a [Tile<'a>], Option<&'a Pasted>);
 
 /// The input of [`FieldType::write`]: a sample, and the plan of its image.
@@ -196,9 +193,9 @@ pub struct Input<'a> {
     pub name: &'a str,
     /// The sample as the source returned it.
     pub sample: &'a Sample<'a>,
-    /// Plan of the sample's image: the size, the visible part, the flips and other steps. If the
-    /// loader has several images, this is the plan of the first image that uses the loader's
-    /// augmentation. `None` if no image uses it.
+    /// Plan of the sample's image: its size, visible part, flips and other steps. If the loader has
+    /// several images, this is the plan of the first one with the loader's augmentation, and `None`
+    /// if there is none.
     pub plan: Option<&'a Plan>,
     others: &'a [Tile<'a>],
     pasted: Option<&'a Pasted>,
@@ -206,7 +203,7 @@ pub struct Input<'a> {
     decoding: Decoding<'a>,
 }
 
-/// The loader's codecs, and whether images with damage are rejected.
+/// The loader's codecs, and whether damaged images are rejected.
 pub(crate) type Decoding<'a> = (&'a Codecs, bool);
 
 /// A sample that contributes its image to an output that combines several images.
@@ -222,14 +219,12 @@ pub struct Tile<'a> {
 }
 
 impl Tile<'_> {
-    /// Adds the index and the key of this sample to an error.
     pub(super) fn blame(&self, error: Error) -> Error {
         error.at_sample(self.index, self.sample.key())
     }
 }
 
 impl<'a> Input<'a> {
-    /// Creates the input for the field `name`. `rng` is the generator of the sample.
     pub(crate) fn new(
         name: &'a str,
         sample: &'a Sample<'a>,
@@ -240,37 +235,33 @@ impl<'a> Input<'a> {
         Input { name, sample, plan, others, pasted, rng, decoding }
     }
 
-    /// Returns the loader's options for decoding images.
     pub(super) fn decoding(&self) -> Decoding<'a> {
         self.decoding
     }
 
     /// Returns the tiles of a [`mosaic`](Augment::mosaic), except the first one, which `sample` and
-    /// `plan` describe. Returns an empty slice if the image is not a mosaic.
+    /// `plan` describe.
     pub fn others(&self) -> &'a [Tile<'a>] {
         if self.pasted.is_none() { self.others } else { &[] }
     }
 
-    /// Returns the tiles of a mosaic, except the first one. If objects are pasted, returns the
-    /// sample that contains these objects.
+    /// The tiles of a mosaic, except the first one, or the sample whose objects are pasted.
     pub(super) fn tiles(&self) -> &'a [Tile<'a>] {
         self.others
     }
 
-    /// Returns the objects that are pasted into the image, or `None` if the loader does not paste.
     pub(super) fn pasted(&self) -> Option<&'a Pasted> {
         self.pasted
     }
 
-    /// Returns a random number generator for this sample and field. Its numbers are a function of
-    /// (seed, epoch, sample, name of the field), and do not depend on the workers, the ranks or
-    /// other fields. Every call returns a new generator that produces the same numbers.
+    /// Returns a random number generator for this sample and field. Its numbers depend only on the
+    /// seed, the epoch, the sample and the name of the field. Every call returns a new generator
+    /// that produces the same numbers.
     pub fn rng(&self) -> Rng {
         self.rng.named(self.name)
     }
 
-    /// Returns the plan of the image. Panics if the sample has no image, so only field types that
-    /// follow the image may call this method.
+    /// Panics if the sample has no image, so only field types that follow the image may call this.
     pub(super) fn image(&self) -> &'a Plan {
         self.plan.expect("a loader without images rejects field types that follow the image")
     }
@@ -284,13 +275,11 @@ pub struct RowMut<'a> {
 }
 
 impl<'a> RowMut<'a> {
-    /// Creates the row of a field that has `arrays` arrays, starting with span `first`.
     pub(crate) fn new(row: Row<'a>, first: usize, arrays: usize) -> Self {
         RowMut { row, first, arrays }
     }
 
-    /// Returns the sample's bytes in array `array` of the field. Elements are in native byte order.
-    /// Their number is the product of the axes of the array's shape.
+    /// Returns the sample's bytes in array `array` of the field, in native byte order.
     ///
     /// # Panics
     /// If the field has no such array.
@@ -299,21 +288,17 @@ impl<'a> RowMut<'a> {
         self.row.bytes(self.first + array)
     }
 
-    /// Counts an image of the sample that was decoded despite damage.
     pub(super) fn add_damaged(&mut self) {
         let meta = self.row.meta();
-        // Count both: if a device fails to decode the sample's image, the field is not written a
-        // second time.
+        // Count both: after a failed decode on a device, the field is not written a second time.
         (meta.damaged, meta.damaged_in_fields) = (meta.damaged + 1, meta.damaged_in_fields + 1);
     }
 
-    /// Sets the text of the sample in the field `name`.
     pub(super) fn set_text(&mut self, name: &str, text: &str) {
         self.row.meta().set_text(name, text);
     }
 
-    /// Records whether the sample has a label. `advice` is added to error messages about a missing
-    /// label.
+    /// `advice` is added to error messages about a missing label.
     pub(super) fn set_labeled(&mut self, labeled: bool, advice: Option<&Arc<str>>) {
         let meta = self.row.meta();
         meta.labeled = labeled;
@@ -328,8 +313,8 @@ impl Debug for RowMut<'_> {
 }
 
 /// A field type, as the argument of [`Loader::field`](crate::Loader::field). Any [`FieldType`] can
-/// be converted to a `FieldKind`. A `FieldKind` of a built-in field type can be deserialized from a
-/// map from the name of the field type to a map of all its options.
+/// be converted to a `FieldKind`. The built-in field types can also be deserialized, from a map
+/// from the name of the field type to a map of all its options.
 #[derive(Debug, Clone)]
 pub struct FieldKind(pub(crate) Arc<dyn FieldType>);
 

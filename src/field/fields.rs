@@ -1,5 +1,5 @@
-//! [`Fields`]: all fields of a loader. Lays out the arrays of the fields in a batch, and checks
-//! that the fields are compatible with the augmentation.
+//! [`Fields`]: all fields of a loader. Lays out their arrays in a batch, and checks that the fields
+//! are compatible with the augmentation.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -18,25 +18,20 @@ use crate::sampler::Rng;
 use crate::source::{Numbers, Sample, Source};
 use crate::transform::{Augment, Plan};
 
-/// All fields of a loader, and their spans in a batch.
 pub(crate) struct Fields {
     pub(crate) images: Vec<ImageField>,
-    /// Without image fields: the field that [delivers](FieldType::shows_image) the sample's image,
-    /// if any.
+    /// The field that [delivers](FieldType::shows_image) the sample's image, if there are no image
+    /// fields.
     pub(crate) shown: Option<String>,
-    /// Index of the image that masks and boxes follow: the first one with the loader's own
+    /// Index of the image that masks and boxes follow: the first one with the loader's
     /// augmentation.
     pub(crate) followed: Option<usize>,
     label: Option<Label>,
-    /// Name of the first field of patches.
     patches: Option<String>,
-    /// Fields other than images and labels that [only copy bytes](FieldType::copies).
     pub(crate) copied: Vec<Member>,
-    /// All other fields.
     pub(crate) computed: Vec<Member>,
 }
 
-/// Checks the augmentation `view` of the view `name`. `augment` is the loader's augmentation.
 fn check_view(name: &str, view: &Augment, augment: &Augment) -> Result<()> {
     view.check()?;
     if view.mixes() || augment.mixes() {
@@ -55,8 +50,6 @@ fn check_view(name: &str, view: &Augment, augment: &Augment) -> Result<()> {
     Ok(())
 }
 
-/// Checks the options of the image field `name` if it is a clip. `augment` is the loader's
-/// augmentation.
 fn check_clip(name: &str, image: &Image, augment: &Augment) -> Result<()> {
     let Some(frames) = image.clip() else { return Ok(()) };
     if frames == 0 {
@@ -75,18 +68,16 @@ fn check_clip(name: &str, image: &Image, augment: &Augment) -> Result<()> {
     Ok(())
 }
 
-/// A field that [`FieldType::write`] writes.
 pub(crate) struct Member {
     pub(crate) name: String,
     kind: Arc<dyn FieldType>,
     first: usize,
     arrays: usize,
-    /// Number of bytes per sample in all arrays of the field.
+    /// Bytes per sample in all arrays of the field.
     pub(crate) bytes: usize,
 }
 
 impl Member {
-    /// Writes row `index` of a part. `rng` is the generator of the sample.
     pub(crate) fn write(
         &self,
         sample: &Sample<'_>,
@@ -99,14 +90,12 @@ impl Member {
         self.kind.write(&Input::new(&self.name, sample, shown, rng, decoding), &mut row)
     }
 
-    /// Writes row `index` of a part with [`FieldType::write_stored`]. Returns whether the field
-    /// type has written the row.
+    /// Tries [`FieldType::write_stored`], and returns whether it wrote the row.
     pub(crate) fn write_stored(&self, numbers: Numbers<'_>, part: &mut Part, index: usize) -> bool {
         let mut row = RowMut::new(Row::new(part, index), self.first, self.arrays);
         self.kind.write_stored(numbers, &mut row)
     }
 
-    /// Sets row `index` of a full batch to zero.
     fn blank(&self, full: &mut Full, index: usize) {
         for span in self.first..self.first + self.arrays {
             let row_bytes = full.schema().spans[span].sample_bytes;
@@ -114,20 +103,14 @@ impl Member {
         }
     }
 
-    /// Returns the number of bytes that the field type allocates to write `sample`.
     pub(crate) fn memory(&self, sample: &Sample<'_>, shown: Shown<'_>, rng: Rng, decoding: Decoding<'_>) -> u64 {
         self.kind.memory(&Input::new(&self.name, sample, shown, rng, decoding))
     }
 }
 
 impl Fields {
-    /// Creates the fields with the given names and types. Returns the fields, and their arrays in a
-    /// batch of `epoch`. `augment` is the loader's augmentation, `format` is the format of images,
-    /// and `label` is the field type of labels.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a name is used twice, if a field type
-    /// rejects an option, or if there are no fields, too many images or several labels.
+    /// Creates the fields, and returns them with their arrays in a batch of `epoch`. `format` is
+    /// the image format.
     pub(crate) fn new(
         fields: &[(String, FieldKind)],
         label: Label,
@@ -186,14 +169,13 @@ impl Fields {
         new_fields.add_records(&mut arrays, split);
         arrays.extend(new_fields.label.and_then(|label| label.soft_array()));
         new_fields.check_names(&arrays)?;
-        // A device computes the soft labels, so the batch has no array for them.
+        // A device computes the soft labels itself, without an array in the batch.
         if split.on_device {
             arrays.retain(|(_, role)| *role != Role::SoftLabels);
         }
         Ok((new_fields, arrays))
     }
 
-    /// Adds the image field `name`, and its array to `arrays`.
     fn add_image(
         &mut self,
         name: &str,
@@ -219,8 +201,6 @@ impl Fields {
         Ok(())
     }
 
-    /// Adds the arrays that `split` requires: the records of each image's operations, and the space
-    /// for encoded images.
     fn add_records(&mut self, arrays: &mut Vec<(Field, Role)>, split: Split) {
         let hidden = |bytes| Field { name: String::new(), dtype: Dtype::U8, shape: vec![bytes] };
         for image in self.images.iter_mut().filter(|_| split.records) {
@@ -236,12 +216,11 @@ impl Fields {
         }
     }
 
-    /// Checks that the names of all fields and arrays are unique.
     fn check_names(&self, arrays: &[(Field, Role)]) -> Result<()> {
         let twice = arrays.iter().enumerate().find(|(i, (field, _))| {
             !field.name.is_empty() && arrays[..*i].iter().any(|(other, _)| other.name == field.name)
         });
-        // Fields without arrays deliver strings, and are not in `arrays`.
+        // Text fields have no arrays.
         let texts = self.members().filter(|member| member.arrays == 0).map(|member| &member.name);
         let text = texts.into_iter().find(|text| arrays.iter().any(|(field, _)| field.name == **text));
         if let Some(name) = twice.map(|(_, (field, _))| &field.name).or(text) {
@@ -252,11 +231,6 @@ impl Fields {
 
     /// Checks that the fields and the augmentation are compatible. Set `moved` if custom transforms
     /// may move pixels.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a field cannot follow the image through
-    /// the augmentation, if images are mixed but labels are not, or if [`Augment::iou_crop`] is
-    /// used without boxes.
     pub(crate) fn check(&self, augment: &Augment, moved: bool) -> Result<()> {
         if let Some(Member { name, .. }) = self.members().find(|field| field.kind.follows_image()) {
             if self.followed.is_none() && !self.images.is_empty() {
@@ -320,17 +294,11 @@ impl Fields {
         augment.joins().try_for_each(|step| self.check_joins(augment, step))
     }
 
-    /// Checks that the augmentation is compatible with the labels of `source`.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the samples have labels and the
-    /// augmentation combines several samples into one image.
+    /// Samples with labels must not be combined into one image.
     pub(crate) fn check_labels(&self, source: &dyn Source) -> Result<()> {
         self.label.iter().try_for_each(|label| label.check_first(source))
     }
 
-    /// Checks that the fields are compatible with the augmentation step `step`, which combines
-    /// images.
     fn check_joins(&self, augment: &Augment, step: &str) -> Result<()> {
         let tiled = self.images.iter().filter(|field| field.image.own_augment().is_none()).count();
         if tiled == 0 {
@@ -365,7 +333,6 @@ impl Fields {
         Ok(())
     }
 
-    /// Returns the fields with masks that define the pasted pixels, as their names and objects.
     fn objects(&self) -> impl Iterator<Item = (&str, &dyn Objects)> {
         self.members().filter_map(|field| match field.kind.pastes() {
             PasteRole::Gives(objects) => Some((&*field.name, objects)),
@@ -373,7 +340,7 @@ impl Fields {
         })
     }
 
-    /// Selects objects of `sample`, and stores their pixels in `pasted`. See [`Objects::paste`].
+    /// See [`Objects::paste`].
     pub(crate) fn paste(
         &self,
         sample: &Sample<'_>,
@@ -385,15 +352,13 @@ impl Fields {
         objects.paste(name, sample, plan, chosen, pasted)
     }
 
-    /// Makes the images in row `index` of a full batch black, and sets the other fields of the row
-    /// to zero.
     pub(crate) fn blank(&self, full: &mut Full, index: usize) {
         self.images.iter().for_each(|field| field.blank(full, index));
         self.members().for_each(|field| field.blank(full, index));
     }
 
-    /// If the loader has a single field, which is neither an image nor a label and only copies the
-    /// sample's field `name`, returns it. This is what the fast path for stored numbers needs.
+    /// Returns the loader's only field if it just copies the sample's field `name`: the case for
+    /// which the fast path for stored numbers exists.
     pub(crate) fn alone(&self, name: &str) -> Option<&Member> {
         let [field] = &self.copied[..] else { return None };
         let has_others =
@@ -403,17 +368,15 @@ impl Fields {
         (!has_others && is_read()).then_some(field)
     }
 
-    /// Returns the fields that [`FieldType::write`] writes.
     fn members(&self) -> impl Iterator<Item = &Member> {
         self.copied.iter().chain(&self.computed)
     }
 
-    /// Returns the names of the fields that have boxes, and the readers for these boxes.
     fn with_boxes(&self) -> impl Iterator<Item = (&str, BoxReader)> {
         self.members().filter_map(|field| Some((&*field.name, field.kind.boxes()?)))
     }
 
-    /// Replaces the content of `out` with the boxes of `sample`, in pixels of its upright image.
+    /// Boxes are in pixels of the upright image.
     pub(crate) fn boxes(&self, sample: &Sample<'_>, original: Oriented, out: &mut Vec<[f32; 4]>) -> Result<()> {
         thread_local! {
             static NUMBERS: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
@@ -427,34 +390,30 @@ impl Fields {
         read
     }
 
-    /// Returns whether at least one image field is a clip.
     pub(crate) fn has_clips(&self) -> bool {
         self.images.iter().any(|field| field.image.clip().is_some())
     }
 
-    /// Returns the number of bytes of the largest image as `u8` RGB, or 0 if there are no images.
+    /// Bytes of the largest image as `u8` RGB.
     pub(crate) fn largest_image(&self) -> usize {
         self.images.iter().map(ImageField::rgb_bytes).max().unwrap_or(0)
     }
 
-    /// Returns the augmentation of each image field. `augment` is the loader's augmentation.
     pub(crate) fn augments<'a>(&'a self, augment: &'a Augment) -> impl Iterator<Item = &'a Augment> {
         self.images.iter().map(move |field| field.image.own_augment().unwrap_or(augment))
     }
 
-    /// Returns the number of bytes per sample of all computed fields.
     pub(crate) fn computed_bytes(&self) -> usize {
         self.computed.iter().map(|field| field.bytes).sum()
     }
 
-    /// Checks the labels of a full batch. Call this method before failed samples are replaced.
+    /// Call this method before failed samples are replaced.
     pub(crate) fn judge(&self, source: &dyn Source, full: &mut Full) {
         if let Some(label) = &self.label {
             label.judge(source, full);
         }
     }
 
-    /// Mixes the images of a full batch if the host has to mix them.
     pub(crate) fn mix(&self, full: &mut Full, scratch: &mut MixScratch) -> Result<()> {
         let Some(mixing) = full.header().mixing else { return Ok(()) };
         self.images
@@ -463,7 +422,7 @@ impl Fields {
             .try_for_each(|image| image.mix(&mixing, full, scratch))
     }
 
-    /// Writes the soft labels and the packed arrays, which depend on the whole batch.
+    /// These arrays depend on the whole batch.
     pub(crate) fn finish(&self, full: &mut Full) {
         if let Some(label) = &self.label {
             label.soften(full);
@@ -471,7 +430,7 @@ impl Fields {
         full.pack();
     }
 
-    /// Computes the sizes with which the device launches its decoding kernels for this batch.
+    /// Computes the launch sizes of the device's decoding kernels.
     pub(crate) fn measure(&self, full: &mut Full) {
         let mut largest = std::mem::take(&mut full.header_mut().largest);
         largest.clear();

@@ -6,19 +6,18 @@ use crate::decode::Size;
 use crate::error::{Error, Result};
 use crate::transform::Plan;
 
-/// The position of the source image in the output image, for mapping predictions back to the source
-/// image. The field has two arrays: a matrix, f32 of shape (N, 2, 3), and `<name>.size`, i32 of
+/// The position of the source image in the output image, for mapping predictions back to the
+/// source. The field has two arrays: a matrix, f32 of shape (N, 2, 3), and `<name>.size`, i32 of
 /// shape (N, 2), with the height and width of the source image after its EXIF rotation.
 ///
-/// The matrix maps a point (x, y, 1) of the source image to a point (x, y) of the output image.
-/// Coordinates are in pixels from the upper left corner of the image, so x ranges from 0 to the
-/// width. The matrix includes the crop, the resize, the padding and the flips.
-/// [`box_to_image`](Geometry::box_to_image) maps a box of the output image back to the source
-/// image. To map other predictions back, subtract the last column of the matrix, and divide by the
-/// diagonal. All other elements are 0.
+/// The matrix maps a point (x, y, 1) of the source image to a point (x, y) of the output image, in
+/// pixels from the upper left corner. It includes the crop, the resize, the padding and the flips.
+/// [`box_to_image`](Geometry::box_to_image) maps a box of the output back to the source. To map
+/// other predictions back, subtract the last column of the matrix, and divide by the diagonal. All
+/// other elements are 0.
 ///
-/// If a geometric effect such as a rotation is applied to a sample, the sample fails, because the
-/// matrix cannot describe which parts of the image the effect removes.
+/// A sample fails if a geometric effect such as a rotation is applied to it, because the matrix
+/// cannot describe which parts of the image the effect removes.
 ///
 /// ```no_run
 /// use warpfeed::field::Geometry;
@@ -37,10 +36,9 @@ impl Geometry {
         Self::default()
     }
 
-    /// Maps a box of the output image back to the source image. `corners` contains the left, upper,
-    /// right and lower edge in pixels, and `matrix` is the sample's row of the field. If the image
-    /// was flipped, edges are swapped so that left is less than right, and upper is less than
-    /// lower. The result may extend beyond the source image.
+    /// Maps a box of the output image back to the source image. `corners` is left, upper, right and
+    /// lower edge in pixels, and `matrix` is the sample's row of the field. Edges are swapped if
+    /// the image was flipped. The result may extend beyond the source image.
     ///
     /// ```
     /// use warpfeed::field::Geometry;
@@ -59,7 +57,6 @@ impl Geometry {
     }
 }
 
-/// Returns the matrix that maps source positions to output positions according to `plan`.
 fn matrix(plan: &Plan) -> [f32; 6] {
     let Plan { crop, resized, offset, target, output, .. } = plan;
     let along = |[start, from, to, offset, target, side]: [u32; 6], mirrored: bool| {
@@ -108,7 +105,6 @@ mod tests {
     use crate::sampler::Rng;
     use crate::transform::Augment;
 
-    /// Compares the matrix with [`Plan::clip_box`].
     #[test]
     fn the_matrix_maps_boxes_forward_and_back() {
         let (mut rng, mut boxes) = (Rng::new(4, 5, 6), 0);

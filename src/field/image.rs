@@ -1,4 +1,4 @@
-//! [`Image`] is the field type of images, and [`ImageField`] writes them to a batch.
+//! [`Image`], the field type of images, and [`ImageField`], which writes images to a batch.
 
 use warpfeed_sources::format::is_image;
 
@@ -19,9 +19,9 @@ use crate::transform::{Augment, ImageMut, Mixing, Plan, Resizer, Transform};
 /// An image: decoded, cropped, resized, flipped, color-adjusted, normalized, erased and mixed as
 /// [`Loader::augment`](crate::Loader::augment) and related options specify.
 ///
-/// All images of a sample use the same random numbers, so images of the same size are cropped and
-/// flipped in the same way. For batches on a device, images are copied to the device as `u8` (N, H,
-/// W, 3), and the device casts, normalizes, transposes, erases and mixes them.
+/// All images of a sample use the same random numbers, so images of the same size get the same crop
+/// and flip. For batches on a device, images are copied to the device as `u8` (N, H, W, 3), and the
+/// device casts, normalizes, transposes, erases and mixes them.
 ///
 /// ```no_run
 /// use warpfeed::Loader;
@@ -53,9 +53,9 @@ impl Image {
         Image { of: Some(name.into()), ..Self::default() }
     }
 
-    /// Sets an augmentation for this field only, which makes the field a view of the image. A view
-    /// has its own size. Its random numbers are a function of (seed, epoch, sample, name of the
-    /// field). To create several views, call [`Loader::views`](crate::Loader::views).
+    /// Sets an augmentation for this field only, which makes the field a view of the image, with
+    /// its own size. Its random numbers depend only on the seed, the epoch, the sample and the name
+    /// of the field. To create several views, call [`Loader::views`](crate::Loader::views).
     ///
     /// Views are not mixed, and annotations such as boxes and masks do not follow a view.
     #[must_use]
@@ -68,11 +68,9 @@ impl Image {
     /// robot's camera. The array has the shape (N, T, H, W, 3), or (N, T, 3, H, W) with
     /// [`Layout::Nchw`](crate::Layout::Nchw), where T is the number of frames.
     ///
-    /// The sample's field contains a list of encoded images ([`Frames`]). All frames share one
-    /// plan: they get the same crop, resize, flip and effects. Custom transforms get the same
-    /// random numbers for each frame. Each frame is identical to the image that the same plan
-    /// produces from this frame alone. Masks, boxes and other fields of the sample follow this
-    /// plan.
+    /// The sample's field is a list of encoded images ([`Frames`]). All frames share one plan: they
+    /// get the same crop, resize, flip and effects. Custom transforms get the same random numbers
+    /// for each frame. Other fields of the sample, such as masks and boxes, follow this plan.
     ///
     /// A sample fails if it has a different number of frames, if the frames have different sizes,
     /// or if a frame cannot be decoded. The error names the field and the frame.
@@ -102,31 +100,25 @@ impl Image {
         self
     }
 
-    /// Creates an image field from the values that [`FieldType::maker`], [`FieldType::augment`] and
-    /// [`FieldType::frames`] return.
     pub(crate) fn described(of: Option<&str>, augment: Option<&Augment>, frames: Option<usize>) -> Self {
         Image { of: of.map(str::to_owned), augment: augment.cloned(), frames }
     }
 
-    /// Returns the augmentation for this field only, if there is one.
     pub(crate) fn own_augment(&self) -> Option<&Augment> {
         self.augment.as_ref()
     }
 
-    /// Returns the number of frames if the field is a clip.
     pub(crate) fn clip(&self) -> Option<usize> {
         self.frames
     }
 
-    /// Returns the random number that determines the start of a clip. All clips of a sample use the
-    /// same number, so that views of a clip show the same frames.
+    /// All clips of a sample use the same number, so that views of a clip show the same frames.
     pub(crate) fn clip_draw(rng: &Rng) -> u64 {
         rng.named("clip").next_u64()
     }
 
-    /// Returns the encoded bytes of the image in `sample`. If the field `name` is a clip, returns
-    /// the encoded bytes of the first frame, and all frames. If the source offers several clips,
-    /// draws one with the random numbers of the sample, `rng`.
+    /// The image is the first frame if the field `name` is a clip. If the source offers several
+    /// clips, `rng` draws one.
     pub(crate) fn encoded<'a>(
         &self,
         name: &str,
@@ -157,8 +149,6 @@ impl Image {
         }
     }
 
-    /// Returns the bytes of the sample's field `of`, or of the first field that is named after an
-    /// image format.
     pub(super) fn bytes<'a>(of: Option<&str>, sample: &Sample<'a>, codecs: &Codecs) -> Result<&'a [u8]> {
         let found = match of {
             Some(name) => sample.bytes_named(|have| have == name).map(|field| field.1),
@@ -177,8 +167,7 @@ impl Image {
     }
 }
 
-/// If the name of a field looks like an image, returns a suggestion for the error message.
-/// Otherwise, returns an empty string.
+/// Suggests a field in the error message if its name looks like an image.
 fn hint(names: &[&str]) -> String {
     let original =
         |name: &&str| Some((name.to_string(), name.rsplit_once('.').filter(|(_, end)| is_image(end))?.0.to_owned()));
@@ -191,10 +180,9 @@ fn hint(names: &[&str]) -> String {
     }
 }
 
-/// Format in which a loader writes its images.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Written {
-    /// Number of channels: 3 or 1.
+    /// 3 or 1.
     pub(crate) channels: usize,
     pub(crate) dtype: Dtype,
     pub(crate) layout: Layout,
@@ -202,8 +190,6 @@ pub(crate) struct Written {
 }
 
 impl Written {
-    /// Converts the array of an image, or of a clip of `frames` frames, to this format. Returns the
-    /// array and the role of the array.
     pub(super) fn array(&self, mut image: Field, frames: Option<usize>) -> (Field, Role) {
         image.shape[2] = self.channels;
         if self.layout == Layout::Nchw {
@@ -215,7 +201,7 @@ impl Written {
 }
 
 impl FieldType for Image {
-    /// Returns the array of the image before the conversion to the loader's format: `u8` (H, W, 3).
+    /// `u8` (H, W, 3), the format before the conversion to the loader's format.
     fn arrays(&self, name: &str, output: Size) -> Result<Vec<Field>> {
         let shape = vec![output.height as usize, output.width as usize, 3];
         Ok(vec![Field { name: name.to_owned(), dtype: Dtype::U8, shape }])
@@ -242,37 +228,31 @@ impl FieldType for Image {
     }
 }
 
-/// An [`Image`] field of a loader, and its spans in the batch.
 pub(crate) struct ImageField {
     pub(crate) image: Image,
-    /// Name of the field.
     pub(crate) name: String,
     pub(super) span: usize,
-    /// Index of the span with a record of the operations on each image, if there is such a span. A
-    /// device reads the effects on values from these records. If the host mixes the images, the
-    /// host reads the records instead.
+    /// Span with a record of the operations on each image. The effects on values are read from
+    /// these records, by the host if it mixes the images, otherwise by the device.
     pub(super) records: Option<usize>,
-    /// Index of the span with the records for decoding on a device, if there is such a span. A clip
-    /// has one record per frame.
+    /// Span with the records for decoding on a device, one per frame of a clip.
     pub(super) decoding: Option<usize>,
     pub(super) split: Split,
-    /// Whether the image has one channel, computed from the finished RGB image.
+    /// Gray is computed from the finished RGB image.
     pub(super) gray: bool,
     pub(super) writer: BatchWriter,
 }
 
 impl ImageField {
-    /// Returns whether the image is converted to the loader's format only when the batch is full.
-    /// This is the case if the host mixes images, because values are rounded after mixing. Until
-    /// then, the row contains the image as `u8` HWC. The row is large enough, because no dtype is
-    /// smaller.
+    /// If the host mixes images, they are converted to the loader's format only when the batch is
+    /// full, because values are rounded after mixing. Until then, the row contains `u8` HWC, which
+    /// fits because no dtype is smaller.
     fn is_converted_later(&self, row: &Row<'_>) -> bool {
         !self.split.on_device && row.header().mixing.is_some()
     }
 
-    /// Crops and resizes decoded pixels, and runs the effects on pixels and the custom transforms.
-    /// Writes the result to the batch if [`is_u8_in_batch`](ImageField::is_u8_in_batch) returns
-    /// true, and to `image` otherwise.
+    /// Writes to the batch if [`is_u8_in_batch`](ImageField::is_u8_in_batch) returns true, and to
+    /// `image` otherwise.
     pub(crate) fn transform(
         &self,
         pixels: &Pixels,
@@ -286,14 +266,11 @@ impl ImageField {
         self.finish((plan, false), rng, transforms, image, row)
     }
 
-    /// Returns whether the row of the batch contains the finished `u8` image, either because `u8`
-    /// is the loader's format, or because the image is converted later.
     fn is_u8_in_batch(&self, row: &Row<'_>) -> bool {
         self.writer.is_copy() || self.is_converted_later(row)
     }
 
-    /// Returns the buffer for the RGB image before the conversion to the loader's format: the row
-    /// of the batch if the image does not have to be copied afterward, and `image` otherwise.
+    /// Avoids a copy if the row of the batch can hold the RGB image. Otherwise, returns `image`.
     pub(crate) fn unwritten<'i>(&self, image: &'i mut [u8], row: &'i mut Row<'_>) -> &'i mut [u8] {
         if self.is_u8_in_batch(row) && !self.gray {
             &mut self.row_image(row)[..self.rgb_bytes()]
@@ -303,8 +280,8 @@ impl ImageField {
     }
 
     /// Runs the effects on pixels and the custom transforms on the resized image. `joins` is
-    /// whether the image consists of several tiles. If there are custom transforms, `image` must be
-    /// large enough for two images.
+    /// whether the image consists of several tiles. Custom transforms need an `image` twice as
+    /// large.
     pub(crate) fn finish(
         &self,
         (plan, joins): (&Plan, bool),
@@ -324,7 +301,7 @@ impl ImageField {
             })?;
         }
         if self.gray {
-            // Convert in place. Every pixel is read before it is overwritten.
+            // In place: every pixel is read before it is overwritten.
             for pixel in 0..self.writer.image_bytes() {
                 image[pixel] = luma([image[pixel * 3], image[pixel * 3 + 1], image[pixel * 3 + 2]]);
             }
@@ -336,47 +313,40 @@ impl ImageField {
         Ok(())
     }
 
-    /// Returns the bytes of the image in the batch, or of the selected frame of a clip.
     fn row_image<'r>(&self, row: &'r mut Row<'_>) -> &'r mut [u8] {
         let (each, frame) = (self.writer.sample_bytes(), row.frame());
         &mut row.bytes(self.span)[frame * each..][..each]
     }
 
-    /// Returns the number of images per sample: the frames of a clip, or 1.
     pub(super) fn images(&self) -> usize {
         self.image.frames.unwrap_or(1)
     }
 
-    /// Returns the number of bytes of the image, or of one frame, as `u8` RGB.
+    /// Bytes of the image, or of one frame, as `u8` RGB.
     pub(crate) fn rgb_bytes(&self) -> usize {
         self.writer.image_bytes() * if self.gray { 3 } else { 1 }
     }
 
-    /// Returns whether the device runs the effects on pixels of `plan`.
     fn device_retouches(&self, plan: &Plan) -> bool {
         self.split.retouch && plan.drawn.runs_on_device()
     }
 
-    /// Returns the field type and the name of the field.
     pub(crate) fn described(&self) -> (&Image, &str) {
         (&self.image, &self.name)
     }
 
-    /// Returns whether a device may decode the image.
     pub(crate) fn may_decode_on_device(&self) -> bool {
         self.decoding.is_some()
     }
 
-    /// Returns whether the device supports `plan`.
     pub(crate) fn device_supports(&self, plan: &Plan) -> bool {
         let is_supported = DecodeOps::supports(plan) && (plan.drawn.pixels.is_empty() || self.device_retouches(plan));
         is_supported && self.may_decode_on_device()
     }
 
-    /// Stores the encoded image, or frame `frame` of the clip, of row `index` in the batch, so that
-    /// the device decodes it. `grid` describes the image, and `stream` contains its entropy-coded
-    /// data. Returns `false` and stores nothing if there is no space left for the data. The device
-    /// must [support](ImageField::device_supports) `plan`.
+    /// Stores an image or a frame for the device to decode. `grid` describes the image, and
+    /// `stream` is its entropy-coded data. Returns `false` and stores nothing if the batch has no
+    /// space left. The device must [support](ImageField::device_supports) `plan`.
     pub(crate) fn store_encoded(
         &self,
         grid: &Grid,
@@ -429,8 +399,8 @@ impl ImageField {
         true
     }
 
-    /// If the device decodes the image, or a frame of the clip, in row `index`, returns the row for
-    /// which the record was written.
+    /// Returns the row for which the decoding record was written, if the device decodes row
+    /// `index`.
     #[cfg(feature = "_device")]
     pub(crate) fn encoded_row(&self, full: &mut Full, index: usize) -> Option<usize> {
         let (records, images) = (full.bytes_mut(self.decoding?), self.images());
@@ -438,15 +408,13 @@ impl ImageField {
         ops.find(DecodeOps::decodes).map(|ops| ops.place() / images)
     }
 
-    /// Returns whether the device is to decode the image, or frame `frame` of the clip, in row
-    /// `index`.
     pub(crate) fn decodes_on_device(&self, part: &mut Part, (index, frame): (usize, usize)) -> bool {
         let records = self.decoding.map(|decoding| part.bytes(decoding, index));
         records.is_some_and(|records| DecodeOps::read(decode_record(records, frame)).decodes())
     }
 
-    /// Writes the image, or frame `frame` of the clip, in row `index` from pixels that the host has
-    /// decoded, and clears its record for decoding, so that the device does not decode it.
+    /// Writes pixels that the host has decoded, and clears the decoding record, so that the device
+    /// does not decode the image again.
     pub(crate) fn write_redecoded(
         &self,
         pixels: &Pixels,
@@ -461,7 +429,6 @@ impl ImageField {
         Ok(())
     }
 
-    /// Clears the record for decoding, if there is one, so that the device does not decode the image.
     fn clear_decoding(&self, row: &mut Row<'_>) {
         if let Some(decoding) = self.decoding {
             let frame = row.frame();
@@ -469,7 +436,6 @@ impl ImageField {
         }
     }
 
-    /// Writes the record of the operations on the image, if there is one.
     fn write_ops(&self, plan: &Plan, row: &mut Row<'_>) {
         if let Some(records) = self.records {
             let ops = SampleOps::new(&plan.drawn, self.device_retouches(plan));
@@ -478,8 +444,8 @@ impl ImageField {
         }
     }
 
-    /// Converts the finished image to the loader's format, runs the effects on values, and writes
-    /// the result to the batch. Skips the steps that run later, on the device or on the full batch.
+    /// Converts the finished image, runs the effects on values, and writes the result to the batch.
+    /// Skips steps that the device or the full batch runs later.
     pub(crate) fn write(&self, image: &[u8], plan: &Plan, row: &mut Row<'_>) -> Result<()> {
         self.write_ops(plan, row);
         self.clear_decoding(row);
@@ -496,9 +462,8 @@ impl ImageField {
         Ok(())
     }
 
-    /// Makes the image, or all frames of the clip, in row `index` of a full batch black.
     pub(crate) fn blank(&self, full: &mut Full, index: usize) {
-        // A device does not change the pixels of an image if its records are zero.
+        // With a zero record, a device leaves the pixels unchanged.
         for span in self.records.into_iter().chain(self.decoding) {
             let each = full.schema().spans[span].sample_bytes;
             full.bytes_mut(span)[index * each..][..each].fill(0);
@@ -510,7 +475,6 @@ impl ImageField {
         }
     }
 
-    /// Mixes the images of a full batch, and converts them from `u8` to the loader's format.
     pub(crate) fn mix(&self, mixing: &Mixing, full: &mut Full, scratch: &mut MixScratch) -> Result<()> {
         let (MixScratch { own, last }, count) = (scratch, full.len());
         resize(own, self.writer.image_bytes(), 0);
@@ -524,23 +488,19 @@ impl ImageField {
     }
 }
 
-/// Returns the luminance of a pixel (ITU-R BT.601), rounded like in Pillow's `convert("L")`. A gray
-/// pixel keeps its value.
+/// Luminance (ITU-R BT.601), rounded like Pillow's `convert("L")`. Gray pixels keep their value.
 fn luma([red, green, blue]: [u8; 3]) -> u8 {
     ((u32::from(red) * 19_595 + u32::from(green) * 38_470 + u32::from(blue) * 7_471 + 0x8000) >> 16) as u8
 }
 
-/// Returns the first `N` bytes, which are a record.
 fn record<const N: usize>(bytes: &mut [u8]) -> &mut [u8; N] {
     bytes.first_chunk_mut().expect("a row of the span contains a whole record")
 }
 
-/// Returns the bytes of the decoding record with index `index`.
 fn decode_record(records: &mut [u8], index: usize) -> &mut [u8; DecodeOps::BYTES] {
     record(&mut records[index * DecodeOps::BYTES..])
 }
 
-/// Scratch memory for mixing, reused for all batches.
 #[derive(Default)]
 pub(crate) struct MixScratch {
     own: Vec<u8>,

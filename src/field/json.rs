@@ -7,12 +7,8 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, SeqAccess, Visitor};
 use super::number::Number;
 use crate::source::{MAX_AXES, Shape};
 
-/// Calls `write` with each number in `bytes`, and returns the shape of the nested lists. All lists
-/// at the same level must have the same length, and all numbers must have the same depth.
-///
-/// # Errors
-/// If the text is not valid JSON or does not consist of nested lists of numbers. The error states
-/// the line and column. Errors from `write` are returned as well.
+/// Calls `write` with each number in `bytes`, and returns the shape of the nested lists. Lists at
+/// the same level must have equal lengths, and all numbers the same depth.
 pub(super) fn numbers<'a>(
     bytes: &'a [u8],
     write: impl FnMut(Number<'a>) -> Result<(), String>,
@@ -24,17 +20,15 @@ pub(super) fn numbers<'a>(
     Ok(lists.shape)
 }
 
-/// State of the parser.
 struct Lists<F> {
     put: F,
     /// Length of the first list at each level.
     shape: Shape,
-    /// Depth of the numbers, or `None` if no number has been read yet.
+    /// Depth of the first number.
     axes: Option<usize>,
     count: usize,
 }
 
-/// Visitor for a value that is nested in `depth` lists.
 struct Level<'l, F> {
     lists: &'l mut Lists<F>,
     depth: usize,
@@ -91,7 +85,6 @@ impl<'a, F: FnMut(Number<'a>) -> Result<(), String>> Visitor<'a> for Level<'_, F
         if depth == MAX_AXES || lists.axes.is_some_and(|axes| axes == depth) {
             return Err(A::Error::custom(format_args!("unexpected list at depth {depth}: expected a number")));
         }
-        // The first list at each level determines the length of all lists at this level.
         let first = lists.shape.len() == depth;
         if first {
             lists.shape.push(0);

@@ -9,18 +9,18 @@ use crate::batch::{Dtype, Field};
 use crate::decode::Size;
 use crate::error::{Error, Result};
 
-/// Keypoints of the whole image, such as the landmarks of a face. They are cropped, resized and
-/// flipped together with the image. The array is f32 of shape (N, K, 2). For keypoints of boxes,
-/// see [`Boxes::points`](super::Boxes::points).
+/// Keypoints of the whole image, such as the landmarks of a face, as an f32 array of shape (N, K,
+/// 2). They are cropped, resized and flipped together with the image. For keypoints of boxes, see
+/// [`Boxes::points`](super::Boxes::points).
 ///
 /// The sample's field is an f32 array of shape (K, 2) in any [encoding](super). It contains the x
-/// and y of each point in pixels of the source image. No points are dropped: a point outside the
-/// crop has coordinates outside the output. For the meaning of the coordinates, see
+/// and y of each point in pixels of the source image. Points outside the crop are kept, with
+/// coordinates outside the output. For the meaning of the coordinates, see
 /// [`Plan::point`](crate::transform::Plan::point). For batches on a device, the array is copied to
 /// the device unchanged.
 ///
-/// If EXIF rotates the image, points that were annotated on the stored image are rotated as well.
-/// See [`Boxes`](super::Boxes#exif-orientation).
+/// If EXIF rotates the image, points annotated on the stored image are rotated as well. See
+/// [`Boxes`](super::Boxes#exif-orientation).
 ///
 /// With [`visibility`](Keypoints::visibility), each point has three numbers in the sample and in
 /// the batch.
@@ -54,9 +54,8 @@ impl Keypoints {
         self
     }
 
-    /// Sets pairs of points that are swapped if the image is mirrored, such as the left and the
-    /// right eye. An image that is flipped along both axes is rotated rather than mirrored, so its
-    /// points are not swapped.
+    /// Sets pairs of points to swap when the image is mirrored, such as the left and right eye.
+    /// Flips along both axes amount to a rotation, so they do not swap points.
     #[must_use]
     pub fn flip_pairs(mut self, pairs: impl IntoIterator<Item = (usize, usize)>) -> Self {
         self.skeleton.pairs = pairs.into_iter().collect();

@@ -10,16 +10,15 @@ use crate::transform::Mixing;
 /// The class of each sample, as an i64 array of shape (N).
 ///
 /// The class is the sample's label ([`Sample::label`](crate::source::Sample::label)): its class
-/// folder, or its `cls` field. With [`Loader::soft_labels`](crate::Loader::soft_labels), the class
-/// is delivered as a soft label as well, in an array of shape (N, classes). If the augmentation
-/// mixes images, it mixes the soft labels in the same way, and leaves the integer labels unchanged.
-/// For batches on a device, the labels are copied to the device, and the device computes the soft
-/// labels.
+/// folder, or its `cls` field. [`Loader::soft_labels`](crate::Loader::soft_labels) adds soft
+/// labels, in an array of shape (N, classes). If the augmentation mixes images, it mixes the soft
+/// labels in the same way, and leaves the integer labels unchanged. For batches on a device, the
+/// labels are copied to the device, which computes the soft labels.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Label {
     soft: Option<(usize, f32)>,
     unlabeled: bool,
-    /// Name of the augmentation step that combines several samples, if there is one.
+    /// Name of the augmentation step that combines several samples, if any.
     joined: Option<&'static str>,
 }
 
@@ -30,28 +29,20 @@ impl Label {
         Self::default()
     }
 
-    /// Creates the field type with the values of the loader's options
-    /// [`soft_labels`](crate::Loader::soft_labels) and [`unlabeled`](crate::Loader::unlabeled).
     pub(crate) fn of(soft: Option<(usize, f32)>, unlabeled: bool) -> Self {
         Label { soft, unlabeled, joined: None }
     }
 
-    /// Sets the name of the step that combines several samples into one image, unless one is set.
     pub(crate) fn joined(self, step: Option<&'static str>) -> Self {
         Label { joined: self.joined.or(step), ..self }
     }
 
-    /// If the first sample of `source` has a label, checks that the augmentation does not combine
-    /// samples.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a step combines samples. The error names
-    /// the step.
+    /// Checks that the augmentation does not combine samples, if the first sample has a label.
     pub(super) fn check_first(&self, source: &dyn Source) -> Result<()> {
         if self.joined.is_none() || source.is_empty() {
             return Ok(());
         }
-        // A sample that cannot be read fails when it is delivered, not here.
+        // An unreadable sample fails when it is delivered, not here.
         let label = guarded(|| source.label(0, &mut Vec::new())).unwrap_or_default();
         self.check_joined(label)
     }
@@ -65,25 +56,21 @@ impl Label {
         }
     }
 
-    /// Returns whether soft labels are delivered.
     pub(crate) fn is_soft(&self) -> bool {
         self.soft.is_some()
     }
 
-    /// Returns the number of classes and the label smoothing if soft labels are delivered.
     #[cfg(feature = "_device")]
     pub(crate) fn shares(&self) -> Option<(usize, f32)> {
         self.soft
     }
 
-    /// Returns the array of the soft labels, or `None` if they are not delivered.
     pub(crate) fn soft_array(&self) -> Option<(Field, Role)> {
         let (classes, _) = self.soft?;
         Some((Field { name: SOFT_LABEL.to_owned(), dtype: Dtype::F32, shape: vec![classes] }, Role::SoftLabels))
     }
 
-    /// Decides whether the program may read the labels of a full batch. If only some of the samples
-    /// have labels, the samples without a label fail.
+    /// If only some samples of the batch have labels, the samples without a label fail.
     pub(crate) fn judge(&self, source: &dyn Source, full: &mut Full) {
         let labels = |full: &Full, has: bool| {
             (0..full.len()).any(|p| full.meta(p).fault.is_none() && full.meta(p).labeled == has)
@@ -104,7 +91,6 @@ impl Label {
         }
     }
 
-    /// Writes the soft labels of a full batch, unless the device computes them.
     pub(crate) fn soften(&self, full: &mut Full) {
         let spans = [Role::Label, Role::SoftLabels].map(|role| full.schema().find(role));
         let (Some((_, smoothing)), [Some(labels), Some(rows)]) = (self.soft, spans) else { return };

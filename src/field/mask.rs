@@ -15,38 +15,36 @@ use crate::source::Npy;
 use crate::source::Sample;
 use crate::transform::Plan;
 
-/// Suffixes of the names of masks, in the order in which they are tried.
+/// In the order in which they are tried.
 const SUFFIXES: [&str; 8] = ["", ".png", ".npy", ".tif", ".tiff", ".gif", ".bmp", ".webp"];
 
-/// A mask: one integer for each pixel of the sample's image, such as the pixel's class. The mask is
+/// A mask: one integer for each pixel of the sample's image, such as the pixel's class. Masks are
 /// cropped, resized and flipped together with the image. The array has the shape (N, H, W).
 ///
 /// The `mask` batch field reads the sample's field `mask`, `mask.png`, `mask.npy`, `mask.tif`,
 /// `mask.tiff`, `mask.gif`, `mask.bmp` or `mask.webp`. A PNG must be gray with 1 to 16 bits, or
 /// have a palette, and may be interlaced. An `.npy` contains booleans or integers of shape (height,
-/// width). A TIFF must be gray or have an 8-bit palette. If a PNG, TIFF, GIF or BMP has a palette,
-/// the palette indices are the values. In a lossless WebP, the gray levels are the values. JPEG and
-/// lossy WebP are rejected, because lossy compression changes values.
+/// width). A TIFF must be gray or have an 8-bit palette. The values of a palette image are its
+/// palette indices, and the values of a lossless WebP are its gray levels. JPEG and lossy WebP are
+/// rejected, because lossy compression changes values.
 ///
 /// [`map`](Mask::map) replaces stored values. An RGB image is rejected unless
 /// [`colors`](Mask::colors) assigns values to its colors.
 ///
 /// The masks of [`Voc`](crate::source::Voc) contain classes. If the loader renumbers classes
 /// ([`Loader::classes`](crate::Loader::classes),
-/// [`match_labels_by_name`](crate::Loader::match_labels_by_name)), these masks are renumbered as
-/// well: pixels of the class with the new number `c` have the value `c + 1`. The values 0 and 255
-/// do not change. Masks of other datasets are not renumbered.
+/// [`match_labels_by_name`](crate::Loader::match_labels_by_name)), it renumbers these masks as
+/// well: class `c` has the mask value `c + 1`. The values 0 and 255 do not change. Masks of other
+/// datasets are not renumbered.
 ///
 /// Masks are resized with nearest-neighbor sampling, so values are never interpolated. The result
-/// is bit-identical to applying torchvision's v2 transforms to a `Mask`
-/// (`InterpolationMode.NEAREST`).
+/// is bit-identical to torchvision's v2 transforms of a `Mask` (`InterpolationMode.NEAREST`).
 /// Random erasing, jitter and custom transforms do not change masks. Pixels outside the image have
 /// the value [`fill`](Mask::fill). For batches on a device, masks are copied to the device
 /// unchanged. A loader that mixes images ([`Augment::mix`](crate::Augment::mix)) rejects masks.
 ///
-/// A mask must have the size of the image. If EXIF rotates the image, a mask that has the size of
-/// the unrotated image is rotated as well. A mask that already has the size of the rotated image is
-/// not rotated. If the rotation does not change the size of the image,
+/// A mask must have the size of the image. If EXIF rotates the image, a mask is rotated as well if
+/// it has the stored size, and kept if it has the upright size. If both sizes are equal,
 /// [`Loader::annotations_follow`](crate::Loader::annotations_follow) decides.
 ///
 /// ```no_run
@@ -102,7 +100,7 @@ impl Mask {
 
     /// Replaces each stored value with a new value. A sample fails if its mask contains a value
     /// that is not in the map, unless [`ignore`](Mask::ignore) is set. If classes are renumbered,
-    /// the map is applied to the new numbers.
+    /// the map applies to the new numbers.
     ///
     /// ```
     /// # use warpfeed::{Dtype, field::Mask};
@@ -114,9 +112,9 @@ impl Mask {
         self
     }
 
-    /// Reads masks by color, and replaces each color with a value. Masks that are gray or have a
-    /// palette are read by color as well. A sample fails if its mask contains a color that is not
-    /// in the map, unless [`ignore`](Mask::ignore) is set.
+    /// Reads masks by color, and replaces each color with a value. This includes gray masks and
+    /// masks with a palette. A sample fails if its mask contains a color that is not in the map,
+    /// unless [`ignore`](Mask::ignore) is set.
     ///
     /// ```
     /// # use warpfeed::{Dtype, field::Mask};
@@ -128,8 +126,8 @@ impl Mask {
         self
     }
 
-    /// Sets the value of pixels that do not belong to any class. `value` is allowed in addition to
-    /// the [`classes`](Mask::classes), and replaces every value or color that is not in
+    /// Sets the value of pixels that belong to no class. This value is allowed in addition to the
+    /// [`classes`](Mask::classes), and replaces every value or color that is not in
     /// [`map`](Mask::map) or [`colors`](Mask::colors).
     #[must_use]
     pub fn ignore(mut self, value: i64) -> Self {
@@ -137,7 +135,6 @@ impl Mask {
         self
     }
 
-    /// Finds the mask of a sample.
     fn find<'a>(&self, name: &str, sample: &Sample<'a>) -> Result<Encoded<'a>> {
         let name = self.of.as_deref().unwrap_or(name);
         let ended = |end: &str| sample.fields().iter().find(|(have, _)| have.strip_prefix(name) == Some(end));
@@ -151,7 +148,7 @@ impl Mask {
         Ok(Encoded::new(name, value, Encoding::Npy))
     }
 
-    /// Returns the minimum and maximum of the allowed values other than `fill` and `ignore`.
+    /// The allowed values other than `fill` and `ignore`.
     fn range(&self) -> (i64, i64) {
         let (min, max) = self.dtype.integers().expect("checked when the loader was opened");
         match self.classes {
@@ -222,7 +219,7 @@ impl FieldType for Mask {
         let fill = self.fill.to_le_bytes();
         thread_local! {
             static COPY: RefCell<Vec<u8>> = RefCell::default();
-            // The element type `i64` gives the buffer the alignment of the largest dtype.
+            // Elements of `i64` align the buffer for every dtype.
             static OTHER: RefCell<Vec<i64>> = RefCell::default();
         }
         for (tile, pasted) in input.tiles().iter().zip(input.pasted().filter(|pasted| pasted.len() > 0)) {
@@ -245,8 +242,8 @@ impl FieldType for Mask {
 }
 
 impl Mask {
-    /// Writes the mask of a sample to the part of `out` that the sample's image covers. If the
-    /// second element of `plan` is true, sets the rest of `out` to the fill value.
+    /// Writes the pixels that the sample's image covers. If the second element of `plan` is true,
+    /// fills all other pixels.
     fn write_tile(&self, name: &str, sample: &Sample<'_>, plan: (&Plan, bool), out: &mut [u8]) -> Result<()> {
         let field = self.find(name, sample)?;
         let written = match self.dtype {
@@ -259,12 +256,10 @@ impl Mask {
         written.map_err(|e| Error::new(e.kind(), format!("field {:?}: {}", field.name, e.cause())))
     }
 
-    /// Returns whether the sample has a mask called `name`.
     pub(super) fn is_in(sample: &Sample<'_>, name: &str) -> bool {
         Mask::new(Dtype::I64).find(name, sample).is_ok()
     }
 
-    /// Returns the values of the whole mask of a sample, row by row.
     pub(super) fn whole(&self, name: &str, sample: &Sample<'_>, image: Oriented) -> Result<Vec<i64>> {
         let (field, size) = (self.find(name, sample)?, image.size());
         let mut values = vec![0_i64; size.area() as usize];
@@ -275,18 +270,15 @@ impl Mask {
         Ok(values)
     }
 
-    /// Returns whether the mask is decoded by an image decoder, rather than by [`Sampler`], which
-    /// reads PNG and NumPy arrays row by row.
+    /// PNG and NumPy arrays are read row by row by [`Sampler`], without an image decoder.
     fn is_decoded(&self, field: &Encoded<'_>) -> bool {
         let other = !Png::matches(field.bytes) && !Npy::matches(field.bytes);
         self.map.is_of_colors() || (other && field.encoding != Encoding::Typed)
     }
 
-    /// Returns the number of bytes that an image decoder needs for the mask of a sample, or 0 if no
-    /// image decoder is used.
     #[cfg_attr(not(feature = "formats"), allow(unused_variables))]
     fn decoded_memory(&self, name: &str, sample: &Sample<'_>) -> u64 {
-        // Ignore errors, because `write_tile` reports them.
+        // `write_tile` reports the errors.
         #[cfg(feature = "formats")]
         if let Ok(field) = self.find(name, sample)
             && self.is_decoded(&field)
@@ -317,7 +309,7 @@ impl Mask {
                 if field.encoding != Encoding::Typed && Indexed::matches(field.bytes) && !Npy::matches(field.bytes) {
                     let image = Indexed::open(field.bytes, self.map.is_of_colors())?;
                     let (size, mut values) = (image.size(), Vec::new());
-                    // Check the size before the pixels are decoded.
+                    // Check the size before decoding the pixels.
                     let frame = plan.frame(Some(size))?;
                     image.read(&mut values)?;
                     let mut plane = Plane { plan, frame, out, fill, fills, min, max, ignore, meaning };

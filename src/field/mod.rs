@@ -5,20 +5,19 @@
 //! 3. `label`: [`Label`], the class of the sample, as an integer and as a soft label.
 //! 4. `nd_array`: [`NdArray`], an array with a fixed shape.
 //! 5. `ragged`: [`Ragged`], a variable number of rows per sample, which are padded and counted.
-//! 6. `mask`: [`Mask`], one integer per pixel. `sampler` transforms the mask, and `values` replaces
-//!    stored values.
+//! 6. `mask`: [`Mask`], one integer per pixel. `sampler` transforms masks, and `values` maps
+//!    their stored values.
 //! 7. `dense_map`: [`DenseMap`], floats per pixel, such as depth.
 //! 8. `boxes`: [`Boxes`], with their classes, masks and keypoints. `corners` reads boxes and
 //!    converts their format, `columns` reads one number per box, and `segments` draws COCO's
 //!    polygons and run lengths.
 //! 9. `keypoints`: [`Keypoints`], keypoints of the image. `skeleton` reads and transforms sets of
 //!    keypoints.
-//! 10. `annotations`: [`Annotations`], which reads the boxes, masks and points of one sample
-//!     without a loader.
+//! 10. `annotations`: [`Annotations`], the boxes and mask of one sample, read without a loader.
 //! 11. `multi_hot`: [`MultiHot`], several labels per sample.
 //! 12. `tokens`: [`Tokens`], windows of tokens. `packed`: [`Packed`], rows of packed documents.
-//! 13. `patches`: [`Patches`], images of any size as packed patches. `patch_grid` determines their
-//!     sizes.
+//! 13. `patches`: [`Patches`], images of any size as packed patches. `patch_grid` computes
+//!     their sizes.
 //! 14. `text`: [`Text`], one string per sample.
 //! 15. `split`: the steps of an image that run on a device. `fields`: all fields of a loader.
 //! 16. `geometry`: [`Geometry`], the position of the source image in the output. `builtin`
@@ -39,15 +38,13 @@
 //! | `x.txt`, `txt` | numbers as text, separated by spaces or commas |
 //!
 //! The `x` batch field reads the first of the fields `x`, `x.npy`, `x.json` and `x.txt` that a
-//! sample has. If the name of the batch field has such a suffix itself, only the field with exactly
-//! this name is read. If the bytes of a field begin with NumPy's signature, they are read as a
-//! NumPy array, regardless of the name.
+//! sample has. If the name of the batch field has a suffix, only the field with exactly this name
+//! is read. Bytes that begin with NumPy's signature are always read as a NumPy array.
 //!
-//! Numbers are converted to the element type of the batch field. For an integer type, a sample
-//! fails if one of its numbers does not fit into the type. For a float type, numbers are rounded to
-//! the nearest value. [`NdArray`] and [`Ragged`] are stricter: they reject integers up to 2⁵³ that
-//! are not exact in `f32` or `f64`, and finite numbers that would become infinite. `true` and
-//! `false` are converted to 1 and 0.
+//! Numbers are converted to the element type of the batch field. A sample fails if a number does
+//! not fit into an integer type. Float types round to the nearest value. [`NdArray`] and [`Ragged`]
+//! are stricter: they reject integers up to 2⁵³ that are not exact in `f32` or `f64`, and finite
+//! numbers that would become infinite. `true` and `false` are converted to 1 and 0.
 //!
 //! By default, a loader has two fields: `image` and `label`.
 //! [`Loader::field`](crate::Loader::field) adds or replaces a field, and

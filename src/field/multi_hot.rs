@@ -13,8 +13,8 @@ use crate::batch::{Dtype, Field};
 use crate::decode::Size;
 use crate::error::{Error, Result};
 
-/// Several labels per sample, as the target of a binary cross-entropy loss: an array of shape (N,
-/// classes) with 1 for each label of a sample and 0 elsewhere.
+/// Several labels per sample, as the target of a binary cross-entropy loss. The array has the shape
+/// (N, classes), with 1 for each label of a sample and 0 elsewhere.
 ///
 /// The sample's field lists the labels: text separated by commas (or a different
 /// [`separator`](MultiHot::separator)), a JSON list, or an array of integers. A label is either the
@@ -32,21 +32,19 @@ use crate::error::{Error, Result};
 /// # Ok::<(), warpfeed::Error>(())
 /// ```
 ///
-/// To deliver the indices of the labels and their number instead, use [`Ragged`](super::Ragged)
-/// with an integer type.
+/// To deliver the indices of the labels instead, use [`Ragged`](super::Ragged) with an integer
+/// type.
 #[derive(Debug, Clone, serde::Deserialize)]
 #[serde(from = "SerializedOptions")]
 pub struct MultiHot {
     classes: usize,
     indices: HashMap<String, usize>,
     dtype: Dtype,
-    /// The number 1 as bytes of the element type.
     one: Vec<u8>,
     separator: Option<char>,
     duplicate: Option<String>,
 }
 
-/// The options, in their serialized form.
 #[derive(serde::Deserialize)]
 struct SerializedOptions {
     classes: Classes,
@@ -72,8 +70,7 @@ impl From<SerializedOptions> for MultiHot {
 }
 
 impl MultiHot {
-    /// Creates a field for the listed classes. A label is the name of a class, or its index in the
-    /// list.
+    /// Creates a field for the listed classes. A label is a class name or an index in the list.
     pub fn new(classes: impl IntoIterator<Item = impl Into<String>>) -> Self {
         let (mut indices, mut count, mut duplicate) = (HashMap::new(), 0, None);
         for name in classes {
@@ -111,7 +108,6 @@ impl MultiHot {
         self
     }
 
-    /// Returns the index of the class with the name or index `text`.
     fn class_index(&self, text: &str) -> Result<usize, String> {
         let classes = self.classes;
         match (self.indices.get(text), text.parse::<i64>()) {
@@ -129,8 +125,8 @@ impl MultiHot {
         }
     }
 
-    /// If `text` is not a label, but some separator would split it into several, returns that
-    /// separator, to suggest it.
+    /// Finds a separator that splits `text` into several labels, to suggest it in the error
+    /// message.
     fn other_separator(&self, text: &str) -> Option<char> {
         let is_label = |part: &str| self.indices.contains_key(part.trim()) || part.trim().parse::<i64>().is_ok();
         ['|', ';', ',', '/', ' '].into_iter().find(|&separator| {
@@ -138,13 +134,11 @@ impl MultiHot {
         })
     }
 
-    /// Returns `label` as an index, or an error if there is no such class.
     fn check_index(&self, label: i64) -> Result<usize, String> {
         let index = usize::try_from(label).ok().filter(|&index| index < self.classes);
         index.ok_or_else(|| format!("has the label {label}: expected 0 to {}", self.classes - 1))
     }
 
-    /// Calls `mark` with the index of each label in `text`.
     fn text(&self, text: &str, mut mark: impl FnMut(usize)) -> Result<(), String> {
         if text.trim().is_empty() {
             return Ok(());
@@ -184,13 +178,11 @@ impl MultiHot {
     }
 }
 
-/// Visitor for a JSON list of labels.
 struct List<'k, F> {
     kind: &'k MultiHot,
     mark: F,
 }
 
-/// A label in JSON.
 #[derive(serde::Deserialize)]
 #[serde(untagged)]
 enum Item<'a> {

@@ -9,11 +9,10 @@ use crate::source::Shape;
 
 /// An array that has the same shape in every sample, such as an embedding, an attribute vector or a
 /// regression target.
-///
 /// The sample's field is a little-endian array of `dtype` and `shape` without a header, or an
-/// `.npy`, `.json` or `.txt` field (see [encodings](super)). An `.npy` or `.json` field must have
-/// the shape `shape`, or a single axis with the same number of elements. The augmentation does not
-/// change the array. For batches on a device, the array is copied to the device unchanged.
+/// `.npy`, `.json` or `.txt` field (see [encodings](super)). An `.npy` or `.json` must have the
+/// shape `shape`, or one axis with the same number of elements. The augmentation does not change
+/// the array. For batches on a device, the array is copied to the device unchanged.
 ///
 /// ```no_run
 /// use warpfeed::field::NdArray;
@@ -32,8 +31,8 @@ pub struct NdArray {
 }
 
 impl NdArray {
-    /// Creates a field of arrays of type `dtype`. `shape` is the shape of one sample. Use `[]` for
-    /// a scalar.
+    /// Creates a field of arrays of type `dtype`. `shape` is the shape of one sample: `[]` for a
+    /// scalar.
     pub fn new(dtype: Dtype, shape: impl Into<Vec<usize>>) -> Self {
         NdArray { dtype, shape: shape.into() }
     }
@@ -63,7 +62,6 @@ impl FieldType for NdArray {
 }
 
 impl NdArray {
-    /// Checks the shape of the array. A single axis with the same number of elements is accepted.
     fn check(&self, field: &Encoded<'_>, actual: usize, shape: Option<&Shape>, expected: usize) -> Result<()> {
         match shape {
             None if actual != expected => Err(field.error(format_args!(

@@ -4,7 +4,6 @@ use half::{bf16, f16};
 
 use crate::batch::Dtype;
 
-/// A number before the conversion.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Number<'a> {
     Whole(i128),
@@ -13,8 +12,7 @@ pub(super) enum Number<'a> {
 }
 
 impl Number<'_> {
-    /// Creates a number from the little-endian bytes of an array element. `kind` is NumPy's
-    /// character code of the element type.
+    /// `kind` is NumPy's character code of the element type.
     pub(super) fn from_bytes(kind: u8, word: &[u8]) -> Self {
         let mut wide = [0; 8];
         wide[..word.len()].copy_from_slice(word);
@@ -31,11 +29,8 @@ impl Number<'_> {
     }
 }
 
-/// Converts `number` to `dtype`, and appends its bytes to `out`.
-///
-/// # Errors
-/// If the number does not fit into the type, or if the text is not a number. The error is the
-/// number, followed by a description, so that it can be inserted into a sentence.
+/// Converts `number` to `dtype`, and appends its bytes to `out`. Errors consist of the number and a
+/// description, to be inserted into a sentence.
 pub(super) fn append_number(number: Number<'_>, dtype: Dtype, out: &mut impl Extend<u8>) -> Result<(), String> {
     match dtype {
         Dtype::U8 => out.extend([to_integer::<u8>(number, dtype)?]),
@@ -51,16 +46,12 @@ pub(super) fn append_number(number: Number<'_>, dtype: Dtype, out: &mut impl Ext
     Ok(())
 }
 
-/// Every integer up to this magnitude is exactly representable as an `f64`. Larger floats are not
-/// checked for exactness, because they may stand for several integers.
+/// Larger floats may stand for several integers, so they are not checked for exactness.
 const MAX_EXACT_INTEGER: f64 = (1_u64 << 53) as f64;
 
-/// Checks that `dtype` preserves `number`. An integer must be exact if it is converted to a 32-bit
-/// or 64-bit float, and a finite number must remain finite. Fractions may be rounded, and so may
-/// integers that are converted to 16-bit floats.
-///
-/// # Errors
-/// If `dtype` does not preserve the number. The error has the same form as in [`append_number`].
+/// Checks that `dtype` preserves `number`: integers must be exact in 32-bit and 64-bit floats, and
+/// finite numbers must remain finite. Fractions may be rounded, as may integers in 16-bit floats.
+/// Errors have the form of [`append_number`].
 pub(super) fn check_kept(number: Number<'_>, dtype: Dtype) -> Result<(), String> {
     let (rounded, wide): (fn(f64) -> f64, _) = match dtype {
         Dtype::F32 => (|number| (number as f32).into(), "float64, or an integer type"),
@@ -74,7 +65,7 @@ pub(super) fn check_kept(number: Number<'_>, dtype: Dtype) -> Result<(), String>
         Number::Float(float) => (float, None),
         Number::Text(text) => match (text.parse::<i128>(), text.parse::<f64>()) {
             (Ok(integer), _) => (integer as f64, Some(integer)),
-            // Text such as 1e999 is a finite number, but parses as infinity.
+            // Text such as 1e999 is finite, but parses as infinity.
             (_, Ok(float)) if float.is_infinite() && text.contains(|c: char| c.is_ascii_digit()) => {
                 return Err(does_not_fit(number, dtype));
             }
@@ -94,9 +85,8 @@ pub(super) fn check_kept(number: Number<'_>, dtype: Dtype) -> Result<(), String>
     }
 }
 
-/// Converts `number` to an integer. Accepts floats that are integers.
 fn to_integer<T: TryFrom<i128>>(number: Number<'_>, dtype: Dtype) -> Result<T, String> {
-    // A float beyond 2^64 does not fit into any of the types. All smaller floats fit into an i128.
+    // Floats beyond 2^64 fit into no integer type, and all smaller ones fit into an i128.
     let of_float = |float: f64| (float.trunc() == float && float.abs() <= 2f64.powi(64)).then_some(float as i128);
     let integer = match number {
         Number::Whole(integer) => Some(integer),
@@ -106,7 +96,6 @@ fn to_integer<T: TryFrom<i128>>(number: Number<'_>, dtype: Dtype) -> Result<T, S
     integer.and_then(|integer| T::try_from(integer).ok()).ok_or_else(|| does_not_fit(number, dtype))
 }
 
-/// Converts `number` to the nearest 32-bit float.
 fn to_f32(number: Number<'_>) -> Result<f32, String> {
     match number {
         Number::Whole(integer) => Ok(integer as f32),
@@ -127,7 +116,6 @@ fn to_f64(number: Number<'_>) -> Result<f64, String> {
     }
 }
 
-/// Parses the common spellings of `true` as 1 and of `false` as 0.
 fn parse_bool(text: &str) -> Option<i128> {
     match text {
         "true" | "True" | "TRUE" => Some(1),

@@ -6,7 +6,6 @@ use crate::batch::{Dtype, ENDS, Field};
 use crate::decode::Size;
 use crate::error::{Error, Result};
 
-/// Name of the sample's field that contains the lengths of the documents.
 const LENGTHS: &str = "lengths";
 
 /// Rows of packed documents from a [`source::PackedTokens`](crate::source::PackedTokens), as an
@@ -17,8 +16,8 @@ const LENGTHS: &str = "lengths";
 ///   and -1 for padding.
 /// - `<name>.position`, of shape (N, length): the position of each token within its document, or
 ///   within the padding.
-/// - `<name>.ends`, of shape (N, max_documents + 1): the end of each document in the row, where the
-///   padding counts as a document. The elements after the last document are `length`.
+/// - `<name>.ends`, of shape (N, max_documents + 1): the end of each document in the row. Padding
+/// counts as a document. The elements after the last document are `length`.
 ///
 /// [`HostBatch::cu_seqlens`](crate::HostBatch::cu_seqlens) returns the cumulative lengths of the
 /// documents of the whole batch, in the format of FlashAttention's `flash_attn_varlen_func`.
@@ -46,9 +45,9 @@ pub struct Packed {
 }
 
 impl Packed {
-    /// Creates a field of rows with `length` tokens and at most `max_documents` documents, a number
-    /// that [`max_documents`](crate::source::PackedTokens::max_documents) returns. `dtype` must be
-    /// `U16`, `I32` or `I64`.
+    /// Creates a field of rows with `length` tokens and at most `max_documents` documents
+    /// ([`max_documents`](crate::source::PackedTokens::max_documents)). `dtype` must be `U16`,
+    /// `I32` or `I64`.
     pub fn new(dtype: Dtype, length: usize, max_documents: usize) -> Self {
         Packed { tokens: Tokens::new(dtype, length), length, max_documents }
     }
@@ -138,7 +137,6 @@ impl FieldType for Packed {
     }
 }
 
-/// Fills `out` with `values`.
 fn write_integers(out: &mut [u8], values: impl Iterator<Item = i32>) {
     out.as_chunks_mut::<4>().0.iter_mut().zip(values).for_each(|(out, value)| *out = value.to_ne_bytes());
 }

@@ -1,8 +1,8 @@
-//! Pastes objects of one sample into the image of a different sample (copy-paste).
+//! Pastes objects of one sample into the image of a different one (copy-paste).
 //!
-//! Masks define the pixels of the objects. For each sample, the union of the selected masks is
-//! computed once. Inside the union, the pixels of images and masks are replaced, and the boxes of
-//! covered objects shrink to the part that remains visible.
+//! Masks define the pixels of the objects. The union of the selected masks is computed once per
+//! sample. Pasting replaces the pixels inside the union, in images and masks, and shrinks covered
+//! boxes to their visible part.
 
 use std::fmt::Debug;
 
@@ -15,9 +15,9 @@ use crate::transform::{Pasting, Plan};
 /// A field with masks that define the pixels of objects.
 pub trait Objects: Debug {
     /// Selects objects of `sample`, and stores their pixels in `pasted`. `name` is the name of the
-    /// field, and `plan` is the plan of the image of `sample`. `chosen` contains the random number
-    /// generator of the sample into which the objects are pasted, and the number of pixels by which
-    /// to widen the pasted area.
+    /// field, and `plan` is the plan of the image. `chosen` is the random number generator of the
+    /// sample into which the objects are pasted, and the number of pixels by which to widen the
+    /// pasted area.
     fn paste(
         &self,
         name: &str,
@@ -28,75 +28,61 @@ pub trait Objects: Debug {
     ) -> Result<()>;
 }
 
-/// The objects of a different sample that are pasted into an image. The memory is reused for all
-/// samples.
+/// Objects of one sample that are pasted into the image of a different one.
 #[derive(Debug, Default)]
 pub struct Pasted {
-    /// Indices of the boxes of the selected objects, in ascending order.
+    /// Box indices of the selected objects, in ascending order.
     chosen: Vec<usize>,
-    /// For each pixel of the resized image, before geometric operations such as rotation: 1 if an
-    /// object is pasted there, and 0 otherwise.
+    /// 1 where an object is pasted, otherwise 0, for each pixel of the resized image. Geometric
+    /// operations such as rotation come later.
     covered: Vec<u8>,
-    /// The image from which the objects are copied.
     image: Vec<u8>,
 }
 
-/// An empty selection.
 pub(crate) static NOTHING: Pasted = Pasted { chosen: Vec::new(), covered: Vec::new(), image: Vec::new() };
 
-/// The part of a mask that pasted objects do not cover.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct VisiblePart {
-    /// Number of visible pixels before pasting.
     pub(super) before: u64,
-    /// Number of visible pixels after pasting.
     pub(super) after: u64,
-    /// Smallest rectangle that contains the visible pixels.
     pub(super) around: Rect,
 }
 
 impl Pasted {
-    /// Returns the number of bytes that a worker needs to paste into images of size `output`.
     pub(crate) fn memory(output: Size) -> usize {
         4 * output.area() as usize
     }
 
-    /// Removes all objects, and sets the size of the image to `output`.
     pub(super) fn clear(&mut self, output: Size) {
         self.chosen.clear();
         self.covered.clear();
         resize(&mut self.covered, output.area() as usize, 0);
     }
 
-    /// Randomly selects some of the box indices in `boxes`, and returns the selection. `rng` is the
-    /// generator of the sample into which the objects are pasted.
+    /// Randomly selects some of the box indices. `rng` belongs to the sample into which they are
+    /// pasted.
     pub(super) fn choose(&mut self, boxes: impl ExactSizeIterator<Item = usize> + Clone, rng: &Rng) -> &[usize] {
         Pasting::choose(boxes.len(), rng, &mut self.chosen);
         self.chosen.iter_mut().for_each(|index| *index = boxes.clone().nth(*index).expect("less than the length"));
         &self.chosen
     }
 
-    /// Returns the number of selected objects.
     pub(super) fn len(&self) -> usize {
         self.chosen.len()
     }
 
-    /// Returns the box index of the selected object at `position`.
     pub(super) fn object(&self, position: usize) -> usize {
         self.chosen[position]
     }
 
-    /// Returns whether the object with box index `index` is selected.
     pub(super) fn contains(&self, index: usize) -> bool {
         self.chosen.binary_search(&index).is_ok()
     }
 
-    /// Adds the mask of an object to the pasted pixels.
     pub(super) fn add(&mut self, mask: &[u8]) {
         self.covered.iter_mut().zip(mask).for_each(|(to, from)| *to |= from);
     }
 
-    /// Extends the pasted area by `margin` pixels in every direction.
     pub(super) fn widen(&mut self, margin: u32, output: Size) {
         let (width, height, margin) = (output.width as usize, output.height as usize, margin as usize);
         if margin == 0 || self.chosen.is_empty() {
@@ -108,8 +94,7 @@ impl Pasted {
         self.covered.iter_mut().for_each(|value| *value = u8::from(*value > 0));
     }
 
-    /// Returns a buffer of `bytes` bytes for the image from which the objects are copied, or `None`
-    /// if nothing is pasted.
+    /// Buffer for the image from which the objects are copied. `None` if nothing is pasted.
     pub(crate) fn image(&mut self, bytes: usize) -> Option<&mut [u8]> {
         if self.chosen.is_empty() {
             return None;
@@ -118,25 +103,20 @@ impl Pasted {
         Some(&mut self.image)
     }
 
-    /// Pastes the objects into an RGB image.
     pub(crate) fn cover(&self, image: &mut [u8]) {
         self.copy(&self.image, image, 3);
     }
 
-    /// Copies the pasted pixels from `from` to `out`. `pixel_bytes` is the number of bytes per
-    /// pixel.
     pub(super) fn copy(&self, from: &[u8], out: &mut [u8], pixel_bytes: usize) {
         let pixels = out.chunks_exact_mut(pixel_bytes).zip(from.chunks_exact(pixel_bytes)).zip(&self.covered);
         pixels.filter(|(_, covered)| **covered > 0).for_each(|((to, from), _)| to.copy_from_slice(from));
     }
 
-    /// Sets the values of a mask to 0 where objects are pasted.
     pub(super) fn hide(&self, mask: &mut [u8]) {
         mask.iter_mut().zip(&self.covered).for_each(|(value, covered)| *value &= 1 - covered);
     }
 
-    /// Measures the part of `mask` that the pasted objects do not cover. The mask contains 0 and 1,
-    /// in rows of `width` pixels.
+    /// `mask` contains 0 and 1, in rows of `width` pixels.
     pub(super) fn visible_part(&self, mask: &[u8], width: usize) -> VisiblePart {
         let (mut before, mut after) = (0, 0);
         let (mut left, mut right, mut top, mut bottom) = (width, 0, usize::MAX, 0);
@@ -158,8 +138,8 @@ impl Pasted {
     }
 }
 
-/// Sets the zeros along one row or column of a plane to 2 if a 1 is at most `margin` away. The row
-/// or column begins at `start`, and its `length` values are `step` apart.
+/// Sets the zeros of a row or column to 2 if a 1 is at most `margin` away. `step` is the distance
+/// between two of its values.
 fn widen(plane: &mut [u8], (start, step, length): (usize, usize, usize), margin: usize) {
     let mut until = 0;
     for index in 0..length {

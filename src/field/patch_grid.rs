@@ -1,15 +1,14 @@
 //! Sizes of images that are divided into patches.
 //!
 //! [`Sizing::Pixels`] is `smart_resize` of Qwen2-VL, and [`Sizing::Patches`] is
-//! `get_image_size_for_max_num_patches` of SigLIP 2. Both use 64-bit floats and the same order of
-//! operations as the originals, so the sizes are equal for every image.
+//! `get_image_size_for_max_num_patches` of SigLIP 2. Both use 64-bit floats and the operation order
+//! of the originals, so that all sizes are equal.
 
 use crate::decode::Size;
 
-/// Maximum aspect ratio of an image for Qwen2-VL.
+/// Limit of Qwen2-VL.
 pub(super) const MAX_ASPECT: u32 = 200;
 
-/// The rule that determines the size of a resized image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sizing {
     /// Both sides are multiples of `factor`, and the number of pixels is from `min` to `max`.
@@ -19,8 +18,7 @@ pub(super) enum Sizing {
 }
 
 impl Sizing {
-    /// Returns the size to which an image of size `image` is resized, or `None` if the aspect ratio
-    /// of `image` is too large.
+    /// `None` if the aspect ratio is too large.
     pub(super) fn size(self, image: Size) -> Option<Size> {
         let (height, width) = (f64::from(image.height), f64::from(image.width));
         match self {
@@ -62,15 +60,13 @@ impl Sizing {
         }
     }
 
-    /// Returns an upper bound on the number of pixels in the sizes that [`size`](Sizing::size)
-    /// returns.
+    /// Upper bound on the pixels of every [`size`](Sizing::size).
     pub(super) fn most_pixels(self) -> u64 {
         match self {
             Sizing::Pixels { factor, min: min_pixels, max: max_pixels } => {
                 let (factor, aspect) = (u64::from(factor), f64::from(MAX_ASPECT));
-                // The shorter side of a shrunk image is at least one factor.
                 let narrow = factor * ((max_pixels as f64 * aspect).sqrt().floor() as u64);
-                // Each side of an enlarged image is rounded up by less than one factor.
+                // Rounding up enlarges each side by less than one factor.
                 let sides = (min_pixels as f64).sqrt() * (aspect.sqrt() + 1.0 / aspect.sqrt());
                 let enlarged = min_pixels + factor * (sides.ceil() as u64 + 1) + factor * factor;
                 max_pixels.max(narrow).max(enlarged)

@@ -2,8 +2,8 @@
 //!
 //! Each image is decoded and resized. One row of patches at a time is then normalized and copied
 //! patch by patch, so that the row stays in the cache. The cost is one pass over the decoded image
-//! and one over the result. Sizes and value order are the same as in the Qwen2-VL and SigLIP 2
-//! (NaFlex) image processors of `transformers`.
+//! and one over the result. Sizes and value order follow the Qwen2-VL and SigLIP 2 (NaFlex) image
+//! processors of `transformers`.
 
 use std::cell::RefCell;
 use std::sync::OnceLock;
@@ -17,19 +17,18 @@ use crate::error::{Error, Result, resize};
 use crate::source::{Frames, Sample};
 use crate::transform::{Interpolation, Plan, Resizer};
 
-/// Mean and standard deviation of CLIP, which Qwen2-VL uses as well.
+/// Mean and standard deviation of CLIP, also used by Qwen2-VL.
 const CLIP: Normalize =
     Normalize { mean: [0.481_454_66, 0.457_827_5, 0.408_210_73], std: [0.268_629_54, 0.261_302_6, 0.275_777_1] };
 
-/// Maximum number of images per sample.
 const MAX_IMAGES: usize = 1024;
 
 /// Images of different sizes as packed patches, for native-resolution vision transformers and
 /// vision-language models.
 ///
 /// The image is resized so that its sides are multiples of the patch size and its area stays within
-/// a budget of pixels or patches. The resized image is normalized and divided into patches. The
-/// batch contains the patches of all images one after the other, without padding:
+/// a budget of pixels or patches. Its patches are normalized, and the batch contains the patches of
+/// all images without padding:
 /// - `<name>`, of shape (total, values per patch): the patches.
 /// - `<name>.grid_thw`, i64 of shape (images, 3): the number of patches of each image along time,
 ///   height and width. Time is always 1.
@@ -45,8 +44,8 @@ const MAX_IMAGES: usize = 1024;
 /// The workers decode and resize these images, and batches on a device receive the finished
 /// patches. The loader's [`max_pixels`](crate::Loader::max_pixels),
 /// [`background`](crate::Loader::background), [`convert_to_u8`](crate::Loader::convert_to_u8),
-/// [`codec`](crate::Loader::codec) and [`strict`](crate::Loader::strict) apply. The augmentation
-/// and its crops do not.
+/// [`codec`](crate::Loader::codec) and [`strict`](crate::Loader::strict) apply. Augmentations and
+/// crops do not.
 ///
 /// ```no_run
 /// use warpfeed::field::Patches;
@@ -80,14 +79,13 @@ pub struct Patches {
     writer: OnceLock<BatchWriter>,
 }
 
-/// Order of the patches of an image, and of the values of a patch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum PatchLayout {
-    /// The patches of a block that the model merges are adjacent. A patch has the shape (channel,
-    /// time, row, column).
+    /// Patches of a block that the model merges are adjacent. A patch has the shape (channel, time,
+    /// row, column).
     Qwen2Vl,
-    /// The patches are in row-major order. A patch has the shape (row, column, channel).
+    /// Row-major order. A patch has the shape (row, column, channel).
     Naflex,
 }
 
@@ -95,7 +93,7 @@ impl Patches {
     /// Creates the patches of Qwen2-VL and Qwen2.5-VL: 14 by 14 pixels, merged 2 by 2, from images
     /// of 3,136 to 1,003,520 pixels, resized with the bicubic filter and normalized like CLIP.
     ///
-    /// The image is used as two identical frames, because the model's patches span two frames. The
+    /// The image serves as two identical frames, because the model's patches span two frames. The
     /// 1,176 values of a patch are in the order (channel, frame, row, column). The four patches of
     /// a merged block are adjacent.
     pub fn qwen2_vl() -> Self {
@@ -150,40 +148,39 @@ impl Patches {
         self
     }
 
-    /// Sets the side, in patches, of the blocks that the model merges. Only for
-    /// [`qwen2_vl`](Patches::qwen2_vl).
+    /// Sets the side, in patches, of the blocks that the model merges. For
+    /// [`qwen2_vl`](Patches::qwen2_vl) only.
     #[must_use]
     pub fn merge(mut self, side: u32) -> Self {
         self.merge = side;
         self
     }
 
-    /// Sets how many times each patch contains the image, as identical frames. Only for
-    /// [`qwen2_vl`](Patches::qwen2_vl).
+    /// Sets the number of identical frames in each patch. For [`qwen2_vl`](Patches::qwen2_vl) only.
     #[must_use]
     pub fn temporal(mut self, frames: u32) -> Self {
         self.temporal = frames;
         self
     }
 
-    /// Sets the minimum number of pixels of a resized image. Only for
-    /// [`qwen2_vl`](Patches::qwen2_vl).
+    /// Sets the minimum number of pixels of a resized image. For [`qwen2_vl`](Patches::qwen2_vl)
+    /// only.
     #[must_use]
     pub fn min_pixels(mut self, pixels: u64) -> Self {
         self.min_pixels = Some(pixels);
         self
     }
 
-    /// Sets the maximum number of pixels of a resized image, which determines the memory of a
-    /// batch. Only for [`qwen2_vl`](Patches::qwen2_vl).
+    /// Sets the maximum number of pixels of a resized image, which determines the batch memory. For
+    /// [`qwen2_vl`](Patches::qwen2_vl) only.
     #[must_use]
     pub fn max_pixels(mut self, pixels: u64) -> Self {
         self.max_pixels = Some(pixels);
         self
     }
 
-    /// Sets the maximum number of patches of an image, which determines the memory of a batch.
-    /// Only for [`naflex`](Patches::naflex).
+    /// Sets the maximum number of patches of an image, which determines the batch memory. For
+    /// [`naflex`](Patches::naflex) only.
     #[must_use]
     pub fn max_patches(mut self, patches: u32) -> Self {
         self.max_patches = Some(patches);
@@ -214,15 +211,14 @@ impl Patches {
 
     /// Makes each sample a list of at most `max_images` images ([`Frames`]), which may have
     /// different sizes. A sample may also be a single image or an empty list. By default, each
-    /// sample has exactly one image. The memory of a batch is proportional to `max_images`.
+    /// sample has exactly one image. The batch memory is proportional to `max_images`.
     #[must_use]
     pub fn images(mut self, max_images: usize) -> Self {
         self.images = Some(max_images);
         self
     }
 
-    /// Returns the role of the field's array `array`. The arrays of the field begin with span
-    /// `first`.
+    /// `first` is the first span of the field.
     pub(super) fn role(array: usize, first: usize) -> Role {
         match array {
             0 => Role::Packed { counts: first + 1 },
@@ -243,7 +239,6 @@ impl Patches {
         }
     }
 
-    /// Returns the maximum number of patches of an image.
     fn most_patches(&self) -> u64 {
         self.sizing().most_pixels() / (u64::from(self.patch) * u64::from(self.patch))
     }
@@ -259,7 +254,6 @@ impl Patches {
         })
     }
 
-    /// Checks the options of the field called `name`.
     fn check(&self, name: &str) -> Result<()> {
         let refuse = |cause: String| Err(Error::config(format!("field {name:?}: {cause}")));
         let Patches { patch, merge, temporal, .. } = self;
@@ -307,7 +301,6 @@ impl Patches {
         writer.map(drop).map_err(|e| Error::config(format!("field {name:?}: {}", e.cause())))
     }
 
-    /// Creates the writer that [`writer`](Patches::writer) returns, for an image of any size.
     fn make_writer(&self) -> Result<BatchWriter> {
         let layout = match self.layout {
             PatchLayout::Qwen2Vl => Layout::Nchw,
@@ -316,13 +309,11 @@ impl Patches {
         BatchWriter::new(Size::new(1, 1), self.dtype, layout, self.normalization())
     }
 
-    /// Returns the writer for one row of patches of an image that is `width` pixels wide.
     fn writer(&self, width: u32) -> BatchWriter {
         let writer = self.writer.get_or_init(|| self.make_writer().expect("checked when the loader was opened"));
         writer.with_size(Size::new(width, self.patch))
     }
 
-    /// Calls `take` with the bytes of each image of the sample.
     fn for_each_image<'a>(
         &self,
         name: &str,
@@ -354,7 +345,7 @@ impl Patches {
         }
     }
 
-    /// Decodes an image, and returns its size after the resize.
+    /// The size is the size after the resize.
     fn open<'a>(&self, codecs: &'a Codecs, bytes: &'a [u8]) -> Result<(EncodedImage<'a>, Size)> {
         let image = codecs.open(bytes)?;
         let size = image.size();
@@ -367,7 +358,6 @@ impl Patches {
         Ok((image, resized))
     }
 
-    /// Writes the patches of `pixels`, an RGB image of size `size`.
     fn write_patches(&self, pixels: &[u8], size: Size, line: &mut Vec<u8>, out: &mut [u8]) -> Result<()> {
         let (patch, width, each) = (self.patch as usize, size.width as usize, self.dtype.bytes());
         let (across, patch_bytes) = (width / patch, self.patch_values() * each);
@@ -378,7 +368,7 @@ impl Patches {
         for (row, pixels) in pixels.chunks_exact(width * patch * 3).enumerate() {
             writer.write(pixels, line)?;
             for column in 0..across {
-                // Blocks are in row-major order, and so are the patches within a block.
+                // Blocks are in row-major order, as are the patches of a block.
                 let block = (row / merge) * (across / merge) + column / merge;
                 let place = (block * merge + row % merge) * merge + column % merge;
                 let out = &mut out[place * patch_bytes..][..patch_bytes];
@@ -407,7 +397,6 @@ impl Patches {
     }
 }
 
-/// Buffers that a worker reuses from image to image.
 #[derive(Default)]
 struct Buffers {
     resizer: Resizer,
@@ -417,7 +406,6 @@ struct Buffers {
 }
 
 impl Buffers {
-    /// Frees the buffers that are too large to keep.
     fn trim(&mut self) {
         if self.pixels.capacity() > MAX_REUSED_BYTES {
             self.pixels.release();
@@ -441,7 +429,7 @@ impl FieldType for Patches {
             array(COUNT, Dtype::I64, vec![]),
             array(GRID_THW, Dtype::I64, vec![images, 3]),
             array(IMAGES, Dtype::I64, vec![]),
-            // One more element than images in the whole batch.
+            // One more element than images in the batch.
             array(CU_SEQLENS, Dtype::I32, vec![images + 1]),
         ])
     }
@@ -457,7 +445,7 @@ impl FieldType for Patches {
     fn memory(&self, input: &Input<'_>) -> u64 {
         let (codecs, strict) = input.decoding();
         let mut max_memory = 0;
-        // Ignore errors, because `write` reports them.
+        // `write` reports the errors.
         let _ = self.for_each_image(input.name, input.sample, codecs, |_, bytes| {
             let (image, resized) = self.open(codecs, bytes)?;
             let line = u64::from(resized.width) * u64::from(self.patch) * 3 * self.dtype.bytes() as u64;

@@ -11,10 +11,10 @@ use crate::source::Shape;
 /// Any number of rows per sample, such as tokens, points or the bytes of a file.
 ///
 /// The sample's field is a little-endian array of rows without a header, or an `.npy`, `.json` or
-/// `.txt` field of shape (n, row...) (see [encodings](super)). The array of the batch has the shape
-/// (N, max_rows, ...). Rows after a sample's last row contain the [padding](Ragged::padding). A
-/// second array, `<name>.count`, is i64 of shape (N) and contains the number of rows of each
-/// sample. [`HostBatch::counts`](crate::HostBatch::counts) returns this array.
+/// `.txt` field of shape (n, row...) (see [encodings](super)). The batch array has the shape (N,
+/// max_rows, ...), with [padding](Ragged::padding) after a sample's last row. A second array,
+/// `<name>.count`, is i64 of shape (N) and contains the number of rows of each sample.
+/// [`HostBatch::counts`](crate::HostBatch::counts) returns this array.
 ///
 /// The augmentation does not change the rows. For boxes, which must be cropped together with the
 /// image, use [`Boxes`](super::Boxes) instead. For batches on a device, both arrays are copied to
@@ -44,20 +44,19 @@ pub struct Ragged {
     max_rows: usize,
     padding: Option<(Dtype, Vec<u8>)>,
     truncated: bool,
-    /// Whether to deliver the stored bytes without decoding them, even if the name of the field has
-    /// a suffix.
+    /// Deliver the stored bytes, even if the name of the field has an encoding suffix.
     plain: bool,
 }
 
 impl Ragged {
     /// Creates a field with at most `max_rows` rows per sample. A row has type `dtype` and shape
-    /// `row`. Use `[]` if a row is a scalar.
+    /// `row`: `[]` for a scalar.
     pub fn new(dtype: Dtype, row: impl Into<Vec<usize>>, max_rows: usize) -> Self {
         Ragged { dtype, row: row.into(), max_rows, padding: None, truncated: false, plain: false }
     }
 
-    /// Creates a field that delivers the stored bytes of text or of any file, at most `max_rows`
-    /// bytes per sample. `.npy`, `.json` and `.txt` fields are not decoded.
+    /// Creates a field that delivers at most `max_rows` stored bytes of text or of any file.
+    /// `.npy`, `.json` and `.txt` fields are not decoded.
     pub fn bytes(max_rows: usize) -> Self {
         Ragged { plain: true, ..Self::new(Dtype::U8, [], max_rows) }
     }
@@ -69,8 +68,7 @@ impl Ragged {
         self
     }
 
-    /// If a sample has more than `max_rows` rows, delivers only the first `max_rows` rows. By
-    /// default, such a sample fails.
+    /// Delivers only the first `max_rows` rows of a longer sample. By default, such a sample fails.
     #[must_use]
     pub fn truncated(mut self) -> Self {
         self.truncated = true;
@@ -78,7 +76,7 @@ impl Ragged {
     }
 }
 
-/// The options, in their serialized form. The padding is text, because JSON cannot represent NaN.
+/// JSON cannot represent NaN, so the padding is text.
 #[derive(serde::Deserialize)]
 struct SerializedOptions {
     dtype: Dtype,
@@ -152,7 +150,7 @@ impl Ragged {
     ) -> Result<()> {
         let out = batch_row.bytes(0);
         let row_bytes = out.len() / self.max_rows;
-        // An array with one axis may contain the rows one after another.
+        // An array with one axis may hold all rows in a sequence.
         if let Some(shape) = shape.filter(|shape| shape.len() > 1 && shape[1..] != self.row[..] && !bytes.is_empty()) {
             return Err(field.error(format_args!("has the shape {shape:?}: expected rows of shape {:?}", self.row)));
         }

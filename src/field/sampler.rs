@@ -9,9 +9,8 @@ use crate::error::{Error, Result};
 use crate::source::Npy;
 use crate::transform::Plan;
 
-/// An element type of masks.
 pub(super) trait Integer: Element {
-    /// Converts `value`, which must fit into the type.
+    /// `value` must fit into the type.
     fn of(value: i64) -> Self;
 }
 
@@ -27,36 +26,32 @@ macro_rules! integer {
 
 integer!(u8, u16, i16, i32, i64);
 
-/// The destination of a mask, its transformation, and the allowed values.
 pub(super) struct Plane<'a, T> {
     pub(super) plan: &'a Plan,
     /// Orientation of the mask relative to the upright image.
     pub(super) frame: Frame,
     pub(super) out: &'a mut [T],
-    /// Value of pixels outside the image. Pixels of the image may have this value as well.
+    /// Pixels of the image may have this value as well.
     pub(super) fill: i64,
     /// Whether to fill the pixels outside the image.
     pub(super) fills: bool,
-    /// Minimum of the allowed values other than `fill` and `ignore`.
+    /// Allowed values other than `fill` and `ignore`.
     pub(super) min: i64,
-    /// Maximum of the allowed values other than `fill` and `ignore`.
     pub(super) max: i64,
-    /// Value of pixels that do not belong to any class ([`Mask::ignore`](super::Mask::ignore)).
     pub(super) ignore: Option<i64>,
-    /// Mapping of the stored values, or `None` if they are delivered unchanged.
+    /// `None` if the stored values are delivered unchanged.
     pub(super) meaning: Option<StoredValues<'a>>,
 }
 
-/// Scratch memory, reused for all masks.
 #[derive(Default)]
 pub(super) struct Sampler {
-    /// Which index of a stored row each column of the output (or row, if the mask is transposed)
-    /// shows.
+    /// Output columns, or rows of a transposed mask, with the indices in a stored row that they
+    /// show.
     columns: Vec<(u32, u32)>,
 }
 
 impl Sampler {
-    /// Transforms a PNG that has the size of the image.
+    /// `png` must have the size of the image.
     pub(super) fn png<T: Integer>(&mut self, mut png: Png<'_>, plane: &mut Plane<'_, T>) -> Result<()> {
         let columns = &mut self.columns;
         plane.fill_around();
@@ -86,7 +81,6 @@ impl Sampler {
         Ok(())
     }
 
-    /// Transforms the decoded values of a mask that has the size of the image.
     #[cfg(feature = "formats")]
     pub(super) fn values<T: Integer>(&mut self, values: &[u32], size: Size, plane: &mut Plane<'_, T>) -> Result<()> {
         plane.fill_around();
@@ -98,7 +92,6 @@ impl Sampler {
         Ok(())
     }
 
-    /// Transforms an array that has the size of the image.
     pub(super) fn npy<T: Integer>(&mut self, npy: &Npy<'_>, plane: &mut Plane<'_, T>) -> Result<()> {
         plane.fill_around();
         plane.columns(Pass::WHOLE, &mut self.columns);
@@ -118,7 +111,6 @@ impl Sampler {
     }
 }
 
-/// Reads an element of `N` bytes from a row.
 fn read_element<const N: usize>(npy: &Npy<'_>, row: &[u8], column: u32) -> i64 {
     let mut bytes = row.as_chunks::<N>().0[column as usize];
     if npy.big_endian {
@@ -132,15 +124,14 @@ fn read_element<const N: usize>(npy: &Npy<'_>, row: &[u8], column: u32) -> i64 {
 }
 
 impl<'a, T: Integer> Plane<'a, T> {
-    /// Fills the destination if the image does not cover it completely.
     fn fill_around(&mut self) {
         if self.fills && self.plan.target.size() != self.plan.output {
             self.out.fill(T::of(self.fill));
         }
     }
 
-    /// Returns which index along the mask's axis each column of the output (or row, if `vertical`)
-    /// shows. The indices are monotonic.
+    /// Maps the output's columns, or rows if `vertical`, to indices in the mask. The indices are
+    /// monotonic.
     fn axis(&self, vertical: bool) -> impl DoubleEndedIterator<Item = (u32, u32)> + Clone + use<'a, T> {
         let (shown, plan, frame) = (self.plan.shown(), self.plan, self.frame);
         let (start, length) = if vertical { (shown.y, shown.height) } else { (shown.x, shown.width) };
@@ -149,8 +140,8 @@ impl<'a, T: Integer> Plane<'a, T> {
         })
     }
 
-    /// Replaces `columns` with the output's columns that `pass` of an interlaced PNG contains, each
-    /// with its index in a row of the pass.
+    /// The output's columns in `pass` of an interlaced PNG, with their indices in a row of the
+    /// pass.
     fn columns(&self, pass: Pass, columns: &mut Vec<(u32, u32)>) {
         columns.clear();
         columns.extend(self.axis(self.frame.is_transposed()).filter_map(|(line, column)| {
@@ -159,8 +150,7 @@ impl<'a, T: Integer> Plane<'a, T> {
         }));
     }
 
-    /// Returns the output's rows that `pass` contains, each with its index in the pass. The indices
-    /// never decrease.
+    /// The output's rows in `pass`, with their indices in the pass, in ascending order.
     fn rows(&self, pass: Pass) -> impl Iterator<Item = (u32, u32)> + use<'a, T> {
         let mut axis = self.axis(!self.frame.is_transposed());
         let mut ends = axis.clone();
@@ -173,8 +163,8 @@ impl<'a, T: Integer> Plane<'a, T> {
         )
     }
 
-    /// Writes row `line` of the output, or column `line` if the mask is transposed. `value` returns
-    /// the values of the stored row, all of which are within `bounds`.
+    /// Writes row `line` of the output, or column `line` of a transposed mask. All stored values,
+    /// which `value` returns, are within `bounds`.
     fn write_row(
         &mut self,
         line: u32,
@@ -209,8 +199,7 @@ impl<'a, T: Integer> Plane<'a, T> {
         }
     }
 
-    /// Like [`write_row`](Plane::write_row), but maps each stored value, and checks the result
-    /// before writing it.
+    /// Like [`write_row`](Plane::write_row), but maps and checks each stored value.
     fn write_mapped_row(
         &mut self,
         line: u32,
@@ -241,7 +230,7 @@ impl<'a, T: Integer> Plane<'a, T> {
         Error::in_source(format!("the value {value} at {position}: expected {min} to {max}"))
     }
 
-    /// Describes a position of the output by the column and row of the image, for error messages.
+    /// Describes an output position by the column and row in the image, for error messages.
     fn describe_position(&self, line: u32, other: u32) -> String {
         let (x, y) = if self.frame.is_transposed() { (line, other) } else { (other, line) };
         format!("column {}, row {}", self.plan.column(x).unwrap_or(0), self.plan.row(y).unwrap_or(0))

@@ -1,16 +1,15 @@
 //! [`Segments`]: draws COCO's segmentations as masks, bit-identical to `pycocotools`.
 //!
-//! A segmentation is either a list of polygons `[[x, y, x, y, ...], ...]`, or a run-length code
-//! (RLE) `{"size": [height, width], "counts": [...]}`. The counts may be packed into text. Runs go
-//! down the columns, and the first run consists of zeros.
+//! A segmentation is a list of polygons `[[x, y, x, y, ...], ...]`, or a run-length code (RLE)
+//! `{"size": [height, width], "counts": [...]}`. The counts may be packed into text. Runs go down
+//! the columns, and the first run consists of zeros.
 //!
 //! **Polygon pixels.** COCO draws the outline of a polygon on a grid with five times the
 //! resolution, and fills the pixels between the points where the outline crosses the center of a
-//! column. This file does the same, so that masks are bit-identical to `pycocotools.mask.decode`.
-//! Other libraries draw different edges. `tests/fixtures/segments` contains examples.
+//! column. Other libraries draw different edges. `tests/fixtures/segments` contains examples.
 //!
 //! **Limits.** The crossings are stored in one byte per pixel. Their number is limited, because a
-//! polygon with many thousands of edges across the whole image would take minutes to draw.
+//! polygon with thousands of long edges would take minutes to draw.
 
 use std::fmt;
 
@@ -20,43 +19,37 @@ use crate::decode::Size;
 use crate::error::{Error, Result, resize};
 use crate::source::Value;
 
-/// Number of grid steps per pixel.
 const STEPS_PER_PIXEL: f64 = 5.0;
-/// Maximum absolute coordinate of a point, in pixels.
+/// In pixels, in either direction.
 const MAX_COORDINATE: f64 = 1e6;
-/// Maximum number of crossings in a segmentation of a small image. If the image has more pixels
-/// than this, the maximum is the number of pixels.
+/// Larger images may have one crossing per pixel.
 const MAX_CROSSINGS: u64 = 1 << 22;
 
-/// The segmentations of a sample's boxes. The memory is reused for all samples.
 #[derive(Debug, Default)]
 pub(crate) struct Segments {
     items: Vec<Item>,
     /// End of each polygon in `points`.
     ends: Vec<usize>,
-    /// The points of all polygons, as alternating x and y.
+    /// Alternating x and y.
     points: Vec<f64>,
-    /// The runs of all run-length codes.
     runs: Vec<u64>,
     crossings: Crossings,
 }
 
-/// The points where a polygon crosses the centers of columns.
 #[derive(Debug, Default)]
 struct Crossings {
-    /// For each pixel of the mask, and for the position after the last pixel, 1 if the number of
-    /// crossings is odd, and 0 otherwise. All bytes are 0 when a polygon begins.
+    /// 1 if the number of crossings at this pixel is odd, otherwise 0, with one more byte than the
+    /// mask has pixels. All bytes are 0 when a polygon begins.
     odd: Vec<u8>,
-    /// Index of the first byte that was changed.
+    /// First byte that was changed.
     first: usize,
-    /// Index of the last byte that was changed.
+    /// Last byte that was changed.
     last: usize,
-    /// Number of crossings that may still be added to the segmentation.
+    /// Crossings that the segmentation may still add.
     remaining: u64,
 }
 
 impl Crossings {
-    /// Begins a segmentation. `area` is the number of pixels of the mask.
     fn begin(&mut self, area: usize) {
         // Clear the crossings of a polygon that failed.
         if self.first <= self.last {
@@ -66,14 +59,13 @@ impl Crossings {
         (self.first, self.last, self.remaining) = (usize::MAX, 0, (area as u64).max(MAX_CROSSINGS));
     }
 
-    /// Adds a crossing at `pixel`.
     fn add(&mut self, pixel: usize) {
         self.odd[pixel] ^= 1;
         (self.first, self.last) = (self.first.min(pixel), self.last.max(pixel));
     }
 
-    /// Fills the polygon, and clears the crossings. A pixel is inside the polygon if the number of
-    /// crossings up to this pixel is odd.
+    /// Fills the polygon, and clears the crossings. A pixel is inside if the number of crossings up
+    /// to this pixel is odd.
     fn fill(&mut self, mask: &mut [u8]) {
         if self.first > self.last {
             return;
@@ -91,21 +83,15 @@ impl Crossings {
 
 #[derive(Debug, Clone, Copy)]
 enum Item {
-    /// The segmentation is `null`.
     None,
-    /// Polygons: the index of the first one in `ends`, and their number.
+    /// Index of the first polygon in `ends`, and number of polygons.
     Polygons(usize, usize),
-    /// A run-length code: the height and width of the image, and the start and end of a range in
-    /// `runs`.
+    /// Height and width of the image, and a range in `runs`.
     Runs([u64; 2], usize, usize),
 }
 
 impl Segments {
-    /// Reads the value of `boxes.masks.json`, which is a list of segmentations, and returns their
-    /// number.
-    ///
-    /// # Errors
-    /// If the value is not a list of segmentations. The error states the line and column.
+    /// Reads `boxes.masks.json`, a list of segmentations, and returns their number.
     pub(crate) fn read(&mut self, value: Value<'_>) -> Result<usize> {
         let Value::Lists(outlines) = value else { return self.parse(value.memory()) };
         self.clear();
@@ -135,22 +121,18 @@ impl Segments {
         Ok(self.items.len())
     }
 
-    /// Returns whether segmentation `index` exists and is not `null`.
     pub(crate) fn has(&self, index: usize) -> bool {
         !matches!(self.items.get(index), None | Some(Item::None))
     }
 
-    /// Draws segmentation `index` into `mask`, with one byte (0 or 1) per pixel. `size` is the size
-    /// of the image. Pixels are stored **column by column**: pixel (x, y) is at `x * height + y`.
-    /// The points of polygons are multiplied by `scale`: the image's width and height for relative
-    /// coordinates, and (1, 1) for pixels.
+    /// Draws segmentation `index` into `mask`, with one byte (0 or 1) per pixel, **column by
+    /// column**: pixel (x, y) is at `x * height + y`. `size` is the size of the image. The points
+    /// of polygons are multiplied by `scale`.
     ///
     /// # Errors
-    /// - The segmentation does not exist or is `null`.
-    /// - A run-length code has a different size than the image, or a different number of pixels.
-    /// - A polygon has fewer than three points, or a point far outside the image.
-    /// - The polygons have more crossings than the image has pixels, and more than 2^22 (about four
-    ///   million).
+    /// The run lengths must fit the image, and a polygon must have three points and none far
+    /// outside the image. The crossings are limited to 2^22, or to the image's pixels if it has
+    /// more.
     pub(crate) fn draw(&mut self, index: usize, size: Size, scale: (f64, f64), mask: &mut Vec<u8>) -> Result<()> {
         let (width, height) = (size.width as usize, size.height as usize);
         mask.clear();
@@ -196,7 +178,6 @@ impl Segments {
     }
 }
 
-/// Adds the points where a polygon crosses the centers of columns to `crossings`.
 fn add_polygon(
     points: &[f64],
     (width, height): (usize, usize),
@@ -225,8 +206,7 @@ fn add_polygon(
     Ok(())
 }
 
-/// Adds the crossings of an edge to `crossings`. The coordinates are in steps of the grid. An edge
-/// crosses column x if it goes from 5x + 2 to 5x + 3.
+/// Coordinates are in steps of the grid. An edge crosses column x between 5x + 2 and 5x + 3.
 fn add_edge(
     from: (i64, i64),
     to: (i64, i64),
@@ -235,11 +215,10 @@ fn add_edge(
 ) -> Result<(), String> {
     let (dx, dy) = ((from.0 - to.0).abs(), (from.1 - to.1).abs());
     let flat = dx >= dy;
-    // Draw every edge in ascending order along its longer axis, so that two polygons that share an
-    // edge have the same points on this edge.
+    // Every edge is drawn in ascending order along its longer axis, so that polygons with a common
+    // edge agree on its points.
     let (start, end) = if (flat && from.0 > to.0) || (!flat && from.1 > to.1) { (to, from) } else { (from, to) };
     let (left, right) = (start.0.min(end.0), start.0.max(end.0));
-    // The first and the last column x for which left <= 5x + 2 and 5x + 3 <= right.
     let (first, last) = ((left - 2 + 4).div_euclid(5).max(0), (right - 3).div_euclid(5).min(width as i64 - 1));
     let columns = (last - first + 1).max(0) as u64;
     crossings.remaining = crossings.remaining.checked_sub(columns).ok_or_else(|| {
@@ -255,7 +234,7 @@ fn add_edge(
         } else {
             let slope = (end.0 - start.0) as f64 / dy as f64;
             let x = |step: i64| (start.0 as f64 + slope * step as f64 + 0.5) as i64;
-            // x is monotonic, so find the last step before the crossing by bisection.
+            // x is monotonic, so bisection finds the last step before the crossing.
             let (mut before, mut after) = (0, dy);
             while after - before > 1 {
                 let step = before.midpoint(after);
@@ -273,7 +252,6 @@ fn add_edge(
     Ok(())
 }
 
-/// Implements `DeserializeSeed` for visitors, each with the given method of the deserializer.
 macro_rules! seeds {
     ($($name:ident $method:ident)*) => {
         $(impl<'de> DeserializeSeed<'de> for $name<'_> {
@@ -287,7 +265,6 @@ macro_rules! seeds {
 }
 seeds! { List deserialize_seq Segmentation deserialize_any Numbers deserialize_seq Counts deserialize_any }
 
-/// Visitor for a sample's list of segmentations.
 struct List<'a>(&'a mut Segments);
 
 impl<'de> Visitor<'de> for List<'_> {
@@ -303,7 +280,6 @@ impl<'de> Visitor<'de> for List<'_> {
     }
 }
 
-/// Visitor for a segmentation.
 struct Segmentation<'a>(&'a mut Segments);
 
 impl<'de> Visitor<'de> for Segmentation<'_> {
@@ -357,7 +333,6 @@ enum Key {
     Other,
 }
 
-/// Visitor for the coordinates of one polygon.
 struct Numbers<'a>(&'a mut Vec<f64>);
 
 impl<'de> Visitor<'de> for Numbers<'_> {
@@ -375,7 +350,6 @@ impl<'de> Visitor<'de> for Numbers<'_> {
     }
 }
 
-/// Visitor for the counts of a run-length code: a list of numbers, or text.
 struct Counts<'a>(&'a mut Vec<u64>);
 
 impl<'de> Visitor<'de> for Counts<'_> {
@@ -392,10 +366,10 @@ impl<'de> Visitor<'de> for Counts<'_> {
         Ok(())
     }
 
-    /// Reads counts that COCO packed into text. Subtract `0` from each character to get five bits
-    /// of a number, lowest bits first, plus 32 if more characters of the number follow. In the last
-    /// character, the bit of value 16 is the sign. From the fourth run on, a number is the
-    /// difference from the run two positions earlier.
+    /// Reads counts that COCO packed into text. A character minus `0` contains five bits of a
+    /// number, lowest bits first, plus 32 if more characters follow. The bit of value 16 in the
+    /// last character is the sign. From the fourth run on, a number is the difference from the run
+    /// two positions earlier.
     fn visit_str<E: de::Error>(self, text: &str) -> Result<(), E> {
         let first = self.0.len();
         let (mut number, mut bits) = (0i64, 0);
@@ -439,7 +413,7 @@ mod tests {
         runs.iter().zip([0, 1].into_iter().cycle()).flat_map(|(&run, value)| std::iter::repeat_n(value, run)).collect()
     }
 
-    /// To test a different file that `make.py` wrote, set `WARPFEED_SEGMENTS` to its path.
+    /// `WARPFEED_SEGMENTS` is the path of a different file that `make.py` wrote.
     #[test]
     fn masks_equal_pycocotools() {
         let file = std::env::var("WARPFEED_SEGMENTS");
@@ -472,8 +446,7 @@ mod tests {
         assert_eq!(draw(4, (1.0, 1.0)).unwrap(), [0; 8]);
     }
 
-    /// Without a limit, drawing an edge takes one step per column. That is 65 million steps in this
-    /// test, and 25 times as many for 1 MB of JSON.
+    /// Without a limit, an edge takes one step per column: 65 million steps in this test.
     #[test]
     fn polygons_with_too_many_crossings_are_rejected() {
         let zigzag = |edges: usize| {

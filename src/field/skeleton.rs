@@ -7,7 +7,6 @@ use crate::source::Sample;
 use crate::source::Shape;
 use crate::transform::Plan;
 
-/// Number of points in a set, and pairs of points that are swapped if the image is mirrored.
 #[derive(Debug, Clone, Default, serde::Deserialize)]
 pub(super) struct Skeleton {
     pub(super) count: usize,
@@ -15,11 +14,7 @@ pub(super) struct Skeleton {
 }
 
 impl Skeleton {
-    /// Checks the number of points and the pairs.
-    ///
-    /// # Errors
-    /// If the number of points is 0, or if a pair is invalid. The error is only the message; the
-    /// caller makes an `Error` of it.
+    /// Errors are messages for the caller to wrap.
     pub(super) fn check(&self) -> Result<(), String> {
         let count = self.count;
         if count == 0 {
@@ -37,13 +32,10 @@ impl Skeleton {
         Ok(())
     }
 
-    /// Reads `sets` sets of points from the sample's field `name` into `numbers`. If `sets` is
-    /// `None`, the field is a single set, and has no axis for sets. Each point has `columns`
-    /// numbers, starting with x and y. Multiplying x and y by (`across`, `down`) converts them to
-    /// pixels of `frame`. They are then transformed to the upright image.
-    ///
-    /// # Errors
-    /// If the field has the wrong shape, or if a number is NaN or infinite.
+    /// Reads `sets` sets of points from the sample's field `name` into `numbers`. `None` stands for
+    /// a single set without an axis for sets. Each point has `columns` numbers, starting with x and
+    /// y, which are scaled by (`across`, `down`) to pixels of `frame` and then transformed to the
+    /// upright image.
     pub(super) fn read(
         &self,
         name: &str,
@@ -73,8 +65,7 @@ impl Skeleton {
         Ok(())
     }
 
-    /// Transforms a set of points to the output. Points that are unlabeled or outside the output
-    /// become (0, 0, 0).
+    /// Points that are unlabeled or outside the output become (0, 0, 0).
     pub(super) fn write_points(&self, from: &[f32], plan: &Plan, frame: Frame, out: &mut [f32]) {
         let (from, to) = (from.as_chunks::<3>().0, out.as_chunks_mut::<3>().0);
         for (&[x, y, visibility], to) in from.iter().zip(&mut *to) {
@@ -86,8 +77,7 @@ impl Skeleton {
         self.swap_pairs(plan, frame, to);
     }
 
-    /// Swaps the points of each pair if the plan and the EXIF orientation together mirror the
-    /// image.
+    /// Swaps the pairs if the plan and the EXIF orientation together mirror the image.
     pub(super) fn swap_pairs<T>(&self, plan: &Plan, frame: Frame, points: &mut [T]) {
         if plan.flip ^ plan.vertical_flip ^ frame.is_mirrored() {
             self.pairs.iter().for_each(|&(a, b)| points.swap(a, b));

@@ -2,32 +2,28 @@
 
 use crate::transform::Augment;
 
-/// The steps of an image that run on a device instead of the host.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Split {
-    /// Whether batches are copied to a device, which then normalizes, casts, transposes and mixes
-    /// the images.
+    /// Whether a device normalizes, casts, transposes and mixes the images.
     pub(crate) on_device: bool,
-    /// Space in a batch for images that the device decodes and resizes, or `None` if the device
-    /// does not decode images.
+    /// Space in a batch for images that the device decodes, if it decodes any.
     pub(crate) decode: Option<DecodeSpace>,
-    /// Whether the device runs a sample's effects on pixels, if it supports all of these effects.
+    /// Whether the device runs the effects on pixels of samples for which it supports all effects.
     /// Requires `records`.
     pub(crate) retouch: bool,
-    /// Whether a batch contains a record of the operations on each image. The effects on values are
-    /// read from these records by the device, or by the host if the host mixes the images.
+    /// Whether a batch contains a record of the operations on each image. The device, or the host
+    /// that mixes the images, reads the effects on values from these records.
     pub(crate) records: bool,
 }
 
 impl Split {
-    /// Returns the split in which all steps run on the host. If images are mixed, they are
-    /// converted only when the batch is full. Until then, records store their effects on values.
+    /// Images that are mixed are converted only when the batch is full. Until then, records store
+    /// their effects on values.
     pub(crate) fn host<'a>(augments: impl IntoIterator<Item = &'a Augment>) -> Self {
         let records = augments.into_iter().any(|augment| augment.mixes() && augment.changes_values());
         Split { on_device: false, decode: None, retouch: false, records }
     }
 
-    /// Returns whether the device runs the effects on values.
     pub(crate) fn values(&self) -> bool {
         self.on_device && self.records
     }
@@ -44,7 +40,6 @@ pub(crate) struct DecodeSpace {
     pub(crate) images: usize,
     /// Number of encoded bytes per image.
     pub(crate) bytes: usize,
-    /// Number of coefficient blocks per image.
     pub(crate) blocks: usize,
 }
 

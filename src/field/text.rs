@@ -7,14 +7,13 @@ use crate::decode::Size;
 use crate::error::Result;
 use crate::source::Value;
 
-/// One string per sample, such as a caption. The field is not an array:
-/// [`BatchInfo::texts`](crate::BatchInfo::texts) returns the strings.
+/// One string per sample, such as a caption. [`BatchInfo::texts`](crate::BatchInfo::texts) returns
+/// the strings, because the field is not an array.
 ///
-/// The sample's field is UTF-8 text, such as `caption.txt` or a column of a table. The text can
-/// have any length, and is delivered as stored, including a trailing line break. Typed numbers are
-/// delivered as decimal text. A sample fails if its field is an array, or if it is not valid UTF-8.
-/// The augmentation does not change the text. Strings remain on the host, even for batches on a
-/// device.
+/// The sample's field is UTF-8 text of any length, such as `caption.txt` or a column of a table. It
+/// is delivered as stored, including a trailing line break. Typed numbers become decimal text. A
+/// sample fails if its field is an array, or if it is not valid UTF-8. The augmentation does not
+/// change the text. Strings remain on the host, even for batches on a device.
 ///
 /// ```no_run
 /// use warpfeed::Loader;
@@ -41,7 +40,7 @@ impl Text {
     }
 
     /// Reads the sample's field `name` instead of the field with the same name as the batch field.
-    /// For example, datasets for text recognition use `label.txt`.
+    /// Datasets for text recognition use `label.txt`, for example.
     #[must_use]
     pub fn of(mut self, name: impl Into<String>) -> Self {
         self.of = Some(name.into());

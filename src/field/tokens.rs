@@ -12,13 +12,12 @@ const NOT_TOKENS: &str = "is not an array of tokens: expected integers with one 
 /// Windows of token ids, as an array of shape (N, length).
 ///
 /// The tokens come from a [`source::TokenFile`](crate::source::TokenFile), whose samples are
-/// windows of token files, or from any field that contains `length` tokens.
+/// windows of token files, or from any field with `length` tokens.
 ///
-/// With [`end`](Tokens::end), there are two more arrays, both i32 of shape (N, length).
-/// `<name>.document` contains the index of each token's document within the window, starting at 0.
-/// An attention mask for packed documents can be computed from this array, because tokens with the
-/// same index belong to the same document. `<name>.position` contains the position of each token
-/// within its document, or within the window if the document began before the window.
+/// [`end`](Tokens::end) adds two arrays, both i32 of shape (N, length). `<name>.document` is the
+/// index of each token's document within the window, starting at 0. Packed documents need this
+/// array for an attention mask. `<name>.position` is the position of each token within its
+/// document, or within the window if the document began earlier.
 #[derive(Debug, Clone, serde::Deserialize)]
 pub struct Tokens {
     dtype: Dtype,
@@ -48,7 +47,7 @@ impl Tokens {
         self
     }
 
-    /// Returns the exclusive upper bound of the token ids.
+    /// Exclusive upper bound of the token ids.
     fn limit(&self) -> u64 {
         let of_type = match self.dtype {
             Dtype::U16 => 1 << 16,
@@ -124,8 +123,6 @@ impl FieldType for Tokens {
     }
 }
 
-/// Reads the tokens of an encoded field, or of a field with a different integer type, as native
-/// `u32`.
 fn read_encoded(field: &Encoded<'_>) -> Result<Vec<u8>> {
     let mut tokens = Vec::new();
     field.with_numbers(Dtype::I64, |bytes, shape| {
@@ -144,8 +141,6 @@ fn read_encoded(field: &Encoded<'_>) -> Result<Vec<u8>> {
 }
 
 impl Tokens {
-    /// Writes the arrays of a sample from `tokens`. Each token has `size` bytes. Errors name
-    /// `field`.
     fn put_bytes(&self, field: &Encoded<'_>, tokens: &[u8], size: usize, row: &mut RowMut<'_>) -> Result<()> {
         if tokens.len() / size != self.length {
             let (actual, length) = (tokens.len() / size, self.length);
@@ -157,8 +152,6 @@ impl Tokens {
         }
     }
 
-    /// Writes the arrays of a sample. Each of `tokens` is stored in `N` bytes, which `read`
-    /// converts to an integer.
     fn write_tokens<T: Copy + Into<u32> + Ord, const N: usize>(
         &self,
         field: &Encoded<'_>,
@@ -167,7 +160,7 @@ impl Tokens {
         row: &mut RowMut<'_>,
     ) -> Result<()> {
         let limit = self.limit();
-        // Check the tokens only if the stored type can contain invalid ones.
+        // Skip the check if the stored type cannot contain invalid tokens.
         if limit < 1 << (8 * N) {
             let largest: u32 = tokens.iter().map(|token| read(*token)).max().map_or(0, Into::into);
             if u64::from(largest) >= limit {
@@ -179,8 +172,8 @@ impl Tokens {
                 return Err(field.error(format_args!("has the token {largest} at index {index}{cause}")));
             }
         }
-        // If the stored type is too small for the end token, no token could equal it, and the whole
-        // window would count as one document.
+        // A stored type that is too small for the end token would make the whole window one
+        // document.
         if let Some(end) = self.end.filter(|end| u64::from(*end) >= 1 << (8 * N)) {
             let bits = 8 * N;
             return Err(field.error(format_args!("has {bits}-bit tokens, which cannot hold the end token {end}")));
@@ -210,7 +203,6 @@ impl Tokens {
     }
 }
 
-/// Writes `f(token)` for every token.
 fn write_each<const N: usize, const M: usize>(
     out: &mut [u8],
     tokens: &[[u8; N]],

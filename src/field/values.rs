@@ -5,18 +5,15 @@ use std::collections::HashMap;
 use crate::error::{Error, Result};
 use crate::source::Sample;
 
-/// A map from stored values, or from colors, to new values.
 #[derive(Debug, Clone, Default, serde::Deserialize)]
 #[serde(from = "Vec<(Key, i64)>")]
 pub(super) struct ValueMap {
     new: HashMap<i64, i64>,
     /// Whether the keys are colors, packed into 24 bits.
     colors: bool,
-    /// Error message if the map is inconsistent.
     wrong: Option<String>,
 }
 
-/// A key of the map: a stored value or a color.
 #[derive(serde::Deserialize)]
 #[serde(untagged, expecting = "a whole number, or a color of three numbers from 0 to 255")]
 enum Key {
@@ -41,7 +38,6 @@ fn pack_color([red, green, blue]: [u8; 3]) -> i64 {
     i64::from(u32::from_be_bytes([0, red, green, blue]))
 }
 
-/// Describes a stored value or a color for error messages.
 fn describe_key(key: i64, colors: bool) -> String {
     match (colors, key.to_be_bytes()) {
         (true, [.., red, green, blue]) => format!("the color ({red}, {green}, {blue})"),
@@ -70,7 +66,6 @@ impl ValueMap {
         }
     }
 
-    /// Returns whether the keys are colors.
     pub(super) fn is_of_colors(&self) -> bool {
         self.colors
     }
@@ -79,11 +74,6 @@ impl ValueMap {
         self.new.is_empty()
     }
 
-    /// Checks that the map is consistent, and that `allows` accepts each new value.
-    ///
-    /// # Errors
-    /// If the map is inconsistent, or if a new value is not allowed. The error is the cause as
-    /// text.
     pub(super) fn check(&self, allows: impl Fn(i64) -> bool) -> std::result::Result<(), String> {
         if let Some(error) = &self.wrong {
             return Err(error.clone());
@@ -97,23 +87,19 @@ impl ValueMap {
     }
 }
 
-/// The mapping of the stored values of one mask. A value is first converted to the loader's class
-/// number, and then looked up in the map.
+/// Maps the stored values of one mask: first to the loader's class numbers, then with the map.
 pub(super) struct StoredValues<'a> {
-    /// If classes are renumbered: the sample, and the mask value of its class 0.
+    /// The sample, and the mask value of its class 0, if classes are renumbered.
     classes: Option<(&'a Sample<'a>, i64)>,
     map: &'a ValueMap,
     /// Replacement for values that are not in the map.
     ignore: Option<i64>,
-    /// The previous stored value and what it mapped to, because most pixels equal their neighbor.
+    /// The previous lookup, because most pixels equal their neighbor.
     last: Option<(i64, i64)>,
 }
 
 impl<'a> StoredValues<'a> {
-    /// Returns the mapping for the mask in the field `name`, or `None` if values do not change.
-    ///
-    /// # Errors
-    /// Errors from [`Sample::first_class_of_mask`] are returned.
+    /// `None` if the values do not change.
     pub(super) fn of(
         sample: &'a Sample<'a>,
         name: &str,
@@ -126,10 +112,6 @@ impl<'a> StoredValues<'a> {
         Ok((classes.is_some() || !map.is_empty()).then_some(StoredValues { classes, map, ignore, last: None }))
     }
 
-    /// Returns the new value for the stored value `stored`.
-    ///
-    /// # Errors
-    /// If `stored` is a class without a number in the loader, or if it is not in the map.
     pub(super) fn map_value(&mut self, stored: i64) -> Result<i64> {
         if let Some((last, new)) = self.last
             && last == stored

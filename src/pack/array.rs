@@ -2,15 +2,14 @@
 
 use crate::error::{Error, Result};
 
-/// The environment variables that a job scheduler sets for the tasks of an array job.
 struct Array {
     name: &'static str,
     index: &'static str,
-    /// Variable that contains the first index, or `None` if the first index is always 0.
+    /// `None` if the first index is always 0.
     first: Option<&'static str>,
-    /// Variable that contains the step between indices, or `None` if the step is always 1.
+    /// `None` if the step is always 1.
     step: Option<&'static str>,
-    /// Variable that contains the number of tasks, if the scheduler sets one.
+    /// `None` if the scheduler does not set the number of tasks.
     count: Option<&'static str>,
 }
 

@@ -8,7 +8,6 @@ use crate::error::{Error, ErrorKind, Result};
 /// Maximum length of the lists [`Report::refused`](super::Report::refused) and
 /// [`Report::damaged`](super::Report::damaged).
 pub(super) const MAX_LISTED: usize = 10_000;
-/// Maximum number of bad images that an error message names.
 const MAX_NAMED: usize = 10;
 
 /// An image that a [`Pack`](super::Pack) could not re-encode, or that is damaged.
@@ -23,7 +22,6 @@ pub struct Refused {
     pub reason: String,
 }
 
-/// A problem with an image that was packed.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ImageProblem {
     /// The image is valid, but cannot be recoded as requested, so it is stored unchanged.
@@ -35,11 +33,8 @@ pub(super) enum ImageProblem {
 }
 
 impl ImageProblem {
-    /// Checks the image in `bytes`. If the image could not be recoded, `refusal` is the error.
-    /// Returns `None` if the image is valid and was recoded.
-    ///
-    /// # Errors
-    /// If memory runs out, which says nothing about the image.
+    /// Checks the image in `bytes`. `refusal` is the error if the image could not be recoded.
+    /// Returns `None` if the image is valid and was recoded. Fails only if memory runs out.
     pub(super) fn of(codecs: &Codecs, bytes: &[u8], refusal: Option<Error>) -> Result<Option<ImageProblem>> {
         let condition = codecs.open(bytes).map_or_else(Condition::Damaged, |mut image| image.check());
         Ok(match condition {
@@ -50,7 +45,6 @@ impl ImageProblem {
         })
     }
 
-    /// Adds the name of the image's field to the reason.
     pub(super) fn of_field(self, name: &str) -> Self {
         let named = |reason: String| format!("field {name:?}: {reason}");
         match self {
@@ -76,18 +70,17 @@ impl ImageProblem {
     }
 }
 
-/// Appends an image to the list of a report, unless the list is full.
 pub(super) fn push_limited(out: &mut Vec<Refused>, index: u64, key: &str, reason: &str) {
     if out.len() < MAX_LISTED {
         out.push(Refused { index, key: key.to_owned(), reason: reason.to_owned() });
     }
 }
 
-/// The images that make a pack fail. After the first such image, no more samples are passed to the
-/// writer.
+/// The images that make a pack fail. After the first such image, the writer receives no more
+/// samples.
 #[derive(Default)]
 pub(super) struct BadImages {
-    /// Number of images that were read, including valid ones.
+    /// Includes valid images.
     images: u64,
     count: u64,
     undecodable: u64,
@@ -95,7 +88,7 @@ pub(super) struct BadImages {
 }
 
 impl BadImages {
-    /// Counts the images of a sample. A sample without an image counts as one.
+    /// A sample without an image counts as one.
     pub(super) fn count_images(&mut self, images: usize) {
         self.images += images.max(1) as u64;
     }
@@ -112,9 +105,6 @@ impl BadImages {
         self.count == 0
     }
 
-    /// Returns an error if there are bad images.
-    ///
-    /// # Errors
     /// The error names the first bad images, and the option that stores them unchanged.
     pub(super) fn check(&self) -> Result<()> {
         if self.is_empty() {

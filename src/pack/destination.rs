@@ -20,8 +20,8 @@
 //! | `NAME.lock.partial` | the lock of a merge, or of a [`TarWriter`](super::TarWriter) |
 //!
 //! Complete files appear atomically, so readers never see an incomplete file. An **attempt** is a
-//! process that packs a part. Two attempts to pack the same part write a shard to different files,
-//! and the complete files contain the same bytes.
+//! process that packs a part. Two attempts to pack the same part write to different files, and the
+//! complete files contain the same bytes.
 
 use std::io::{self, Write};
 use std::ops::Range;
@@ -38,88 +38,79 @@ use crate::error::{Error, Result};
 use crate::source::temp_files::{PARTIAL, is_hex};
 use crate::source::{MANIFEST_END, PLAN_END};
 
-/// Suffix of the file that contains the plan of a merge.
 pub(super) const MERGE_SUFFIX: &str = ".merge.partial";
 
-/// The folder or the store to which a dataset is packed. Methods identify a file by `end`, the part
-/// of the file name that follows `NAME`.
+/// The folder or the store to which a dataset is packed. `end` is the part of a file's name that
+/// follows `NAME`.
 pub(super) trait Destination: Sync {
-    /// Returns the full path or the URL of a file, for error messages.
+    /// The full path or the URL, for error messages.
     fn path_of(&self, end: &str) -> PathBuf;
 
-    /// Returns the target that the user specified.
+    /// The target as the user specified it.
     fn target(&self) -> PathBuf {
         self.path_of(".tar")
     }
 
-    /// Returns the `end` of every file, sorted.
+    /// The `end` of every file, sorted.
     fn suffixes(&self) -> Result<Vec<String>>;
 
-    /// Returns the content of a small file, or `None` if the file does not exist.
+    /// Returns `None` if the file does not exist.
     fn get(&self, end: &str) -> Result<Option<Vec<u8>>>;
 
-    /// Writes a small file atomically. If `new` is true and the file exists, returns false without
-    /// replacing it.
+    /// Writes a small file atomically. If `new` is true and the file exists, returns false.
     fn put(&self, end: &str, bytes: &[u8], new: bool) -> Result<bool>;
 
-    /// Removes a file if it exists.
     fn remove(&self, end: &str) -> Result<()>;
 
-    /// Removes the files in `attempts`, except those that a process is still writing.
+    /// Keeps files that a process is still writing.
     fn remove_attempts(&self, attempts: &[String]) -> Result<()>;
 
-    /// Returns whether shards already have their final names before the merge.
+    /// Whether shards have their final names before the merge.
     fn uploads_in_place(&self) -> bool;
 
-    /// Returns whether a merge may have been interrupted.
     fn is_merging(&self) -> Result<bool> {
         let end = if self.uploads_in_place() { PLAN_END } else { MERGE_SUFFIX };
         Ok(self.get(end)?.is_some())
     }
 
-    /// Begins to write shard `number` of the plan `id`.
+    /// `id` identifies the plan.
     fn begin(&self, number: u64, id: &str) -> Result<Box<dyn Attempt>>;
 
-    /// Records that a shard of `part` is complete.
     fn record_shard(&self, part: (u64, u64), number: u64, id: &str, entry: &ShardEntry) -> Result<()>;
 
-    /// Returns the entries that were recorded for the shards `numbers` of `part`, in order.
+    /// Returns the entries in the order of `numbers`.
     fn recorded_shards(&self, part: (u64, u64), numbers: Range<u64>, id: &str) -> Result<Vec<ShardEntry>>;
 
-    /// Returns the path of shard `number`.
     fn shard_path(&self, number: u64, state: State<'_>) -> PathBuf;
 
-    /// Returns whether shard `number` exists and has the size in `entry`. If `must_be_complete` is
-    /// true, compares the checksum as well.
+    /// Returns whether the shard exists and has the size in `entry`. If `must_be_complete` is true,
+    /// also compares the checksum.
     fn has_shard(&self, number: u64, state: State<'_>, entry: &ShardEntry, must_be_complete: bool) -> Result<bool>;
 
-    /// Acquires the lock for merging, and for discarding the files of other packs. Waits until no
-    /// other process holds the lock.
+    /// The lock for merging, and for discarding the files of other packs. Waits until no other
+    /// process holds the lock.
     fn lock(&self) -> Result<Lock>;
 
-    /// Renames the `shards` of `plan` to their final names, and writes the manifest. The shards
-    /// have been checked. Replaces the shards `existing` of an old dataset.
+    /// Renames the checked `shards` of `plan` to their final names, replacing the shards `existing`
+    /// of an old dataset, and writes the manifest.
     fn publish(&self, plan: &Plan, shards: Vec<ShardEntry>, existing: &[u64]) -> Result<Manifest>;
 }
 
-/// The state of a shard.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum State<'a> {
-    /// The shard is complete, and the plan with this ID has not been merged.
+    /// Complete, but the plan with this ID has not been merged.
     Staged(&'a str),
-    /// The shard is complete, and an interrupted merge may already have renamed it.
+    /// Complete. An interrupted merge may already have renamed the shard.
     Merging(&'a str),
-    /// The shard is part of a merged dataset.
     Merged,
 }
 
-/// A shard that is being written. When it is dropped, the file is removed.
+/// A shard that is being written. Dropping it removes the file.
 pub(super) trait Attempt: Write {
-    /// Flushes all data to the disk.
     fn sync(&mut self) -> io::Result<()>;
 
-    /// Publishes the finished shard under the name of a complete shard. If another attempt has
-    /// already published this shard, checks that the bytes are the same.
+    /// Publishes the finished shard. If another attempt has already published it, checks that the
+    /// bytes are the same.
     fn publish(self: Box<Self>, entry: &ShardEntry) -> Result<()>;
 }
 
@@ -129,7 +120,6 @@ impl Sink for Box<dyn Attempt> {
     }
 }
 
-/// A lock that is released when it is dropped.
 pub(super) type Lock = Box<dyn Send>;
 
 pub(super) fn shard(number: u64) -> String {
@@ -148,15 +138,12 @@ pub(super) fn journal((part, parts): (u64, u64), id: &str) -> String {
     format!(".part-{part:05}-of-{parts:05}.{id}{PARTIAL}")
 }
 
-/// Returns the file name of a shard, which is its name in manifests.
+/// Also the shard's name in manifests.
 pub(super) fn shard_name(destination: &dyn Destination, number: u64) -> String {
     destination.path_of(&shard(number)).file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Reads and parses the JSON file `end`. Returns `None` if it does not exist.
-///
-/// # Errors
-/// If the file cannot be read or is damaged.
+/// Returns `None` if the file does not exist.
 pub(super) fn read<T: DeserializeOwned>(destination: &dyn Destination, end: &str) -> Result<Option<T>> {
     let Some(bytes) = destination.get(end)? else { return Ok(None) };
     serde_json::from_slice(&bytes).map(Some).map_err(|e| {
@@ -165,7 +152,6 @@ pub(super) fn read<T: DeserializeOwned>(destination: &dyn Destination, end: &str
     })
 }
 
-/// Writes `value` as JSON, like [`put`](Destination::put).
 pub(super) fn write<T: Serialize>(destination: &dyn Destination, end: &str, value: &T, new: bool) -> Result<bool> {
     let mut bytes = serde_json::to_vec_pretty(value).expect("the value consists of numbers and text");
     bytes.push(b'\n');
@@ -184,19 +170,17 @@ pub(super) fn read_part(destination: &dyn Destination, part_of: (u64, u64), id: 
     read(destination, &part_suffix(part_of, id))
 }
 
-/// Returns whether a merge of `plan` has begun to rename shards.
 pub(super) fn is_renaming(destination: &dyn Destination, plan: &Plan) -> Result<bool> {
     Ok(read::<Plan>(destination, MERGE_SUFFIX)?.is_some_and(|merging| merging == *plan))
 }
 
-/// Returns the numbers of the shards with final names, in order.
+/// Returns the shard numbers in ascending order.
 pub(super) fn existing(ends: &[String]) -> Vec<u64> {
     let mut numbers: Vec<u64> = ends.iter().filter_map(|end| number(end.strip_suffix(".tar")?)).collect();
     numbers.sort_unstable();
     numbers
 }
 
-/// Files of packs that are unfinished or not merged.
 #[derive(Debug, Default)]
 pub(super) struct Leftovers {
     pub(super) staged: Vec<String>,
@@ -224,7 +208,6 @@ impl Leftovers {
                 .and_then(|end| end.rsplit_once('.'))
                 .is_some_and(|(_, random)| is_hex(random))
             {
-                // A small file that an attempt is writing.
                 &mut leftovers.attempts
             } else {
                 continue;
@@ -244,13 +227,11 @@ impl Leftovers {
     }
 }
 
-/// Returns the index of the part to which a manifest or journal belongs, and the number of parts.
 pub(super) fn part_of(end: &str) -> Option<(u64, u64)> {
     let (part, parts) = end.strip_prefix(".part-")?.split('.').next()?.split_once("-of-")?;
     Some((part.parse().ok()?, parts.parse().ok()?)).filter(|(part, parts)| part < parts)
 }
 
-/// Returns the plan ID in the name of a shard, manifest or journal.
 pub(super) fn id(end: &str) -> Option<&str> {
     let id = match end.split_once(".tar.") {
         Some((_, rest)) => rest.split('.').next()?,

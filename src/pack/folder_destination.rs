@@ -1,9 +1,9 @@
 //! [`FolderDestination`]: packs to a local folder.
 //!
-//! A process writes a shard under a unique name. When the shard is complete, the process adds a
-//! hard link under the name of a complete shard. Unlike a rename, a hard link cannot overwrite the
-//! shard of a concurrent process. Complete shards are recorded with their checksums in the journal
-//! of their part. A lock file prevents concurrent merges.
+//! A process writes a shard under a unique name. The process then adds a hard link under the name
+//! of a complete shard: unlike a rename, a hard link cannot overwrite the shard of a concurrent
+//! process. The journal of a part records its complete shards with their checksums. A lock file
+//! prevents concurrent merges.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -21,16 +21,14 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::source::temp_files::{Attempted, create, remove_abandoned, remove_if_there, sync_folder_of, try_lock};
 use crate::source::{MANIFEST_END, is_stopped, rename};
 
-/// Interval between attempts to acquire the lock of a merge.
 const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The [`Destination`] for packing to a local folder.
 pub(super) struct FolderDestination {
     names: Names,
 }
 
 impl FolderDestination {
-    /// Creates the destination for `target`. The name must end in `.tar`.
+    /// The name of `target` must end in `.tar`.
     pub(super) fn new(target: &Path) -> Self {
         FolderDestination { names: Names::new(target, true) }
     }
@@ -95,8 +93,7 @@ impl Destination for FolderDestination {
         Ok(Box::new(ShardFile { path, file, staged: self.path_of(&dest::staged(number, id)) }))
     }
 
-    /// Appends an entry to the journal of the part. The journal is not flushed to the disk: if an
-    /// entry is lost, the shard is packed again.
+    /// The journal is not flushed to the disk: if an entry is lost, the shard is packed again.
     fn record_shard(&self, part: (u64, u64), _: u64, id: &str, entry: &ShardEntry) -> Result<()> {
         let path = self.path_of(&dest::journal(part, id));
         let line = Line { plan: id.to_owned(), entry: entry.clone() };
@@ -107,7 +104,7 @@ impl Destination for FolderDestination {
         open.and_then(|mut file| file.write_all(line.as_bytes())).map_err(|e| Error::io(&path, &e))
     }
 
-    /// Reads the journal of the part, and ignores incomplete lines.
+    /// Ignores incomplete lines.
     fn recorded_shards(&self, part: (u64, u64), _: Range<u64>, id: &str) -> Result<Vec<ShardEntry>> {
         let text = self.get(&dest::journal(part, id))?.unwrap_or_default();
         let entry = |line: &[u8]| {
@@ -152,12 +149,10 @@ impl Destination for FolderDestination {
     }
 
     fn publish(&self, plan: &Plan, shards: Vec<ShardEntry>, existing: &[u64]) -> Result<Manifest> {
-        // From here until all shards have been renamed, the folder does not contain a complete
-        // dataset.
+        // Until all shards have been renamed, the folder does not contain a complete dataset.
         if !dest::is_renaming(self, plan)? {
             self.remove(MANIFEST_END)?;
-            // The old shards are removed before any new shard is renamed, so that the two datasets
-            // are never mixed.
+            // Removing the old shards before any new shard is renamed keeps the two datasets apart.
             existing.iter().try_for_each(|&old| self.remove(&dest::shard(old)))?;
             sync_folder_of(&self.names.target);
             dest::write(self, MERGE_SUFFIX, plan, false)?;
@@ -186,14 +181,12 @@ impl Destination for FolderDestination {
     }
 }
 
-/// A line of a journal.
 #[derive(Serialize, Deserialize)]
 struct Line {
     plan: String,
     entry: ShardEntry,
 }
 
-/// A shard that is being written.
 struct ShardFile {
     path: PathBuf,
     file: File,
@@ -235,7 +228,6 @@ fn stopped() -> Error {
     Error::new(ErrorKind::Io, "merging was stopped")
 }
 
-/// Returns whether the file exists and has the size and the checksum in `entry`.
 fn has(path: &Path, entry: &ShardEntry) -> Result<bool> {
     let io = |e: io::Error| Error::io(path, &e);
     let mut file = match File::open(path) {
@@ -257,12 +249,10 @@ fn has(path: &Path, entry: &ShardEntry) -> Result<bool> {
     }
 }
 
-/// Returns whether the file exists and has the size in `entry`.
 fn has_size(path: &Path, entry: &ShardEntry) -> bool {
     fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() == entry.bytes)
 }
 
-/// Formats a checksum for a manifest.
 pub(super) fn format_crc32(crc: u32) -> String {
     format!("{crc:08x}")
 }

@@ -8,15 +8,11 @@ use super::open::open_destination;
 use crate::error::{Error, Result};
 use crate::source::{Location, Source, Stores};
 
-/// JPEG quality of frames, unless the user sets a [`Recode`](super::Recode).
+/// Used unless the user sets a [`Recode`](super::Recode).
 pub(super) const QUALITY: u8 = 95;
-/// Name of the tar file of the frames in the folder of the dataset.
 const NAME: &str = "frames.tar";
 
-/// Returns the path of the frames. `target` is either this path or the folder of the dataset.
-///
-/// # Errors
-/// If `target` ends in `.lmdb`.
+/// `target` is the path of the frames or the folder of the dataset. Fails if it ends in `.lmdb`.
 pub(super) fn target(target: &Path) -> Result<PathBuf> {
     let extension = target.extension().unwrap_or_default();
     if extension.eq_ignore_ascii_case("lmdb") {
@@ -32,12 +28,9 @@ pub(super) fn target(target: &Path) -> Result<PathBuf> {
     })
 }
 
-/// Writes the metadata of `source` next to `target`, the path of the frames, and returns the frames
-/// as a source. Several processes may do this for the same target at the same time.
-///
-/// # Errors
-/// If the source has no episodes, if a file cannot be read or written, or if a file exists with a
-/// different content.
+/// Writes the metadata of `source` next to the frames at `target`, and returns the frames as a
+/// source. Several processes may do this at the same time. Fails if the source has no episodes, or
+/// if a file exists with a different content.
 pub(super) fn divided(source: &dyn Source, target: &Path, stores: &Stores) -> Result<Arc<dyn Source>> {
     let name = target.file_name().and_then(|name| name.to_str());
     let name =

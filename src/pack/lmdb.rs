@@ -11,20 +11,18 @@ use crate::error::{Error, ErrorKind, Result, reserve};
 use crate::source::temp_files::{Locked, remove_abandoned_of, remove_if_there, sync_folder_of, unique};
 use crate::source::{CLASSES_KEY, Sample, lmdb_error};
 
-/// Number of digits in a key. Keys are padded with zeros, so that they are sorted numerically.
+/// Keys are padded with zeros, so that they are sorted numerically.
 const KEY_DIGITS: usize = 10;
-/// Maximum number of samples, which is ten billion.
 const MAX_SAMPLES: u64 = 10_u64.pow(KEY_DIGITS as u32);
 
-/// Number of bytes per transaction. Apart from the data, a commit writes only a few pages, so
-/// larger transactions would not be faster.
+/// Size in bytes. Apart from the data, a commit writes only a few pages, so larger transactions
+/// would not be faster.
 const COMMIT_BYTES: usize = 32 << 20;
 
-/// Initial size of the map in bytes. The size is doubled when the map is full.
+/// Size in bytes, which is doubled when the map is full.
 const FIRST_MAP: usize = 64 << 20;
 
-/// Writes an LMDB database, which can be read with [`Lmdb`](crate::source::Lmdb), or with Python's
-/// `lmdb` and `msgpack`.
+/// Writes an LMDB database for [`Lmdb`](crate::source::Lmdb), or for Python's `lmdb` and `msgpack`.
 ///
 /// The target is a folder that contains `data.mdb`, as `lmdb.open` expects. The database's keys are
 /// decimal numbers of ten digits, starting at `0000000000`. The values are MessagePack maps that
@@ -35,15 +33,13 @@ pub struct LmdbWriter {
     database: lmdb::Database,
     map_size: usize,
     target: PathBuf,
-    /// Temporary folder, which is renamed to the target. No other process writes to it.
+    /// Renamed to the target at the end. No other process writes to this folder.
     folder: PathBuf,
     options: WriteOptions,
     /// Concatenated values that have not been written yet.
     values: Vec<u8>,
-    /// End of each value in `values`.
     ends: Vec<usize>,
     samples: u64,
-    /// Lock that prevents other writers from using the same target.
     _lock: Option<Locked>,
 }
 
@@ -58,7 +54,7 @@ impl std::fmt::Debug for LmdbWriter {
 
 impl LmdbWriter {
     /// Creates a database under a temporary name, which [`finish`](DatasetWriter::finish) renames
-    /// to `target`. Removes the files that interrupted writers have left behind.
+    /// to `target`. Removes files of interrupted writers.
     ///
     /// # Errors
     /// If the target exists and `force` is not set, if the target exists and is not a folder with a
@@ -69,7 +65,7 @@ impl LmdbWriter {
         let mut lock = target.clone().into_os_string();
         lock.push(".lock.partial");
         let lock = claim(Path::new(&lock), &target)?;
-        // The process that held the lock before may have created the target.
+        // The previous holder of the lock may have created the target.
         check_target(&target, options.force)?;
         if lock.is_some() {
             let file_name = target.file_name().unwrap_or_default();
@@ -77,8 +73,8 @@ impl LmdbWriter {
         }
         let folder = unique(&target);
         fs::create_dir(&folder).map_err(|e| Error::io(&folder, &e))?;
-        // No other process uses the folder before it is renamed, so locks are not needed, and
-        // flushing the data to the disk once, at the end, is enough.
+        // No other process uses the folder before it is renamed. So locks are not needed, and the
+        // data is flushed to the disk once, at the end.
         let flags = EnvironmentFlags::NO_LOCK | EnvironmentFlags::NO_SYNC;
         let opened = lmdb::Environment::new().set_flags(flags).set_map_size(FIRST_MAP).open(&folder).and_then(|env| {
             let database = env.create_db(None, DatabaseFlags::empty())?;
@@ -102,7 +98,7 @@ impl LmdbWriter {
         })
     }
 
-    /// Writes the pending values, followed by `last`, in a transaction. If the map is full, doubles
+    /// Writes the pending values, and then `last`, in a transaction. If the map is full, doubles
     /// its size and repeats the transaction.
     fn commit(&mut self, last: Option<(&str, &[u8])>) -> Result<()> {
         let environment = self.environment.as_ref().expect("open until finished");
@@ -124,8 +120,8 @@ impl LmdbWriter {
             match try_once() {
                 Ok(()) => break,
                 Err(lmdb::Error::MapFull) => {
-                    // The map may be resized, because no transaction is open: the only transaction
-                    // has just been aborted.
+                    // Without an open transaction, the map may be resized. The only transaction has
+                    // just been aborted.
                     self.map_size *= 2;
                     environment.set_map_size(self.map_size).map_err(|e| lmdb_error(&self.folder, e))?;
                 }
@@ -162,8 +158,8 @@ impl LmdbWriter {
 
         check_target(&self.target, self.options.force)?;
         if self.target.exists() {
-            // Replace the data file atomically, and remove the lock file, which belongs to the old
-            // data file. Processes that have opened both files can still use them.
+            // Replace the data file atomically, and remove its old lock file. Processes that have
+            // opened both files can still use them.
             remove_if_there(&self.target.join("lock.mdb"))?;
             let old = self.target.join("data.mdb");
             fs::rename(&data, &old).map_err(|e| Error::io(&old, &e))?;
@@ -177,7 +173,6 @@ impl LmdbWriter {
     }
 }
 
-/// Panic message for writes to a `Vec`.
 const IN_MEMORY: &str = "writing to a Vec cannot fail";
 
 impl DatasetWriter for LmdbWriter {
@@ -229,14 +224,12 @@ impl DatasetWriter for LmdbWriter {
 }
 
 impl Drop for LmdbWriter {
-    /// Removes the temporary folder, unless [`finish`](DatasetWriter::finish) has renamed it.
     fn drop(&mut self) {
         self.environment = None;
         let _ = fs::remove_dir_all(&self.folder);
     }
 }
 
-/// Returns an error if `target` exists and must not be replaced.
 fn check_target(target: &Path, force: bool) -> Result<()> {
     match fs::symlink_metadata(target) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),

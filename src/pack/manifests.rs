@@ -7,11 +7,10 @@ use super::plan::Plan;
 use super::report::Counts;
 use crate::source::MANIFEST_VERSION;
 
-/// A complete shard.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct ShardEntry {
     pub(super) name: String,
-    /// Position of the shard's first sample among the packed samples.
+    /// Position of the first sample among the packed samples.
     pub(super) first: u64,
     pub(super) samples: u64,
     pub(super) bytes: u64,
@@ -25,12 +24,12 @@ pub(super) struct PartManifest {
     pub(super) plan: Plan,
     pub(super) part: u64,
     pub(super) parts: u64,
-    /// Keys of the first and last sample of the part, and of the samples before and after the part.
+    /// The first and last key of the part, and the keys before and after it.
     pub(super) keys: Keys,
     pub(super) shards: Vec<ShardEntry>,
 }
 
-/// Keys at the boundaries of a part. They must match the keys of the adjacent parts.
+/// The keys must match those of the adjacent parts.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) struct Keys {
     pub(super) before: Option<String>,
@@ -61,8 +60,8 @@ impl Manifest {
     }
 }
 
-/// Caps each list of images, summed over all shards, at the length that a report may show. A full
-/// list per shard could make the manifest too large to open.
+/// Caps the total length of each list of images. A full list per shard could make the manifest too
+/// large to open.
 fn limit_lists(mut shards: Vec<ShardEntry>) -> Vec<ShardEntry> {
     let mut room = [MAX_LISTED; 2];
     for ShardEntry { counts, .. } in &mut shards {

@@ -1,23 +1,20 @@
 //! Formats a sample as the members of a tar file.
 //!
-//! Headers are written without the `tar` crate, because warpfeed does not use this crate to parse
-//! headers either (see `source::tar`).
+//! The headers do not need the `tar` crate, which warpfeed does not use for parsing either.
 
 use crate::error::{Error, Result, reserve};
 use crate::source::{CLASSES_MEMBER, KEY_RECORD, Sample};
 
 const BLOCK: usize = 512;
-/// End of an archive: two blocks of zeros.
+/// Two blocks of zeros.
 pub(super) const END: [u8; 2 * BLOCK] = [0; 2 * BLOCK];
-/// Maximum size that can be written with eleven octal digits.
 const MAX_OCTAL_SIZE: u64 = (1 << 33) - 1;
 
-/// Appends the members of `sample` to `out`. Returns the sample's stem, which is the path of its
-/// files without the extension. `last` is the stem of the previous sample in the shard.
+/// Appends the members of `sample` to `out`. Returns the sample's stem: the path of its files
+/// without the extension. `last` is the stem of the previous sample in the shard.
 ///
-/// # Errors
-/// If the sample has neither fields nor a label, if the name of a field cannot be a file extension,
-/// or if the label is not a number. After an error, `out` may contain some members.
+/// Fails if the sample has neither fields nor a label, if the name of a field cannot be a file
+/// extension, or if the label is not a number. `out` may then contain some members.
 pub(super) fn gather(sample: &Sample<'_>, last: &str, out: &mut Vec<u8>) -> Result<String> {
     let label = sample.label()?;
     if sample.fields().is_empty() && label.is_none() {
@@ -29,7 +26,7 @@ pub(super) fn gather(sample: &Sample<'_>, last: &str, out: &mut Vec<u8>) -> Resu
     }
     let key = (stem != sample.key()).then(|| sample.key());
     for &(name, value) in sample.fields() {
-        // Reject names that readers would interpret as a different name or as a path.
+        // Readers would interpret these names as a different name or as a path.
         if name.is_empty() || name.contains(['/', '\0']) || name.to_lowercase() != name {
             return Err(Error::in_source(format!(
                 "field name {name:?} is not a valid file extension: expected lower case, without \"/\""
@@ -43,7 +40,7 @@ pub(super) fn gather(sample: &Sample<'_>, last: &str, out: &mut Vec<u8>) -> Resu
     Ok(stem)
 }
 
-/// Returns the member that contains the class names, or no bytes if there are no class names.
+/// Returns no bytes if there are no class names.
 pub(super) fn classes_member(names: &[String]) -> Result<Vec<u8>> {
     let mut member = Vec::new();
     if !names.is_empty() {
@@ -68,11 +65,8 @@ fn stem(key: &str) -> String {
     }
 }
 
-/// Appends a member: a PAX header if one is needed, the header, and the data, padded to whole
-/// blocks.
-///
-/// # Errors
-/// If memory runs out.
+/// Appends a PAX header if one is needed, the header, and the data, padded to whole blocks. Fails
+/// if memory runs out.
 fn append(out: &mut Vec<u8>, path: &str, key: Option<&str>, data: &[u8]) -> Result<()> {
     reserve(out, data.len() + 4 * BLOCK)?;
     let size = data.len() as u64;
@@ -92,7 +86,7 @@ fn append(out: &mut Vec<u8>, path: &str, key: Option<&str>, data: &[u8]) -> Resu
         out.extend_from_slice(records.as_bytes());
         out.resize(out.len().next_multiple_of(BLOCK), 0);
     }
-    // Readers without PAX support use this name, which is truncated at a character boundary.
+    // For readers without PAX support. The name is truncated at a character boundary.
     let (prefix, name) = split.unwrap_or_else(|| {
         let end = (0..=path.len().min(100)).rev().find(|&end| path.is_char_boundary(end)).unwrap_or(0);
         ("", &path[..end])
@@ -103,8 +97,8 @@ fn append(out: &mut Vec<u8>, path: &str, key: Option<&str>, data: &[u8]) -> Resu
     Ok(())
 }
 
-/// Splits a path at a slash into the prefix and the name of a ustar header. Returns `None` if the
-/// prefix does not fit into 155 bytes or the name into 100 bytes, or if the path is not ASCII.
+/// Splits a path into the prefix (up to 155 bytes) and the name (up to 100 bytes) of a ustar
+/// header. Returns `None` if this is impossible, or if the path is not ASCII.
 fn split_path(path: &str) -> Option<(&str, &str)> {
     if !path.is_ascii() {
         return None;
@@ -116,7 +110,7 @@ fn split_path(path: &str) -> Option<(&str, &str)> {
     (1..=155).contains(&slash).then(|| (&path[..slash], &path[slash + 1..])).filter(|(_, name)| !name.is_empty())
 }
 
-/// Returns `LENGTH KEYWORD=VALUE\n`, where LENGTH includes its own digits.
+/// `LENGTH KEYWORD=VALUE\n`, where LENGTH includes its own digits.
 fn pax_record(keyword: &str, value: &str) -> String {
     let rest = keyword.len() + value.len() + 3;
     let mut len = rest + 1;
@@ -126,8 +120,7 @@ fn pax_record(keyword: &str, value: &str) -> String {
     format!("{len} {keyword}={value}\n")
 }
 
-/// Returns a ustar header (POSIX.1-1988). The prefix, the name and the size must fit into their
-/// fields.
+/// POSIX.1-1988. The prefix, the name and the size must fit into their fields.
 fn header(prefix: &str, name: &str, size: u64, kind: u8) -> [u8; BLOCK] {
     let mut block = [0; BLOCK];
     let mut write = |offset: usize, bytes: &[u8]| block[offset..offset + bytes.len()].copy_from_slice(bytes);

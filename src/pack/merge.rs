@@ -16,7 +16,6 @@ use super::writer::exists;
 use crate::error::{Error, ErrorKind, Result};
 use crate::source::{CancelToken, PLAN_END, Store, Stores, during};
 
-/// Maximum number of shards that an error message names.
 const MAX_NAMED: usize = 10;
 
 /// Merges the parts of a dataset that were packed with [`Pack::part`](super::Pack::part).
@@ -109,7 +108,7 @@ impl Merge {
             && !parts.iter().any(|(_, part)| part.plan != manifest.plan && plan.is_none())
         {
             // The dataset has already been merged. Processes that finished a part after the merge
-            // may have left files behind.
+            // may have left files.
             self.check(destination, &manifest.shards, State::Merged, &|_| None)?;
             return clean(destination, manifest);
         }
@@ -123,7 +122,7 @@ impl Merge {
         };
         let renaming = dest::is_renaming(destination, &plan)?;
         let shards = match self.checked(destination, &plan, parts, renaming) {
-            // Stores have no locks, so another merge may have finished in the meantime.
+            // Stores have no locks, so another merge may have finished meanwhile.
             Err(e) if destination.uploads_in_place() => {
                 return match dest::read_manifest(destination) {
                     Ok(Some(manifest)) if manifest.plan == plan => clean(destination, manifest),
@@ -143,7 +142,6 @@ impl Merge {
         clean(destination, manifest)
     }
 
-    /// Checks all parts of `plan`. Returns the shards of the dataset.
     fn checked(
         &self,
         destination: &dyn Destination,
@@ -162,7 +160,7 @@ impl Merge {
         Ok(shards)
     }
 
-    /// Checks the files of the shards. `part_of` returns the part that contains a sample.
+    /// `part_of` returns the part that contains a sample.
     fn check(
         &self,
         destination: &dyn Destination,
@@ -194,8 +192,8 @@ impl Merge {
     }
 }
 
-/// Returns the error for the shards in `damaged`, out of `count`. Once the dataset is `merged`,
-/// packing a part again would do nothing, so the error suggests something else.
+/// `damaged` of `count` shards are damaged. In a `merged` dataset, packing a part again has no
+/// effect, so the error proposes a different solution.
 pub(super) fn damaged_error(destination: &dyn Destination, damaged: &[String], count: usize, merged: bool) -> Error {
     let what = match (merged, destination.uploads_in_place()) {
         (false, _) => "delete them and pack their parts again",
@@ -206,8 +204,7 @@ pub(super) fn damaged_error(destination: &dyn Destination, damaged: &[String], c
     Error::in_source(format!("{number} of {count} shards are missing or damaged: {damaged}; {what}"))
 }
 
-/// Returns the error for replacing a dataset in a store. Datasets in stores are never replaced,
-/// because readers may have opened the old dataset.
+/// Datasets in stores are never replaced, because readers may have opened the old dataset.
 pub(super) fn not_replaced_error() -> Error {
     Error::config(
         "a dataset in a store is never replaced: use a different name, or delete the old objects; force applies only to folders",
@@ -222,11 +219,8 @@ pub(super) fn read_parts(destination: &dyn Destination, ends: &[String]) -> Resu
     Ok(parts)
 }
 
-/// Returns the parts of the dataset in order. If it was packed more than once, with different
-/// numbers of parts, finds a division of which all parts are complete, and ignores the others.
-///
-/// # Errors
-/// If no division is complete.
+/// Returns the parts of the dataset in order. If it was packed several times with different numbers
+/// of parts, finds a division with all parts complete. Fails if no division is complete.
 fn find_complete_division(
     destination: &dyn Destination,
     plan: &Plan,
@@ -264,8 +258,8 @@ fn find_complete_division(
     Err(Error::config(causes.join("; ")).at_path(destination.target()))
 }
 
-/// Returns the numbers less than `end` that are not in the sorted list `present`, in the syntax of
-/// SLURM arrays, such as `1,3-9,17`.
+/// Returns the numbers less than `end` that the sorted `present` lacks, in the syntax of SLURM
+/// arrays, such as `1,3-9,17`.
 pub(super) fn missing(present: impl Iterator<Item = u64>, end: u64) -> String {
     let (mut ranges, mut next) = (Vec::new(), 0);
     for number in present.chain([end]) {
@@ -279,10 +273,7 @@ pub(super) fn missing(present: impl Iterator<Item = u64>, end: u64) -> String {
     ranges.join(",")
 }
 
-/// Returns the shards of all parts, in order.
-///
-/// # Errors
-/// If samples are missing or duplicated.
+/// Fails if samples are missing or duplicated.
 fn concatenate_shards(destination: &dyn Destination, plan: &Plan, parts: &[PartManifest]) -> Result<Vec<ShardEntry>> {
     let mut shards: Vec<ShardEntry> = Vec::new();
     let mut before: Option<&PartManifest> = None;
@@ -330,7 +321,7 @@ fn concatenate_shards(destination: &dyn Destination, plan: &Plan, parts: &[PartM
     Ok(shards)
 }
 
-/// Removes the files that are not needed after the merge. Lists the files that do not belong to the
+/// Removes the files that are not needed after the merge, and lists files that do not belong to the
 /// dataset.
 fn clean(destination: &dyn Destination, manifest: Manifest) -> Result<Merged> {
     let (leftovers, id) = (Leftovers::of(&destination.suffixes()?), manifest.plan.id());
@@ -339,8 +330,7 @@ fn clean(destination: &dyn Destination, manifest: Manifest) -> Result<Merged> {
     done.iter().filter(|end| dest::id(end) == Some(&id)).try_for_each(|end| destination.remove(end))?;
     destination.remove_attempts(&leftovers.attempts)?;
     let mut ends = destination.suffixes()?;
-    // Remove the marks of a running merge last: if anything fails before that, the merge can be run
-    // again.
+    // Remove these files last: if anything fails before, the merge can be run again.
     for suffix in [PLAN_END, MERGE_SUFFIX] {
         if suffix != PLAN_END || dest::read_plan(destination)?.is_some_and(|plan| plan == manifest.plan) {
             destination.remove(suffix)?;
@@ -354,14 +344,13 @@ fn clean(destination: &dyn Destination, manifest: Manifest) -> Result<Merged> {
     Ok(Merged { report: report(destination, &manifest.shards, 0), orphans })
 }
 
-/// Returns the report for all `shards` together.
 pub(super) fn report(destination: &dyn Destination, shards: &[ShardEntry], duplicate_keys: u64) -> Report {
     let (mut counts, mut bytes) = (Counts::default(), 0);
     for entry in shards {
         counts.join(&entry.counts);
         bytes += entry.bytes;
     }
-    // The part of the name from the last `-` on identifies a shard.
+    // The end of the name, from the last `-`, identifies a shard.
     let end = |entry: &ShardEntry| entry.name.rfind('-').map_or(String::new(), |dash| entry.name[dash..].to_owned());
     let paths = shards.iter().map(|entry| destination.path_of(&end(entry))).collect();
     let written = Written { samples: counts.samples, bytes, paths };

@@ -22,8 +22,8 @@
 //!     shards.
 //! 11. `frames`: the metadata and the numeric features of a packed LeRobot dataset.
 //!
-//! Files are written under names that end in `.partial`, and renamed when they are complete. A file
-//! with the name of the target is always complete.
+//! Files are renamed from names that end in `.partial` when they are complete, so a file with the
+//! name of the target is always complete.
 
 mod array;
 mod bad_images;

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 
 /// The file names of tar shards: `OUT.tar`, or `OUT-000000.tar`, `OUT-000001.tar`, and so on.
 pub(super) struct Names {
-    /// Target that the user specified.
+    /// The target as the user specified it.
     pub(super) target: PathBuf,
     numbered: bool,
 }
@@ -18,12 +18,11 @@ impl Names {
         Names { target: without_slash(target), numbered }
     }
 
-    /// Returns the folder that contains the files.
     pub(super) fn folder(&self) -> &Path {
         self.target.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."))
     }
 
-    /// Returns the name of the target without `.tar`, which is the beginning of all file names.
+    /// All file names begin with the name of the target without `.tar`.
     pub(super) fn stem(&self) -> String {
         let name = self.target.file_name().unwrap_or_default().to_string_lossy();
         name.strip_suffix(".tar").unwrap_or(&name).to_owned()
@@ -33,7 +32,6 @@ impl Names {
         if self.numbered { self.beside(&format!("-{number:06}.tar")) } else { self.target.clone() }
     }
 
-    /// Returns whether `name` is the name of a shard.
     pub(super) fn has(&self, name: &str) -> bool {
         match self.numbered {
             true => name.strip_prefix(&self.stem()).and_then(|end| number(end.strip_suffix(".tar")?)).is_some(),
@@ -41,14 +39,13 @@ impl Names {
         }
     }
 
-    /// Returns the path of a file in the folder. The name of the file is the stem, followed by
-    /// `end`.
+    /// Appends `end` to the stem.
     pub(super) fn beside(&self, end: &str) -> PathBuf {
         self.target.with_file_name(format!("{}{end}", self.stem()))
     }
 
-    /// Lists all files with names that begin with the stem. Returns the remainder of each name,
-    /// sorted. Returns an empty list if the folder does not exist.
+    /// Lists the sorted endings of all files with names that begin with the stem. The list is empty
+    /// if the folder does not exist.
     pub(super) fn suffixes(&self) -> Result<Vec<String>> {
         let folder = self.folder();
         let entries = match fs::read_dir(folder) {
@@ -65,7 +62,7 @@ impl Names {
         Ok(ends)
     }
 
-    /// Returns the shards that exist, in order.
+    /// Returns the paths in the order of the shards.
     pub(super) fn existing(&self) -> Result<Vec<PathBuf>> {
         if !self.numbered {
             return Ok(if self.target.exists() { vec![self.target.clone()] } else { Vec::new() });
@@ -77,7 +74,7 @@ impl Names {
     }
 }
 
-/// Parses the number of a shard, such as `-000017`.
+/// For example, `-000017`.
 pub(super) fn number(text: &str) -> Option<u64> {
     let number = text.strip_prefix('-')?.parse().ok()?;
     (text == format!("-{number:06}")).then_some(number)

@@ -8,10 +8,8 @@ use super::store_destination::StoreDestination;
 use crate::error::Result;
 use crate::source::{Location, Stores};
 
-/// Opens the destination for `target`, which is a path or a URL that ends in `.tar`.
-///
-/// # Errors
-/// If `target` has a different ending, or if its store is unknown or read-only.
+/// `target` is a path or a URL that ends in `.tar`. Fails if it has a different ending, or if its
+/// store is unknown or read-only.
 pub(super) fn open_destination(target: &Path, stores: &Stores) -> Result<Box<dyn Destination>> {
     match Location::of(target) {
         Location::Path(path) => Ok(Box::new(FolderDestination::new(&path))),

@@ -99,9 +99,9 @@ impl<'a> Pack<'a> {
         self
     }
 
-    /// Sets the number of threads that read and recode samples. The calling thread writes the
-    /// samples. The default, 0, starts one thread per core that this process may use. The number of
-    /// threads does not affect the content of the files.
+    /// Sets the number of threads that read and recode samples. The calling thread writes them. The
+    /// default, 0, starts one thread per core that this process may use. The number of threads does
+    /// not affect the files.
     pub fn workers(mut self, threads: usize) -> Self {
         self.workers = threads;
         self
@@ -115,8 +115,8 @@ impl<'a> Pack<'a> {
     }
 
     /// Sets the names of the fields that contain images in addition to the main image, such as the
-    /// cameras of a robot. These images are recoded as well, and their fields keep their names. The
-    /// names may omit the extension. By default, [`Source::images`] determines these fields.
+    /// cameras of a robot. These images are recoded in place. The names may omit the extension. By
+    /// default, [`Source::images`] determines these fields.
     ///
     /// Fields with masks or depth maps must not be named, because lossy encoding destroys them.
     pub fn images(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
@@ -124,9 +124,8 @@ impl<'a> Pack<'a> {
         self
     }
 
-    /// Adds a custom codec, like [`Loader::codec`](crate::Loader::codec). The codec checks images
-    /// of its format for damage ([`Codec::damage`]), and decodes images if the [`Recode`] requires
-    /// pixels.
+    /// Adds a custom codec, like [`Loader::codec`](crate::Loader::codec). It checks images of its
+    /// format for damage ([`Codec::damage`]), and decodes them if the [`Recode`] requires pixels.
     pub fn codec(mut self, codec: impl Codec + 'static) -> Self {
         self.codecs = self.codecs.with(codec);
         self
@@ -181,8 +180,7 @@ impl<'a> Pack<'a> {
     }
 
     /// Sets the maximum size of a tar shard in bytes. `OUT.tar` becomes `OUT-000000.tar`,
-    /// `OUT-000001.tar`, … By default, a single file is written. Only tar targets support this
-    /// option.
+    /// `OUT-000001.tar`, … By default, a single file is written. Only tar targets have shards.
     ///
     /// If only a [`part`](Pack::part) is packed, this is the approximate average size of a shard.
     pub fn shard_size(mut self, bytes: u64) -> Self {
@@ -196,27 +194,25 @@ impl<'a> Pack<'a> {
         self
     }
 
-    /// Packs only one part of the shards of a `.tar` target. `parts` is the number of parts, and
-    /// `part` is the index of the part to pack, starting at 0. Several machines that share a folder
-    /// can pack different parts at the same time. [`Merge`] combines the parts.
+    /// Packs one part of the shards of a `.tar` target, such as part 0 of 4. Several machines that
+    /// share a folder can pack different parts at the same time. [`Merge`] combines the parts.
     ///
     /// All shards have the same number of samples. This number is
     /// [`shard_samples`](Pack::shard_samples), or is estimated from 64 samples so that shards have
     /// about [`shard_size`](Pack::shard_size) bytes. A part consists of whole shards, so the number
     /// of parts does not affect the content of the shards.
     ///
-    /// A complete part is not packed again. If a part was interrupted, packing continues after its
-    /// last complete shard. Several processes may pack the same part at the same time, with the
-    /// same result. Packing fails if the source differs from the source of the other parts, but a
-    /// change to only a few samples may remain undetected.
+    /// A complete part is not packed again, and an interrupted part continues after its last
+    /// complete shard. Several processes may pack the same part at the same time, with the same
+    /// result. Packing fails if the source differs from the source of the other parts, but a change
+    /// to only a few samples may remain undetected.
     pub fn part(mut self, part: u64, parts: u64) -> Self {
         self.part = Some((part, parts));
         self
     }
 
-    /// Packs only the samples with these indices, in this order, such as the indices that
-    /// [`sampler::split`](crate::sampler::split) returns. Cannot be combined with
-    /// [`keys`](Pack::keys).
+    /// Packs only the samples with these indices, in this order, such as the result of
+    /// [`sampler::split`](crate::sampler::split). Cannot be combined with [`keys`](Pack::keys).
     pub fn samples(mut self, indices: impl IntoIterator<Item = u64>) -> Self {
         self.indices = Some(indices.into_iter().collect());
         self
@@ -251,13 +247,13 @@ impl<'a> Pack<'a> {
     }
 
     /// Packs the frames of a LeRobot dataset so that the result opens as a LeRobot dataset: with
-    /// episodes, statistics, and windows of several frames. Images and videos are decoded once and
+    /// episodes, statistics, and windows of several frames. Images and videos are decoded and
     /// stored as JPEGs. Without this option, each frame becomes an independent sample.
     ///
-    /// The target is a folder, which will contain the shards of `frames.tar`, the numeric features
-    /// of all frames, and the metadata of the original dataset. The target may also be the path of
-    /// a `.tar` in such a folder. [`Merge`] expects the path of the `.tar`. If no
-    /// [`recode`](Pack::recode) is set, the images are encoded with quality 95.
+    /// The target is a folder for the shards of `frames.tar`, the numeric features of all frames,
+    /// and the metadata of the original dataset. The target may also be the path of a `.tar` in
+    /// such a folder, which [`Merge`] expects. Without a [`recode`](Pack::recode), images are
+    /// encoded with quality 95.
     ///
     /// Packing fails if the source is not a LeRobot dataset, if it has deltas, or if only some of
     /// its samples are packed. Existing metadata is not replaced, even with
@@ -270,11 +266,10 @@ impl<'a> Pack<'a> {
     /// Packs to `target`. If the name ends in `.lmdb`, writes an LMDB database. If it ends in
     /// `.tar`, writes tar shards.
     ///
-    /// Files are written under temporary names and renamed at the end, so a file with its final
-    /// name is always complete. If the target consists of shards, an interrupted pack can be run
-    /// again and continues after the last complete shard. A manifest, `OUT.manifest.json`, is
-    /// written at the end. A [`CancelToken`](crate::source::CancelToken) of the calling thread
-    /// interrupts the pack.
+    /// A file with its final name is always complete, because files are written under temporary
+    /// names. If the target consists of shards, an interrupted pack can be run again and continues
+    /// after the last complete shard. A manifest, `OUT.manifest.json`, is written at the end. A
+    /// [`CancelToken`](crate::source::CancelToken) of the calling thread interrupts the pack.
     ///
     /// # Errors
     /// - [`ErrorKind::Config`](crate::ErrorKind::Config) if the name of the target has neither
@@ -283,10 +278,10 @@ impl<'a> Pack<'a> {
     /// - If a sample cannot be read or stored. The error contains the index and the key of the
     ///   first sample that fails.
     /// - If the target cannot be written. The error names the file.
-    /// - [`ErrorKind::Decode`](crate::ErrorKind::Decode) if images cannot be decoded. This error is
-    ///   returned after all samples have been read. The message states the number of images that
-    ///   cannot be decoded, and the indices and keys of the first ten. See
-    ///   [`keep_bad`](Pack::keep_bad) and [`strict`](Pack::strict).
+    /// - [`ErrorKind::Decode`](crate::ErrorKind::Decode) if images cannot be decoded. The message
+    ///   states their number, and the indices and keys of the first ten. The error is returned
+    ///   after all samples have been read. See [`keep_bad`](Pack::keep_bad) and
+    ///   [`strict`](Pack::strict).
     ///
     /// An image that can be decoded but not recoded does not cause an error. It is listed in
     /// [`Report::refused`].
@@ -306,7 +301,6 @@ impl<'a> Pack<'a> {
         }
         let location = Location::of(target);
         let url = location.scheme().is_some();
-        // A `file://` URL is a path.
         let target = match &location {
             Location::Path(path) => path,
             Location::Url(_) => target,
@@ -354,7 +348,6 @@ impl<'a> Pack<'a> {
         }
     }
 
-    /// Packs the frames of a LeRobot dataset.
     fn frames_to(mut self, target: &Path) -> Result<Report> {
         if self.indices.is_some() || self.keys.is_some() {
             return Err(Error::config(
@@ -369,7 +362,6 @@ impl<'a> Pack<'a> {
         Pack { source: &*frames, images, frames: false, ..self }.samples_to(&target)
     }
 
-    /// Packs to an LMDB database.
     fn pack_lmdb(self, target: &Path, options: &WriteOptions, url: bool) -> Result<Report> {
         let sizes = [("shard_size", options.shard_size.is_some()), ("shard_samples", self.shard_samples.is_some())];
         if let Some((option, _)) = sizes.into_iter().find(|(_, is_set)| *is_set) {
@@ -388,7 +380,6 @@ impl<'a> Pack<'a> {
             .at_path(target))
     }
 
-    /// Packs one part of the shards of `target`.
     fn pack_part(self, target: &Path, (part, parts): (u64, u64), tar: bool) -> Result<Report> {
         if part >= parts {
             return Err(Error::config(format!("part {part} of {parts}: expected a part less than {parts}")));
@@ -435,9 +426,8 @@ impl<'a> Pack<'a> {
     /// parts. The class names are not passed to the writer.
     ///
     /// # Errors
-    /// Same as [`to`](Pack::to). Samples before the sample that caused the error may already have
-    /// been passed to the writer. The writer is dropped without a call to
-    /// [`finish`](DatasetWriter::finish).
+    /// Same as [`to`](Pack::to). The writer may already have received the samples before the one
+    /// that caused the error. It is dropped without a call to [`finish`](DatasetWriter::finish).
     pub fn to_writer(mut self, mut writer: Box<dyn DatasetWriter + '_>) -> Result<Report> {
         self.recode.unwrap_or_default().check(&self.codecs)?;
         source::check_retries(self.retries)?;
@@ -467,7 +457,6 @@ impl<'a> Pack<'a> {
         }
     }
 
-    /// Returns the samples to pack.
     fn choose(&mut self) -> Result<Chosen> {
         let len = self.source.len();
         match (self.indices.take(), self.keys.take()) {

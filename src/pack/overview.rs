@@ -17,9 +17,8 @@ pub struct Overview {
     pub samples: u64,
     /// Number of samples in the whole dataset.
     pub total: u64,
-    /// Number of parts. `None` if the dataset has already been merged, or if the number is not
-    /// known yet. The number becomes known when the first shard is complete in a folder, or when
-    /// the first part is complete in a store.
+    /// Number of parts. `None` if the dataset has already been merged, or if the number is unknown
+    /// because no shard (in a folder) or no part (in a store) is complete.
     pub parts: Option<u64>,
     /// Indices of the incomplete parts, in the syntax of SLURM arrays, such as `1,3-9,17`.
     pub missing: String,
@@ -28,8 +27,8 @@ pub struct Overview {
 }
 
 impl Merge {
-    /// Returns the progress of all parts. Call this method at any time, even while parts are being
-    /// packed. The method lists the files of the dataset, and reads manifests and journals.
+    /// Returns the progress of all parts, even while parts are being packed. The method lists the
+    /// files of the dataset, and reads manifests and journals.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if neither parts nor a dataset with this
@@ -37,8 +36,7 @@ impl Merge {
     pub fn progress(&self) -> Result<Overview> {
         let destination = open_destination(&self.target, &self.stores)?;
         let destination = &*destination;
-        // Read the plan before the manifest, because a merge writes the manifest before it removes
-        // the plan.
+        // A merge writes the manifest before it removes the plan, so read the plan first.
         let ends = destination.suffixes()?;
         let plan = dest::read_plan(destination)?;
         if let Some(manifest) = dest::read_manifest(destination)?
@@ -68,7 +66,6 @@ impl Merge {
     }
 }
 
-/// Returns the number of samples in the complete shards of `plan`.
 fn count_packed(destination: &dyn Destination, plan: &Plan, ends: &[String]) -> Result<u64> {
     let id = plan.id();
     let Cut::Samples(each) = plan.cut else {
@@ -89,7 +86,7 @@ fn count_packed(destination: &dyn Destination, plan: &Plan, ends: &[String]) -> 
     Ok(shards.iter().map(|shard| each.min(plan.samples.saturating_sub(shard.saturating_mul(each)))).sum())
 }
 
-/// Returns the number of parts of the plan `id`, and the indices of the incomplete parts.
+/// Also returns the indices of the incomplete parts.
 fn division(id: &str, ends: &[String]) -> (Option<u64>, String) {
     let Leftovers { parts, journals, .. } = Leftovers::of(ends);
     let mut divisions = BTreeMap::<u64, BTreeSet<u64>>::new();
@@ -100,8 +97,7 @@ fn division(id: &str, ends: &[String]) -> (Option<u64>, String) {
             complete.insert(part);
         }
     }
-    // If processes divided the dataset into different numbers of parts, prefer a number for which
-    // all parts are complete, because a merge uses this number as well.
+    // If several divisions exist, prefer a complete one, as a merge does.
     let share = |(parts, complete): &(&u64, &BTreeSet<u64>)| (complete.len() as u64 == **parts, complete.len());
     match divisions.iter().max_by_key(share) {
         Some((&parts, complete)) => (Some(parts), missing(complete.iter().copied(), parts)),

@@ -1,9 +1,9 @@
 //! [`Packer`]: packs one part of a dataset.
 //!
-//! Any number of processes may pack the same part at the same time, and each process may be killed
-//! at any time. The plan determines the bytes of every shard, so all copies of a shard are
-//! identical, and the first complete one is used. A process notices if another process has merged
-//! the dataset in the meantime.
+//! Any number of processes may pack the same part at the same time, and each may be killed at any
+//! time. The plan determines the bytes of every shard, so all copies of a shard are identical, and
+//! the first complete one is used. A process also detects if another process has merged the
+//! dataset.
 
 use super::destination::{self as dest, Attempt, Destination, Leftovers, MERGE_SUFFIX, State};
 use super::folder_destination::format_crc32;
@@ -18,9 +18,7 @@ use super::writer::exists;
 use crate::error::{Error, Result};
 use crate::source::{self, MANIFEST_END, PLAN_END};
 
-/// Packs one part of a dataset into shards.
-///
-/// Continues after the last complete shard of the part.
+/// Packs one part of a dataset. Continues after the last complete shard of the part.
 pub(super) struct Packer<'a> {
     pub(super) run: Run<'a>,
     pub(super) chosen: &'a Chosen,
@@ -31,17 +29,13 @@ pub(super) struct Packer<'a> {
     /// Whether to discard an unfinished pack with a different plan, and to replace a complete
     /// dataset.
     pub(super) force: bool,
-    /// Whether to read the shards of an earlier run and compare their checksums. Otherwise, the
-    /// merge compares them.
+    /// Whether to compare the checksums of an earlier run's shards. Otherwise, the merge does.
     pub(super) compare: bool,
 }
 
 impl Packer<'_> {
-    /// Packs the part, and writes its manifest. Returns the shards of the part.
-    ///
-    /// # Errors
-    /// If samples cannot be read or written, if there are bad images, or if the target contains a
-    /// set or parts with a different plan.
+    /// Packs the part, writes its manifest, and returns its shards. Fails if there are bad images,
+    /// or if the target contains a dataset or parts with a different plan.
     pub(super) fn pack(&mut self, tally: &mut Tally<'_>) -> Result<Vec<ShardEntry>> {
         if let Some(manifest) = self.claim()? {
             return self.complete_shards(&manifest);
@@ -95,16 +89,15 @@ impl Packer<'_> {
             dest::write(destination, &dest::part_suffix(part, &id), &done, false)?;
         }
         destination.remove(&dest::journal(part, &id))?;
-        // Another process may have finished the part, and the dataset may have been merged since
-        // then.
+        // Another process may have finished the part, and the dataset may have been merged.
         if dest::read_manifest(destination)?.is_some_and(|manifest| manifest.plan == self.plan) {
             self.withdraw(&id, self.plan.shards(part.0, part.1).start + entries.len() as u64)?;
         }
         Ok(entries)
     }
 
-    /// Removes the files that this process wrote after the dataset was merged: the shards of the
-    /// part before `next`, and the manifest and the journal of the part.
+    /// Removes files that this process wrote after the dataset was merged: the part's shards before
+    /// `next`, its manifest and its journal.
     fn withdraw(&self, id: &str, next: u64) -> Result<()> {
         let (destination, part) = (self.destination, self.part);
         for number in self.plan.shards(part.0, part.1).start..next {
@@ -163,8 +156,7 @@ impl Packer<'_> {
         Ok(merged)
     }
 
-    /// Writes the plan, unless it exists. Returns the dataset if it has been merged in the
-    /// meantime.
+    /// Writes the plan, unless it exists. Returns the dataset if it has been merged meanwhile.
     fn write_plan(&self) -> Result<Option<Manifest>> {
         let destination = self.destination;
         while !dest::write(destination, PLAN_END, &self.plan, true)? {
@@ -184,7 +176,6 @@ impl Packer<'_> {
                     .at_path(destination.path_of(PLAN_END)));
                 }
                 Some(_) => {
-                    // Wait until no merge is running.
                     let _lock = destination.lock()?;
                     if dest::read_plan(destination)?.is_some() {
                         dest::write(destination, PLAN_END, &self.plan, false)?;
@@ -205,8 +196,7 @@ impl Packer<'_> {
         Ok(None)
     }
 
-    /// Removes the files of packs with different plans. Does not remove files of the current plan,
-    /// because other processes may already be writing them.
+    /// Files of the current plan stay, because other processes may already be writing them.
     fn discard(&self) -> Result<()> {
         let id = self.plan.id();
         let leftovers = Leftovers::of(&self.destination.suffixes()?);
@@ -220,10 +210,7 @@ impl Packer<'_> {
         Ok(())
     }
 
-    /// Returns the shards of this part in a complete dataset.
-    ///
-    /// # Errors
-    /// If shards are missing. The dataset must be packed again.
+    /// Fails if shards of the complete dataset are missing.
     fn complete_shards(&self, manifest: &Manifest) -> Result<Vec<ShardEntry>> {
         let range = self.plan.range(self.part.0, self.part.1);
         let (mut entries, mut damaged) = (Vec::new(), Vec::new());
@@ -240,8 +227,7 @@ impl Packer<'_> {
         }
     }
 
-    /// Returns the shards at the beginning of the part that are complete and need not be packed
-    /// again.
+    /// Returns the complete shards at the beginning of the part.
     fn complete(&self, id: &str) -> Result<Vec<ShardEntry>> {
         let (part, numbers) = (self.part, self.plan.shards(self.part.0, self.part.1));
         let complete_entries = match dest::read_part(self.destination, part, id)? {
@@ -266,7 +252,6 @@ impl Packer<'_> {
         Ok(usable)
     }
 
-    /// Removes the incomplete files of earlier processes that packed this part.
     fn remove_attempts(&self) -> Result<()> {
         let shards = self.plan.shards(self.part.0, self.part.1);
         let mine = |end: &String| {
@@ -278,12 +263,10 @@ impl Packer<'_> {
         self.destination.remove_attempts(&attempts)
     }
 
-    /// Removes the plan if it is the only file. In this case, there is no shard after which a later
-    /// run could continue.
+    /// Without any shard, a later run has nothing to continue.
     fn remove_empty_plan(&self) -> Result<()> {
-        // In a store, the plan stays. An upload may have succeeded even if its response was lost.
         // Shards in a store have their final names, so without the plan, they would look like a
-        // complete dataset.
+        // complete dataset. An upload may have succeeded even if its response was lost.
         if self.destination.uploads_in_place() {
             return Ok(());
         }
@@ -293,7 +276,6 @@ impl Packer<'_> {
         Ok(())
     }
 
-    /// Reads the keys at the boundaries of the part.
     fn keys(&self) -> Result<Keys> {
         let range = self.plan.range(self.part.0, self.part.1);
         let mut scratch = Vec::new();
@@ -316,7 +298,6 @@ impl Packer<'_> {
     }
 }
 
-/// The state while the shards of a part are written.
 struct ShardSequence<'a, 'b> {
     packer: &'a Packer<'b>,
     id: &'a str,
@@ -324,11 +305,11 @@ struct ShardSequence<'a, 'b> {
     /// Number of the next shard, and the position of its first sample.
     next: (u64, u64),
     entries: Vec<ShardEntry>,
-    /// The dataset, if another process has merged it while this process was packing.
+    /// Set if another process has merged the dataset while this process was packing.
     overtaken: Option<Manifest>,
 }
 
-/// The shard that is being written. When it is dropped, the file is removed.
+/// Dropping the shard removes the file.
 struct OpenShard {
     shard: Shard<Box<dyn Attempt>>,
     counts: Counts,
@@ -365,7 +346,6 @@ impl ShardSequence<'_, '_> {
         }
     }
 
-    /// Finishes the open shard, if there is one, and records it.
     fn end(&mut self) -> Result<()> {
         let Some(OpenShard { mut shard, counts }) = self.open.take() else { return Ok(()) };
         let done = shard.finish()?;

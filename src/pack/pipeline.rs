@@ -1,8 +1,8 @@
 //! Reads and recodes samples on several threads, and delivers them in order.
 //!
-//! A pool reads and recodes samples; the calling thread starts these tasks, and writes the results
-//! in order. A finished sample waits for all earlier ones. How many may wait, and how many bytes,
-//! is limited, so that one slow sample cannot exhaust memory.
+//! The calling thread starts tasks in a pool, which read and recode samples, and writes the results
+//! in order. A finished sample waits for all earlier ones. The number and the size of the waiting
+//! samples are limited, so that one slow sample cannot exhaust memory.
 
 use std::collections::{HashSet, VecDeque};
 use std::ops::Range;
@@ -21,20 +21,17 @@ use crate::source::{self, CancelToken, Source, during, is_stopped};
 
 /// Maximum number of samples per worker that are in progress or waiting.
 const MAX_AHEAD_PER_WORKER: usize = 8;
-/// Maximum total size in bytes of finished samples that wait for an earlier sample. While this
-/// limit is exceeded, no new samples are started.
+/// Size in bytes. While the finished samples that wait exceed it, no new samples are started.
 const WAITING_BYTES: usize = 256 << 20;
-/// The memory of a sample is reused if it has at most this many bytes.
+/// The memory of a sample is reused up to this size in bytes.
 const SPARE_BYTES: usize = 16 << 20;
 
-/// Maximum number of keys that an error message names.
 const MAX_NAMED: usize = 10;
 
-/// The samples of a source to pack, in order.
 pub(super) enum Chosen {
-    /// All samples. The value is their number.
+    /// The number of samples.
     All(usize),
-    /// The samples with these indices.
+    /// The indices of the samples.
     Listed(Vec<u64>),
 }
 
@@ -46,7 +43,7 @@ impl Chosen {
         }
     }
 
-    /// Returns the index in the source of the sample at `position`.
+    /// Maps a position to an index in the source.
     pub(super) fn index(&self, position: usize) -> usize {
         match self {
             Chosen::All(_) => position,
@@ -55,12 +52,11 @@ impl Chosen {
     }
 }
 
-/// Reads and recodes samples on several threads, and delivers them in order.
 pub(super) struct Run<'a> {
     pub(super) source: &'a dyn Source,
     pub(super) codecs: &'a Codecs,
     pub(super) recode: Recode,
-    /// Fields that contain images, in addition to the main image.
+    /// Fields with images in addition to the main image.
     pub(super) images: &'a [String],
     pub(super) retries: usize,
     pub(super) workers: usize,
@@ -73,10 +69,8 @@ fn stopped() -> Error {
 }
 
 impl Run<'_> {
-    /// Returns the indices of the samples with the given keys, in ascending order.
-    ///
-    /// # Errors
-    /// If the key of a sample cannot be read, or if one of the given keys does not exist.
+    /// Returns the indices of the samples with the given keys, in ascending order. Fails if a key
+    /// does not exist.
     pub(super) fn find(&self, keys: Vec<String>) -> Result<Vec<u64>> {
         let requested: HashSet<String> = keys.into_iter().collect();
         let stop = CancelToken::current();
@@ -116,13 +110,9 @@ impl Run<'_> {
     }
 
     /// Calls `on_sample` on the calling thread for each sample at `positions` of `chosen`, in
-    /// order, with the index of the sample. After the first bad image, the rest is read only to
-    /// count bad images: the last argument of `on_sample` is then `false`, which means: don't
-    /// write.
-    ///
-    /// # Errors
-    /// If reading, recoding or `on_sample` fails, or if there are bad images. The error for bad
-    /// images is returned after all samples have been read.
+    /// order, with the sample's index. After the first bad image, the remaining samples are read
+    /// only to count bad images, and the last argument of `on_sample` is `false`: do not write. The
+    /// error for bad images is returned after all samples have been read.
     pub(super) fn for_each(
         &self,
         chosen: &Chosen,
@@ -173,8 +163,8 @@ impl Run<'_> {
         bad_images.check()
     }
 
-    /// Passes finished samples to `on_sample`, up to the first sample that is not finished, and
-    /// records bad images.
+    /// Passes finished samples to `on_sample`, up to the first unfinished sample, and records bad
+    /// images.
     fn put_ready(
         &self,
         ordered: &mut Ordered,
@@ -192,7 +182,7 @@ impl Run<'_> {
                 }
             }
             on_sample(index as u64, &prepared, bad_images.is_empty()).map_err(|e| match e.path() {
-                // Writing to the target failed, so the error does not concern the sample.
+                // The error concerns the target, not the sample.
                 Some(_) => e,
                 None => source::sample_error(self.source, index, &prepared.key, e),
             })?;
@@ -208,17 +198,15 @@ fn spares(list: &Mutex<Vec<Prepared>>) -> MutexGuard<'_, Vec<Prepared>> {
     list.lock().expect("no code panics while holding this lock")
 }
 
-/// The samples that are in progress or finished, in the order of their positions.
+/// Samples in progress or finished, in the order of their positions.
 struct Ordered {
-    /// Position of the next sample to pass to `on_sample`.
     next: usize,
     waiting: VecDeque<Option<Result<Prepared>>>,
-    /// Total size in bytes of the finished samples.
+    /// Total size of the finished samples, in bytes.
     bytes: usize,
 }
 
 impl Ordered {
-    /// Returns the position of the sample that is started next.
     fn next_to_start(&self) -> usize {
         self.next + self.waiting.len()
     }
@@ -232,7 +220,6 @@ impl Ordered {
         self.waiting[position - self.next] = Some(prepared);
     }
 
-    /// Removes the next sample if it is finished, and returns it with its position.
     fn take(&mut self) -> Option<(usize, Result<Prepared>)> {
         let ready = self.waiting.front_mut()?.take()?;
         self.waiting.pop_front();

@@ -13,65 +13,56 @@ use crate::decode::Codecs;
 use crate::error::{Error, Result};
 use crate::source::Hash;
 
-/// Number of samples that are read and recoded to compare sources and to estimate sizes.
+/// Samples that are read and recoded to compare sources and to estimate sizes.
 const PROBES: usize = 64;
 
-/// The plan of a pack. Only parts with the same plan are merged.
+/// Only parts with the same plan are merged.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Plan {
-    /// Version of the library. Different versions may encode images differently.
+    /// Version of the library, because versions may encode images differently.
     writer: String,
-    /// Number of samples to pack.
     pub(super) samples: u64,
     source: SourceId,
-    /// The recoding of images.
     recode: Value,
-    /// The rule that determines where shards begin.
     pub(super) cut: Cut,
     /// How many times the complete dataset has been packed again with the same plan.
     pub(super) repeated: u64,
 }
 
-/// The properties by which sources are compared.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct SourceId {
     kind: String,
     samples: u64,
-    /// Hash of the source's list of samples, if the source has a list.
+    /// Hash of the source's list of samples, if there is one.
     list: Option<String>,
     /// Hash of the selected indices, or `None` if all samples are selected.
     chosen: Option<String>,
     classes: String,
-    /// Hash of a few samples after recoding.
+    /// Hash of a few recoded samples.
     probes: String,
 }
 
-/// The rule that determines where shards begin.
+/// Determines where shards begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Cut {
-    /// A shard contains this number of samples. The last shard may contain fewer.
+    /// Number of samples per shard. The last shard may contain fewer.
     Samples(u64),
-    /// A shard ends before its size would exceed this number of bytes.
+    /// Maximum size of a shard in bytes.
     Bytes(u64),
 }
 
-/// The shard size that the user set.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Size {
-    /// Number of samples per shard, at least 1.
     Samples(u64),
     Bytes(u64),
-    /// Approximate number of bytes per shard. This size is converted to a number of samples, so
-    /// that the boundaries of a shard do not depend on earlier shards.
+    /// Approximate size of a shard in bytes. It is converted to a number of samples, so that a
+    /// shard does not depend on earlier shards.
     AboutBytes(u64),
 }
 
 impl Plan {
-    /// Creates the plan for packing `chosen` with `run`. Reads and recodes a few samples.
-    ///
-    /// # Errors
-    /// If a sample cannot be read or stored.
+    /// Reads and recodes a few samples.
     pub(super) fn of(run: &Run<'_>, chosen: &Chosen, size: Size) -> Result<Plan> {
         let count = chosen.len().min(PROBES);
         let sample_at =
@@ -113,19 +104,17 @@ impl Plan {
         })
     }
 
-    /// Returns whether the two plans are equal, apart from `repeated`.
+    /// Ignores `repeated`.
     pub(super) fn repeats(&self, other: &Plan) -> bool {
         *self == Plan { repeated: self.repeated, ..other.clone() }
     }
 
-    /// Returns a hash that identifies the plan.
     pub(super) fn id(&self) -> String {
         hex(Hash::default().bytes(&serde_json::to_vec(self).expect("numbers and text")).end())
     }
 
-    /// Returns the numbers of the shards in one part of `parts`. If shards are limited by their
-    /// size in bytes, the number of shards is not known in advance. There is then only one part,
-    /// which contains all shards.
+    /// Returns the numbers of one part's shards. If shards are limited by their size in bytes,
+    /// their number is not known in advance, so one part contains all shards.
     pub(super) fn shards(&self, part: u64, parts: u64) -> Range<u64> {
         match self.cut {
             Cut::Samples(samples) => {
@@ -137,7 +126,7 @@ impl Plan {
         }
     }
 
-    /// Returns the positions of the samples in one part of `parts`.
+    /// Returns the positions of one part's samples.
     pub(super) fn range(&self, part: u64, parts: u64) -> Range<u64> {
         match self.cut {
             Cut::Samples(samples) => {
@@ -148,11 +137,8 @@ impl Plan {
         }
     }
 
-    /// Checks that `other` is the same plan. `own_name` and `there` are the names of the two plans
-    /// in the error message.
-    ///
-    /// # Errors
-    /// If the plans differ. The message states the first difference.
+    /// Fails with the first difference if the plans differ. `own_name` and `there` name the plans
+    /// in the message.
     pub(super) fn check(&self, other: &Plan, own_name: &str, there: &str) -> Result<()> {
         let [mine, others] = [self, other].map(|plan| serde_json::to_value(plan).expect("numbers and text"));
         let Some((name, mine, others)) = difference("", &mine, &others) else { return Ok(()) };
@@ -175,7 +161,6 @@ fn hex(number: u64) -> String {
     format!("{number:016x}")
 }
 
-/// Describes how images are recoded, including the conversion of decoded pixels.
 fn describe_recoding(recode: Recode, codecs: &Codecs) -> Value {
     let mut described = match recode {
         Recode::KeepBytes => json!({"how": "keep_bytes"}),

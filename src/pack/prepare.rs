@@ -11,27 +11,25 @@ use crate::decode::Codecs;
 use crate::error::{Error, ErrorKind, Result, append, guarded};
 use crate::source::{self, Frames, Sample, Source, is_stopped};
 
-/// A sample that was read and recoded. Its memory is reused for later samples.
+/// Its memory is reused for later samples.
 #[derive(Default)]
 pub(super) struct Prepared {
     pub(super) key: String,
     pub(super) label: Option<i64>,
-    /// The name of each field, and the range of its content in `bytes`.
+    /// The name of each field, and its range in `bytes`.
     fields: Vec<(String, Range<usize>)>,
     pub(super) bytes: Vec<u8>,
-    /// The images of the sample, in the order of the fields.
+    /// In the order of the fields.
     pub(super) images: Vec<PreparedImage>,
-    /// A buffer for each attempt to read the sample. An attempt that failed may still borrow its
-    /// buffer.
+    /// One buffer per attempt. An attempt that failed may still borrow its buffer.
     scratch: Vec<Vec<u8>>,
 }
 
-/// An image that was recoded.
 pub(super) struct PreparedImage {
-    /// How the image was recoded, or `None` if it was stored unchanged because recoding failed.
+    /// `None` if the image was stored unchanged because recoding failed.
     pub(super) treatment: Option<Treatment>,
     pub(super) problem: Option<ImageProblem>,
-    /// Size in bytes before and after recoding.
+    /// Sizes in bytes before and after recoding.
     pub(super) bytes: (usize, usize),
 }
 
@@ -71,8 +69,8 @@ impl Prepared {
                     format.field.clone_into(&mut stored_as);
                 }
             } else if images.iter().any(|image| is_image_field(name, image)) {
-                // The field keeps its name, because programs read it by name. The format of an
-                // image is detected from its first bytes.
+                // The field keeps its name, because programs read it by name, and an image's format
+                // is detected from its first bytes.
                 let count = self.images.len();
                 task.recode_field(&sample, bytes, &mut self.bytes, &mut self.images)?;
                 for image in &mut self.images[count..] {
@@ -88,18 +86,14 @@ impl Prepared {
     }
 }
 
-/// Returns whether the field called `name` is the wanted image field. `requested` may omit the
-/// extension of an image format.
+/// `requested` may omit the extension of an image format.
 fn is_image_field(name: &str, requested: &str) -> bool {
     let end = name.strip_prefix(requested);
     end.is_some_and(|end| end.is_empty() || end.strip_prefix('.').is_some_and(format::is_image))
 }
 
-/// Checks that annotations in pixels remain valid when `recoded` replaces `image`.
-///
-/// # Errors
-/// If the size of the image changes, and the sample has boxes, points or a mask in pixels of the
-/// original image.
+/// Fails if recoding changes the size of the image, and the sample has boxes, points or a mask in
+/// pixels of the original image.
 fn check_annotations(codecs: &Codecs, sample: &Sample<'_>, image: &[u8], recoded: &[u8]) -> Result<()> {
     let relative = sample.field("boxes.units.txt").is_some_and(|text| text.trim_ascii() == b"relative");
     let in_pixels = |name: &str| match name.split('.').next() {
@@ -118,32 +112,27 @@ fn check_annotations(codecs: &Codecs, sample: &Sample<'_>, image: &[u8], recoded
     )))
 }
 
-/// A source, and the options for recoding its samples.
 #[derive(Clone, Copy)]
 pub(super) struct Task<'a> {
     pub(super) source: &'a dyn Source,
     pub(super) codecs: &'a Codecs,
     pub(super) recode: Recode,
-    /// Fields that contain images, in addition to the main image.
+    /// Fields with images in addition to the main image.
     pub(super) images: &'a [String],
     pub(super) retries: usize,
 }
 
 impl Task<'_> {
-    /// Reads and recodes sample `index`. A panic in the source or in a codec is converted to an
-    /// error.
+    /// Converts a panic in the source or in a codec to an error.
     pub(super) fn prepare(self, index: usize, mut prepared: Prepared) -> Result<Prepared> {
         let filled = guarded(|| prepared.fill(self, index));
         filled.map_err(|e| source::sample_error(self.source, index, &prepared.key, e))?;
         Ok(prepared)
     }
 
-    /// Recodes the image, or each of the [`Frames`], in the field of a sample, and appends the
-    /// result to `out`.
-    ///
-    /// # Errors
-    /// If memory runs out, or if the image would no longer match the annotations. An image that
-    /// cannot be recoded is not an error, and is appended unchanged.
+    /// Recodes the image, or each of the [`Frames`], in a field, and appends the result to `out`.
+    /// An image that cannot be recoded is appended unchanged. Fails if memory runs out, or if the
+    /// image would no longer match the annotations.
     fn recode_field(
         self,
         sample: &Sample<'_>,
@@ -163,10 +152,6 @@ impl Task<'_> {
         })
     }
 
-    /// Recodes one image, and appends the result to `out`.
-    ///
-    /// # Errors
-    /// Same as [`recode_field`](Task::recode_field).
     fn recode_image(
         self,
         sample: &Sample<'_>,

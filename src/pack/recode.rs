@@ -12,11 +12,10 @@ use crate::decode::{Codecs, Pixels, Rect, Size};
 use crate::error::{Error, Result, append, resize};
 use crate::transform::{Plan, Resizer, shorter_to};
 
-/// The codecs that decode a JPEG after encoding, to compare the pixels. They exclude custom codecs,
-/// which may accept arbitrary bytes.
+/// Decodes the JPEGs that were encoded, to compare their pixels. Custom codecs are excluded,
+/// because they may accept arbitrary bytes.
 static JPEGS: LazyLock<Codecs> = LazyLock::new(Codecs::new);
 
-/// JPEG quality of images that [`Recode::MaxSide`] shrinks.
 const MAX_SIDE_QUALITY: u8 = 90;
 
 /// How [`Pack`](super::Pack) recodes the images of samples: the main image, and the fields in
@@ -33,15 +32,15 @@ pub enum Recode {
     #[default]
     Lossless,
     /// Every image is decoded, rotated according to EXIF, and encoded as a JPEG with 4:2:0 chroma
-    /// subsampling, like in OpenCV and FFCV. Images whose longer side exceeds `max_side` are
-    /// shrunk. This option is lossy.
+    /// subsampling, like in OpenCV and FFCV. Images with a longer side than `max_side` are shrunk.
+    /// This option is lossy.
     Quality {
         /// Quality as defined by libjpeg, from 1 to 100.
         quality: u8,
         /// Maximum length of the longer side in pixels, or `None` to keep the size.
         max_side: Option<u32>,
     },
-    /// Images whose longer side exceeds this number of pixels are shrunk and encoded, as with
+    /// Images with a longer side than this number of pixels are shrunk and encoded, as with
     /// [`Quality`](Recode::Quality) and a quality of 90. All other images are stored as with
     /// [`Lossless`](Recode::Lossless).
     MaxSide(u32),
@@ -61,18 +60,16 @@ pub enum RawSize {
     Exact(Size),
 }
 
-/// The operation that was applied to an image to recode it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Treatment {
     Kept,
     Repacked,
-    /// The image was decoded and encoded again.
     Encoded(Psnr),
     Raw,
 }
 
 impl Treatment {
-    /// Returns the format of the recoded image, or `None` if the format has not changed.
+    /// `None` if the format has not changed.
     pub(super) fn format(self) -> Option<&'static Format> {
         match self {
             Treatment::Kept | Treatment::Repacked => None,
@@ -86,18 +83,18 @@ impl Treatment {
 /// hundredths of dB. Identical pixels count as [`Psnr::MAX`].
 ///
 /// PSNR = 10 log10(255² / MSE), where MSE is the mean of the squared differences of all RGB values.
-/// The ratio is stored as an integer, so that the mean of many images does not depend on the order
-/// of additions.
+/// The ratio is an integer, so that the mean of many images does not depend on the order of
+/// additions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Psnr(pub(super) u32);
 
 impl Psnr {
-    /// The value for identical pixels: 100 dB.
+    /// 100 dB, for identical pixels.
     const MAX: f64 = 10_000.0;
 
     fn of(one: &[u8], two: &[u8]) -> Self {
         let square = |(&a, &b): (&u8, &u8)| u32::from(a.abs_diff(b)).pow(2);
-        // A sum of 256 squares fits in 32 bits. Such sums vectorize better than 64-bit sums.
+        // A sum of 256 squares fits in 32 bits, and such sums vectorize better than 64-bit sums.
         let chunks = one.chunks(256).zip(two.chunks(256));
         let sum: u64 = chunks.map(|(one, two)| u64::from(one.iter().zip(two).map(square).sum::<u32>())).sum();
         if sum == 0 {
@@ -108,23 +105,20 @@ impl Psnr {
     }
 }
 
-/// The codecs that can open an encoded image, and the bytes of the image.
+/// The codecs that can open an image, and its bytes.
 type Image<'a> = (&'a Codecs, &'a [u8]);
 
-/// Buffers that a thread reuses for all images.
 #[derive(Default)]
 struct Scratch {
     pixels: Pixels,
     resizer: Resizer,
     resized: Vec<u8>,
     jpeg: Vec<u8>,
-    /// The pixels of `jpeg`.
     encoded: Pixels,
 }
 
 impl Recode {
-    /// Returns an error if a value is out of range, or if an option of `codecs` would have no
-    /// effect.
+    /// Fails if a value is out of range, or if an option of `codecs` has no effect.
     pub(super) fn check(self, codecs: &Codecs) -> Result<()> {
         if matches!(self, Recode::KeepBytes | Recode::Lossless) {
             let (background, convert_to_u8) = codecs.conversion();
@@ -149,12 +143,8 @@ impl Recode {
         }
     }
 
-    /// Recodes the image in `bytes`, and appends the result to `out`. Returns how the image was
-    /// recoded.
-    ///
-    /// # Errors
-    /// If the image cannot be recoded. After an error, arbitrary bytes may have been appended to
-    /// `out`.
+    /// Recodes an image, and appends the result to `out`. After an error, arbitrary bytes may have
+    /// been appended.
     pub(super) fn apply(self, codecs: &Codecs, bytes: &[u8], out: &mut Vec<u8>) -> Result<Treatment> {
         thread_local!(static SCRATCH: RefCell<Scratch> = RefCell::default());
         let keep = |out: &mut Vec<u8>| append(out, bytes).map(|()| Treatment::Kept);
@@ -183,12 +173,12 @@ impl Recode {
 
 impl Scratch {
     /// Decodes an image to RGB, and resizes it to the size that `output_size` returns for the
-    /// original size. Returns the new size and the pixels.
+    /// original size.
     fn resized(&mut self, (codecs, bytes): Image<'_>, output_size: impl FnOnce(Size) -> Size) -> Result<(Size, &[u8])> {
         let mut original = codecs.open(bytes)?;
         let size = original.size();
         let output = output_size(size);
-        // An image that exceeds the loader's limit on pixels could be written but not read again.
+        // A larger image could be written but not read again.
         let limit = codecs.most_pixels();
         if output.area() > limit {
             let Size { width, height } = output;
@@ -238,8 +228,7 @@ impl Scratch {
     }
 }
 
-/// Returns `size`, reduced so that the longer side is at most `max`. Keeps the aspect ratio, apart
-/// from rounding to whole pixels.
+/// Reduces the longer side to `max`. Keeps the aspect ratio, apart from rounding to whole pixels.
 fn shrink_to(size: Size, max: u32) -> Size {
     let longer = size.width.max(size.height);
     if longer <= max {

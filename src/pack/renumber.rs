@@ -7,14 +7,13 @@ use crate::error::{Error, Result, append};
 use crate::source::Npy;
 use crate::source::Sample;
 
-/// If the source renumbers the label of `sample`, renumbers the classes in the field `name` of the
-/// sample in the same way. `bytes[start..]` is the content of the field. Fields contain classes if
-/// their names end in `.class`, followed by the suffix of the encoding. Negative numbers, which
-/// mean that there is no class, do not change. Masks that contain classes are renumbered as well.
+/// If the source renumbers the label of `sample`, renumbers the classes in the field `name` in the
+/// same way. `bytes[start..]` is the content of the field. Fields contain classes if they are
+/// masks, or if their names end in `.class` and the suffix of the encoding. Negative numbers mean
+/// that there is no class, and do not change.
 ///
-/// # Errors
-/// If a class has no new number, or if the field is neither a NumPy array of `int64` nor a PNG
-/// mask. Other types are rejected, because the new numbers might not fit.
+/// Fails if a class has no new number, or if the field is neither a NumPy array of `int64` nor a
+/// PNG mask. In other types, the new numbers might not fit.
 pub(super) fn renumber(sample: &Sample<'_>, name: &str, bytes: &mut Vec<u8>, start: usize) -> Result<()> {
     if !sample.is_relabeled() {
         return Ok(());
@@ -46,8 +45,7 @@ pub(super) fn renumber(sample: &Sample<'_>, name: &str, bytes: &mut Vec<u8>, sta
     Ok(())
 }
 
-/// Renumbers a PNG mask in which the first class is `first`. If the mask has a palette, every class
-/// keeps its color.
+/// `first` is the mask's first class. If the mask has a palette, every class keeps its color.
 fn mask(sample: &Sample<'_>, first: i64, bytes: &[u8]) -> Result<Vec<u8>> {
     if !Png::matches(bytes) {
         return Err(Error::in_source("the classes of a mask can be renumbered only if it is a PNG"));
@@ -101,7 +99,6 @@ fn mask(sample: &Sample<'_>, first: i64, bytes: &[u8]) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// Returns the palette of a PNG, if it has one.
 fn palette(bytes: &[u8]) -> Result<Option<Vec<u8>>> {
     let failed = |e| Error::in_source(format!("png: {e}"));
     let reader = png::Decoder::new(Cursor::new(bytes)).read_info().map_err(failed)?;

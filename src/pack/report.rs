@@ -10,7 +10,6 @@ use super::bad_images::{ImageProblem, Refused, push_limited};
 use super::prepare::{Prepared, PreparedImage};
 use super::recode::Treatment;
 
-/// A callback that receives the progress of packing.
 pub(super) type Callback<'a> = Box<dyn FnMut(&Progress) + 'a>;
 
 /// Progress of a [`Pack`](crate::pack::Pack).
@@ -84,7 +83,6 @@ pub struct Report {
     pub written: Written,
 }
 
-/// The counts and lists of a report.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Counts {
@@ -95,7 +93,7 @@ pub(super) struct Counts {
     pub(super) encoded: u64,
     pub(super) raw: u64,
     pub(super) kept: u64,
-    /// Sum of the PSNRs of all encoded images, in hundredths of dB.
+    /// Sum in hundredths of dB.
     #[serde(default)]
     pub(super) psnr_sum: u64,
     /// The lowest PSNR, and the key of its sample.
@@ -109,7 +107,6 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    /// Adds sample `index`.
     pub(super) fn add(&mut self, index: u64, done: &Prepared) {
         self.samples += 1;
         self.kept += u64::from(done.images.is_empty());
@@ -149,7 +146,6 @@ impl Counts {
         }
     }
 
-    /// Adds the counts and lists of later samples.
     pub(super) fn join(&mut self, later: &Counts) {
         self.samples += later.samples;
         self.bytes_in += later.bytes_in;
@@ -169,7 +165,7 @@ impl Counts {
         later.damaged.iter().for_each(|r| push_limited(&mut self.damaged, r.index, &r.key, &r.reason));
     }
 
-    /// Returns whether a pack with the given options would store all counted images.
+    /// Returns whether a pack with these options would store all counted images.
     pub(super) fn allowed(&self, keep_bad: bool, strict: bool) -> bool {
         keep_bad || self.undecodable_count == 0 && (self.damaged_count == 0 || !strict)
     }
@@ -204,7 +200,7 @@ impl Counts {
 pub(super) struct Tally<'a> {
     progress: Progress,
     callback: Option<Callback<'a>>,
-    /// Hashes of all keys, at eight bytes each.
+    /// Hashes of all keys, of eight bytes each.
     keys: HashSet<u64>,
     pub(super) duplicate_keys: u64,
 }
@@ -214,7 +210,6 @@ impl<'a> Tally<'a> {
         Tally { progress: Progress { total, ..Progress::default() }, callback, keys: HashSet::new(), duplicate_keys: 0 }
     }
 
-    /// Adds samples that an earlier run packed.
     pub(super) fn add_resumed(&mut self, counts: &Counts) {
         self.progress.samples += counts.samples;
         self.progress.bytes_in += counts.bytes_in;

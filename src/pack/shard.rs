@@ -8,12 +8,10 @@ use super::member::{self, END};
 use crate::error::{Error, Result, reserve};
 use crate::source::Sample;
 
-/// Size in bytes of the buffer for writes to the file.
+/// Size in bytes.
 const BUFFER: usize = 1 << 20;
 
-/// The file or upload to which a shard is written.
 pub(super) trait Sink: Write {
-    /// Flushes all data to the disk.
     fn sync(&mut self) -> io::Result<()>;
 }
 
@@ -23,33 +21,31 @@ impl Sink for File {
     }
 }
 
-/// A shard that is being written.
 pub(super) struct Shard<S: Sink> {
     path: PathBuf,
     file: S,
-    /// Bytes that have not been written to the file yet. A `BufWriter` would abort the process if
-    /// its buffer cannot be allocated.
+    /// Bytes that have not been written yet. If a `BufWriter` could not allocate its buffer, it
+    /// would abort the process.
     pending: Vec<u8>,
     bytes: u64,
     samples: u64,
     crc: crc32fast::Hasher,
-    /// Path of the files of the last sample, without the extension.
+    /// Path of the last sample's files, without the extension.
     last: String,
-    /// Buffer for the members of a sample, so that a sample is written completely or not at all.
+    /// The members of a sample, so that a sample is written completely or not at all.
     gathered: Vec<u8>,
-    /// The first write error. After an error, the shard may end with an incomplete sample, so no
-    /// samples can be added, and the shard cannot be finished.
+    /// The first write error. The shard may then end with an incomplete sample, so no samples can
+    /// be added, and the shard cannot be finished.
     failed: Option<Error>,
 }
 
-/// The size and checksum of a finished shard.
 pub(super) struct Finished {
     pub(super) bytes: u64,
     pub(super) crc: u32,
 }
 
 impl<S: Sink> Shard<S> {
-    /// Begins a shard in the empty file `file`. `path` is used for error messages.
+    /// `file` is empty, and `path` is for error messages.
     pub(super) fn begin(path: PathBuf, file: S, classes: &[String]) -> Result<Self> {
         let mut pending = Vec::new();
         reserve(&mut pending, BUFFER).map_err(|e| e.at_path(&path))?;
@@ -95,7 +91,6 @@ impl<S: Sink> Shard<S> {
         Ok(Finished { bytes: self.bytes, crc: self.crc.clone().finalize() })
     }
 
-    /// Returns the output.
     pub(super) fn into_sink(self) -> S {
         self.file
     }
@@ -111,7 +106,7 @@ impl<S: Sink> Shard<S> {
         Ok(())
     }
 
-    /// Appends `bytes` to the buffer. If `bytes` do not fit, writes the buffer first.
+    /// Writes the buffer first if `bytes` do not fit.
     fn buffer(&mut self, bytes: &[u8]) -> io::Result<()> {
         if self.pending.len() + bytes.len() > BUFFER {
             self.flush()?;

@@ -14,16 +14,14 @@ use super::writer::exists;
 use crate::error::{Error, Result};
 use crate::source::{MANIFEST_END, Object, Remote, Store, Upload};
 
-/// Maximum size in bytes of a manifest or plan.
+/// Size in bytes.
 const MAX_SMALL_FILE: u64 = 1 << 30;
-/// Number of bytes per request when a shard is read to compute its checksum.
+/// Bytes per request when a shard is read to compute its checksum.
 const CHUNK: u64 = 16 << 20;
-/// Maximum number of times that an object is looked up while a concurrent upload may be writing it.
+/// An object is looked up several times while a concurrent upload may be writing it.
 const MAX_LOOKUPS: usize = 10;
-/// Interval between two lookups.
 const LOOKUP_INTERVAL: Duration = Duration::from_millis(100);
-/// Maximum number of times that a read is repeated because a small object has changed during the
-/// read.
+/// A read is repeated if a small object has changed during the read.
 const MAX_REREADS: usize = 5;
 
 /// A dataset in an object store.
@@ -39,10 +37,6 @@ pub(super) struct StoreDestination {
 }
 
 impl StoreDestination {
-    /// Creates the destination for packing to `url` in `store`.
-    ///
-    /// # Errors
-    /// If the store does not support writing.
     pub(super) fn new(url: &str, store: Arc<dyn Store>) -> Result<Self> {
         // Check that the store supports writing. Dropping an upload creates no object.
         drop(store.create(url)?);
@@ -104,7 +98,6 @@ impl Destination for StoreDestination {
     }
 
     fn remove_attempts(&self, _: &[String]) -> Result<()> {
-        // Incomplete uploads are removed by the store.
         Ok(())
     }
 
@@ -136,9 +129,9 @@ impl Destination for StoreDestination {
         has(&self.remote, &self.url(&dest::shard(number)), entry, must_be_complete)
     }
 
-    /// Returns a lock that does nothing. A lock is not needed: a merge only writes the manifest,
-    /// which can be written only once, and removes files. If a file is missing, the merge checks
-    /// whether another merge has written the manifest.
+    /// A merge needs no lock, because it only writes the manifest, which can be written only once,
+    /// and removes files. If a file is missing, the merge checks whether another merge has written
+    /// the manifest.
     fn lock(&self) -> Result<Lock> {
         Ok(Box::new(()))
     }
@@ -159,7 +152,6 @@ impl Destination for StoreDestination {
     }
 }
 
-/// A shard that is being uploaded.
 struct Uploading {
     upload: Box<dyn Upload>,
     remote: Arc<Remote>,
@@ -205,13 +197,13 @@ impl Attempt for Uploading {
     }
 }
 
-/// Returns the object at `url`, or `None` if it does not exist.
+/// `None` if the object does not exist.
 fn object(remote: &Remote, url: &str) -> Result<Option<Object>> {
     let object_url = url.to_owned();
     remote.repeated(move |store| match store.object(&object_url) {
         Err(e) if e.is_absent() => Ok(None),
-        // Some stores return an unspecific error for a missing object, so look for the object in
-        // the list of objects.
+        // Some stores return an unspecific error for a missing object, so look for it in the list
+        // of objects.
         Err(e) if !e.is_transient() => match store.list(&object_url)?.iter().any(|object| object.url == object_url) {
             true => Err(e),
             false => Ok(None),
@@ -220,8 +212,8 @@ fn object(remote: &Remote, url: &str) -> Result<Option<Object>> {
     })
 }
 
-/// Returns whether the object at `url` exists and has the size in `entry`. If `must_be_complete` is
-/// true, compares the checksum as well.
+/// Returns whether the object exists and has the size in `entry`. If `must_be_complete` is true,
+/// also compares the checksum.
 fn has(remote: &Remote, url: &str, entry: &ShardEntry, must_be_complete: bool) -> Result<bool> {
     let Some(object) = object(remote, url)?.filter(|object| object.len == entry.bytes) else { return Ok(false) };
     if !must_be_complete {

@@ -10,8 +10,8 @@ use crate::error::{Error, Result};
 use crate::source::temp_files::{self, Locked, remove_abandoned_of, remove_if_there, sync_folder_of};
 use crate::source::{MANIFEST_END, Sample};
 
-/// Suffix of a shard that is being written. Complete shards of a [`Pack`](super::Pack) that is not
-/// merged yet have a different suffix.
+/// Suffix of a shard that is being written. The complete shards of an unmerged
+/// [`Pack`](super::Pack) have a different suffix.
 const NEW: &str = ".new";
 
 /// Writes WebDataset shards, which [`Tar`](crate::source::Tar), WebDataset and `tar` can read.
@@ -22,28 +22,27 @@ const NEW: &str = ".new";
 ///
 /// **Keys.** In WebDataset, a key ends at the first dot of its last component, and adjacent files
 /// with the same key form a sample. Readers would misinterpret a key with a dot in its last
-/// component, with an empty component or the component `..`, or equal to the previous key. Such a
-/// key is replaced with a similar name. The original key is stored in the PAX record
-/// `WARPFEED.key`, which [`Tar`](crate::source::Tar) reads and other readers ignore.
+/// component, with an empty component or the component `..`, or equal to the previous key. A
+/// similar name replaces such a key, and the PAX record `WARPFEED.key` contains the original.
+/// [`Tar`](crate::source::Tar) reads this record, and other readers ignore it.
 ///
 /// **Shards.** With [`WriteOptions::shard_size`], `OUT.tar` becomes `OUT-000000.tar`,
-/// `OUT-000001.tar`, … A shard exceeds this size only if it contains a single sample that exceeds
-/// it. Each shard contains the class names in the member `__classes__`.
+/// `OUT-000001.tar`, … Only a shard of a single sample may exceed this size. Each shard contains
+/// the class names in the member `__classes__`.
 pub struct TarWriter {
     names: Names,
     options: WriteOptions,
-    /// Final paths of the shards so far. The last shard may still be open.
+    /// Final paths. The last shard may still be open.
     paths: Vec<PathBuf>,
-    /// Temporary paths of the shards, until all shards are complete.
+    /// Temporary paths, until all shards are complete.
     partials: Vec<PathBuf>,
     open: Option<Shard<File>>,
-    /// Total size in bytes of the finished shards.
+    /// Total size of the finished shards, in bytes.
     bytes: u64,
     samples: u64,
-    /// The first error that left a shard incomplete. After such an error, no samples can be added,
-    /// and [`finish`](DatasetWriter::finish) returns the error.
+    /// The first error that left a shard incomplete. No samples can then be added, and
+    /// [`finish`](DatasetWriter::finish) returns the error.
     failed: Option<Error>,
-    /// Lock that prevents other writers from using the same target.
     _lock: Option<Locked>,
 }
 
@@ -58,8 +57,7 @@ impl std::fmt::Debug for TarWriter {
 
 impl TarWriter {
     /// Creates a writer for `target`. Files are written under temporary names, which
-    /// [`finish`](DatasetWriter::finish) renames. Removes the files that interrupted writers have
-    /// left behind.
+    /// [`finish`](DatasetWriter::finish) renames. Removes files of interrupted writers.
     ///
     /// # Errors
     /// If the target or one of its shards exists and `force` is not set, or if another process is
@@ -75,7 +73,7 @@ impl TarWriter {
         };
         check()?;
         let lock = claim(&names.beside(".lock.partial"), &names.target)?;
-        // The process that held the lock before may have created the target.
+        // The previous holder of the lock may have created the target.
         check()?;
         if lock.is_some() {
             remove_abandoned_of(&names.target, |name| name.strip_suffix(NEW).is_some_and(|name| names.has(name)))?;
@@ -152,8 +150,7 @@ impl DatasetWriter for TarWriter {
             old.iter().try_for_each(|path| remove_if_there(path))?;
             sync_folder_of(&self.names.target);
         }
-        // Rename the first shard last, so that the set is incomplete as long as the first shard is
-        // missing.
+        // Rename the first shard last: as long as it is missing, the set is incomplete.
         for (partial, path) in self.partials.iter().zip(&self.paths).rev() {
             fs::rename(partial, path).map_err(|e| Error::io(path, &e))?;
         }
@@ -163,7 +160,6 @@ impl DatasetWriter for TarWriter {
 }
 
 impl Drop for TarWriter {
-    /// Removes the temporary files, unless they have been renamed.
     fn drop(&mut self) {
         self.open = None;
         for partial in &self.partials {

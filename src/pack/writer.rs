@@ -7,8 +7,8 @@ use crate::error::{Error, Result};
 use crate::source::temp_files::{Attempted, Locked, try_lock};
 use crate::source::{Location, Sample};
 
-/// Writes samples to a dataset. If a writer is dropped without a call to
-/// [`finish`](DatasetWriter::finish), the writer removes its files.
+/// Writes samples to a dataset. A writer that is dropped without a call to
+/// [`finish`](DatasetWriter::finish) removes its files.
 pub trait DatasetWriter: Send {
     /// Appends a sample.
     ///
@@ -62,16 +62,13 @@ pub(super) fn exists(target: &Path) -> Error {
     Error::config(cause).at_path(target)
 }
 
-/// Returns `target` without a trailing slash, so that a suffix can be appended to the name.
+/// Removes a trailing slash, so that a suffix can be appended to the name.
 pub(super) fn without_slash(target: &Path) -> PathBuf {
     target.components().collect()
 }
 
 /// Locks `target` with the lock file `lock`. Returns `None` if the file system does not support
-/// locks.
-///
-/// # Errors
-/// If another writer, or a merge, holds the lock.
+/// locks. Fails if another writer, or a merge, holds the lock.
 pub(super) fn claim(lock: &Path, target: &Path) -> Result<Option<Locked>> {
     let folder = target.parent().unwrap_or(Path::new(""));
     fs::create_dir_all(folder).map_err(|e| Error::io(folder, &e))?;

@@ -9,25 +9,21 @@ use crate::transform::{Augment, Mixing};
 #[derive(Debug, Clone)]
 pub(crate) struct Augments {
     common: Augment,
-    /// Augmentations that replace `common`: one for each variant, or one for each dataset of a
-    /// mixture.
+    /// Augmentations that replace `common`: one per variant, or one per dataset of a mixture.
     variants: Vec<Augment>,
-    /// If the variants belong to datasets: for each dataset, one past the index of its last sample.
+    /// One past the index of each dataset's last sample, if the variants belong to datasets.
     ends: Option<Arc<[u64]>>,
 }
 
 impl Augments {
-    /// Creates the augmentation of all samples. If batches are grouped by image size, `sized`
-    /// contains the augmentation of each variant, which replaces `augment`.
+    /// If batches are grouped by image size, `sized` contains the augmentation of each variant,
+    /// which replaces `augment`.
     pub(crate) fn by_form(augment: Augment, sized: Vec<Augment>) -> Self {
         Augments { common: augment, variants: sized, ends: None }
     }
 
-    /// Creates the augmentations of the datasets of a mixture.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if an augmentation is invalid, or if two
-    /// augmentations have different image sizes or mix batches differently in some epoch.
+    /// Fails if an augmentation is invalid, or if two augmentations have different image sizes or
+    /// mix batches differently in some epoch.
     pub(crate) fn by_dataset(augments: Vec<Augment>) -> Result<Self> {
         let in_dataset = |dataset: usize, e: Error| Error::config(format!("dataset {dataset}: {}", e.cause()));
         augments
@@ -58,7 +54,7 @@ impl Augments {
         Ok(Augments { common, variants: augments, ends: Some([].into()) })
     }
 
-    /// Sets the number of samples in each dataset, if the augmentation depends on the dataset.
+    /// Sets the number of samples per dataset.
     pub(crate) fn of_datasets(mut self, samples: impl Iterator<Item = u64>) -> Self {
         let ends = samples.scan(0, |end, samples| {
             *end += samples;
@@ -68,7 +64,6 @@ impl Augments {
         self
     }
 
-    /// Returns the augmentation of sample `sample` in batches of variant `variant`.
     pub(crate) fn of(&self, variant: usize, sample: u64) -> &Augment {
         let variant = match &self.ends {
             Some(ends) => ends.partition_point(|end| *end <= sample),
@@ -77,30 +72,26 @@ impl Augments {
         self.variants.get(variant).unwrap_or(&self.common)
     }
 
-    /// Returns the augmentation of images without an augmentation of their own. With variants, this
-    /// is the first dataset's, or the one from which the augmentations of the variants are derived.
+    /// With variants, this is the first dataset's augmentation, or the one from which the variants
+    /// are derived.
     pub(crate) fn common(&self) -> &Augment {
         &self.common
     }
 
-    /// Returns the augmentation of each variant or dataset, or an empty slice if all samples have
-    /// the same augmentation.
+    /// Empty if all samples have the same augmentation.
     pub(crate) fn variants(&self) -> &[Augment] {
         &self.variants
     }
 
-    /// Returns whether the augmentation depends on the dataset.
     pub(crate) fn depend_on_dataset(&self) -> bool {
         self.ends.is_some()
     }
 
-    /// Returns all augmentations.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Augment> {
         std::iter::once(&self.common).chain(&self.variants)
     }
 
-    /// Returns how to mix batch `batch` of `epoch`, which has variant `variant`, or `None` if the
-    /// batch is not mixed.
+    /// Returns `None` if the batch is not mixed.
     pub(crate) fn mixing(&self, variant: usize, seed: u64, (epoch, batch): (u64, u64)) -> Option<Mixing> {
         self.of(variant, 0).mixing(seed, epoch, batch)
     }
@@ -110,7 +101,7 @@ impl Augments {
         self.iter().map(|augment| augment.at_epoch(epoch).max_images()).max().unwrap_or(1)
     }
 
-    /// Returns the maximum number of samples that are combined into an image in any epoch.
+    /// Returns the maximum over all epochs.
     pub(crate) fn ever_most_images(&self) -> usize {
         self.iter().map(Augment::ever_most_images).max().unwrap_or(1)
     }

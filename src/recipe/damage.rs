@@ -5,19 +5,17 @@ use std::sync::Mutex;
 
 use crate::error::Error;
 
-/// Maximum number of samples that are named in the log. Additional damaged samples are only counted
-/// in the statistics.
+/// Damaged samples beyond this number appear only in the statistics.
 const MAX_NAMED: usize = 100;
 
-/// The samples of a loader for which damaged images have been logged.
 #[derive(Debug, Default)]
 pub(crate) struct Damaged {
     reported: Mutex<HashSet<u64>>,
 }
 
 impl Damaged {
-    /// Logs that an image of `sample` is damaged, unless the sample has been logged before.
-    /// `describe` returns an error that describes the damage and its position.
+    /// Logs a damaged image of `sample`, unless the sample has been logged before. `describe`
+    /// returns an error with the damage and its position.
     pub(crate) fn note(&self, sample: u64, describe: impl FnOnce() -> Error) {
         let Ok(mut named) = self.reported.lock() else { return };
         if named.len() > MAX_NAMED || !named.insert(sample) {

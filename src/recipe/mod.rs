@@ -1,5 +1,5 @@
-//! Processes samples and complete batches. The result for a sample depends only on (seed, epoch,
-//! sample). This module contains no threads and no counters.
+//! Processes samples and complete batches, without threads or counters. The result for a sample
+//! depends only on (seed, epoch, sample).
 //!
 //! 1. `recipe`: [`Recipe`], the steps that read, plan, decode, transform and write a sample.
 //! 2. `sample_image`: the images of a sample with their plans, and which of them are decoded

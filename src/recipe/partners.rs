@@ -6,20 +6,16 @@ use crate::error::{Error, Result, guarded, panicked};
 use crate::sampler::{Entry, Sampler};
 use crate::transform::{Augment, Join, TILES};
 
-/// The partners of a sample, which are the other samples that are combined with it into one image.
+/// The other samples that are combined with a sample into one image.
 #[derive(Debug, Clone)]
 pub(crate) struct Partners {
-    /// Indices of the partners.
     pub(crate) samples: ArrayVec<u64, { TILES - 1 }>,
     pub(crate) join: Join,
 }
 
-/// Draws the partners for an entry of `epoch`, which is a sample and its variant. Returns `None` if
-/// the image shows only one sample. The result depends only on (seed, epoch, sample, variant) and
-/// on `order`. `len` is the number of samples in the source.
-///
-/// # Errors
-/// If `order`, which may be user code, panics or returns an index that is not less than `len`.
+/// Draws the partners for an entry of `epoch`. Returns `None` if the image shows only one sample.
+/// The result depends only on (seed, epoch, sample, variant) and on `order`. Fails if `order`,
+/// which may be user code, panics or returns an index of at least `len`, the number of samples.
 pub(crate) fn partners(
     augment: &Augment,
     order: &dyn Sampler,

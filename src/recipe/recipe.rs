@@ -1,8 +1,8 @@
 //! [`Recipe`]: the steps that read, plan, decode, transform and write a sample, and that finish a
 //! batch.
 //!
-//! All workers share one recipe. The only mutable state of a recipe is its list of damaged samples.
-//! The random numbers of a sample depend only on (seed, epoch, sample).
+//! All workers share one recipe, in which only the list of damaged samples is mutable. The random
+//! numbers of a sample depend only on (seed, epoch, sample).
 
 use std::sync::Arc;
 
@@ -20,39 +20,34 @@ use crate::sampler::{Entry, Rng, Sampler};
 use crate::source::{self, Frames, Sample, Source};
 use crate::transform::{Augment, Join, OutputSizes, Pasting, Plan, Resizer, TILES, Transform};
 
-/// The steps that process each sample, shared by all workers.
 pub(crate) struct Recipe {
     pub(crate) source: Arc<dyn Source>,
-    /// Source from which samples are read. The samples may lack fields that no field type reads.
+    /// The samples may lack fields that no field type reads.
     pub(crate) reads: Arc<dyn Source>,
     pub(crate) codecs: Codecs,
-    /// Decoded images of earlier epochs.
     pub(crate) cache: Option<DecodedCache>,
     pub(crate) augments: Augments,
-    /// The order, from which partners are drawn.
+    /// Partners are drawn from this order.
     pub(crate) order: Arc<dyn Sampler>,
     pub(crate) transforms: Vec<Arc<dyn Transform>>,
-    /// Whether the transforms may move pixels.
     pub(crate) moves_pixels: bool,
-    /// The fields of a batch, for each variant. All variants have the same field types.
+    /// One per variant. All variants have the same field types.
     pub(crate) fields: Vec<Fields>,
-    /// The variant of the batches in each epoch.
     pub(crate) output_sizes: OutputSizes,
     /// The version of an image to which annotations refer, if the size that they declare does not
-    /// determine the version.
+    /// determine it.
     pub(crate) annotated: Option<AnnotationFrame>,
     pub(crate) seed: u64,
     /// Maximum number of retries after a transient read error.
     pub(crate) retries: usize,
-    /// Maximum size of a sample in bytes, over all its fields.
+    /// Maximum size of all fields of a sample.
     pub(crate) sample_bytes: u64,
     /// Whether damage that decoders tolerate makes a sample fail.
     pub(crate) strict: bool,
-    /// Samples with damaged images that decoders tolerated.
     pub(crate) damaged: Damaged,
-    /// Whether a failed sample is replaced by a copy of a different sample of the same batch.
+    /// Whether a copy of a different sample of the batch replaces a failed sample.
     pub(crate) replaces_failed: bool,
-    /// Whether a failed sample becomes a black image, with an error, in its batch.
+    /// Whether a failed sample becomes a black image, with an error.
     pub(crate) blanks_failed: bool,
     /// Whether the samples are arrays in memory that workers [copy](Recipe::copy).
     pub(crate) copies: bool,
@@ -60,15 +55,14 @@ pub(crate) struct Recipe {
 
 impl Recipe {
     /// Reads sample `id`, which may be a partner of `entry`. After a transient error, retries while
-    /// `go_on` returns true. Each attempt needs one of the `buffers`, so the number of buffers
-    /// limits the number of attempts.
+    /// `go_on` returns true. Each attempt needs one of the `buffers`, because a failed attempt may
+    /// still borrow its buffer.
     pub(crate) fn read<'a>(
         &'a self,
         (id, entry): (u64, &Entry),
         buffers: &'a mut [Vec<u8>],
         go_on: impl FnMut() -> bool,
     ) -> Result<Sample<'a>> {
-        // A failed attempt may still borrow its buffer.
         let (times, mut buffers, draw) = (buffers.len() - 1, buffers.iter_mut(), self.clip_draw(entry));
         source::retried(times, id, go_on, || {
             let buffer = buffers.next().expect("each attempt has a buffer");
@@ -76,22 +70,21 @@ impl Recipe {
         })
     }
 
-    /// Copies sample `id` to row `place` of `part` if the only field of the sample is an array in
-    /// memory. Returns the number of bytes, or `None` if the sample must be read and written like
-    /// other samples.
+    /// Copies sample `id` to row `place` of `part`, if its only field is an array in memory.
+    /// Returns the number of bytes, or `None` if the sample must be read and written like other
+    /// samples.
     pub(crate) fn copy(&self, id: u64, part: &mut Part, place: usize) -> Option<usize> {
         let numbers = self.reads.stored(id as usize, &mut part.meta(place).key)?;
         let (bytes, field) = (numbers.parts().2.len(), &self.fields_of(part.header()).copied[0]);
         (bytes as u64 <= self.sample_bytes && field.write_stored(numbers, part, place)).then_some(bytes)
     }
 
-    /// Adds the index, key and file of sample `id` to an error.
     pub(crate) fn at_sample(&self, id: u64, key: &str, error: Error) -> Error {
         source::sample_error(&*self.source, id as usize, key, error)
     }
 
-    /// Adds the index, key and file of the sample in `entry` to an error. If the error belongs to a
-    /// partner, its cause names the partner, and the file is the file of the partner.
+    /// Adds the index, key and file of a sample to an error. The cause names the partner and its
+    /// file if the error belongs to a partner.
     pub(crate) fn at_joined(&self, epoch: u64, entry: &Entry, key: &str, error: Error) -> Error {
         let id = entry.sample;
         let partners = self.partners(epoch, entry).ok().flatten();
@@ -103,38 +96,33 @@ impl Recipe {
         }
     }
 
-    /// Returns the partners of an entry in `epoch`, if there are any.
     pub(crate) fn partners(&self, epoch: u64, entry: &Entry) -> Result<Option<Partners>> {
         let augment = self.augments.of(0, entry.sample);
         partners(augment, &*self.order, (self.seed, self.source.len() as u64), (epoch, entry))
     }
 
-    /// Returns the fields of a batch.
     pub(crate) fn fields_of(&self, header: &Header) -> &Fields {
         &self.fields[header.variant]
     }
 
-    /// Returns the augmentation of each image field, followed by the augmentation of each bucket or
-    /// dataset.
     pub(crate) fn all_augments(&self) -> impl Iterator<Item = &Augment> {
         self.any_fields().augments(self.augments.common()).chain(self.augments.variants())
     }
 
-    /// Returns the fields of the first variant, for callers that do not depend on the size of
-    /// images.
+    /// The fields of the first variant, for callers that do not depend on image sizes.
     pub(crate) fn any_fields(&self) -> &Fields {
         &self.fields[0]
     }
 
-    /// Returns the size in bytes of the buffer in which a worker finishes an image. The buffer
-    /// holds the largest image of any epoch as `u8` RGB, and the part of this image that custom
-    /// transforms receive. Without images, the size is 0.
+    /// Size of the buffer in which a worker finishes an image, in bytes. It holds the largest image
+    /// of any epoch as `u8` RGB, and the part of this image that custom transforms receive. Without
+    /// images, the size is 0.
     pub(crate) fn image_buffer_bytes(&self) -> usize {
         image_buffer_bytes(&self.fields, !self.transforms.is_empty())
     }
 
-    /// Returns the area of an output image with this `plan` that shows the source image. If custom
-    /// transforms may move pixels, returns the area that custom transforms receive.
+    /// Returns the area of an output image that shows the source image. If custom transforms may
+    /// move pixels, returns the area that they receive.
     pub(crate) fn part_with_image(&self, plan: &Plan, (tiled, pastes): (bool, bool)) -> Rect {
         let moved = self.moves_pixels && !self.transforms.is_empty();
         match (tiled, moved) {
@@ -149,15 +137,15 @@ impl Recipe {
         self.augments.max_images(epoch)
     }
 
-    /// Returns the maximum number of samples that are combined into an image in any epoch.
+    /// Returns the maximum over all epochs.
     pub(crate) fn max_tiles_ever(&self) -> usize {
         self.augments.ever_most_images()
     }
 
-    /// Finds the image `name` of a sample in a batch of `epoch` that has variant `variant`, reads
-    /// its header and creates its plan. If `tile` is set, the image is the tile with index `tile.1`
-    /// in a combined image. `before` contains the sample's earlier images, of which the last one is
-    /// the previous tile. `boxes` is a scratch buffer.
+    /// Finds the image `name` of a sample in a batch of `epoch` and `variant`, reads its header and
+    /// creates its plan. If `tile` is set, the image is tile `tile.1` of a combined image. `before`
+    /// contains the sample's earlier images, the last of which is the previous tile. `boxes` is a
+    /// scratch buffer.
     pub(crate) fn plan<'a>(
         &'a self,
         (image, name): (&Image, &str),
@@ -182,8 +170,7 @@ impl Recipe {
             if let Some((Join::Tiles(tiling), tile)) = tile {
                 let plan = Plan { oriented, ..augment.plan_tile((tiling, tile), encoded.size(), &mut rng)? };
                 let mut sample_image = SampleImage { tile, tiles: TILES, ..SampleImage::new(encoded, plan, rng) };
-                // A strict loader decodes invisible tiles as well, because damage in a tile is an
-                // error.
+                // Damage in an invisible tile is an error for a strict loader.
                 if !sample_image.is_shown() && !self.strict {
                     sample_image.skip();
                 }
@@ -208,12 +195,8 @@ impl Recipe {
         })
     }
 
-    /// Reads the header of frame `frame` of the clip `sample_image`, which belongs to the field
-    /// `name`.
-    ///
-    /// # Errors
-    /// If the header is invalid, or if the frame and the first frame have different sizes. All
-    /// frames share one plan, which requires equal sizes.
+    /// Reads the header of frame `frame` of a clip in the field `name`. All frames share one plan,
+    /// so it is an error if their sizes differ.
     pub(crate) fn open_frame<'a>(
         &'a self,
         name: &str,
@@ -233,12 +216,11 @@ impl Recipe {
         )))
     }
 
-    /// Finds a decoded image in the cache, or reserves space for it.
+    /// If the image is not in the cache, reserves space for it.
     pub(crate) fn find_decoded(&self, encoded: &EncodedImage<'_>) -> Lookup<'_> {
         self.cache.as_ref().map_or(Lookup::Declined, |cache| cache.find(encoded))
     }
 
-    /// Returns an error if sample `id` exceeds the size limit.
     pub(crate) fn check_length(&self, sample: &Sample<'_>, id: u64) -> Result<()> {
         let total = sample.memory() as u64;
         if total > self.sample_bytes {
@@ -248,21 +230,17 @@ impl Recipe {
         Ok(())
     }
 
-    /// Checks a whole encoded image, as a strict loader requires.
-    ///
-    /// # Errors
-    /// If the image cannot be decoded or is damaged anywhere.
+    /// Checks a whole encoded image for damage anywhere, as a strict loader requires.
     pub(crate) fn refuse_damage(encoded: &mut EncodedImage<'_>) -> Result<()> {
         guarded(|| encoded.refuse_damage())
     }
 
-    /// Returns whether the decoder found damage in an image of sample `id`. If so, logs the sample.
+    /// Returns whether the decoder found damage in an image of sample `id`, which is then logged.
     pub(crate) fn note_damage(&self, id: u64, key: &str, pixels: &Pixels) -> bool {
         self.note_damage_at(id, key, pixels, |e| e)
     }
 
-    /// Like [`note_damage`](Recipe::note_damage). `at` adds the position of the image in the sample
-    /// to the error that is logged.
+    /// `at` adds the position of the image in the sample to the error that is logged.
     pub(crate) fn note_damage_at(&self, id: u64, key: &str, pixels: &Pixels, at: impl FnOnce(Error) -> Error) -> bool {
         let Some(what) = pixels.damage() else { return false };
         self.damaged.note(id, || self.at_sample(id, key, at(Error::decode(what))));
@@ -283,8 +261,8 @@ impl Recipe {
         }
     }
 
-    /// Transforms the decoded pixels of `sample_image`. If the output image has several tiles, adds
-    /// the pixels to this image, and finishes the image after its last tile.
+    /// Transforms the decoded pixels of `sample_image`. Tiles are added to a combined image, which
+    /// is finished after its last tile.
     pub(crate) fn transform(
         &self,
         field: &ImageField,
@@ -338,10 +316,7 @@ impl Recipe {
     }
 
     /// Selects the objects of the partner that are pasted into the image of `entry`. `images`
-    /// contains all images of the sample.
-    ///
-    /// # Errors
-    /// If a field of the partner is invalid.
+    /// contains all images of the sample. Fails if a field of the partner is invalid.
     pub(crate) fn paste(
         &self,
         images: &[SampleImage<'_>],
@@ -369,15 +344,13 @@ impl Recipe {
     /// of the first image and its additional tiles.
     pub(crate) fn memory(&self, sample: &Sample<'_>, shown: Shown<'_>, entry: &Entry) -> Result<u64> {
         guarded(|| {
-            // Fields are computed one after the other, so the result is the maximum over all
-            // fields.
+            // Fields are computed one after the other.
             let memory = |field: &Member| field.memory(sample, shown, self.rng(entry), (&self.codecs, self.strict));
             Ok(self.any_fields().computed.iter().map(memory).max().unwrap_or(0))
         })
     }
 
-    /// Writes one field of a sample. `shown` is the plan of the first image and its additional
-    /// tiles.
+    /// `shown` is the plan of the first image and its additional tiles.
     pub(crate) fn write(
         &self,
         field: &Member,
@@ -396,17 +369,16 @@ impl Recipe {
         Ok(())
     }
 
-    /// Returns the random number that determines the start of the clips of a sample.
+    /// Determines the start of a sample's clips.
     pub(crate) fn clip_draw(&self, entry: &Entry) -> u64 {
         Image::clip_draw(&self.rng(entry))
     }
 
-    /// Returns the random number generator of a sample.
     fn rng(&self, entry: &Entry) -> Rng {
         Rng::new(self.seed, entry.variant, entry.sample)
     }
 
-    /// Finishes a batch after all its samples have been written.
+    /// Called after all samples of the batch have been written.
     pub(crate) fn finish(&self, full: &mut Full, scratch: &mut MixScratch) {
         let fields = self.fields_of(full.header());
         fields.judge(&*self.source, full);
@@ -424,30 +396,28 @@ impl Recipe {
     }
 }
 
-/// Adds the frame of a clip to an error. `name` is the name of the clip's field.
+/// `name` is the name of the clip's field.
 pub(crate) fn at_frame(name: &str, frames: Option<Frames<'_>>, frame: usize, error: Error) -> Error {
     let of_video = frames.and_then(|frames| frames.index(frame));
     let of_video = of_video.map_or(String::new(), |index| format!(", frame {index} of the video"));
     error.settled(&format!("frame {frame} of field {name:?}{of_video}"))
 }
 
-/// Returns the size in bytes of the buffer in which a worker finishes an image. `fields` contains
-/// the fields of each variant.
+/// See [`Recipe::image_buffer_bytes`]. `fields` contains the fields of each variant.
 pub(crate) fn image_buffer_bytes(fields: &[Fields], transforms: bool) -> usize {
     let largest = fields.iter().map(Fields::largest_image).max().unwrap_or(0);
     largest * if transforms { 2 } else { 1 }
 }
 
-/// Repairs images that the device could not decode.
 impl Recipe {
-    /// Returns the row of the sample to which the images in row `place` of a full batch belong.
-    /// The row differs from `place` if row `place` contains a replacement for a failed sample.
+    /// Returns the row of the sample that the images in row `place` show. It differs from `place`
+    /// if that row contains a replacement for a failed sample.
     #[cfg(feature = "_device")]
     pub(crate) fn shown_at(&self, full: &mut Full, place: usize) -> usize {
         self.any_fields().images.iter().find_map(|field| field.encoded_row(full, place)).unwrap_or(place)
     }
 
-    /// Finishes a batch again after the samples in the rows `places` have been decoded again.
+    /// Finishes a batch again after the rows `places` have been decoded again.
     pub(crate) fn finish_again(&self, full: &mut Full, places: &[usize]) {
         full.unpack();
         if self.replaces_failed {
@@ -461,12 +431,11 @@ impl Recipe {
     }
 }
 
-/// Makes the image of each failed sample black. The error names the sample's row in the batch.
+/// The error names the sample's row in the batch.
 fn blank_failed(fields: &Fields, full: &mut Full) {
     (0..full.len()).for_each(|place| blank(fields, full, place));
 }
 
-/// Makes the image of the sample in row `place` black if the sample failed.
 fn blank(fields: &Fields, full: &mut Full, place: usize) {
     let Some(fault) = full.meta_mut(place).fault.take() else { return };
     full.meta_mut(place).fault = Some(fault.of_sample(place as u64));
@@ -474,9 +443,8 @@ fn blank(fields: &Fields, full: &mut Full, place: usize) {
     fields.blank(full, place);
 }
 
-/// Replaces each failed sample with a copy of the next valid sample in the batch, including the
-/// index and key, so that the batch keeps its shape. If the batch contains no valid sample, it is
-/// left unchanged.
+/// Replaces each failed sample, including index and key, with a copy of the next valid sample in
+/// the batch, so that the batch keeps its shape. A batch without a valid sample is left unchanged.
 fn replace_failed_samples(full: &mut Full) {
     let len = full.len();
     let sound = |full: &Full, place: usize| full.meta(place).fault.is_none();
@@ -487,8 +455,8 @@ fn replace_failed_samples(full: &mut Full) {
         let Some(donor) = (1..len).map(|d| (place + d) % len).find(|&p| sound(full, p)) else { return };
         for span in 0..full.schema().spans.len() {
             let bytes = full.schema().spans[span].sample_bytes;
-            // Encoded data is not copied: a record, which is copied, tells the device where the
-            // data is.
+            // A copied record tells the device where the encoded data is, so the data is not
+            // copied.
             if let Role::Encoded { .. } = full.schema().spans[span].role {
                 continue;
             }
@@ -500,8 +468,8 @@ fn replace_failed_samples(full: &mut Full) {
         let meta = full.meta_mut(place);
         (meta.key, meta.shown) = (key, shown);
         meta.replace_texts(&texts);
-        // If the device cannot decode the donor, the donor may fail later, and a second donor then
-        // replaces it. Keep the index of the sample that failed first.
+        // If the device cannot decode the donor, a second donor may replace it. Keep the index of
+        // the sample that failed first.
         meta.replaced.get_or_insert(lost.sample);
     }
 }

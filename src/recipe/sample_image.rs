@@ -13,53 +13,43 @@ use crate::transform::Plan;
 pub(crate) struct SampleImage<'a> {
     /// The encoded image, or the first frame of a clip.
     pub(crate) bytes: &'a [u8],
-    /// All frames, if this is a clip.
+    /// All frames of a clip.
     pub(crate) frames: Option<Frames<'a>>,
-    /// Number of frames that the decoder found to be damaged.
     pub(crate) damaged_frames: u32,
-    /// The opened image. `None` if the image has been decoded, or if a different image is decoded
-    /// in its place.
+    /// `None` if the image has been decoded, or if a different image is decoded in its place.
     pub(crate) opened: Option<EncodedImage<'a>>,
-    /// The decoded image, if it is in the cache.
     pub(crate) cached: Option<Arc<Pixels>>,
-    /// Space in the cache for the decoded image.
     pub(crate) admission: Option<Admission<'a>>,
-    /// Number of encoded bytes to decode.
     pub(crate) encoded: usize,
-    /// Region to decode. It contains the region of the plan, and the regions of all images that are
-    /// decoded together with this image.
+    /// Region to decode. It contains the regions of all images that are decoded together with this
+    /// one.
     pub(crate) region: Rect,
-    /// If this image uses the decoded pixels of another image, the index of that image in the
-    /// sample.
+    /// Index of the image, within the sample, from which this image takes its decoded pixels.
     pub(crate) shared_with: Option<usize>,
-    /// Whether exactly the region of the plan must be decoded. A larger region was decoded first,
-    /// for other images or for the cache, but decoding failed or found damage.
+    /// Whether to decode exactly the region of the plan, because decoding a larger region failed or
+    /// found damage.
     pub(crate) separately: bool,
     /// Whether the device should decode the image, if it can.
     pub(crate) wants_device: bool,
-    /// Whether the device will decode the image.
     pub(crate) on_device: bool,
     /// Whether several workers may decode parts of the image.
     pub(crate) divided: bool,
-    /// Result of processing the image. The worker later moves the error to the sample.
+    /// The worker later moves the error to the sample.
     pub(crate) result: Result<()>,
-    /// Whether the decoder found damage.
     pub(crate) damaged: bool,
-    /// Size of the decoded pixels in bytes.
+    /// Size in bytes.
     pub(crate) pixels: usize,
     /// Decoding time in ns, if it was measured for this image alone. 0 for an image that uses the
     /// decoded pixels of another image.
     pub(crate) ns: Option<u64>,
-    /// Index of this image's field among the image fields of the sample.
+    /// Index among the image fields of the sample.
     pub(crate) field: usize,
-    /// Index of the tile in a mosaic.
     pub(crate) tile: usize,
-    /// Number of tiles in the image.
     pub(crate) tiles: usize,
     /// Whether objects of the second tile are pasted into the first tile.
     pub(crate) pastes: bool,
     pub(crate) plan: Plan,
-    /// The sample's random number generator, after the numbers for the plan have been drawn.
+    /// The state after the numbers for the plan have been drawn.
     pub(crate) rng: Rng,
 }
 
@@ -93,40 +83,34 @@ impl<'a> SampleImage<'a> {
         }
     }
 
-    /// Marks the image as one that is not decoded.
     pub(crate) fn skip(&mut self) {
         (self.opened, self.encoded) = (None, 0);
     }
 
-    /// Marks the image as one whose pixels are `cached`.
     pub(crate) fn use_cached(&mut self, cached: Arc<Pixels>) {
         self.skip();
         (self.pixels, self.ns) = (self.region.size().area() as usize * 3, Some(0));
         self.cached = Some(cached);
     }
 
-    /// Returns whether any part of the image is visible in the output. A tile of a mosaic may lie
-    /// completely outside the output.
+    /// A tile of a mosaic may lie completely outside the output.
     pub(crate) fn is_shown(&self) -> bool {
         self.plan.target.size().area() > 0
     }
 
-    /// Returns whether this is the last tile of its image.
     pub(crate) fn is_last(&self) -> bool {
         self.tile + 1 == self.tiles
     }
 
-    /// Returns whether `self` and `other` are views of the same source image.
     pub(crate) fn shows_the_same(&self, other: &Self) -> bool {
         std::ptr::eq(self.bytes, other.bytes)
     }
 }
 
 /// Decides which images of a sample are decoded together. Two views of the same source image are
-/// decoded together under two conditions. First, decoding a rectangle around both views must take
-/// no longer than decoding each view separately. Second, the memory for decoding all images of the
-/// sample must fit in `max_memory` bytes, or must not exceed the memory for decoding them
-/// separately.
+/// decoded together if a rectangle around both can be decoded in no more time than both views
+/// separately. In addition, the memory for decoding all images of the sample must fit in
+/// `max_memory` bytes, or must not exceed the memory for decoding them separately.
 pub(crate) fn share(images: &mut [SampleImage<'_>], max_memory: u64) {
     if images.len() < 2 {
         return;
@@ -155,7 +139,7 @@ pub(crate) fn share(images: &mut [SampleImage<'_>], max_memory: u64) {
     }
 }
 
-/// Returns the number of damaged frames in the sample's clips. Counts each clip once.
+/// Counts each clip once.
 pub(crate) fn damaged_frames(images: &[SampleImage<'_>]) -> u32 {
     let clips = || images.iter().filter(|image| image.damaged_frames > 0);
     let first =
@@ -163,7 +147,7 @@ pub(crate) fn damaged_frames(images: &[SampleImage<'_>]) -> u32 {
     clips().enumerate().filter(|&(number, image)| first((number, image))).map(|(_, image)| image.damaged_frames).sum()
 }
 
-/// Returns the number of damaged source images in the sample. Counts each source image once.
+/// Counts each source image once.
 pub(crate) fn damaged(images: &[SampleImage<'_>]) -> u32 {
     let damaged = || images.iter().filter(|image| image.damaged);
     let first =
@@ -178,8 +162,8 @@ mod tests {
     use crate::libjpeg::{Options, encode};
     use crate::transform::Augment;
 
-    /// Applies `share` to images that show the given `regions` of one source image. For each image,
-    /// returns the image with which it is decoded, and the region that is decoded.
+    /// Applies `share` to views of the `regions` of one source image. For each view, returns the
+    /// view with which it is decoded, and the region that is decoded.
     fn shared(file: &[u8], regions: &[Rect], max_memory: u64) -> Vec<(Option<usize>, Rect)> {
         let codecs = Codecs::new();
         let sample_image = |&region: &Rect| {
@@ -215,7 +199,7 @@ mod tests {
                 [(None, full_area), (Some(0), inside), (Some(0), left)]
             );
         }
-        // Each view is added to the decoded region that grows least.
+        // A view is added to the decoded region that grows least.
         let near = Rect::new(104, 96, 56, 56);
         assert_eq!(shared(&packed, &[left, right, near])[2].0, Some(1));
     }
@@ -224,7 +208,6 @@ mod tests {
     fn views_do_not_share_a_decoding_beyond_the_memory_limit() {
         let mut large = encode(&[7; 160 * 160 * 3], 160, 160, 3, &Options::new(90, 2, 2));
         let sof = large.windows(2).position(|marker| marker == [0xff, 0xc0]).unwrap();
-        // Only the header is read in this test.
         large[sof + 5..sof + 9].copy_from_slice(&[16000u16.to_be_bytes(); 2].concat());
         let codecs = Codecs::new();
         let encoded = codecs.open(&large).unwrap();
@@ -234,7 +217,6 @@ mod tests {
         assert!(together > 5 * separate, "{together} bytes together, {separate} bytes separately");
         assert_eq!(shared(&large, &[left, right], together), [(None, both), (Some(0), right)]);
         assert_eq!(shared(&large, &[left, right], together - 1), [(None, left), (None, right)]);
-        // Overlapping views need less memory if they are decoded together.
         let (full_area, inside) = (Rect::new(0, 0, 16000, 16000), Rect::new(40, 40, 15000, 15000));
         assert_eq!(shared(&large, &[full_area, inside], 0), [(None, full_area), (Some(0), inside)]);
         // The limit applies to all images of the sample.

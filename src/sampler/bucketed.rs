@@ -1,8 +1,8 @@
 //! Groups samples of similar lengths into batches.
 //!
 //! The samples are sorted by bucket once. One keyed permutation shuffles the samples of each
-//! bucket, and another one shuffles the full batches as a whole, so that the samples of a batch
-//! stay together. The sample at a position is found in constant time.
+//! bucket, and another one shuffles the full batches. The sample at a position is found in constant
+//! time.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 /// is divided into batches, so a batch contains samples from two buckets only at the boundary
 /// between them. If the sampler shuffles, each epoch first shuffles the samples within each bucket,
 /// and then the batches. An incomplete batch contains the longest samples and is always last. With
-/// [`LastBatch::Drop`](super::LastBatch::Drop), different samples are dropped in each epoch.
+/// [`LastBatch::Drop`](super::LastBatch::Drop), each epoch drops different samples.
 ///
 /// The sampler needs 8 bytes of memory per sample.
 ///
@@ -35,40 +35,34 @@ use crate::error::{Error, Result};
 /// ```
 #[derive(Debug, Clone)]
 pub struct Bucketed {
-    /// Indices of the samples, sorted by bucket and then by index.
+    /// Sorted by bucket and then by index.
     samples: Arc<[u32]>,
     /// For each sample, its position in `samples`.
     positions: Arc<[u32]>,
     /// End of each bucket in `samples`. Empty buckets are omitted.
     ends: Arc<[u64]>,
-    /// Length that each sample of a bucket costs in the budget, by bucket: its bound, or the
-    /// maximum length.
+    /// Length that a sample costs in the budget, by bucket: its bound, or the maximum length.
     widths: Arc<[u32]>,
-    /// Index of the image size of each bucket in `ends`, if buckets have image sizes.
     sizes: Option<Arc<[usize]>>,
     batch: u64,
     budget: Option<Budget>,
     seed: Option<u64>,
 }
 
-/// How a [`Bucketed`] with a budget divides its samples into batches.
 #[derive(Debug, Clone)]
 struct Budget {
     budget: u64,
-    /// Number of samples in a full batch of each bucket.
+    /// Number of samples in a full batch, by bucket.
     counts: Arc<[u64]>,
-    /// Number of samples in all batches of an epoch.
     samples: u64,
-    /// For each bucket, one past the number of its last batch. Batches are numbered bucket by
-    /// bucket.
+    /// For each bucket, one past its last batch, where batches are numbered bucket by bucket.
     ends: Arc<[u64]>,
 }
 
 impl Bucketed {
     /// Creates the sampler for samples with these `lengths` and a global batch size of `batch`.
-    /// Each bound ends a bucket, which contains the lengths above the previous bound, up to and
-    /// including the bound itself. One more bucket contains the samples that are longer than the
-    /// last bound.
+    /// Each bound is the maximum length in its bucket. One more bucket contains the samples that
+    /// are longer than the last bound.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the bounds are not in increasing order,
@@ -88,13 +82,9 @@ impl Bucketed {
     }
 
     /// Creates the sampler for buckets that each have an image size, and for a global batch size of
-    /// `batch`. `buckets` contains the bucket of each sample, and `areas` contains the number of
-    /// pixels of each bucket. The sampler needs a [budget](Bucketed::with_budget), so that a batch
-    /// contains samples of only one bucket.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if `batch` is 0, or if the number of samples
-    /// is 0 or at least 2^32.
+    /// `batch`. `buckets` contains the bucket of each sample, and `areas` the number of pixels of
+    /// each bucket. The sampler needs a [budget](Bucketed::with_budget), so that a batch contains
+    /// samples of only one bucket.
     pub(crate) fn by_size(buckets: &[u16], areas: &[u32], batch: u64) -> Result<Self> {
         let bucket = |sample: &u32| usize::from(buckets[*sample as usize]);
         let grouped = Self::grouped(buckets.len(), bucket, |bucket| areas[bucket], batch)?;
@@ -102,8 +92,8 @@ impl Bucketed {
         Ok(Bucketed { sizes: Some(sizes), ..grouped })
     }
 
-    /// Creates the sampler for `len` samples. `bucket` returns the bucket of a sample, and `width`
-    /// the length to which the samples of a bucket are padded.
+    /// `bucket` returns the bucket of a sample, and `width` the length to which the samples of a
+    /// bucket are padded.
     fn grouped(len: usize, bucket: impl Fn(&u32) -> usize, width: impl Fn(usize) -> u32, batch: u64) -> Result<Self> {
         if len == 0 || len > u32::MAX as usize || batch == 0 {
             return Err(Error::config(format!(
@@ -126,23 +116,19 @@ impl Bucketed {
         Ok(Bucketed { samples, positions, ends, widths, sizes: None, batch, budget: None, seed: None })
     }
 
-    /// Limits the cost of a global batch, which is its number of samples times the bound of their
-    /// bucket. Samples beyond the last bound all count as long as the longest sample. A batch
-    /// contains as many samples of one bucket as fit into `budget`, up to the global batch size.
-    /// The last batch of each bucket may have fewer samples. If `drop` is true, incomplete batches
-    /// are left out.
+    /// Limits the cost of a global batch: its number of samples times the bound of their bucket.
+    /// Samples beyond the last bound count as long as the longest sample. A batch contains as many
+    /// samples of one bucket as fit into `budget`, up to the global batch size. The last batch of
+    /// each bucket may have fewer samples, unless `drop` is true. Fails if the budget is too small
+    /// for a single sample.
     ///
-    /// [`Loader::budget`](crate::Loader::budget) sets the budget. A sampler that is passed to
+    /// Only a loader can set a budget ([`Loader::budget`](crate::Loader::budget)): the sampler in
     /// [`Loader::sampler`](crate::Loader::sampler) cannot set the number of samples in a batch.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the budget is too small for a single
-    /// sample.
     pub(crate) fn with_budget(mut self, budget: u64, drop: bool) -> Result<Self> {
         let widest = self.widths.iter().copied().max().unwrap_or(0);
         if budget < u64::from(widest.max(1)) {
             return Err(Error::config(format!(
-                "budget({budget}): one sample of the longest bucket is charged {widest}: expected at least {}",
+                "budget({budget}) is too small, because one sample of the longest bucket costs {widest}: expected at least {}",
                 widest.max(1)
             )));
         }
@@ -160,9 +146,8 @@ impl Bucketed {
         Ok(self)
     }
 
-    /// Returns the division into batches, if there is a budget. With a budget, positions are not in
-    /// the order of the batches, because positions stay grouped by bucket while the batches are
-    /// shuffled.
+    /// Returns the division into batches, if there is a budget. Positions stay grouped by bucket
+    /// although the batches are shuffled, so they are not in the order of the batches.
     pub(crate) fn batched(self: &Arc<Self>) -> Option<Arc<dyn Batched>> {
         self.budget.as_ref().map(|_| self.clone() as Arc<dyn Batched>)
     }
@@ -171,18 +156,17 @@ impl Bucketed {
         self.budget.as_ref().expect("only an order with a budget determines the batches")
     }
 
-    /// Returns the permutation that shuffles the batches under a budget.
+    /// The permutation that shuffles the batches under a budget.
     fn limited_batches(&self) -> Permutation {
         Permutation::new(self.limited().ends.last().copied().unwrap_or(0))
     }
 
-    /// Returns the number that the batch at index `batch` of `epoch` had before the batches were
-    /// shuffled.
+    /// The index before batches were shuffled.
     fn in_order(&self, epoch: u64, batch: u64) -> u64 {
         self.seed.map_or(batch, |seed| self.limited_batches().apply(epoch_key(seed, epoch), batch))
     }
 
-    /// Returns the positions of the batch with number `batch` before the batches are shuffled.
+    /// `batch` is the index before batches are shuffled.
     fn range_of(&self, batch: u64) -> Range<u64> {
         let Budget { counts, ends, .. } = self.limited();
         let bucket = ends.partition_point(|end| *end <= batch);
@@ -191,9 +175,8 @@ impl Bucketed {
         start..self.ends[bucket].min(start + counts[bucket])
     }
 
-    /// Shuffles the order with seed `seed`, differently in each epoch. Without this call, the
-    /// buckets are in order of increasing length, and the samples of a bucket are in the order of
-    /// the source.
+    /// Shuffles the order with seed `seed`, differently in each epoch. By default, the buckets are
+    /// in order of increasing length, and the samples of a bucket are in the order of the source.
     #[must_use]
     pub fn shuffled(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
@@ -208,7 +191,6 @@ impl Bucketed {
         (start, Permutation::new(self.ends[bucket] - start), mix(key ^ mix(bucket as u64 + 1)))
     }
 
-    /// Returns the permutation that shuffles the full batches.
     fn batches(&self) -> Permutation {
         Permutation::new(self.samples.len() as u64 / self.batch)
     }
@@ -301,7 +283,6 @@ mod tests {
         (0..count).map(|_| rng.below(300) as u32).collect()
     }
 
-    /// Returns the bucket of a length, found by a linear scan.
     fn scanned(length: u32, bounds: &[u32]) -> usize {
         bounds.iter().position(|bound| length <= *bound).unwrap_or(bounds.len())
     }

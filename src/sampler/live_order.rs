@@ -1,9 +1,9 @@
 //! Orders whose weights or proportions the program can change during training.
 //!
 //! A changeable order is a pure function of (seed, epoch, position, history), where the history
-//! lists all changes. A sample depends only on the changes at or before its position. So a batch
-//! before the change comes out the same whether it was prepared before or after `set_weights` was
-//! called.
+//! lists all changes. A sample depends only on the changes at or before its position. A batch
+//! before a change is therefore the same whether it was prepared before or after the call of
+//! `set_weights`.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
@@ -15,22 +15,19 @@ use super::batched::Batched;
 use super::{Occurrence, Position, Sampler};
 use crate::error::{Error, Result};
 
-/// A change to the weights or proportions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Update {
-    /// Position in the run, counted over all ranks, from which the change applies.
+    /// Position in the run, over all ranks, from which the change applies.
     pub(crate) from: u64,
-    /// The new weights or proportions.
     pub(crate) values: Vec<f64>,
 }
 
 // The values are finite, so equality is reflexive.
 impl Eq for Update {}
 
-/// The changes to an order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct History {
-    /// The changes, in increasing order of their positions.
+    /// In increasing order of their positions.
     pub(crate) changes: Vec<Update>,
     /// The order can be recomputed only from this position on.
     pub(crate) known_from: u64,
@@ -38,21 +35,17 @@ pub(crate) struct History {
 
 /// An order that can be changed from any position onward.
 pub(crate) trait UpdatableOrder: Sampler {
-    /// Returns the order with `change` added, and the position at which `change` takes effect.
-    /// Changes at later positions are removed. The result may drop data that only positions before
-    /// `keep_from` need.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the values are invalid.
+    /// Returns the order with `change` added, and the position at which it takes effect. Changes at
+    /// later positions are removed. The result may drop data that only positions before `keep_from`
+    /// need. Fails if the values are invalid.
     fn with_update(&self, change: Update, keep_from: u64) -> Result<(Arc<dyn UpdatableOrder>, u64)>;
 
-    /// Returns the changes so far.
     fn history(&self) -> History;
 
-    /// Returns the number of positions per epoch.
+    /// Number of positions per epoch.
     fn draws(&self) -> u64;
 
-    /// Returns the batching, if this order sets its own batch boundaries (as length buckets do).
+    /// Returns the batching, if this order sets its own batch boundaries.
     fn batched(self: Arc<Self>) -> Option<Arc<dyn Batched>> {
         None
     }
@@ -76,7 +69,6 @@ impl<O: UpdatableOrder + ?Sized> UpdatableOrder for Arc<O> {
     }
 }
 
-/// The values that a program can change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum UpdateKind {
     Proportions,
@@ -86,17 +78,15 @@ pub(crate) enum UpdateKind {
 /// The order of an open loader, which the program may replace by a changed one.
 pub(crate) struct LiveOrder {
     kind: UpdateKind,
-    /// The order without changes.
     original: Arc<dyn UpdatableOrder>,
     current: RwLock<Arc<dyn UpdatableOrder>>,
-    /// Indices of the subset, if weights are combined with one.
+    /// Set if weights are combined with a subset.
     subset: Option<Arc<[u64]>>,
-    /// Number of samples of the source.
     samples: u64,
     begun: Mutex<Begun>,
 }
 
-/// The current run, and its latest batch whose samples are already fixed.
+/// The current run, and its latest batch with fixed samples.
 #[derive(Default)]
 pub(crate) struct Begun {
     run: u64,
@@ -121,12 +111,10 @@ impl LiveOrder {
         self.kind
     }
 
-    /// Returns the order without changes.
     pub(crate) fn original(&self) -> Arc<dyn UpdatableOrder> {
         self.original.clone()
     }
 
-    /// Returns the current order.
     pub(crate) fn current(&self) -> Arc<dyn UpdatableOrder> {
         self.read().clone()
     }
@@ -144,29 +132,25 @@ impl LiveOrder {
         self.current.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records that run `run` is choosing the samples of `batch`. Hold the guard until every sample
-    /// is chosen: it blocks changes.
+    /// Records that run `run` is choosing the samples of `batch`. The guard blocks changes, so hold
+    /// it until every sample is chosen.
     pub(crate) fn begin(&self, run: u64, batch: BatchIndex) -> MutexGuard<'_, Begun> {
         let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
         if begun.run != run {
             *begun = Begun { run, last: None, ..*begun };
         }
-        // Keep the maximum: repeating an epoch calls this again with earlier batches.
+        // A repeated epoch begins earlier batches.
         begun.last = begun.last.max(Some(batch));
         begun
     }
 
-    /// Declares that the source prefetches by reading the order on its own.
     pub(crate) fn read_ahead(&self) {
         self.begun.lock().unwrap_or_else(PoisonError::into_inner).is_read_ahead = true;
     }
 
-    /// Replaces the values for position `from` and later positions. Returns the position at which
-    /// the change takes effect, and the last batch that was chosen before the change. `keep_from`
-    /// is the start of the epoch.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the values are invalid.
+    /// Replaces the values from position `from` on. Returns the position at which the change takes
+    /// effect, and the last batch that was chosen before the change. `keep_from` is the start of
+    /// the epoch. Fails if the values are invalid.
     pub(crate) fn update(&self, from: u64, values: &[f64], keep_from: u64) -> Result<(u64, Option<BatchIndex>)> {
         let values = self.values_of_drawn_samples(values)?;
         // Building the order may take a while, so do it before taking the lock. Only one thread
@@ -196,10 +180,7 @@ impl LiveOrder {
         })
     }
 
-    /// Applies the changes of `history` to the original order.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the changes are invalid.
+    /// Applies `history` to the original order. Fails if the changes are invalid.
     pub(crate) fn with(&self, history: &History) -> Result<Arc<dyn UpdatableOrder>> {
         let mut order = self.original();
         for change in &history.changes {
@@ -208,7 +189,6 @@ impl LiveOrder {
         Ok(order)
     }
 
-    /// Replaces the current order.
     pub(crate) fn set(&self, order: Arc<dyn UpdatableOrder>) {
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = order;
     }

@@ -2,12 +2,12 @@
 //!
 //! Draws are grouped into rounds, of 10,000 by default. In a round, each source has a quota of
 //! draws, and owns that many consecutive tickets. A keyed permutation gives each draw of the round
-//! a different ticket. So each round has the exact proportions, in random order.
+//! a different ticket, so each round has the exact proportions, in random order.
 //!
 //! The draws from one source are numbered from the start of the run. This number, called the
 //! *turn*, is the offset of the ticket in the source's range, plus the source's quotas in all
 //! earlier rounds. It determines the pass over the source and the position in that pass. The
-//! computation and its inverse take constant time and need no memory per sample.
+//! computation takes constant time and needs no memory per sample.
 //!
 //! The inverse searches for the next position of a sample. Turns increase from round to round but
 //! are shuffled within a round, so the inverse compares all turns in the first round that contains
@@ -15,8 +15,7 @@
 //!
 //! With `per_set_batches`, a draw is a whole batch. If the sources have batches of different sizes,
 //! every draw has as many positions as the largest batch. A smaller batch uses only the first of
-//! its positions. The remaining positions repeat its samples, because every position must have a
-//! sample.
+//! its positions. The remaining positions repeat its samples.
 
 use std::fmt;
 use std::ops::Range;
@@ -50,18 +49,18 @@ use crate::error::{Error, Result};
 /// finds the sample at any position in constant time.
 ///
 /// Each source may have its own sampler, for example a subset, windows or weights; see
-/// [`of`](Mixture::of). [`MixtureOptions`] schedule changes to the proportions, and set the length
-/// of the rounds. They also set which sources are repeated, and whether a batch may contain samples
-/// of several sources.
+/// [`of`](Mixture::of). [`MixtureOptions`] schedules changes to the proportions, sets the length of
+/// the rounds, and sets which sources are repeated and whether a batch may contain samples of
+/// several sources.
 #[derive(Clone)]
 pub struct Mixture {
     parts: Arc<[Component]>,
     quotas: Arc<Quotas>,
-    /// Number of positions per epoch.
+    /// Positions per epoch.
     draws: u64,
-    /// Number of samples per draw from each source.
+    /// Samples per draw, by source.
     units: Arc<[u64]>,
-    /// Number of positions per draw: the maximum of `units`.
+    /// Positions per draw: the maximum of `units`.
     unit: u64,
     has_own_sizes: bool,
     seed: u64,
@@ -70,11 +69,10 @@ pub struct Mixture {
 
 #[derive(Clone)]
 struct Component {
-    /// Index of the source's first sample.
     first: u64,
     samples: u64,
     order: Arc<dyn Sampler>,
-    /// Number of draws per pass.
+    /// Draws per pass.
     len: u64,
     /// Whether `order` may be drawn from.
     is_ready: bool,
@@ -150,8 +148,8 @@ impl Mixture {
         Self::planned(sources.into_iter().map(ready), options, clock, seed)
     }
 
-    /// Creates a mixture of sources, each given as (number of samples, proportion, order, whether
-    /// the order may be drawn from). An epoch consists of `clock.passes` passes.
+    /// Each source is given as (number of samples, proportion, order, whether the order may be
+    /// drawn from). An epoch consists of `clock.passes` passes.
     pub(crate) fn planned(
         sources: impl IntoIterator<Item = (u64, f64, Arc<dyn Sampler>, bool)>,
         options: &MixtureOptions,
@@ -195,21 +193,19 @@ impl Mixture {
         })
     }
 
-    /// Returns the seed for source `number`, so that sources of the same length are shuffled
-    /// differently.
+    /// Sources of the same length are shuffled differently.
     pub(crate) fn seed_within(seed: u64, number: usize) -> u64 {
         mix(seed ^ mix(number as u64))
     }
 
-    /// Sets the number of draws per epoch. Epochs are sections of one infinite sequence, and
-    /// `draws` only changes where each epoch begins.
+    /// Sets the number of draws per epoch. Epochs are sections of one infinite sequence, so `draws`
+    /// only changes where each epoch begins.
     #[must_use]
     pub fn draws(mut self, draws: u64) -> Self {
         self.draws = draws;
         self
     }
 
-    /// Returns the number of samples in a round.
     fn round(&self) -> u64 {
         self.quotas.round * self.unit
     }
@@ -218,14 +214,13 @@ impl Mixture {
         epoch_key(!self.seed, round)
     }
 
-    /// Returns the position in the run. The position wraps after 2^64 positions. No run is that
-    /// long, and the result would be memory-safe in any case.
+    /// Wraps after 2^64 positions. No run is that long.
     fn in_run(&self, epoch: u64, position: u64) -> u64 {
         epoch.wrapping_mul(self.draws).wrapping_add(position)
     }
 
-    /// Returns the source of draw `draw` of the run, and the number of draws from this source
-    /// before it.
+    /// Returns the source of draw `draw` of the run, and the number of earlier draws from this
+    /// source.
     fn turn(&self, draw: u64) -> (usize, u64) {
         let (round, place) = (draw / self.quotas.round, draw % self.quotas.round);
         let section = &self.quotas.sections[self.quotas.section(round)];
@@ -235,8 +230,7 @@ impl Mixture {
         (number, quota.before + (round - section.first) * quota.draws + ticket - (quota.end - quota.draws))
     }
 
-    /// Returns the source that a position draws from, the pass over that source, and the position
-    /// in that pass.
+    /// Returns the source at a position, the pass over that source, and the position in that pass.
     fn draw(&self, epoch: u64, position: u64) -> (&Component, u64, u64) {
         let run_position = self.in_run(epoch, position);
         let (number, turn) = self.turn(run_position / self.unit);
@@ -245,13 +239,11 @@ impl Mixture {
         (part, turn / part.len, turn % part.len)
     }
 
-    /// Returns the number of samples of draw `draw` of the run.
     fn size(&self, draw: u64) -> u64 {
         self.units[self.turn(draw).0]
     }
 
-    /// Returns the number of samples of these draws of the run. The time is proportional to the
-    /// number of draws in a round.
+    /// Takes time proportional to the number of draws in a round.
     fn samples_of(&self, draws: Range<u64>) -> u64 {
         let (per_round, mut draw, mut samples) = (self.quotas.round, draws.start, 0);
         while draw < draws.end {
@@ -271,16 +263,16 @@ impl Mixture {
         samples
     }
 
-    /// Returns the first position in `range` at which sample `index` of source `number` is drawn.
-    /// `range` contains positions of the run, and lies within `section`.
+    /// Returns the first position at which sample `index` of source `number` is drawn. `range`
+    /// contains positions of the run, and lies within `section`.
     fn find(&self, section: &Section, number: usize, index: u64, range: (u64, u64)) -> Position {
         let (part, quota, (first, end)) = (&self.parts[number], section.quotas[number], range);
         let unit = self.units[number];
         if quota.draws == 0 {
             return Position::Absent;
         }
-        // The turns of a source increase from round to round but not within a round, so the search
-        // covers complete rounds.
+        // The turns of a source increase from round to round but are shuffled within a round, so
+        // the search covers complete rounds.
         let (before, per_round) = (quota.before * unit, quota.draws * unit);
         let round_of = |turn: u64| section.first + (turn - before) / per_round;
         let last = (end - 1) / self.round();
@@ -323,8 +315,8 @@ fn refused<T>(cause: impl fmt::Display) -> Result<T> {
     Err(Error::config(format!("mixture: {cause}")))
 }
 
-/// Returns the number of draws per pass, if a pass has at most `samples` samples and each round has
-/// these `quotas`. `units` contains the number of samples per draw from each source.
+/// Returns the number of draws per pass, if a pass has at most `samples` samples. `quotas` are the
+/// draws per round, and `units` the samples per draw, from each source.
 fn batches(samples: u64, quotas: &[u64], units: &[u64]) -> Result<u64> {
     let per_round: u128 = quotas.iter().zip(units).map(|(quota, unit)| u128::from(*quota) * u128::from(*unit)).sum();
     let draws = quotas.iter().map(|quota| u128::from(*quota)).sum::<u128>();
@@ -338,7 +330,6 @@ fn batches(samples: u64, quotas: &[u64], units: &[u64]) -> Result<u64> {
     Ok(total as u64)
 }
 
-/// Checks that `proportions` can be drawn in rounds of `round` draws.
 fn check(parts: &[Component], limits: &[u64], proportions: &[f64], round: u64) -> Result<()> {
     if proportions.len() != parts.len() {
         return refused(format!("{} proportions, but {} sources", proportions.len(), parts.len()));
@@ -385,7 +376,6 @@ impl Sampler for Mixture {
     fn at(&self, epoch: u64, position: u64) -> Occurrence {
         let (part, pass, place) = self.draw(epoch, position);
         let Occurrence { index, variant } = part.order.at(pass, place);
-        // An index beyond the end would refer to the next source.
         assert!(
             index < part.samples,
             "mixture: a sampler returned sample {index}, but its source has {} samples",
@@ -539,8 +529,7 @@ mod tests {
         );
     }
 
-    /// Over the whole sequence, each source is traversed pass by pass, and the variant is the
-    /// number of the pass.
+    /// The variant is the number of the pass.
     #[test]
     fn a_pass_contains_each_sample_once_across_epochs() {
         let order = mixture().draws(7_777);
@@ -555,7 +544,6 @@ mod tests {
         }
         assert_eq!(passes, [70_000 / 1000 - 1, 28_000 / 70 - 1, 0, 0]);
         assert_eq!(seen.iter().filter(|(sample, _)| *sample < 1000).count(), 70_000);
-        // The length of an epoch does not affect the sequence.
         let other = mixture().draws(1000);
         assert!((0..5000).all(|draw| other.index(draw / 1000, draw % 1000) == order.index(0, draw)));
     }
@@ -582,8 +570,7 @@ mod tests {
         assert!(turns[..700].iter().all(|&n| n == 7 || n == 8) && turns[700..].iter().all(|&n| n == 16 || n == 17));
     }
 
-    /// Compares a mixture of sources with custom orders with a loop that takes the next quota from
-    /// each source in every round.
+    /// Compares with a loop that takes the next quota from each source in every round.
     #[test]
     fn each_round_draws_the_next_samples_of_every_order() {
         let list: Arc<[u64]> = [5, 3, 3, 9].into();

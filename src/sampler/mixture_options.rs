@@ -4,15 +4,14 @@ use super::LastBatch;
 use super::quotas::Quotas;
 use crate::error::{Error, Result};
 
-/// Number of draws per round.
+/// Draws per round.
 const ROUND: u64 = 10_000;
-/// Number of batches per round, if each batch has samples of one source only.
+/// Batches per round, if each batch has samples of one source only.
 const ROUND_OF_BATCHES: u64 = 100;
-/// Maximum number of draws per round, because quotas are computed in `f64`.
+/// Quotas are computed in `f64`.
 const MAX_PER_ROUND: u64 = 1 << 32;
-/// Maximum size of a dataset's own batches, so that the positions of a round fit in 64 bits.
+/// The positions of a round must fit in 64 bits.
 const MAX_BATCH: usize = u32::MAX as usize;
-/// Maximum number of steps of a ramp.
 const RAMP_STEPS: u64 = 100;
 
 /// A point in a run, counted from the start of the run.
@@ -48,12 +47,11 @@ pub struct MixtureOptions {
     global_batch_sizes: Vec<usize>,
 }
 
-/// A planned change to the proportions.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Planned {
     from: At,
-    /// End of a ramp, or `None` for a step.
+    /// `None` if the change is not a ramp.
     until: Option<At>,
     #[serde(default)]
     curve: Curve,
@@ -69,7 +67,7 @@ pub(super) enum Curve {
 }
 
 impl Curve {
-    /// Returns the fraction of the change that is completed at the fraction `x` of the ramp.
+    /// Returns the completed fraction of the change at the fraction `x` of the ramp.
     pub(super) fn at(self, x: f64) -> f64 {
         match self {
             Curve::Linear => x,
@@ -89,19 +87,18 @@ impl Curve {
     }
 }
 
-/// Converts points in a run to positions.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clock {
     /// The global batch size, or the largest one if datasets have their own batch sizes.
     pub(crate) batch: u64,
     pub(crate) last: LastBatch,
-    /// Number of passes per epoch; see `Repeat`.
+    /// Passes per epoch; see `Repeat`.
     pub(crate) passes: u64,
 }
 
 impl Clock {
-    /// Returns the position of `start` in the run, or `u64::MAX` for a point that is too far away
-    /// to be reached. `draws` is the number of positions per pass.
+    /// Returns `u64::MAX` for a point that is too far away to be reached. `draws` is the number of
+    /// positions per pass.
     fn position(self, start: At, draws: u64) -> u64 {
         let epoch = draws.saturating_mul(self.passes);
         match start {
@@ -129,8 +126,8 @@ impl MixtureOptions {
     /// Changes the proportions at a point of the run. There must be one proportion per source.
     ///
     /// Every change takes effect at the start of a [round](MixtureOptions::round): the first round
-    /// that begins at `start` or later. The proportions of each round are exact. The changes must
-    /// be listed in the order in which they occur.
+    /// that begins at `start` or later. The changes must be listed in the order in which they
+    /// occur.
     #[must_use]
     pub fn proportions(self, start: At, proportions: impl IntoIterator<Item = f64>) -> Self {
         self.plan(start, None, Curve::Linear, proportions)
@@ -139,17 +136,17 @@ impl MixtureOptions {
     /// Changes the proportions linearly from one point of the run to another.
     ///
     /// A ramp changes the proportions in equal steps, one per [round](MixtureOptions::round) and at
-    /// most 100. Each step uses the proportions at the middle of the step. Proportions are
-    /// normalized at both ends of the ramp. A source is not drawn in a round in which its
-    /// proportion rounds to no draw.
+    /// most 100. Each step uses the proportions at its middle. Proportions are normalized at both
+    /// ends of the ramp. If a source's proportion rounds to no draw in a round, the source is not
+    /// drawn.
     #[must_use]
     pub fn linear(self, from: At, until: At, proportions: impl IntoIterator<Item = f64>) -> Self {
         self.plan(from, Some(until), Curve::Linear, proportions)
     }
 
     /// Changes the proportions from one point of the run to another, along half a period of a
-    /// cosine: slowly at first, fastest in the middle, and slowly at the end. The steps are the
-    /// same as for [`linear`](MixtureOptions::linear).
+    /// cosine: slowly at first, fastest in the middle, and slowly at the end. The steps are those
+    /// of [`linear`](MixtureOptions::linear).
     #[must_use]
     pub fn cosine(self, from: At, until: At, proportions: impl IntoIterator<Item = f64>) -> Self {
         self.plan(from, Some(until), Curve::Cosine, proportions)
@@ -164,9 +161,9 @@ impl MixtureOptions {
     /// Sets the number of draws per round: 10,000 by default, or 100 with
     /// [`per_set_batches`](MixtureOptions::per_set_batches).
     ///
-    /// Each round has the exact proportions, and changes take effect between rounds. The
-    /// proportions are rounded to multiples of one draw per round. Shorter rounds react faster and
-    /// keep the proportions of a batch closer to the exact ones, but are coarser.
+    /// Each round has the exact proportions, rounded to multiples of one draw, and changes take
+    /// effect between rounds. Shorter rounds react faster and keep the proportions of a batch
+    /// closer to the exact ones, but are coarser.
     #[must_use]
     pub fn round(mut self, draws: u64) -> Self {
         self.round = Some(draws);
@@ -210,27 +207,26 @@ impl MixtureOptions {
     ///
     /// An epoch has as many batches as fit into the total number of samples, if batches have their
     /// mean size at the first proportions. In the example, the mean size is 0.8 · 64 + 0.2 · 16 =
-    /// 54.4. The number of batches is the same in all epochs, and changes to the proportions only
-    /// change the number of samples. A schedule in samples ([`At::Sample`]) is converted to batches
-    /// with the proportions that apply before the change.
+    /// 54.4. Changes to the proportions change the number of samples, but not the number of
+    /// batches. A schedule in samples ([`At::Sample`]) is converted to batches with the proportions
+    /// that apply before the change.
     #[must_use]
     pub fn global_batch_sizes(mut self, sizes: impl IntoIterator<Item = usize>) -> Self {
         self.global_batch_sizes = sizes.into_iter().collect();
         self
     }
 
-    /// Returns the batch size of each source, or an empty slice if all sources have the same size.
+    /// Empty if all sources have the same batch size.
     pub(crate) fn own_sizes(&self) -> &[usize] {
         &self.global_batch_sizes
     }
 
-    /// Returns whether the proportion of source `number` is greater than 0 after some change.
     pub(crate) fn raises(&self, number: usize) -> bool {
         self.schedule.iter().any(|planned| planned.proportions.get(number).is_some_and(|share| *share > 0.0))
     }
 
-    /// Returns the number of consecutive samples per draw from each of `sources` sources. `batch`
-    /// is the global batch size.
+    /// Returns the number of consecutive samples per draw from each source. `batch` is the global
+    /// batch size.
     pub(super) fn units(&self, batch: u64, sources: usize) -> Result<Vec<u64>> {
         let sizes = self.own_sizes();
         if sizes.is_empty() {
@@ -253,8 +249,8 @@ impl MixtureOptions {
         Ok(sizes.iter().map(|size| *size as u64).collect())
     }
 
-    /// Returns the maximum number of draws from each source. `draws` is the number of draws in one
-    /// pass over each source.
+    /// Returns the maximum number of draws from each source. `draws` contains the draws in one pass
+    /// over each source.
     pub(super) fn limits(&self, draws: impl ExactSizeIterator<Item = u64>) -> Result<Vec<u64>> {
         let sources = draws.len();
         if let Some(source) = self.once.iter().find(|source| **source >= sources) {
@@ -274,9 +270,9 @@ impl MixtureOptions {
         }
     }
 
-    /// Adds the planned changes to `quotas`. `first` contains the initial proportions. `units`
-    /// contains the number of samples per draw from each source. `draws` is the number of positions
-    /// per pass. `check` checks the proportions of a change.
+    /// Adds the planned changes to `quotas`. `first` contains the initial proportions, `units` the
+    /// samples per draw from each source, and `draws` the positions per pass. `check` checks the
+    /// proportions of a change.
     pub(super) fn change(
         &self,
         quotas: &mut Quotas,
@@ -332,7 +328,6 @@ fn refused<T>(cause: String) -> Result<T> {
     Err(Error::config(format!("mixture: {cause}")))
 }
 
-/// Returns proportions with the sum 1.
 fn normalized(proportions: &[f64]) -> Vec<f64> {
     let largest = proportions.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
     let sum: f64 = proportions.iter().map(|p| p / largest).sum();

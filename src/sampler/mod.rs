@@ -13,14 +13,14 @@
 //! 7. [`Rank`]: the rank of this process, set explicitly or by the launcher's environment.
 //! 8. [`LastBatch`]: what happens to an incomplete last batch.
 //!
-//! The result of every sampler is a function of (seed, epoch, position), and samplers keep no state
-//! between calls. Any batch of any epoch can be computed in constant time and memory, so a run can
-//! resume in the middle of an epoch without replaying anything.
+//! Samplers are functions of (seed, epoch, position) without state. Any batch of any epoch is
+//! computed in constant time and memory, so a run can resume in the middle of an epoch without
+//! replaying anything.
 
 // The other modules are internal: `schedule` splits an order into batches, and each batch into the
 // shares of the ranks. `within_subset` restricts a custom order to a subset. `live_order` updates
-// weights and proportions during a run. `quotas` computes the number of draws from each source of a
-// mixture in each round.
+// weights and proportions during a run. `quotas` computes the draws from each source of a mixture
+// in each round.
 
 mod batched;
 mod bucketed;

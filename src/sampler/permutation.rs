@@ -12,9 +12,8 @@ use super::{Occurrence, Position, Sampler};
 /// Instead of a shuffled list, the sampler uses a keyed permutation: a balanced Feistel network
 /// (Luby and Rackoff, 1988) over the smallest even number of bits that can represent `len` values.
 /// The network is applied until the result is less than `len` (cycle walking: Black and Rogaway,
-/// "Ciphers with arbitrary finite domains", 2002). On average, fewer than four applications are
-/// needed. The sampler needs no memory, and finding the sample at position 10^12 takes no longer
-/// than at position 0.
+/// "Ciphers with arbitrary finite domains", 2002), fewer than four times on average. The sampler
+/// needs no memory, and finding the sample at position 10^12 takes no longer than at position 0.
 #[derive(Debug, Clone, Copy)]
 pub struct Shuffled {
     permutation: Permutation,
@@ -51,8 +50,8 @@ impl Sampler for Shuffled {
     }
 }
 
-/// Returns the key for an epoch. The keys of different (seed, epoch) pairs are unrelated, so that
-/// the network's round keys do not overlap.
+/// The keys of different (seed, epoch) pairs are unrelated, so that the network's round keys do not
+/// overlap.
 pub(super) fn epoch_key(seed: u64, epoch: u64) -> u64 {
     mix(seed ^ mix(epoch ^ 0x5851_f42d_4c95_7f2d))
 }
@@ -64,16 +63,14 @@ pub(super) struct Permutation {
     half_bits: u32,
 }
 
-/// Number of rounds of the Feistel network. After four rounds, an attacker cannot distinguish the
-/// network from a random permutation. The other rounds are a safety margin, because the halves may
-/// have only a few bits.
+/// After four rounds, an attacker cannot distinguish the network from a random permutation. The
+/// other rounds are a safety margin, because the halves may have only a few bits.
 const ROUNDS: u64 = 8;
 
-/// Number of values that [`Permutation::for_each`] sends through the network together. They are
-/// independent, so the CPU overlaps their multiplications.
+/// Values that pass through the network together. They are independent, so the CPU overlaps their
+/// multiplications.
 const LANES: usize = 8;
 
-/// Maximum number of values that [`Permutation::for_each`] holds.
 const CHUNK: usize = 64;
 
 impl Permutation {
@@ -86,7 +83,7 @@ impl Permutation {
         self.len
     }
 
-    /// Returns the value that `value` is mapped to. `value` must be less than `len`.
+    /// `value` must be less than `len`.
     pub(super) fn apply(&self, key: u64, value: u64) -> u64 {
         self.walk(value, |(left, right), mask| {
             (0..ROUNDS).fold((left, right), |(left, right), round| {
@@ -97,8 +94,7 @@ impl Permutation {
 
     /// Applies the permutation to each of `values`, and calls `take` with the results in order.
     /// Takes less than half the time of calling [`apply`](Permutation::apply) for each value: eight
-    /// values pass through the network together, and no branch depends on the number of passes that
-    /// a value needs.
+    /// values pass through the network together, without branches on the number of passes.
     fn for_each(&self, key: u64, values: Range<u64>, mut take: impl FnMut(u64)) {
         assert!(values.end <= self.len, "position {} is out of range: the length is {}", values.end, self.len);
         let (shift, mask) = (self.half_bits, (1 << self.half_bits) - 1);
@@ -131,7 +127,7 @@ impl Permutation {
         }
     }
 
-    /// Returns the value that [`apply`](Permutation::apply) maps to `value`.
+    /// The inverse of [`apply`](Permutation::apply).
     pub(super) fn invert(&self, key: u64, value: u64) -> u64 {
         self.walk(value, |(left, right), mask| {
             (0..ROUNDS).rev().fold((left, right), |(left, right), round| {
@@ -182,7 +178,6 @@ mod tests {
         }
     }
 
-    /// Chi-square test: over many epochs, every (position, index) pair is equally likely.
     #[test]
     fn positions_are_uniform_over_epochs() {
         let (len, epochs) = (16u64, 20_000u64);
@@ -195,13 +190,13 @@ mod tests {
         }
         let expected = epochs as f64 / len as f64;
         let chi2: f64 = counts.iter().map(|&c| (f64::from(c) - expected).powi(2) / expected).sum();
-        // With (16 - 1)^2 = 225 degrees of freedom, the mean is 225 and the standard deviation
-        // is 21. The bounds are the mean plus or minus five standard deviations.
+        // With (16 - 1)^2 = 225 degrees of freedom, the mean is 225 and the standard deviation is
+        // 21. The bounds are five standard deviations away.
         assert!((118.0..331.0).contains(&chi2), "chi-square {chi2:.0}");
     }
 
-    /// Checks that two neighbors keep their relative order with a probability of one half, and that
-    /// the shuffled sequence has no trend.
+    /// Neighbors keep their relative order with a probability of one half, and the sequence has no
+    /// trend.
     #[test]
     fn neighbors_and_trend_are_random() {
         let len = 100_000;
@@ -215,7 +210,7 @@ mod tests {
         assert!(serial.abs() < 0.015 && trend.abs() < 0.015, "serial correlation {serial:.4}, trend {trend:.4}");
     }
 
-    /// Fails if an order changes, which would be a breaking change.
+    /// Changing an order would be a breaking change.
     #[test]
     fn orders_do_not_change_between_versions() {
         let order = |len, epoch| (0..8).map(|p| Shuffled::new(len, 42).index(epoch, p)).collect::<Vec<_>>();
@@ -236,9 +231,8 @@ mod tests {
         }
     }
 
-    /// Checks that a shuffle of 2^40 samples is uniform: the high and low bits of the indices, the
-    /// differences between consecutive samples, and the samples at one position over many epochs.
-    /// Also checks that the samples at neighboring positions are independent.
+    /// Tests the high and low bits of the indices, the differences between consecutive samples, the
+    /// samples at one position over many epochs, and the independence of neighbors.
     #[test]
     fn a_huge_source_is_shuffled_uniformly() {
         const CELLS: u64 = 64;
@@ -249,7 +243,7 @@ mod tests {
             let expected = (DRAWS / CELLS) as f64;
             let chi2: f64 = counts.iter().map(|&c| (f64::from(c) - expected).powi(2) / expected).sum();
             // With 63 degrees of freedom, the mean is 63 and the standard deviation is 11.2. The
-            // bounds are the mean plus or minus four and a half standard deviations.
+            // bounds are four and a half standard deviations away.
             assert!((12.0..114.0).contains(&chi2), "{what} of {len}: chi-square {chi2:.0}");
         };
         for len in [1 << 40, (1 << 40) - 12_345, (1 << 39) + 1] {

@@ -1,50 +1,47 @@
 //! The number of draws from each source of a mixture, round by round.
 //!
-//! Rounds with the same quotas form a section. A new one starts when the proportions change, or
-//! when a source that is not repeated runs out. Each section stores how often every source was
-//! drawn before it, so any round can be looked up without replaying the rounds before it.
+//! Rounds with the same quotas form a section. A section ends when the proportions change, or when
+//! a source that is not repeated runs out. Each section stores the earlier draws from every source,
+//! so any round can be looked up without replaying the rounds before it.
 
-/// The sections of a mixture, in order. The first section starts at round 0.
+/// The sections in order. The first one starts at round 0.
 #[derive(Debug, Clone)]
 pub(super) struct Quotas {
-    /// Number of draws per round. Every full round has the same quotas, which are the proportions
-    /// rounded to whole draws.
+    /// Draws per round. Every full round has the same quotas: the proportions rounded to whole
+    /// draws.
     pub(super) round: u64,
-    /// Number of draws after which each source ends, or `u64::MAX` if the source is repeated.
+    /// Draws after which each source ends, or `u64::MAX` if it is repeated.
     pub(super) limits: Box<[u64]>,
     pub(super) sections: Vec<Section>,
 }
 
 #[derive(Debug, Clone)]
 pub(super) struct Section {
-    /// Number of the first round of the section.
+    /// The first round of the section.
     pub(super) first: u64,
-    /// Number of draws in each round of the section. Less than a full round in the last one, and 0
-    /// after it.
+    /// Draws per round. Less than a full round in the last section, and 0 after it.
     pub(super) draws: u64,
     pub(super) quotas: Box<[Quota]>,
 }
 
-/// The draws from one source in each round of a section.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Quota {
     pub(super) draws: u64,
     /// Cumulative draws per round: of this source and all sources before it.
     pub(super) end: u64,
-    /// Number of draws from this source before the section.
+    /// Draws from this source before the section.
     pub(super) before: u64,
 }
 
 impl Section {
-    /// Returns the number of samples in a round. `units` contains the number of samples per draw
-    /// from each source.
+    /// `units` contains the samples per draw from each source.
     pub(super) fn samples(&self, units: &[u64]) -> u64 {
         self.quotas.iter().zip(units).map(|(quota, unit)| quota.draws * unit).sum()
     }
 }
 
 impl Quotas {
-    /// Creates the quotas for `proportions`, of which at least one is greater than 0.
+    /// At least one of `proportions` is greater than 0.
     pub(super) fn new(round: u64, limits: Box<[u64]>, proportions: &[f64]) -> Self {
         let before = vec![0; limits.len()];
         let mut quotas = Quotas { round, limits, sections: Vec::new() };
@@ -52,12 +49,11 @@ impl Quotas {
         quotas
     }
 
-    /// Returns the index of the section that contains round `round`.
     pub(super) fn section(&self, round: u64) -> usize {
         self.sections.partition_point(|section| section.first <= round) - 1
     }
 
-    /// Replaces the proportions of round `round` and of all later rounds.
+    /// Replaces the proportions from round `round` on.
     pub(super) fn change(&mut self, round: u64, proportions: &[f64]) {
         if round > 0 && self.sections[self.section(round - 1)].draws < self.round {
             // All sources have run out before this round.
@@ -75,8 +71,8 @@ impl Quotas {
         Some(last.quotas.iter().map(|quota| quota.before).sum())
     }
 
-    /// Returns the first round that starts after at least `samples` samples (or after the end of
-    /// the run). `units` contains the number of samples per draw from each source.
+    /// Returns the first round that starts after at least `samples` samples, or after the end of
+    /// the run. `units` contains the samples per draw from each source.
     pub(super) fn round_after(&self, samples: u64, units: &[u64]) -> u64 {
         let mut remaining = samples;
         for (section, next) in self.sections.iter().zip(self.sections[1..].iter().map(Some).chain([None])) {
@@ -92,8 +88,8 @@ impl Quotas {
         unreachable!("the last section has no successor")
     }
 
-    /// Adds the sections for round `round` and later rounds. `before` contains the number of
-    /// earlier draws from each source.
+    /// Adds the sections from round `round` on. `before` contains the earlier draws from each
+    /// source.
     fn extend(&mut self, mut round: u64, mut before: Vec<u64>, proportions: &[f64]) {
         loop {
             let remaining: Vec<u64> = self.limits.iter().zip(&before).map(|(limit, before)| limit - before).collect();
@@ -121,8 +117,8 @@ impl Quotas {
         }
     }
 
-    /// Returns the quotas of a round in which a source ends. `remaining` contains the number of
-    /// remaining draws from each source. Sources that do not end share the remaining draws.
+    /// Returns the quotas of a round in which a source ends. `remaining` contains the remaining
+    /// draws from each source. Sources that do not end share them.
     fn last_round(&self, remaining: &[u64], mut open: Vec<f64>) -> Vec<u64> {
         let mut ending = vec![0; remaining.len()];
         loop {
@@ -137,11 +133,10 @@ impl Quotas {
     }
 }
 
-/// Divides `draws` in these proportions with the largest remainder method, so that the quotas sum
-/// to `draws`. In a tie, the first source gets the draw. If all proportions are 0, so are the
-/// quotas.
+/// Divides `draws` with the largest remainder method, so that the quotas sum to `draws`. In a tie,
+/// the first source gets the draw. If all proportions are 0, so are the quotas.
 pub(super) fn apportioned(proportions: &[f64], draws: u64) -> Vec<u64> {
-    // Divide by the largest first, or the sum could overflow for proportions near the limit of f64.
+    // Proportions near the limit of f64 could otherwise overflow the sum.
     let largest = proportions.iter().copied().fold(0.0, f64::max);
     if largest == 0.0 {
         return vec![0; proportions.len()];

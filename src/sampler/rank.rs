@@ -31,20 +31,19 @@ pub struct Rank {
     pub local_world_size: Option<usize>,
 }
 
-/// The environment variables in which a launcher passes the rank.
 struct Launcher {
     name: &'static str,
     rank: &'static str,
     world_size: &'static str,
     local_rank: &'static str,
     local_world_size: &'static str,
-    /// A variable that is set only in processes that this launcher started, and the command that
-    /// starts them. `None` if this is true of all its variables.
+    /// A variable that only this launcher's processes have, and the command that starts them.
+    /// `None` if this is true of all its variables.
     started: Option<(&'static str, &'static str)>,
 }
 
-/// The supported launchers, from the innermost to the outermost: srun may start mpirun, which may
-/// start torchrun. The innermost one has precedence, because it started this process.
+/// From the innermost to the outermost: srun may start mpirun, which may start torchrun. The
+/// innermost launcher has precedence, because it started this process.
 const LAUNCHERS: [Launcher; 3] = [
     Launcher {
         name: "torchrun",
@@ -68,8 +67,8 @@ const LAUNCHERS: [Launcher; 3] = [
         world_size: "SLURM_NTASKS",
         local_rank: "SLURM_LOCALID",
         local_world_size: "SLURM_NTASKS_PER_NODE",
-        // SLURM also sets the variables in a batch script, as if it were process 0 of the requested
-        // tasks, although the script runs only once.
+        // In a batch script, which runs only once, SLURM sets the variables as in process 0 of the
+        // requested tasks.
         started: Some(("SLURM_STEP_ID", "srun")),
     },
 ];
@@ -98,9 +97,8 @@ impl Rank {
     /// - Open MPI: `OMPI_COMM_WORLD_RANK`, ...`_SIZE`, ...`_LOCAL_RANK`, ...`_LOCAL_SIZE`;
     /// - SLURM: `SLURM_PROCID`, `SLURM_NTASKS`, `SLURM_LOCALID`, `SLURM_NTASKS_PER_NODE`.
     ///
-    /// SLURM also sets the rank in a batch script, to 0, although the script runs only once. Only
-    /// `srun` sets `SLURM_STEP_ID`, in the tasks that it starts. Rank 0 of several tasks is
-    /// rejected if that variable is not set.
+    /// SLURM sets the rank to 0 in a batch script as well, although the script runs only once. Only
+    /// `srun` sets `SLURM_STEP_ID`, so rank 0 of several tasks is rejected without that variable.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the variables of a launcher are
@@ -135,8 +133,7 @@ impl Rank {
         Ok(detected.map(|(rank, _)| rank))
     }
 
-    /// Returns the ranks on this machine. Assumes that the launcher numbers the processes of a
-    /// machine consecutively.
+    /// Assumes that the launcher numbers the processes of a machine consecutively.
     pub(crate) fn machine(&self) -> Range<usize> {
         let ranks = self.local_world_size.unwrap_or(1).clamp(1, self.world_size);
         let local = self.local_rank.unwrap_or(self.rank % ranks);
@@ -144,8 +141,7 @@ impl Rank {
         if self.rank < first + ranks { first..(first + ranks).min(self.world_size) } else { self.rank..self.rank + 1 }
     }
 
-    /// Reads the rank from the environment, like [`from_env`](Rank::from_env), but returns an error
-    /// if no launcher set it.
+    /// Like [`from_env`](Rank::from_env), but fails if no launcher set the rank.
     pub(crate) fn of_launcher() -> Result<Self> {
         Self::from_env()?.ok_or_else(|| {
             let variables = LAUNCHERS.each_ref().map(|l| format!("{} and {} ({})", l.rank, l.world_size, l.name)).join(", ");
@@ -157,7 +153,7 @@ impl Rank {
 }
 
 impl Launcher {
-    /// Reads the rank from this launcher's variables. Returns `None` if none of them is set.
+    /// Returns `None` if none of the launcher's variables is set.
     fn read(&self, variable: &dyn Fn(&str) -> Option<String>) -> Result<Option<Rank>> {
         let number = |name: &str| match variable(name) {
             None => Ok(None),
@@ -180,7 +176,7 @@ impl Launcher {
                 "{} is {rank}, but {} is {world_size}: ranks start at 0",
                 self.rank, self.world_size
             ))),
-            // Only rank 0 is suspicious, because a batch script never has a different one.
+            // A batch script always has rank 0.
             (Some(0), Some(world_size))
                 if world_size > 1 && self.started.is_some_and(|(name, _)| variable(name).is_none()) =>
             {
@@ -193,7 +189,7 @@ impl Launcher {
             }
             (Some(rank), Some(world_size)) => {
                 // The value is only a hint: a job step inherits it from the job, so it may exceed
-                // the number of processes in the step. Ignore a malformed value.
+                // the number of processes in the step.
                 let local_world_size = number(self.local_world_size).ok().flatten().map(|n| n.min(world_size));
                 Ok(Some(Rank { rank, world_size, local_rank: number(self.local_rank)?, local_world_size }))
             }
@@ -205,7 +201,7 @@ impl Launcher {
 mod tests {
     use super::*;
 
-    /// Reads the rank from an environment that is written as `NAME=value NAME=value`.
+    /// The environment is written as `NAME=value NAME=value`.
     fn rank_in(environment: &str) -> Result<(usize, usize, Option<usize>), String> {
         let variable = |name: &str| {
             let pairs = environment.split_whitespace().filter_map(|pair| pair.split_once('='));

@@ -26,8 +26,7 @@ impl<O: Sampler> Repeat<O> {
         (0..self.passes).map(move |pass| first.wrapping_add(pass))
     }
 
-    /// Returns the epoch of the inner sampler that contains `position`, and the position in that
-    /// epoch.
+    /// Returns the epoch of the inner sampler, and the position in that epoch.
     fn inside(&self, epoch: u64, mut position: u64) -> (u64, u64) {
         for pass in self.passes(epoch) {
             let len = self.inner.len(pass);
@@ -91,7 +90,6 @@ mod tests {
     use super::*;
     use crate::sampler::Shuffled;
 
-    /// Returns the samples and variants at all positions.
     fn all_occurrences(order: &dyn Sampler, epoch: u64) -> Vec<Occurrence> {
         (0..order.len(epoch)).map(|p| order.at(epoch, p)).collect()
     }

@@ -3,13 +3,13 @@
 /// The random number generator of a sample: SplitMix64 (Steele, Lea and Flood, "Fast splittable
 /// pseudorandom number generators", 2014), seeded with a hash of (seed, epoch, sample).
 ///
-/// Nothing else enters the hash, so the numbers are independent of the worker, the batch and the
-/// rank. The sequence, and the conversions by the methods below, are stable within a major version.
+/// The numbers do not depend on the worker, the batch or the rank. The sequence, and the
+/// conversions by the methods below, are stable within a major version.
 #[derive(Debug, Clone)]
 pub struct Rng(u64);
 
-/// Applies the finalizer of SplitMix64, a bijection of 64-bit words in which every input bit
-/// affects every output bit.
+/// The finalizer of SplitMix64 is a bijection of 64-bit words in which every input bit affects
+/// every output bit.
 pub(crate) fn mix(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -27,7 +27,7 @@ impl Rng {
         Rng(key)
     }
 
-    /// Returns a generator with different random numbers, derived from this generator and `name`.
+    /// Returns a generator derived from this one and `name`.
     pub(crate) fn named(&self, name: &str) -> Self {
         Rng(name
             .bytes()
@@ -50,8 +50,8 @@ impl Rng {
         low + (high - low) * self.unit()
     }
 
-    /// Returns a uniform number in `0..n`, by multiply-shift (Lemire 2019). There is no rejection
-    /// step, so the bias is up to `n / 2^64`. `n` must not be 0.
+    /// Returns a uniform number in `0..n`, by multiply-shift (Lemire 2019) without rejection, so
+    /// the bias is up to `n / 2^64`. `n` must not be 0.
     pub fn below(&mut self, n: u64) -> u64 {
         ((u128::from(self.next_u64()) * u128::from(n)) >> 64) as u64
     }
@@ -68,8 +68,7 @@ mod tests {
 
     #[test]
     fn the_sequence_is_splitmix64() {
-        // The first outputs of the reference implementation for state 1234567 (Vigna,
-        // splitmix64.c).
+        // From the reference implementation, for state 1234567 (Vigna, splitmix64.c).
         let mut rng = Rng(1234567);
         assert_eq!(rng.next_u64(), 6457827717110365317);
         assert_eq!(rng.next_u64(), 3203168211198807973);

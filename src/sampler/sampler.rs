@@ -8,9 +8,9 @@ pub use warpfeed_sources::Position;
 /// Determines the order of the samples in each epoch.
 ///
 /// Implement this trait to define a custom order. Each method must return the same value for the
-/// same arguments, at any time and on any thread. The loader calls the methods for an epoch while
-/// the previous epoch is still in progress. If the order depends on state that the program changes
-/// between epochs, set [`Loader::epochs`](crate::Loader::epochs) to 0.
+/// same arguments, at any time and on any thread. The loader calls the methods for an epoch during
+/// the previous epoch. If the order depends on state that the program changes between epochs, set
+/// [`Loader::epochs`](crate::Loader::epochs) to 0.
 ///
 /// ```
 /// use warpfeed::sampler::Sampler;
@@ -104,7 +104,6 @@ mod tests {
     use super::*;
     use crate::sampler::{Mixture, Repeat, Sequential, Shuffled, Subset, Weighted, Windowed};
 
-    /// Computes the inverse by scanning `list`, the samples of an epoch.
     fn scanned(list: &[u64], index: u64, from: u64) -> Position {
         let next = (from..list.len() as u64).find(|&position| list[position as usize] == index);
         next.map_or(Position::Absent, Position::At)
@@ -160,8 +159,7 @@ mod tests {
         }
     }
 
-    /// Tests a source that is so large that a pass takes several rounds, so that many epochs do not
-    /// contain a given sample.
+    /// In a source with passes of several rounds, many epochs lack a given sample.
     #[test]
     fn a_mixture_finds_samples_of_later_rounds() {
         let order = Mixture::new(&[(30_000, 0.9), (100, 0.1)], 8).unwrap().draws(25_000);

@@ -1,8 +1,8 @@
 //! Splits the sequence of a sampler into batches, and divides each batch between the ranks.
 //!
-//! All functions are pure, so every rank computes its share without communication. The cache of
-//! object stores needs to know when a sample is next read: `Schedule::next` finds this batch
-//! without scanning the epoch.
+//! All functions are pure, so every rank computes its share without communication. The cache for
+//! object stores must know when a sample is read next: `Schedule::next` finds this batch without
+//! scanning the epoch.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,8 +22,8 @@ pub enum LastBatch {
     /// Delivers a smaller batch, like PyTorch's `drop_last=False`.
     ///
     /// The batch is divided between the ranks as evenly as possible. If there are fewer samples
-    /// than ranks, each remaining rank gets one sample from the start of the epoch, marked as not
-    /// valid.
+    /// than ranks, each remaining rank gets one sample from the start of the epoch, which is marked
+    /// as not valid.
     #[default]
     Keep,
     /// Drops the batch, like PyTorch's `drop_last=True`. Opening fails if no batch remains.
@@ -36,18 +36,16 @@ pub enum LastBatch {
     Pad,
 }
 
-/// One sample of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Entry {
-    /// Source index of the sample.
     pub(crate) sample: u64,
-    /// Used instead of the epoch to seed the sample's random numbers; see [`Occurrence::variant`].
+    /// Seeds the sample's random numbers instead of the epoch; see [`Occurrence::variant`].
     pub(crate) variant: u64,
-    /// Whether this is a regular sample rather than padding.
+    /// False for padding.
     pub(crate) valid: bool,
 }
 
-/// Splits the sequence of a sampler into batches, and divides each batch between the ranks.
+/// Splits an order into batches, and divides each batch between the ranks.
 ///
 /// Unless the order determines the batches, global batch `g` starts at position `g * batch`, for
 /// any number of ranks, and has at most `batch` samples. Each rank gets a contiguous range of them,
@@ -56,56 +54,52 @@ pub(crate) struct Entry {
 #[derive(Clone)]
 pub(crate) struct Schedule {
     order: Arc<dyn Sampler>,
-    /// `order` as a [`LiveOrder`], if the program may change the order.
+    /// `order`, if the program may change it.
     live_order: Option<Arc<LiveOrder>>,
-    /// `order` as a [`Batched`], if the order determines the number of samples in each batch.
+    /// `order`, if it determines the number of samples in each batch.
     batches: Option<Arc<dyn Batched>>,
-    /// Global batch size. If the order determines the number of samples, this is the maximum.
+    /// If the order determines the number of samples, this is the maximum.
     batch: u64,
     last: LastBatch,
     rank: Rank,
 }
 
 impl Schedule {
-    /// Creates a schedule. `batch` is the global batch size.
+    /// `batch` is the global batch size.
     pub(crate) fn new(order: Arc<dyn Sampler>, batch: u64, last: LastBatch, rank: Rank) -> Self {
         Schedule { order, live_order: None, batches: None, batch, last, rank }
     }
 
-    /// Makes the order changeable during the run. `changes` must be the same object as the order.
+    /// `changes` must be the same object as the order.
     pub(crate) fn with_live_order(mut self, changes: Option<Arc<LiveOrder>>) -> Self {
         self.live_order = changes;
         self
     }
 
-    /// Divides the order into `batches`, which must be the same object as the order.
+    /// `batches` must be the same object as the order.
     pub(crate) fn with_batches(mut self, batches: Option<Arc<dyn Batched>>) -> Self {
         self.batches = batches;
         self
     }
 
-    /// Returns the budget of a batch, if there is one.
     pub(crate) fn budget(&self) -> Option<u64> {
         self.batches.as_ref()?.budget()
     }
 
-    /// Returns the global batch size of each dataset, or an empty list if the size does not depend
-    /// on the dataset.
+    /// Global batch size per dataset. Empty if the size does not depend on the dataset.
     pub(crate) fn sizes(&self) -> Vec<u64> {
         self.batches.as_ref().map(|batches| batches.sizes()).unwrap_or_default()
     }
 
-    /// Returns the order, if the program may change it.
     pub(crate) fn live_order(&self) -> Option<&Arc<LiveOrder>> {
         self.live_order.as_ref()
     }
 
-    /// Returns this schedule with a different order, which the program cannot change.
+    /// The program cannot change the new order.
     pub(crate) fn with_order(&self, order: Arc<dyn UpdatableOrder>) -> Self {
         Schedule { batches: order.clone().batched(), order: Arc::new(order), live_order: None, ..self.clone() }
     }
 
-    /// Returns this schedule with the order as it was before any change.
     pub(crate) fn without_changes(&self) -> Self {
         self.live_order.as_ref().map_or_else(|| self.clone(), |changes| self.with_order(changes.original()))
     }
@@ -114,17 +108,15 @@ impl Schedule {
         &*self.order
     }
 
-    /// Returns the global batch size.
     pub(crate) fn global_batch(&self) -> u64 {
         self.batch
     }
 
-    /// Returns the rank that this schedule computes shares for.
     pub(crate) fn rank(&self) -> Rank {
         self.rank
     }
 
-    /// Returns the number of batches in `epoch`, which is the same on all ranks.
+    /// The same on all ranks.
     pub(crate) fn num_batches(&self, epoch: u64) -> u64 {
         if let Some(batches) = &self.batches {
             return batches.num_batches(epoch);
@@ -135,7 +127,7 @@ impl Schedule {
         }
     }
 
-    /// Returns the total number of samples that all ranks deliver in `epoch`.
+    /// Number of samples that all ranks deliver.
     pub(crate) fn samples(&self, epoch: u64) -> u64 {
         if let Some(batches) = &self.batches {
             return batches.samples(epoch);
@@ -146,52 +138,48 @@ impl Schedule {
         }
     }
 
-    /// Returns the number of samples in a full batch of this rank, including padding.
+    /// Number of samples in a full batch of this rank, including padding.
     pub(crate) fn rows(&self) -> u64 {
         self.rows_of(self.batches.as_ref().map_or(self.batch, |batches| batches.largest()))
     }
 
-    /// Returns the same as [`rows`](Schedule::rows), for batches with the image size of index
-    /// `size`.
+    /// [`rows`](Schedule::rows) of batches with the image size of index `size`.
     pub(crate) fn rows_of_size(&self, size: usize) -> u64 {
         let largest = self.batches.as_ref().and_then(|batches| batches.largest_of_size(size));
         largest.map_or_else(|| self.rows(), |largest| self.rows_of(largest))
     }
 
-    /// Returns the number of samples of this rank in a global batch of `samples` samples, including
-    /// padding.
+    /// This rank's number of samples in a global batch of `samples` samples, including padding.
     fn rows_of(&self, samples: u64) -> u64 {
         let share = self.share(samples);
         self.min_share(samples).max(share.end - share.start)
     }
 
-    /// Returns the index of the batch's image size, or `None` if all batches have the same size.
+    /// `None` if all batches have the same image size.
     pub(crate) fn size_of(&self, epoch: u64, batch: u64) -> Option<usize> {
         self.batches.as_ref()?.size_of(epoch, batch)
     }
 
-    /// Returns the number of positions of the run before batch `index`, or `None` if the number
-    /// overflows. An epoch has `draws` positions.
+    /// Returns the number of positions of the run before batch `index`, or `None` if it overflows.
+    /// An epoch has `draws` positions.
     pub(crate) fn positions_before(&self, index: BatchIndex, draws: u64) -> Option<u64> {
         index.epoch.checked_mul(draws)?.checked_add(index.batch.checked_mul(self.batch)?)
     }
 
-    /// Returns the first batch that contains a sample at `position` of the run or later. An epoch
-    /// has `draws` positions.
+    /// Returns the first batch with a sample at or after `position` of the run. An epoch has
+    /// `draws` positions.
     pub(crate) fn batch_from(&self, position: u64, draws: u64) -> BatchIndex {
         let draws = draws.max(1);
         let index = BatchIndex { epoch: position / draws, batch: position % draws / self.batch };
-        // Among the samples that `LastBatch::Drop` drops, this is the first batch of the next
-        // epoch. `num_batches` would be wrong here: it is smaller in the epoch in which the run
-        // ends.
+        // If `LastBatch::Drop` drops the sample, this is the first batch of the next epoch.
+        // `num_batches` is too small in the epoch in which the run ends.
         if self.last == LastBatch::Drop && index.batch >= draws / self.batch {
             return BatchIndex { epoch: index.epoch + 1, batch: 0 };
         }
         index
     }
 
-    /// Returns the minimum size of a rank's share of a global batch of `samples` samples. Smaller
-    /// shares are padded to it.
+    /// Smaller shares of a global batch of `samples` samples are padded to this size.
     fn min_share(&self, samples: u64) -> u64 {
         match (self.last, &self.batches) {
             (LastBatch::Pad, None) => self.batch.div_ceil(self.rank.world_size as u64),
@@ -202,12 +190,10 @@ impl Schedule {
         }
     }
 
-    /// Returns this rank's share of a global batch of `samples` samples.
     fn share(&self, samples: u64) -> Range<u64> {
         self.share_of(self.rank.rank, samples)
     }
 
-    /// Returns the share of `rank` in a global batch of `samples` samples.
     fn share_of(&self, rank: usize, samples: u64) -> Range<u64> {
         let (rank, world) = (rank as u64, self.rank.world_size as u64);
         let (each, more) = (samples / world, samples % world);
@@ -215,9 +201,8 @@ impl Schedule {
         start..start + each + u64::from(rank < more)
     }
 
-    /// Returns the positions of the samples that pad the share of `rank` in a global batch of
-    /// `samples` samples. These positions follow the padding of the preceding ranks, and wrap
-    /// around at the end of the epoch.
+    /// Returns the positions of the samples that pad the share of `rank`. They follow the padding
+    /// of the preceding ranks, and wrap around at the end of the epoch.
     fn padding(&self, rank: usize, samples: u64) -> Range<u64> {
         let share = self.share_of(rank, samples);
         let min_share = self.min_share(samples);
@@ -227,9 +212,6 @@ impl Schedule {
 
     /// Returns the first batch of `epoch`, at or after `from`, in which a rank on this machine
     /// reads `sample`.
-    ///
-    /// # Panics
-    /// If the sampler panics.
     pub(crate) fn next(&self, epoch: u64, sample: u64, from: u64) -> Position {
         let (len, batches, machine) = (self.order.len(epoch), self.num_batches(epoch), self.rank.machine());
         if from >= batches {
@@ -239,7 +221,6 @@ impl Schedule {
             return self.next_within(&**batches, epoch, sample, from);
         }
         let samples = |batch: u64| self.batch.min(len - batch * self.batch);
-        // All full batches have the same padding.
         let padded = [from, batches - 1]
             .into_iter()
             .find(|&batch| machine.clone().any(|rank| self.pads(epoch, sample, self.padding(rank, samples(batch)))));
@@ -263,11 +244,10 @@ impl Schedule {
         }
     }
 
-    /// Returns the same as [`next`](Schedule::next), for `batches`.
     fn next_within(&self, batches: &dyn Batched, epoch: u64, sample: u64, from: u64) -> Position {
         let (machine, world) = (self.rank.machine(), self.rank.world_size as u64);
-        // One of the first `world_size` samples may also occur as padding in a small batch, so its
-        // next batch is unknown.
+        // The first `world_size` samples may be padding in a small batch, so their next batch is
+        // unknown.
         if world > 1 && matches!(self.order.position(epoch, sample, 0), Position::At(at) if at < world) {
             return Position::Unknown;
         }
@@ -290,7 +270,6 @@ impl Schedule {
         }
     }
 
-    /// Returns whether `sample` is at a position in `padding`.
     fn pads(&self, epoch: u64, sample: u64, padding: Range<u64>) -> bool {
         let (len, mut position) = (self.order.len(epoch), 0);
         while !padding.is_empty()
@@ -306,11 +285,8 @@ impl Schedule {
         false
     }
 
-    /// Replaces `entries` with this rank's samples of batch `batch` of `epoch`. `batch` must be
-    /// less than [`num_batches`](Schedule::num_batches).
-    ///
-    /// # Panics
-    /// If the sampler panics, or if its length has decreased so that the batch no longer exists.
+    /// Replaces `entries` with this rank's samples of batch `batch` of `epoch`. Panics if the
+    /// sampler panics, or if its length has decreased so that the batch no longer exists.
     pub(crate) fn fill(&self, epoch: u64, batch: u64, entries: &mut Vec<Entry>) {
         let len = self.order.len(epoch);
         let range = self.batches.as_ref().map(|batches| batches.range(epoch, batch));
@@ -333,7 +309,6 @@ mod tests {
     use super::*;
     use crate::sampler::{Bucketed, Mixture, Repeat, Sequential, Shuffled, Subset, Weighted, Windowed};
 
-    /// A sampler that counts its calls.
     struct Counted(Arc<AtomicU64>);
 
     impl Sampler for Counted {
@@ -439,7 +414,6 @@ mod tests {
         }
     }
 
-    /// A sampler whose `position` ignores `from`.
     struct First;
 
     impl Sampler for First {
@@ -507,15 +481,14 @@ mod tests {
         assert_eq!(padded[1][0], [(2, yes), (3, yes)]);
         assert_eq!([&padded[2][0], &padded[3][0]], [&[(4, yes), (0, no)], &[(5, yes), (1, no)]]);
         assert_eq!([&padded[0][1], &padded[3][1]], [&[(6, yes), (0, no)], &[(9, yes), (3, no)]]);
-        // Only two samples remain for four ranks, so the last two ranks get padding.
+        // Only two samples remain for four ranks.
         assert_eq!(
             [0, 1, 2, 3].map(|rank| shares(8, 6, LastBatch::Keep, rank, 4)[1][0]),
             [(6, yes), (7, yes), (0, no), (1, no)]
         );
     }
 
-    /// Changes the number of ranks between 513 and 1024 from batch to batch, as if nodes failed and
-    /// came back.
+    /// The number of ranks changes from batch to batch, as if nodes failed and came back.
     #[test]
     fn a_thousand_ranks_share_every_order() {
         let len = 50_000;

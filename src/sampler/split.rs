@@ -6,8 +6,7 @@ use super::{Sampler, Shuffled};
 use crate::error::{Error, Result};
 
 /// Splits `samples` at random, like PyTorch's `random_split`. `shares` contains the fraction of the
-/// samples in each part. If the sum of the fractions is less than 1, the remaining samples are in
-/// none of the parts.
+/// samples in each part. If the fractions sum to less than 1, the parts omit the remaining samples.
 ///
 /// The parts depend on `seed`, and on the samples and their order. Each part is in ascending order.
 /// No sample is lost to rounding.
@@ -59,8 +58,8 @@ pub fn split_by_class<const N: usize>(
         classes.entry(label).or_default().push(sample);
     }
     let mut parts = [const { Vec::new() }; N];
-    // The rounding errors of a class are carried over to the next class, so that the total sizes of
-    // the parts are correct even if the classes are small.
+    // The rounding errors of a class carry over to the next class. The total sizes of the parts are
+    // therefore correct even if the classes are small.
     let mut rounding_errors = [0.0; N];
     for (label, samples) in classes {
         let len = samples.len() as u64;
@@ -74,8 +73,8 @@ pub fn split_by_class<const N: usize>(
             remaining -= count;
             part.extend(drawn.by_ref().take(count));
         }
-        // If the sum of the fractions is 1, every sample must be in a part, but not in one with a
-        // fraction of 0.
+        // If the fractions sum to 1, every sample must be in a part, but not in one with a fraction
+        // of 0.
         if sum > 1.0 - 1e-9
             && let Some(last) = shares.iter().rposition(|&share| share > 0.0)
         {
@@ -121,7 +120,6 @@ mod tests {
 
     #[test]
     fn every_part_has_the_class_proportions_of_the_whole() {
-        // Class k has 10 * k samples.
         let labels = (1..=10).flat_map(|k| std::iter::repeat_n(k, 10 * k as usize));
         let samples: Vec<(u64, i64)> = (0..).zip(labels).collect();
         let [train, val] = split_by_class(samples.iter().copied(), [0.8, 0.2], 1).unwrap();

@@ -19,7 +19,7 @@ pub struct Subset<O> {
     /// For each entry, the number of earlier entries with the same sample. Empty if no sample is
     /// listed twice.
     earlier: Arc<[u32]>,
-    /// Positions in `indices`, sorted by sample. Computed when they are first needed.
+    /// Positions in `indices`, sorted by sample. Computed when first needed.
     positions: OnceLock<Box<[u64]>>,
 }
 
@@ -46,11 +46,10 @@ impl<O: Sampler> Subset<O> {
 }
 
 impl<O> Subset<O> {
-    /// Returns the sample at `inner`, a position in the list.
+    /// `inner` is a position in the list.
     fn listed(&self, inner: Occurrence) -> Occurrence {
         let Occurrence { index: position, variant } = inner;
         let index = self.indices[position as usize];
-        // `earlier` is empty if the list has no duplicates.
         match self.earlier.get(position as usize) {
             None | Some(0) => Occurrence { index, variant },
             Some(&copy) => Occurrence { index, variant: mix(variant ^ mix(u64::from(copy))) },
@@ -58,8 +57,7 @@ impl<O> Subset<O> {
     }
 }
 
-/// Returns whether any index occurs twice. Uses a bitmap or, if the indices are too sparse for
-/// that, sorts them.
+/// Uses a bitmap or, if the indices are too sparse for that, sorts them.
 fn has_repetitions(indices: &[u64]) -> bool {
     if indices.is_sorted_by(|a, b| a < b) {
         return false;

@@ -9,8 +9,7 @@ use super::quotas::apportioned;
 use super::schedule::{Entry, Schedule};
 use super::{LastBatch, Mixture, Occurrence, Position, Rank, Repeat, Rng, Sampler, Shuffled, Subset, Weighted};
 
-/// A planned change to the proportions: its range in samples, whether it follows a cosine, and the
-/// new proportions.
+/// Range in samples, whether the change follows a cosine, and the new proportions.
 type Planned = (u64, u64, bool, Vec<f64>);
 
 /// A mixture, drawn one round after the other.
@@ -20,21 +19,18 @@ struct Naive {
     once: Vec<usize>,
     proportions: Vec<f64>,
     schedule: Vec<Planned>,
-    /// Calls of `set_mixture`.
     calls: Vec<(u64, Vec<f64>)>,
     round: u64,
-    /// Number of samples per draw from each source.
+    /// Samples per draw from each source.
     units: Vec<u64>,
     seed: u64,
 }
 
 impl Naive {
-    /// Returns the number of positions per draw.
     fn unit(&self) -> u64 {
         self.units.iter().copied().max().unwrap()
     }
 
-    /// Returns the proportions of round `round`.
     fn at(&self, round: u64) -> Vec<f64> {
         let (span, now) = (self.round * self.unit(), round * self.round * self.unit());
         if let Some((_, proportions)) = self.calls.iter().rev().find(|(from, _)| *from <= now) {
@@ -62,8 +58,7 @@ impl Naive {
         current
     }
 
-    /// Returns the number of draws from each source in a round, which is at most `remaining` for each
-    /// source.
+    /// `remaining` limits the draws from each source.
     fn quotas(&self, round: u64, remaining: &[u64]) -> Vec<u64> {
         let mut proportions = self.at(round);
         let mut ended = vec![0; remaining.len()];
@@ -82,7 +77,7 @@ impl Naive {
         }
     }
 
-    /// Returns the samples of the first `count` draws of the run, or all of them if it is shorter.
+    /// Returns all draws if the run is shorter.
     fn list(&self, count: usize) -> Vec<Vec<(u64, u64)>> {
         let (mut draws, mut drawn, mut round) = (Vec::new(), vec![0; self.lens.len()], 0);
         while draws.len() < count {
@@ -119,7 +114,6 @@ impl Naive {
     }
 }
 
-/// A generator of configurations.
 struct Draw(Rng);
 
 impl Draw {
@@ -137,8 +131,8 @@ impl Draw {
     }
 }
 
-/// Returns the batches that all ranks together deliver in `epoch`, with a different number of ranks
-/// for each batch.
+/// Returns the batches that all ranks deliver in `epoch`, with a different number of ranks for each
+/// batch.
 fn delivered(
     order: &Arc<dyn UpdatableOrder>,
     draw: &mut Draw,
@@ -168,7 +162,7 @@ fn delivered(
     lists
 }
 
-/// Compares the next batch of a sample with a scan of `batches`, the batches of `epoch`.
+/// Compares with a scan of `batches`, the batches of `epoch`.
 fn compare_next(order: &Arc<dyn UpdatableOrder>, batches: &[Vec<(u64, u64)>], (epoch, sample, from): (u64, u64, u64)) {
     let inner: Arc<dyn Sampler> = Arc::new(order.clone());
     let schedule = Schedule::new(inner, 1, LastBatch::Keep, Rank::ALONE).with_batches(order.clone().batched());
@@ -188,11 +182,10 @@ struct Configuration {
     naive: Naive,
     options: MixtureOptions,
     clock: Clock,
-    /// Number of positions per epoch.
     epoch: u64,
 }
 
-/// Draws a mixture, or returns `None` if an epoch has no batch.
+/// Returns `None` if an epoch has no batch.
 fn configuration(draw: &mut Draw) -> Option<Configuration> {
     let sources = 1 + draw.to(4) as usize;
     let lens: Vec<u64> = (0..sources).map(|_| 1 + draw.to(60)).collect();
@@ -223,7 +216,6 @@ fn configuration(draw: &mut Draw) -> Option<Configuration> {
     let (mut schedule, mut end) = (Vec::new(), 0);
     for _ in 0..draw.to(3) {
         let (from, until) = (end + draw.to(300), 1 + draw.to(4000));
-        // Steps and epochs begin at these samples.
         let (point, start) = match draw.to(3) {
             0 if !sized => (At::Sample(from), from),
             1 => (At::Epoch(from.div_ceil(epoch)), from.div_ceil(epoch) * epoch),
@@ -250,12 +242,11 @@ fn configuration(draw: &mut Draw) -> Option<Configuration> {
     Some(Configuration { naive, options, clock: Clock { batch, last, passes }, epoch })
 }
 
-/// Returns whether the error reports that a source has too few samples to fill a batch.
 fn is_too_short(e: &crate::Error, naive: &Naive) -> bool {
     naive.unit() > 1 && e.to_string().contains("fewer samples than a batch")
 }
 
-/// Compares a random mixture with its list. Returns the number of compared samples.
+/// Returns the number of compared samples.
 fn compare_mixture(draw: &mut Draw) -> usize {
     let Some(Configuration { mut naive, options, clock, epoch }) = configuration(draw) else { return 0 };
     let orders = naive.lens.iter().zip(&naive.proportions).enumerate().map(|(number, (&len, &proportion))| {
@@ -314,7 +305,7 @@ fn compare_mixture(draw: &mut Draw) -> usize {
     list.iter().flatten().count()
 }
 
-/// Compares an order whose weights change at random with orders whose weights are constant.
+/// The reference orders have constant weights.
 fn compare_weights(draw: &mut Draw) -> usize {
     let (samples, batch, passes) = (2 + draw.to(40), 1 + draw.to(9), 1 + draw.to(2));
     let seed = draw.to(u64::MAX);

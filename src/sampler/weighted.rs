@@ -13,15 +13,15 @@ use crate::error::{Error, Result};
 ///
 /// The draw at a position is a function of (seed, epoch, position). It uses the alias method
 /// (Walker, 1977), with a table built as in Vose, "A linear algorithm for generating random numbers
-/// with a given distribution", 1991. A draw takes one table lookup. The table uses 16 bytes per
+/// with a given distribution", 1991. A draw takes one lookup in the table, which uses 16 bytes per
 /// sample. If a sample is drawn several times, it is augmented differently each time. Draws with
 /// replacement have no constant-time inverse, so [`position`](Sampler::position) is
 /// [`Unknown`](super::Position::Unknown).
 #[derive(Debug, Clone)]
 pub struct Weighted {
-    /// Tables of weights, in increasing order of the positions at which they take effect.
+    /// In increasing order of the positions at which they take effect.
     tables: Vec<Table>,
-    /// Position before which the weights are no longer known.
+    /// The weights before this position are no longer known.
     known_from: u64,
     draws: u64,
     seed: u64,
@@ -30,14 +30,13 @@ pub struct Weighted {
 #[derive(Debug, Clone)]
 struct Table {
     from: u64,
-    // Creating an `Arc<[Cell]>` would copy the table.
     cells: Arc<Vec<Cell>>,
-    /// The change that set the weights; `None` for the first weights.
+    /// `None` for the first weights.
     change: Option<Arc<Update>>,
 }
 
-/// A cell of the alias table. A draw from cell `i` returns sample `i` with probability
-/// `probability`, and sample `other` otherwise.
+/// A draw from cell `i` of the alias table returns sample `i` with probability `probability`, and
+/// sample `other` otherwise.
 #[derive(Debug, Clone, Copy)]
 struct Cell {
     probability: f64,
@@ -58,7 +57,6 @@ impl Weighted {
         Ok(Weighted { tables: vec![first], known_from: 0, draws, seed })
     }
 
-    /// Builds the alias table.
     fn cells(weights: &[f64]) -> Result<Vec<Cell>> {
         if let Some(place) = weights.iter().position(|w| !w.is_finite() || *w < 0.0) {
             return Err(Error::config(format!(
@@ -66,8 +64,8 @@ impl Weighted {
                 weights[place]
             )));
         }
-        // Weights may be near the limit of f64. Dividing by the largest weight first keeps their
-        // sum finite.
+        // Weights may be near the limit of f64. Dividing by the largest one first keeps their sum
+        // finite.
         let largest = weights.iter().copied().fold(0.0, f64::max);
         if largest == 0.0 {
             return Err(Error::config(format!("weights: all {} weights are 0", weights.len())));
@@ -104,9 +102,9 @@ impl Weighted {
                 less += 1;
             }
         }
-        // Except for rounding errors, each remaining cell has the mean weight. A remaining cell
-        // whose sample has weight 0 is assigned to the heaviest sample, so that samples with weight
-        // 0 are never drawn.
+        // Except for rounding errors, each remaining cell has the mean weight. If its sample has
+        // weight 0, the cell is assigned to the heaviest sample, so that samples with weight 0 are
+        // never drawn.
         let heaviest = weights.iter().position(|w| *w == largest).expect("the largest weight is in the list") as u64;
         for &i in waiting[..less].iter().chain(&waiting[more..]) {
             cells[i] = if weights[i] > 0.0 {
@@ -118,8 +116,8 @@ impl Weighted {
         Ok(cells)
     }
 
-    /// Returns the table for a position. If the table is no longer known, raises an
-    /// [`Error`](crate::Error) as the payload of a panic that bypasses the panic hook.
+    /// If the table is no longer known, raises an [`Error`](crate::Error) as the payload of a panic
+    /// that bypasses the panic hook.
     fn table(&self, epoch: u64, position: u64) -> &[Cell] {
         if let ([only], 0) = (&self.tables[..], self.known_from) {
             return &only.cells;
@@ -149,8 +147,8 @@ impl Sampler for Weighted {
     }
 
     fn index(&self, epoch: u64, position: u64) -> u64 {
-        // The augmentation of sample `position` is drawn with the seed itself, so draws need a
-        // different one.
+        // The seed itself determines the augmentation of sample `position`, so draws need a
+        // different seed.
         let mut rng = Rng::new(mix(self.seed ^ 0x6a09_e667_f3bc_c908), epoch, position);
         let cells = self.table(epoch, position);
         let cell = rng.below(cells.len() as u64);
@@ -197,7 +195,6 @@ impl UpdatableOrder for Weighted {
 mod tests {
     use super::*;
 
-    /// Chi-square test that draws are proportional to the weights.
     #[test]
     fn draws_are_in_proportion_to_the_weights() {
         let weights = [0.0, 1.0, 2.5, 0.01, 7.0, 0.0, 1e-3, 40.0, 3.0, 1.0];

@@ -3,8 +3,8 @@
 //! One keyed permutation shuffles the blocks of the source, and one per window shuffles the samples
 //! of the window. A position is mapped to a window, and then to a sample in the window's blocks, in
 //! constant time and without memory. The last block of the source may be shorter than the others.
-//! Its position in the epoch changes from epoch to epoch, so every computation of lengths accounts
-//! for it (`Run`).
+//! Its position changes from epoch to epoch, so every computation of lengths accounts for it
+//! (`Run`).
 
 use super::permutation::{Permutation, epoch_key};
 use super::rng::mix;
@@ -31,13 +31,12 @@ use super::{Position, Sampler};
 pub struct Windowed {
     len: u64,
     seed: u64,
-    /// Number of samples per block. The last block of the source may be shorter.
+    /// Samples per block. The last block of the source may be shorter.
     block: u64,
-    /// Number of blocks per window. The last window of an epoch may have fewer.
+    /// Blocks per window. The last window of an epoch may have fewer.
     per_window: u64,
 }
 
-/// Default number of blocks per window.
 const BLOCKS: u64 = 64;
 
 impl Windowed {
@@ -58,21 +57,18 @@ impl Windowed {
 /// The windows of an epoch, or the blocks of a window. All have the same length, except for the one
 /// that contains the short block of the source.
 struct Run {
-    /// Number of samples per window or block.
+    /// Samples per window or block.
     entry: u64,
-    /// Index of the short window or block.
     short: u64,
     /// Number of samples that the short window or block lacks.
     missing: u64,
 }
 
 impl Run {
-    /// Returns the first position of the window or block with index `index`.
     fn start(&self, index: u64) -> u64 {
         index * self.entry - if index > self.short { self.missing } else { 0 }
     }
 
-    /// Returns the index of the window or block that contains `position`.
     fn entry(&self, position: u64) -> u64 {
         let after = position >= self.start(self.short + 1);
         (position + if after { self.missing } else { 0 }) / self.entry
@@ -104,7 +100,6 @@ impl Sampler for Windowed {
     }
 }
 
-/// The blocks and windows of one epoch.
 struct Layout<'a> {
     order: &'a Windowed,
     key: u64,
@@ -121,7 +116,6 @@ struct Window {
     start: u64,
     shuffle: Permutation,
     key: u64,
-    /// Blocks of the window.
     run: Run,
 }
 
@@ -169,7 +163,6 @@ mod tests {
                     sorted.sort_unstable();
                     assert!(sorted.iter().copied().eq(0..len), "{len} samples, window {window}, block {block}");
 
-                    // Each window must contain only complete blocks.
                     let mut unseen = samples.as_slice();
                     while !unseen.is_empty() {
                         let mut blocks: Vec<u64> = vec![];
@@ -193,8 +186,7 @@ mod tests {
         }
     }
 
-    /// Chi-square test with a short block: over many epochs, every (position, sample) pair is
-    /// equally likely.
+    /// The source has a short block.
     #[test]
     fn positions_are_uniform_over_epochs() {
         let (len, epochs) = (16u64, 20_000u64);
@@ -213,7 +205,7 @@ mod tests {
         assert!((75.0..375.0).contains(&chi2), "chi-square {chi2:.0}");
     }
 
-    /// Checks that the class counts of a batch vary as predicted if the dataset is sorted by class.
+    /// The class counts vary as predicted if the dataset is sorted by class.
     /// With many blocks per window, the counts vary barely more than after a full shuffle.
     #[test]
     fn class_counts_of_a_batch_vary_as_predicted() {

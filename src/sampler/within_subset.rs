@@ -6,18 +6,14 @@ use std::sync::Arc;
 use super::{Occurrence, Position, Sampler};
 use crate::error::Error;
 
-/// Restricts a custom sampler to a subset of the samples.
-///
-/// If the sampler returns a sample that is not in the subset, the batch fails: the
+/// If the custom sampler returns a sample that is not in the subset, the batch fails: the
 /// [`Error`](crate::Error) is the payload of a panic that bypasses the panic hook.
 pub(crate) struct Within {
     inner: Arc<dyn Sampler>,
-    /// Samples of the subset, sorted.
     samples: Box<[u64]>,
 }
 
 impl Within {
-    /// Restricts `inner` to `samples`.
     pub(crate) fn new(samples: &[u64], inner: Arc<dyn Sampler>) -> Self {
         let mut samples = samples.to_vec();
         samples.sort_unstable();

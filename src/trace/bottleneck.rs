@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Minimum fraction of the time that the consumer must wait for the loader to be the bottleneck.
+/// The loader is the bottleneck only if the consumer waits for at least this fraction of the time.
 pub(super) const STALLED: f64 = 0.05;
 /// Minimum busy fraction of saturated workers.
 pub(super) const SATURATED: f64 = 0.75;
@@ -52,8 +52,8 @@ pub enum Bottleneck {
 /// A bottleneck, a headline, and lines with evidence and advice.
 pub(super) type Judgment = (Bottleneck, String, Vec<String>);
 
-/// Converts a fraction to a whole number of percent. The fraction may slightly exceed 1, because
-/// clocks differ; the result is at most 100.
+/// Converts a fraction to a whole number of percent, at most 100. The fraction may slightly exceed
+/// 1, because clocks differ.
 pub(super) fn percent(share: f64) -> u32 {
     (100.0 * share.clamp(0.0, 1.0)).round() as u32
 }

@@ -25,17 +25,16 @@ use super::schedule::Phase;
 use super::span::{self, Listener};
 use crate::error::{Error, Result};
 
-/// Prefix of the name of a span in which the consumer uses a batch, followed by the batch's index.
-/// TensorBoard's profiler plug-in recognizes steps by this prefix.
+/// The name of a span in which the consumer uses a batch: this prefix and the batch's index.
+/// TensorBoard's profiler plug-in recognizes steps by the prefix.
 pub(super) const STEP: &str = "ProfilerStep#";
 
-/// End of the JSON document. The next window overwrites this end.
+/// End of the JSON document. The next window overwrites it.
 const TAIL: &[u8] = b"\n]}\n";
 
-/// The row of the trace in which a span is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Row {
-    /// A thread of the program, such as the consumer, identified by a number.
+    /// A thread of the program, such as the consumer, with its number.
     Thread(u64),
     Coordinator,
     Worker(usize),
@@ -46,7 +45,7 @@ pub(crate) enum Row {
 }
 
 impl Row {
-    /// Returns the process ID and the thread ID of the row in the trace.
+    /// Returns the process ID and the thread ID.
     fn ids(self) -> (u64, u64) {
         match self {
             Row::Coordinator => (1, 1),
@@ -60,7 +59,6 @@ impl Row {
     }
 }
 
-/// The details of a span.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(crate) struct Args {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -71,7 +69,7 @@ pub(crate) struct Args {
     pub(crate) sample: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) key: Option<Box<str>>,
-    /// Number of samples, if the span covers more than one.
+    /// Set if the span covers more than one sample.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) samples: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -81,73 +79,64 @@ pub(crate) struct Args {
 struct Event {
     row: Row,
     name: Cow<'static, str>,
-    /// Start time, in ns since the trace was created.
+    /// In ns since the trace was created, like `end`.
     begin: u64,
-    /// End time, in ns since the trace was created.
     end: u64,
     args: Args,
 }
 
-/// A complete event in the Chrome format.
 #[derive(Serialize)]
 struct CompleteEvent<'a> {
     name: Cow<'a, str>,
     cat: &'static str,
     ph: &'static str,
-    /// Start time in microseconds.
+    /// In microseconds, like `dur`.
     ts: f64,
-    /// Duration in microseconds.
     dur: f64,
     pid: u64,
     tid: u64,
     args: &'a Args,
 }
 
-/// Returns the current network counters of the source.
 pub(crate) type NetworkCounters = Box<dyn Fn() -> Option<NetworkStats> + Send + Sync>;
 
-/// Network activity in one interval.
 struct NetworkInterval {
-    /// Start time, in ns since the trace was created.
+    /// In ns since the trace was created, like `end`.
     begin: u64,
-    /// End time, in ns since the trace was created.
     end: u64,
     did: NetworkStats,
 }
 
-/// The spans of one loader, and the file to which they are written.
 pub(crate) struct Trace {
-    /// Whether a window is open. If no window is open, threads only read this flag.
+    /// Without an open window, threads read only this flag.
     is_open: AtomicBool,
-    /// Number of windows that have been opened. The device's clock is calibrated again in each
-    /// window.
+    /// Number of windows that have been opened. Each window calibrates the device's clock again.
     window: AtomicU64,
     zero: Instant,
-    /// The recorded spans: one list per worker, then one list per reader, to avoid contention. All
-    /// other threads share the last list.
+    /// One list per worker, then one list per reader, to avoid contention. All other threads share
+    /// the last list.
     events: Box<[CachePadded<Mutex<Vec<Event>>>]>,
     workers: usize,
     network: NetworkCounters,
     machine: Mutex<Machine>,
 }
 
-/// The current phase of the schedule, and the state of the file.
 struct Machine {
     schedule: Schedule,
     phase: Phase,
     /// Start of the window that is open or waiting to be written.
     begin: u64,
-    /// End of the window that is waiting to be written, and the delivered-batch count that triggers
-    /// the write. The write is delayed because the device reports its times later.
+    /// End of the window that is waiting to be written, and the number of delivered batches at
+    /// which it is written. The device reports its times later, so the write is delayed.
     closed: Option<(u64, u64)>,
     /// Time and network counters at the end of the previous interval.
     network: Option<(u64, NetworkStats)>,
     /// Network activity in the current window.
     counted: Vec<NetworkInterval>,
     path: PathBuf,
-    /// The trace file; `None` after a failed write.
+    /// `None` after a failed write.
     file: Option<File>,
-    /// Row names that have already been written to the file.
+    /// Names of the rows that are already in the file.
     row_names: BTreeMap<Row, String>,
     /// Names of the program's threads, by thread ID.
     threads: BTreeMap<u64, String>,
@@ -155,7 +144,7 @@ struct Machine {
 }
 
 impl Trace {
-    /// Creates the file. While a window is open, `network` is called once per batch.
+    /// While a window is open, `network` is called once per batch.
     pub(crate) fn new(
         path: &Path,
         schedule: Schedule,
@@ -174,7 +163,6 @@ impl Trace {
             Ok(file)
         };
         let file = make().map_err(|e| {
-            // Without the tail, the file is not valid JSON.
             if fs::metadata(path).is_ok_and(|metadata| metadata.is_file()) {
                 let _ = fs::remove_file(path);
             }
@@ -210,7 +198,6 @@ impl Trace {
         self.is_open.load(Relaxed)
     }
 
-    /// Returns the number of the open window, if any.
     pub(crate) fn window(&self) -> Option<u64> {
         self.is_on().then(|| self.window.load(Relaxed))
     }
@@ -228,8 +215,7 @@ impl Trace {
         self.record_at(row, name, self.at(begin), self.at(end), args);
     }
 
-    /// Records a span as [`record`](Trace::record) does, with times in ns since the trace was
-    /// created.
+    /// Like [`record`](Trace::record), with times in ns since the trace was created.
     pub(crate) fn record_at(&self, row: Row, name: impl Into<Cow<'static, str>>, begin: u64, end: u64, args: Args) {
         if let Row::Thread(thread) = row {
             let name = || std::thread::current().name().unwrap_or("thread").to_owned();
@@ -244,12 +230,12 @@ impl Trace {
         events.push(Event { row, name: name.into(), begin, end, args });
     }
 
-    /// Records that the consumer (the calling thread) requests a batch at `now`. `delivered` is the
-    /// number of batches delivered so far.
+    /// The consumer (the calling thread) requests a batch at `now`. `delivered` is the number of
+    /// batches delivered so far.
     pub(crate) fn step(&self, delivered: u64, now: Instant) {
         let now = self.at(now);
         let phase = self.machine().schedule.phase(delivered);
-        // The source may be user code, so no lock is held during this call.
+        // The source may be user code, so hold no lock during this call.
         let network = (self.is_on() || phase != Phase::Off).then(|| (self.network)()).flatten();
         let mut machine = self.machine();
         let mut written = None;
@@ -281,7 +267,7 @@ impl Trace {
         log_result(written);
     }
 
-    /// Ends the trace. If a window is open, the spans recorded so far are written.
+    /// An open window is written with the spans recorded so far.
     pub(crate) fn end(&self) {
         let network = self.is_on().then(|| (self.network)()).flatten();
         let now = self.at(Instant::now());
@@ -299,9 +285,9 @@ impl Trace {
         log_result(written);
     }
 
-    /// Removes all recorded spans from the lists. If a window is waiting to be written, writes its
-    /// spans. Returns the path of the file and the number of spans, or the error that ends the
-    /// trace. The caller must log the result.
+    /// Empties the lists. If a window is waiting to be written, writes its spans, and returns the
+    /// path of the file and the number of spans, or the error that ends the trace. The caller must
+    /// log the result.
     fn write(&self, machine: &mut Machine) -> Option<Result<(PathBuf, usize)>> {
         let lists = self.events.iter().map(|list| list.lock().expect("no code panics while holding this lock"));
         let mut events: Vec<Event> = Vec::new();
@@ -310,7 +296,6 @@ impl Trace {
         let (end, _) = machine.closed.take()?;
         let mut file = machine.file.take()?;
         events.retain(|event| machine.begin <= event.begin && event.begin <= event.end && event.end <= end);
-        // Outer spans come before the spans that they contain.
         events.sort_by_key(|event| (event.row, event.begin, std::cmp::Reverse(event.end)));
         counted.retain(|interval| machine.begin <= interval.begin && interval.end <= end);
         let mut text = machine.format(&events);
@@ -336,8 +321,7 @@ impl Trace {
     }
 }
 
-/// Logs the result of [`Trace::write`]. The caller must not hold a lock, because the logger may be
-/// user code.
+/// The logger may be user code, so the caller must not hold a lock.
 fn log_result(written: Option<Result<(PathBuf, usize)>>) {
     match written {
         Some(Ok((path, spans))) => tracing::debug!(path = %path.display(), spans, "wrote a window of the trace"),
@@ -386,7 +370,6 @@ impl Machine {
         text
     }
 
-    /// Ends a network interval at `now`, at which the network counters are `network`.
     fn count(&mut self, now: u64, network: Option<NetworkStats>) {
         let Some(counts) = network else {
             self.network = None;
@@ -397,9 +380,8 @@ impl Machine {
         }
     }
 
-    /// Appends the network counters to `text`. In a trace, a counter keeps its value until its next
-    /// event, so the values of an interval are written with the start time of the interval, and
-    /// zeros are written at the end of the window.
+    /// A counter in a trace keeps its value until its next event. The values of an interval are
+    /// therefore written with its start time, and zeros at the end of the window.
     fn format_network(&mut self, text: &mut Vec<u8>, mut counted: Vec<NetworkInterval>) {
         let Some(&NetworkInterval { end, ref did, .. }) = counted.last() else { return };
         let mut zero = NetworkStats::default();
@@ -420,7 +402,7 @@ impl Machine {
     }
 }
 
-/// Converts ns to microseconds. The result is exact to 1 ns for times of up to 52 days.
+/// Exact to 1 ns for times of up to 52 days.
 fn micros(ns: u64) -> f64 {
     ns as f64 / 1e3
 }

@@ -1,10 +1,9 @@
 //! Running totals of a loader. Counting is always on.
 //!
-//! Counting costs only tens of nanoseconds per stage, because threads do not share cache lines:
-//! each worker and each reader updates its own counters with relaxed atomic operations, and the
-//! consumer updates its state once per batch. The list of stragglers is locked only if a sample
-//! takes longer than a threshold. The threshold depends on the slowest samples so far and decays
-//! with time.
+//! Counting costs tens of nanoseconds per stage, because threads do not share cache lines: workers
+//! and readers update their own counters with relaxed atomic operations, and the consumer updates
+//! its state once per batch. The list of stragglers is locked only if a sample takes longer than a
+//! threshold, which depends on the slowest samples so far and decays with time.
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -20,22 +19,20 @@ use super::timeline::Timeline;
 use super::{Args, ProcessStats, Row, STEP, Stage, StageMap, Stats, Straggler, Tally, Trace, span};
 use crate::error::{Result, reserve};
 
-/// Maximum number of stragglers in the list.
 pub(super) const STRAGGLERS: usize = 8;
-/// Name of the consumer's waits in traces.
+/// Name in traces.
 pub(crate) const WAIT: &str = "wait for a batch";
-/// Name of the coordinator's waits in traces.
+/// Name in traces.
 pub(crate) const WAIT_FOR_SLOT: &str = "wait for a slot";
 /// Time in seconds in which the weight of a straggler falls to half.
 const HALF_LIFE: f64 = 30.0;
-/// Number of entries in the histogram of ready batches.
+/// Entries in the histogram of ready batches.
 const READY_ENTRIES: usize = 64;
 
-/// The totals of one worker.
 #[derive(Default)]
 pub(crate) struct WorkerCounters {
     stages: StageMap<Tally>,
-    /// Tallies of the computed fields. Their sum is included in `stages`.
+    /// Computed fields. Their sum is included in `stages`.
     fields: Box<[Tally]>,
     counts: WorkerCounts,
     /// Index of the current sample plus 1, or 0 while the worker is idle.
@@ -44,7 +41,6 @@ pub(crate) struct WorkerCounters {
     stage: AtomicUsize,
 }
 
-/// The totals of one reader, and its current sample.
 #[derive(Default)]
 pub(crate) struct ReaderCounters {
     read: Tally,
@@ -54,25 +50,24 @@ pub(crate) struct ReaderCounters {
     since: AtomicU64,
 }
 
-/// The consumer's state, updated once per batch.
+/// Updated once per batch.
 struct Consumer {
-    /// Delivery time, epoch and index of the last delivered batch. Set to `None` when an epoch
-    /// begins, because the time between epochs is not a step.
+    /// Delivery time, epoch and index of the last batch. `None` when an epoch begins, because the
+    /// time between epochs is not a step.
     delivered: Option<(Instant, u64, u64)>,
     starting: bool,
     start_ns: u64,
     epochs: u64,
     /// Entry `n` counts the requests at which `n` batches were ready. The last entry also counts
-    /// requests at which more batches were ready.
+    /// requests at which more were ready.
     ready: [u64; READY_ENTRIES],
     timeline: Timeline,
 }
 
-/// Running totals since the loader was opened.
+/// Totals since the loader was opened.
 pub(crate) struct Counters {
     workers: Box<[CachePadded<WorkerCounters>]>,
-    /// The counters of each reader. They are allocated at the first read, because most loaders
-    /// never start readers.
+    /// Allocated at a reader's first read, because most loaders never start readers.
     readers: Box<[OnceLock<Box<CachePadded<ReaderCounters>>>]>,
     /// Names of the computed fields.
     fields: Box<[String]>,
@@ -87,7 +82,6 @@ pub(crate) struct Counters {
     trace: OnceLock<Arc<Trace>>,
 }
 
-/// Makes the counts and times of [`LoaderCounts`] available as fields of [`Counters`].
 impl Deref for Counters {
     type Target = LoaderCounts;
 
@@ -97,11 +91,7 @@ impl Deref for Counters {
 }
 
 impl Counters {
-    /// Creates the counters for computed fields with the names `fields`.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if there is too little memory for this
-    /// number of workers.
+    /// `fields` are the names of the computed fields.
     pub(crate) fn new(workers: usize, readers: usize, fields: Vec<String>) -> Result<Self> {
         let (mut of_workers, mut of_readers) = (Vec::new(), Vec::new());
         reserve(&mut of_workers, workers)?;
@@ -135,7 +125,6 @@ impl Counters {
         assert!(self.trace.set(trace).is_ok(), "a loader has one trace");
     }
 
-    /// Ends the trace and completes its file.
     pub(crate) fn end_trace(&self) {
         if let Some(trace) = self.trace() {
             trace.end();
@@ -146,7 +135,7 @@ impl Counters {
         self.trace.get().map(|trace| &**trace)
     }
 
-    /// Returns the trace if a window is open.
+    /// `None` if no window is open.
     pub(crate) fn tracing(&self) -> Option<&Trace> {
         self.trace().filter(|trace| trace.is_on())
     }
@@ -155,7 +144,7 @@ impl Counters {
         &self.workers[index]
     }
 
-    /// Records that reader `index` starts reading `sample`.
+    /// Reader `index` starts reading `sample`.
     pub(crate) fn reads(&self, index: usize, sample: u64) {
         let reader = self.readers[index].get_or_init(Box::default);
         reader.since.store(nanos(Instant::now(), self.opened), Relaxed);
@@ -163,7 +152,7 @@ impl Counters {
         nvtx::push(Stage::Read.name());
     }
 
-    /// Records that reader `index` has read `bytes` bytes in `ns` nanoseconds.
+    /// Reader `index` has read `bytes` bytes in `ns` nanoseconds.
     pub(crate) fn has_read(&self, index: usize, ns: u64, bytes: usize) {
         nvtx::pop();
         let reader = self.readers[index].get().expect("`reads` was called for this reader");
@@ -175,14 +164,13 @@ impl Counters {
         self.consumer.lock().expect("no code panics while holding this lock")
     }
 
-    /// Records that an epoch begins.
     pub(crate) fn begin(&self) {
         let mut consumer = self.consumer();
         (consumer.delivered, consumer.starting) = (None, true);
     }
 
-    /// Records that the consumer requests a batch while `ready` batches are ready. Returns the time
-    /// of the request.
+    /// The consumer requests a batch while `ready` batches are ready. Returns the time of the
+    /// request.
     pub(crate) fn record_request(&self, ready: usize) -> Instant {
         let now = Instant::now();
         let mut consumer = self.consumer();
@@ -201,8 +189,8 @@ impl Counters {
         Instant::now()
     }
 
-    /// Records that the consumer received batch `batch` of `epoch`, which it requested at
-    /// `requested`. The batch contains `samples` samples and `damaged` damaged images.
+    /// The consumer received batch `batch` of `epoch`, which it requested at `requested`, with
+    /// `samples` samples and `damaged` damaged images.
     pub(crate) fn delivered(&self, epoch: u64, batch: u64, (samples, damaged): (usize, u64), requested: Instant) {
         let now = Instant::now();
         let waited = nanos(now, requested);
@@ -228,8 +216,8 @@ impl Counters {
         });
     }
 
-    /// Records that the coordinator waited from `since` until now for a free slot for batch `batch`
-    /// of `epoch`. `waited` is the part of this time that lies within epochs.
+    /// The coordinator waited from `since` until now for a free slot for batch `batch` of `epoch`.
+    /// `waited` is the part of this time within epochs.
     pub(crate) fn slot(&self, epoch: u64, batch: u64, since: Instant, waited: Duration) {
         let now = Instant::now();
         self.slot.add(waited.as_nanos() as u64, 0);
@@ -239,7 +227,6 @@ impl Counters {
         }
     }
 
-    /// Returns the name of the computed field with this index.
     pub(crate) fn field(&self, number: usize) -> &str {
         &self.fields[number]
     }
@@ -320,13 +307,13 @@ impl Counters {
         self.samples.get()
     }
 
-    /// Returns the workers' total time in each stage, in ns.
+    /// Total time per stage, in ns.
     pub(crate) fn busy(&self) -> StageMap<u64> {
         StageMap::from_fn(|stage| self.workers.iter().map(|w| w.stages[stage].ns()).sum())
     }
 
-    /// Returns the statistics. The loader must add the memory, the number of workers, the prefetch
-    /// depth, and the duration of the epochs.
+    /// The loader must add the memory, the number of workers, the prefetch depth, and the duration
+    /// of the epochs.
     pub(crate) fn stats(&self) -> Stats {
         let stage = |stage: Stage| Tally::sum(self.workers.iter().map(|w| &w.stages[stage]));
         let counted = Stats::counted(&self.counts, self.workers.iter().map(|worker| &worker.counts));
@@ -365,7 +352,6 @@ impl Counters {
 }
 
 impl WorkerCounters {
-    /// Records that the worker enters `stage` of `sample`.
     pub(crate) fn enter(&self, stage: Stage, sample: u64) {
         self.leave();
         nvtx::push(stage.name());
@@ -373,8 +359,6 @@ impl WorkerCounters {
         self.stage.store(stage as usize, Relaxed);
     }
 
-    /// Records that the worker starts computing the field with index `number` and name `name` of
-    /// `sample`.
     pub(crate) fn enter_field(&self, number: usize, name: &str, sample: u64) {
         self.leave();
         nvtx::push(name);
@@ -382,37 +366,33 @@ impl WorkerCounters {
         self.stage.store(Stage::Fields as usize + number, Relaxed);
     }
 
-    /// Adds `ns`, the time that a sample took in `stage`, and `bytes`, the number of bytes that the
-    /// stage produced.
+    /// `ns` is the time that a sample took, and `bytes` what the stage produced.
     pub(crate) fn spent(&self, stage: Stage, ns: u64, bytes: usize) {
         self.stages[stage].add(ns, bytes);
     }
 
-    /// Adds `ns`, the total time of `count` samples in `stage`, and `bytes`, the total number of
-    /// bytes that the stage produced for these samples.
+    /// `ns` and `bytes` are totals of `count` samples.
     pub(crate) fn spent_on(&self, stage: Stage, count: u64, ns: u64, bytes: usize) {
         self.stages[stage].add_each(count, ns, bytes);
     }
 
-    /// Adds `ns`, the time that field `number` of a sample took, and `bytes`, the number of bytes
-    /// that the field produced.
+    /// `ns` is the time that the field of a sample took, and `bytes` what it produced.
     pub(crate) fn spent_in_field(&self, number: usize, ns: u64, bytes: usize) {
         self.fields[number].add(ns, bytes);
         self.stages[Stage::Fields].add_time(ns);
     }
 
-    /// Adds `ns` to `stage` without counting a sample.
+    /// Adds time without counting a sample.
     pub(crate) fn add_uncounted_time(&self, stage: Stage, ns: u64) {
         self.stages[stage].add_time(ns);
     }
 
-    /// Returns the mean number of bytes that `stage` produced per sample, or `None` if the stage
-    /// has not produced any bytes yet.
+    /// Returns `None` if the stage has not produced any bytes yet.
     pub(crate) fn mean_bytes(&self, stage: Stage) -> Option<u64> {
         self.stages[stage].mean_bytes()
     }
 
-    /// Returns the counts of the worker. Only the worker itself may write to them.
+    /// Only the worker itself may write to its counts.
     pub(crate) fn counts(&self) -> &WorkerCounts {
         &self.counts
     }
@@ -422,7 +402,6 @@ impl WorkerCounters {
         self.sample.store(0, Relaxed);
     }
 
-    /// Ends the NVTX range of the worker's current stage, if any.
     fn leave(&self) {
         if self.sample.load(Relaxed) > 0 {
             nvtx::pop();
@@ -431,31 +410,27 @@ impl WorkerCounters {
 }
 
 /// Keeps only the [`STRAGGLERS`] samples with the greatest weights at time `now`. Returns the new
-/// threshold in ns.
-///
-/// The weight of a straggler is halved every [`HALF_LIFE`], so that a slow start does not hide
-/// later stragglers.
+/// threshold in ns. A straggler's weight is halved every [`HALF_LIFE`], so that a slow start does
+/// not hide later stragglers.
 fn fade(slowest: &mut Vec<Slow>, now: f64) -> u64 {
     slowest.sort_by(|a, b| b.counts(now).total_cmp(&a.counts(now)));
     slowest.truncate(STRAGGLERS);
     slowest.get(STRAGGLERS - 1).map_or(0, |last| (last.counts(now) * 1e9) as u64)
 }
 
-/// One of the slowest samples.
 struct Slow {
     straggler: Straggler,
-    /// Moment at which `of.seconds` was measured, in seconds since the loader was opened.
+    /// When `of.seconds` was measured, in seconds since the loader was opened.
     longest_at: f64,
 }
 
 impl Slow {
-    /// Returns the weight of the sample at time `now`: its longest time, which decays with age.
+    /// The sample's weight is its longest time, which decays with age.
     fn counts(&self, now: f64) -> f64 {
         self.straggler.seconds * 0.5f64.powf((now - self.longest_at).max(0.0) / HALF_LIFE)
     }
 }
 
-/// Returns the time from `start` to `end`, in ns.
 pub(crate) fn nanos(end: Instant, start: Instant) -> u64 {
     end.duration_since(start).as_nanos() as u64
 }

@@ -21,7 +21,7 @@ pub struct DecodedCacheStats {
 }
 
 impl DecodedCacheStats {
-    /// Returns whether the cache has no space for an image of average size.
+    /// Whether the cache has no space for an image of average size.
     pub(super) fn is_full(&self) -> bool {
         self.images > 0 && self.bytes + self.bytes / self.images > self.limit
     }

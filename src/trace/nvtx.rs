@@ -1,31 +1,29 @@
 #![cfg_attr(feature = "nvtx", allow(unsafe_code))]
-//! Opens NVTX ranges, which Nsight Systems shows, on the threads that do the work. The ranges have
-//! the same names as the spans of a trace. Without the `nvtx` feature, the functions in this module
-//! do nothing.
+//! Opens NVTX ranges, which Nsight Systems shows, with the names of the spans in a trace. Without
+//! the `nvtx` feature, the functions in this module do nothing.
 //!
 //! A profiling tool sets the `NVTX_INJECTION64_PATH` environment variable to the path of its
-//! library. When the first range is opened, this module loads the library and calls its function
-//! `InitializeInjectionNvtx2`, which stores function pointers in tables. This is the protocol of
-//! NVIDIA's NVTX 3 headers (`nvtxTypes.h` and `nvtxInit.h`). It is implemented here in Rust, so
-//! neither CUDA nor a C compiler is needed. Without a tool, a range costs two memory loads.
+//! library. The first range loads the library and calls its function `InitializeInjectionNvtx2`,
+//! which stores function pointers in tables. This is the protocol of NVIDIA's NVTX 3 headers
+//! (`nvtxTypes.h` and `nvtxInit.h`). It is implemented here in Rust, so neither CUDA nor a C
+//! compiler is needed. Without a tool, a range costs two memory loads.
 //!
 //! **Invariants**
 //! 1. The library stays loaded until the process ends, as tools expect.
 //! 2. Slot n of a module's table is null or a function of the type that the protocol assigns to
 //!    slot n.
 
-/// Opens a range on this thread. [`pop`] closes the range that was opened last.
+/// [`pop`] closes the range that was opened last on this thread.
 #[cfg(not(feature = "nvtx"))]
 pub(super) fn push(_: &str) {}
 
-/// Closes the range that was opened last on this thread.
 #[cfg(not(feature = "nvtx"))]
 pub(super) fn pop() {}
 
 #[cfg(feature = "nvtx")]
 pub(super) use tool::{pop, push};
 
-/// A range on this thread that ends when it is dropped.
+/// Ends when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Range(std::marker::PhantomData<*const ()>);
 
@@ -48,7 +46,6 @@ mod tool {
     use std::sync::OnceLock;
     use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
-    /// The functions of a tool that open and close ranges.
     struct Tool {
         push: Push,
         pop: Pop,
@@ -57,11 +54,11 @@ mod tool {
     type Push = extern "C" fn(*const c_char) -> c_int;
     type Pop = extern "C" fn() -> c_int;
 
-    /// A table entry in which the tool stores a function pointer.
+    /// A table entry for a function pointer of the tool.
     type Slot = AtomicPtr<c_void>;
 
-    /// Number of functions in each module. The modules 1 to 6 are core, CUDA, OpenCL, CUDA runtime,
-    /// core 2 (domains) and sync. There is no module 0.
+    /// Functions per module. The modules 1 to 6 are core, CUDA, OpenCL, CUDA runtime, core 2
+    /// (domains) and sync. There is no module 0.
     const MODULES: [usize; 7] = [0, 16, 9, 15, 7, 16, 7];
     const CORE: usize = 1;
     const RANGE_PUSH_A: usize = 9;
@@ -70,8 +67,7 @@ mod tool {
     const VERSION: u32 = 3;
 
     static SLOTS: [[Slot; 16]; MODULES.len()] = [const { [const { AtomicPtr::new(null_mut()) }; 16] }; MODULES.len()];
-    /// Pointers to the slots of each module. Each list ends with a null pointer, as the protocol
-    /// requires.
+    /// The protocol requires a null pointer at the end of each list.
     static TABLES: OnceLock<Vec<Vec<Pointer>>> = OnceLock::new();
 
     #[repr(transparent)]
@@ -135,8 +131,8 @@ mod tool {
         TOOL.get_or_init(load).as_ref()
     }
 
-    /// Loads the tool at the path in `NVTX_INJECTION64_PATH`. Returns `None` if the variable is not
-    /// set, if the tool cannot be loaded, or if the tool does not record ranges.
+    /// Returns `None` if `NVTX_INJECTION64_PATH` is not set, if the tool cannot be loaded, or if it
+    /// does not record ranges.
     fn load() -> Option<Tool> {
         let path = std::env::var_os("NVTX_INJECTION64_PATH")?;
         let failed = |e: &dyn std::fmt::Display| tracing::warn!("NVTX_INJECTION64_PATH={}: {e}", path.display());

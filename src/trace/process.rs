@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
-//! Reads the operating system's counters for this process and its threads. On systems other than
-//! Unix, all counters are 0.
+//! The operating system's counters for this process and its threads. On systems other than Unix,
+//! all counters are 0.
 
 use std::fs;
 use std::io::Read;
@@ -30,7 +30,7 @@ pub struct ProcessStats {
     pub anonymous_bytes: Option<u64>,
 }
 
-/// The counters that every Unix system provides.
+/// Available on every Unix system.
 #[derive(Default)]
 struct Usage {
     cpu_seconds: f64,
@@ -57,18 +57,16 @@ fn usage() -> Usage {
     Usage::default()
 }
 
-/// Counters of a thread. They never decrease. Two snapshots show whether the thread has waited.
+/// The counters never decrease, so two snapshots show whether the thread has waited.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct ThreadUsage {
-    /// CPU time in ns.
     pub(crate) cpu_ns: u64,
-    /// Number of voluntary context switches, plus page faults that waited for storage.
+    /// Voluntary context switches, plus page faults that waited for storage.
     pub(crate) waits: u64,
 }
 
 impl ThreadUsage {
-    /// Returns the counters of the calling thread, or `None` on systems other than Linux. A call
-    /// takes about 0.3 µs.
+    /// Counters of the calling thread (Linux only). A call takes about 0.3 µs.
     #[cfg(target_os = "linux")]
     pub(crate) fn now() -> Option<Self> {
         // SAFETY: zeroed bytes are a valid `rusage`, which consists of integers.
@@ -86,20 +84,20 @@ impl ThreadUsage {
     }
 }
 
-/// A thread, represented by the path of its scheduler statistics.
+/// The path of a thread's scheduler statistics.
 pub(crate) struct Task(PathBuf);
 
 impl Task {
-    /// Returns the calling thread, if the system reports scheduler statistics (Linux only).
+    /// `None` if the system does not report scheduler statistics (Linux only).
     pub(crate) fn this() -> Option<Self> {
         Some(Task(Path::new("/proc").join(fs::read_link("/proc/thread-self").ok()?).join("schedstat")))
     }
 
-    /// Returns the time for which the thread was runnable but not running, in seconds. In the
-    /// thread's `schedstat`, this time is the second number, in ns (see the kernel's
-    /// `sched-stats.rst`). Returns `None` after the thread has ended. Does not allocate.
+    /// Returns the time in seconds for which the thread was runnable but not running, or `None`
+    /// after the thread has ended. This is the second number in `schedstat`, in ns (see the
+    /// kernel's `sched-stats.rst`). Does not allocate.
     pub(crate) fn delayed_seconds(&self) -> Option<f64> {
-        // The line consists of three numbers of at most 20 digits each.
+        // Three numbers of at most 20 digits each.
         let mut line = [0; 96];
         let read = fs::File::open(&self.0).ok()?.read(&mut line).ok()?;
         let line = std::str::from_utf8(&line[..read]).ok()?;
@@ -121,7 +119,7 @@ impl Since for ProcessStats {
 }
 
 impl ProcessStats {
-    /// Returns the CPU time of the process so far, in seconds. This takes one system call.
+    /// Takes one system call.
     pub(crate) fn cpu_now() -> f64 {
         usage().cpu_seconds
     }

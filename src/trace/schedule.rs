@@ -5,6 +5,7 @@ use crate::error::{Error, Result};
 /// Selects the batches to trace, like `torch.profiler.schedule`. In each cycle of
 /// `wait + warmup + active` batches, the last `active` batches are traced. There are `repeat`
 /// cycles.
+/// cycles.
 ///
 /// Batches are counted over the lifetime of the loader, starting with the first batch of its first
 /// epoch.
@@ -21,12 +22,11 @@ pub struct Schedule {
     pub repeat: u64,
 }
 
-/// The phase of the schedule to which a batch belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     Off,
     Warmup,
-    /// The batch is traced, and the trace is written. The value is the index of the cycle.
+    /// The batch is traced, and the trace is written. Contains the index of the cycle.
     Active(u64),
 }
 

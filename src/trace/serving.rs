@@ -7,12 +7,11 @@ use super::bottleneck::{Bottleneck, Judgment, MIN_BATCHES, SATURATED, STALLED, S
 use super::verdict::Evidence;
 use crate::error::counted;
 
-/// The batches that the program holds are the bottleneck if none was free for at least this
-/// fraction of the time.
+/// If no batch is free for at least this fraction of the time, the batches that the program holds
+/// are the bottleneck.
 const MIN_BLOCKED: f64 = 0.1;
 
 impl Evidence<'_> {
-    /// Determines the bottleneck of a decoder.
     pub(super) fn judge_requests(&self) -> Judgment {
         let Evidence { stats, waited, busy, .. } = *self;
         if stats.batches < MIN_BATCHES {
@@ -60,7 +59,7 @@ mod tests {
         stage
     }
 
-    /// Returns the statistics of ten seconds of a decoder with 4 workers.
+    /// Ten seconds of a decoder with 4 workers.
     fn decoder() -> Stats {
         Stats {
             on_request: true,

@@ -7,14 +7,11 @@ use std::time::Instant;
 
 use super::nvtx;
 
-/// Total number of open windows of all traces in this process.
+/// Open windows of all traces in this process.
 static OPEN: AtomicUsize = AtomicUsize::new(0);
-/// Receivers of the program's spans.
 static LISTENERS: Mutex<Vec<Weak<dyn Listener>>> = Mutex::new(Vec::new());
 
-/// A receiver of the program's spans.
 pub(super) trait Listener: Send + Sync {
-    /// Receives a span that has just ended on the calling thread.
     fn span_ended(&self, name: &'static str, start: Instant, end: Instant);
 }
 
@@ -42,8 +39,8 @@ pub struct Span {
     name: &'static str,
     start: Option<Instant>,
     _range: nvtx::Range,
-    /// Makes the guard `!Send`. A span therefore ends on the thread on which it started, and the
-    /// spans of a thread are properly nested.
+    /// Makes the guard `!Send`: a span ends on the thread on which it started, so the spans of a
+    /// thread are properly nested.
     not_send: PhantomData<*const ()>,
 }
 
@@ -61,7 +58,6 @@ fn lock() -> std::sync::MutexGuard<'static, Vec<Weak<dyn Listener>>> {
     LISTENERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Registers `listener` for the program's spans.
 pub(super) fn listen(listener: Weak<dyn Listener>) {
     let mut listeners = lock();
     listeners.retain(|listener| listener.strong_count() > 0);
@@ -76,7 +72,6 @@ pub(super) fn closed() {
     OPEN.fetch_sub(1, Relaxed);
 }
 
-/// Returns a number that identifies the calling thread.
 pub(super) fn this_thread() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     thread_local!(static THIS: u64 = NEXT.fetch_add(1, Relaxed));

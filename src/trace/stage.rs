@@ -5,7 +5,7 @@ use std::ops::{Index, IndexMut};
 
 use serde::{Deserialize, Serialize};
 
-/// Defines the stages, one per line, in the order in which a sample passes through them.
+/// One stage per line, in the order in which a sample passes through them.
 macro_rules! stages {
     ($($(#[$doc:meta])* $stage:ident $name:literal,)*) => {
         /// A stage of processing a sample.

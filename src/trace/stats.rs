@@ -1,4 +1,4 @@
-//! Defines the statistics of a loader, and the counters behind them.
+//! The statistics of a loader, and the counters behind them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,12 +9,10 @@ use warpfeed_sources::internal::{Count, Since, Tally, ratio};
 use super::{DecodedCacheStats, Interval, NetworkStats, ProcessStats, Stage, StageStats};
 use crate::error::counted;
 
-/// Defines [`Stats`] and the counters behind it from one list. To add a statistic, add an entry to
-/// this list, and the code that updates the statistic. `workers` and `loader` list counts. If a
-/// count has a string and is not 0, the table contains the count and the string. `times` lists
-/// times that one thread measures, and `device` lists times that are `None` without a device.
-/// `sums` lists other values that never decrease, and `state` lists values that [`Stats::since`]
-/// does not subtract.
+/// Defines [`Stats`] and the counters behind it from one list. `workers` and `loader` list counts. If a
+/// count has a string and is not 0, the table contains both. `times` lists times that one thread
+/// measures, and `device` lists times that are `None` without a device. `sums` lists other values
+/// that never decrease, and `state` lists values that [`Stats::since`] does not subtract.
 macro_rules! statistics {
     (
         $(#[$of:meta])*
@@ -35,13 +33,12 @@ macro_rules! statistics {
             $($(#[doc = $device_doc])+ pub $device: Option<StageStats>,)*
         }
 
-        /// The counts of one worker.
         #[derive(Default)]
         pub(crate) struct WorkerCounts {
             $(pub(crate) $of_workers: Count,)*
         }
 
-        /// The counts and times of a loader. Each time is measured by one thread.
+        /// One thread measures each time.
         #[derive(Default)]
         pub(crate) struct LoaderCounts {
             $(pub(crate) $of_loader: Count,)*
@@ -50,8 +47,7 @@ macro_rules! statistics {
         }
 
         impl Stats {
-            /// Returns statistics with the sums of the counts and times. All other values have
-            /// their defaults.
+            /// Values other than counts and times have their defaults.
             pub(super) fn counted<'w>(
                 loader: &LoaderCounts,
                 workers: impl Iterator<Item = &'w WorkerCounts> + Clone,
@@ -65,7 +61,6 @@ macro_rules! statistics {
                 }
             }
 
-            /// Prints the nonzero counts that have a string.
             fn counts(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 let counts = [
                     $($((self.$of_loader, $loader_text),)?)*
@@ -85,7 +80,6 @@ macro_rules! statistics {
                 $((stringify!($state), &[$($state_doc),+]),)*
             ];
 
-            /// Subtracts the counts and sums of `earlier`.
             fn minus(&self, earlier: &Self) -> Self {
                 Stats {
                     $($of_loader: self.$of_loader.since(&earlier.$of_loader),)*
@@ -278,7 +272,7 @@ pub struct Straggler {
 }
 
 impl Straggler {
-    /// Returns the index of the sample and, if the sample could be read, its key.
+    /// The key is omitted if the sample could not be read.
     pub(super) fn name(&self) -> String {
         let Straggler { sample, key, .. } = self;
         if key.is_empty() { format!("sample {sample}") } else { format!("sample {sample} ({key})") }
@@ -313,7 +307,6 @@ impl Stats {
         self.each_stage().map(|(_, name, stage)| (name, stage))
     }
 
-    /// Returns the [`Stage`], the name and the statistics of each stage.
     pub(super) fn each_stage(&self) -> impl Iterator<Item = (Stage, &str, &StageStats)> {
         let of_images = [
             (Stage::Read, &self.read),
@@ -325,12 +318,11 @@ impl Stats {
         of_images.chain(self.fields.iter().map(|(name, stats)| (Stage::Fields, &**name, stats)))
     }
 
-    /// Returns the stage in which the workers spent most of their time.
     pub(super) fn busiest(&self) -> (Stage, &str, &StageStats) {
         self.each_stage().max_by(|a, b| a.2.seconds.total_cmp(&b.2.seconds)).expect("at least one stage exists")
     }
 
-    /// Returns the workers' total time in all stages, in seconds.
+    /// Total time in all stages, in seconds.
     pub(super) fn worked_seconds(&self) -> f64 {
         self.stages().map(|(_, stage)| stage.seconds).sum()
     }
@@ -339,18 +331,18 @@ impl Stats {
     pub fn busy_workers(&self) -> f64 {
         let busy = ratio(self.worked_seconds(), self.seconds);
         // Work between epochs is counted, but the time between epochs is not. Statistics from older
-        // versions do not contain the number of workers.
+        // versions lack the number of workers.
         if self.workers > 0 { busy.min(self.workers as f64) } else { busy }
     }
 
     /// Returns the fraction of time in which the workers were busy, from 0 to 1.
     pub fn busy_fraction(&self) -> f64 {
-        // Statistics from older versions contain only the number of workers.
+        // Statistics from older versions lack this value.
         let total = if self.worker_seconds > 0.0 { self.worker_seconds } else { self.seconds * self.workers as f64 };
         ratio(self.worked_seconds(), total).min(1.0)
     }
 
-    /// Returns the average number of concurrent reads by the reader threads.
+    /// Average number of concurrent reads by the reader threads.
     pub(super) fn reads_in_flight(&self) -> f64 {
         self.ahead.as_ref().map_or(0.0, |ahead| ratio(ahead.seconds, self.seconds))
     }
@@ -375,13 +367,11 @@ impl Stats {
     }
 }
 
-/// Converts a fraction to percent.
 fn percent(share: f64) -> f64 {
     100.0 * share
 }
 
 impl Stats {
-    /// Prints the table of the stages.
     fn rows(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
@@ -430,7 +420,6 @@ impl Stats {
 }
 
 impl fmt::Display for Stats {
-    /// Prints a table.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,

@@ -1,4 +1,4 @@
-//! Determines the verdict for a loader that reads its dataset from a store.
+//! The verdict for a loader that reads its dataset from a store.
 
 use warpfeed_sources::internal::ratio;
 
@@ -8,16 +8,15 @@ use super::verdict::Evidence;
 
 /// Minimum fraction of rejected requests that the verdict mentions.
 const MIN_REFUSED: f64 = 0.01;
-/// Average size of requests, in bytes, below which the verdict recommends larger requests.
+/// Average size of a request in bytes below which the verdict recommends larger requests.
 const SMALL_REQUEST: f64 = 1e6;
-/// Minimum median time to the first byte, in seconds, for which the verdict says that the server is
-/// slow or far away.
+/// Minimum median time to the first byte, in seconds, for which the server counts as slow or far
+/// away.
 const FAR_SECONDS: f64 = 0.08;
 /// Average number of requests in flight below which the verdict recommends more requests.
 const FEW_REQUESTS: f64 = 16.0;
 
 impl Evidence<'_> {
-    /// Returns the judgment for a loader that waits for the store.
     pub(super) fn network_bound(&self, network: &NetworkStats) -> Judgment {
         let Evidence { stats, waits, .. } = self;
         let mut lines = vec![self.busy_workers(), waits.clone()];

@@ -7,21 +7,20 @@ use super::bottleneck::{Bottleneck, Judgment, percent};
 use super::counters::STRAGGLERS;
 use super::verdict::Evidence;
 
-/// Size of a sample, as a multiple of the average, above which the size explains why the sample is
-/// slow.
+/// From this multiple of the average size on, a sample's size explains why it is slow.
 const LARGE: f64 = 4.0;
 
 impl Evidence<'_> {
-    /// Returns the time of a typical sample, in seconds.
+    /// Time of a typical sample, in seconds.
     fn usual(&self) -> f64 {
         let ahead = self.stats.ahead.as_ref().map_or(0.0, |ahead| ahead.p50_seconds);
         ahead + self.stats.stages().map(|(_, stage)| stage.p50_seconds).sum::<f64>()
     }
 
-    /// Returns the samples that are so slow that a batch waits for them. Each sample is paired with
-    /// the excess of its time over the typical time, in seconds. If `together` is true, returns
-    /// only samples that were slow at the same moment as another sample and are not large.
-    /// Otherwise, returns only all other slow samples.
+    /// Returns the samples that are so slow that a batch waits for them, each with the excess of
+    /// its time over the typical time, in seconds. If `together` is true, these are only the
+    /// samples that are not large and were slow at the same moment as another sample. Otherwise,
+    /// they are all others.
     pub(super) fn slow(&self, together: bool) -> Vec<(&Straggler, f64)> {
         let (stats, usual) = (self.stats, self.usual());
         let batch = usual * ratio(stats.samples as f64, stats.batches as f64) / stats.workers.max(1) as f64;
@@ -35,12 +34,11 @@ impl Evidence<'_> {
         chosen.map(|s| (*s, s.total_seconds - s.times as f64 * usual)).collect()
     }
 
-    /// Returns the average number of bytes per sample.
     fn usual_bytes(&self) -> f64 {
         ratio(self.stats.bytes_read as f64, self.stats.prepared as f64)
     }
 
-    /// Returns whether the size of a sample explains why the sample is slow.
+    /// Whether the size of a sample explains why it is slow.
     fn is_large(&self, straggler: &Straggler) -> bool {
         straggler.bytes > 0 && straggler.bytes as f64 > LARGE * self.usual_bytes()
     }
@@ -52,19 +50,17 @@ impl Evidence<'_> {
             slow.iter().filter(|(straggler, _)| include_all || self.is_large(straggler)).map(|(_, s)| s).sum::<f64>()
         };
         let (excess, large) = (sum(true), sum(false));
-        // The waits for late batches cover all samples, but `slowest` lists only a few.
         let late = stats.behind.seconds.min(stats.waited_seconds);
         // Waits for a core make samples appear slow, so they are subtracted.
         let explained = f64::max(f64::max(excess, late) - stats.delayed_seconds, late * large / excess);
         (explained >= 0.5 * self.waited * stats.seconds).then(|| self.straggled(&slow, first, max_excess))
     }
 
-    /// Returns the judgment for a loader with slow samples. `first` is the sample with the greatest
-    /// excess, and `max_excess` is this excess.
+    /// `first` is the sample with the greatest excess, `max_excess`.
     fn straggled(&self, slow: &[(&Straggler, f64)], first: &Straggler, max_excess: f64) -> Judgment {
         let (stats, large) = (self.stats, self.is_large(first));
         let (ms, usual) = (1e3 * first.seconds, 1e3 * self.usual());
-        // Only samples with an excess of at least a tenth of the greatest excess count.
+        // Samples with an excess of less than a tenth of the greatest one do not count.
         let count = slow.iter().filter(|(_, seconds)| *seconds >= 0.1 * max_excess).count();
         let (headline, them) = match count {
             1 => ("limited by 1 slow sample".into(), "it"),

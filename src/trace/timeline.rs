@@ -1,15 +1,15 @@
 //! Divides a run into equal intervals, in constant memory.
 //!
 //! When the list is full, neighboring intervals are merged in pairs, which doubles their length.
-//! The workers' counters are read once per interval, and the increase since the previous read is
-//! distributed evenly over the time since that read.
+//! The workers' counters are read once per interval, and their increase is distributed evenly over
+//! the time since the previous read.
 
 use serde::{Deserialize, Serialize};
 
 use super::StageMap;
 use crate::error::{Result, reserve};
 
-/// Maximum number of intervals. A long run has at least half as many.
+/// A long run has at least half as many intervals.
 const MAX_INTERVALS: usize = 240;
 
 /// One interval of a run.
@@ -32,28 +32,23 @@ pub struct Interval {
     pub busy: StageMap<f64>,
 }
 
-/// The intervals of a run so far.
 pub(super) struct Timeline {
     width: f64,
     intervals: Vec<Interval>,
-    /// The workers' total time in each stage, in ns, at time `settled`.
+    /// Total time per stage, in ns, at time `settled`.
     busy: StageMap<u64>,
     settled: f64,
 }
 
 impl Timeline {
-    /// Creates an empty timeline.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if memory runs out.
     pub(super) fn new() -> Result<Self> {
         let mut intervals = Vec::new();
         reserve(&mut intervals, MAX_INTERVALS)?;
         Ok(Timeline { width: 0.05, intervals, busy: StageMap::default(), settled: 0.0 })
     }
 
-    /// Records a batch that arrived at `now` after a wait of `waited`, both in seconds. `busy`
-    /// returns the workers' total time in each stage, in ns, and is called once per interval.
+    /// A batch arrived at `now` after a wait of `waited`, both in seconds. `busy` returns the
+    /// workers' total time in each stage, in ns, and is called once per interval.
     pub(super) fn delivered(&mut self, now: f64, samples: usize, waited: f64, busy: impl FnOnce() -> StageMap<u64>) {
         while now >= self.width * MAX_INTERVALS as f64 {
             self.halve();
@@ -71,7 +66,6 @@ impl Timeline {
         self.spread(now - waited, now, |interval, share| interval.waited += waited * share);
     }
 
-    /// Distributes the workers' time since the previous call over the intervals since that call.
     fn settle(&mut self, now: f64, busy: StageMap<u64>) {
         let new = StageMap::from_fn(|stage| busy[stage].saturating_sub(self.busy[stage]) as f64 * 1e-9);
         self.spread(self.settled, now, |interval, share| {
@@ -81,8 +75,7 @@ impl Timeline {
     }
 
     /// Calls `add` for each interval that overlaps the time from `from` to `to`, with the fraction
-    /// of this time that lies in the interval. Time after the last interval counts as part of the
-    /// last interval.
+    /// of this time in the interval. The last interval includes all time after it.
     fn spread(&mut self, from: f64, to: f64, mut add: impl FnMut(&mut Interval, f64)) {
         let Some(last) = self.intervals.len().checked_sub(1) else { return };
         let first = ((from.max(0.0) / self.width) as usize).min(last);

@@ -9,7 +9,8 @@ use super::bottleneck::{Bottleneck, Judgment, MIN_BATCHES, SATURATED, STALLED, S
 use super::{Stage, StageStats, Stats};
 use crate::error::counted;
 
-/// Maximum fraction of their busy time that workers wait for a core if there are enough cores.
+/// If workers wait for a core for more of their busy time than this fraction, there are too few
+/// cores.
 const MAX_DELAYED: f64 = 0.2;
 /// Speed of decoding random crops of photographs from packed files, relative to plain files. The
 /// whole pipeline, in which decoding takes 80 % of the time, was 1.66 times as fast on two cores
@@ -17,8 +18,8 @@ const MAX_DELAYED: f64 = 0.2;
 const PACKED_SPEEDUP: f64 = 2.0;
 /// Minimum average number of reads in flight for which reading can be the bottleneck.
 const MIN_READS: f64 = 2.0;
-/// If the waits for the first batches of epochs are at least this fraction of all waits, the
-/// verdict mentions these waits in addition to the bottleneck.
+/// The verdict mentions the waits for the first batches of epochs if they are at least this
+/// fraction of all waits.
 const MIN_STARTS: f64 = 0.25;
 
 /// The bottleneck of a loader, with the evidence. `Display` prints [`text`](Verdict::text).
@@ -82,11 +83,10 @@ impl fmt::Display for Verdict {
 /// The statistics, and values that several rules compute from them.
 pub(super) struct Evidence<'a> {
     pub(super) stats: &'a Stats,
-    /// Fraction of time in which the consumer waited, from 0 to 1.
+    /// Fraction of the time, from 0 to 1.
     pub(super) waited: f64,
-    /// Fraction of time in which the workers were busy, from 0 to 1.
+    /// Fraction of the time, from 0 to 1.
     pub(super) busy: f64,
-    /// Description of the wait.
     pub(super) waits: String,
 }
 
@@ -100,8 +100,7 @@ impl Stats {
 impl Verdict {
     fn of(stats: &Stats) -> Verdict {
         let waited = match (&stats.stall, stats.device_stall_fraction()) {
-            // A host that is ahead of the device waits at no cost, so only the device's wait
-            // counts.
+            // A host that is ahead of the device waits at no cost.
             (Some(stall), Some(device)) if 2 * stall.count >= stats.batches => device,
             (_, device) => stats.stall_fraction().max(device.unwrap_or(0.0)),
         };
@@ -172,8 +171,7 @@ impl Evidence<'_> {
         (Bottleneck::Unclear, "no single cause".into(), lines)
     }
 
-    /// Returns the judgment for a loader that prefetches too few batches. `blocked` is the fraction
-    /// of time for which all slots were in use.
+    /// `blocked` is the fraction of time for which all slots were in use.
     fn slots_bound(&self, blocked: f64) -> Judgment {
         let Evidence { stats, busy, waits, .. } = self;
         let interval = ratio(stats.seconds, stats.batches as f64);
@@ -195,18 +193,16 @@ impl Evidence<'_> {
         (Bottleneck::Slots, "limited by too few batches ahead".into(), lines)
     }
 
-    /// Returns the maximum speed-up of the training loop.
     fn max_speedup(&self) -> Option<f64> {
         // If the consumer never waited, only the time of the step would remain.
         (self.waited < 0.98).then(|| 1.0 / (1.0 - self.waited))
     }
 
-    /// Returns `times`, but at most the maximum speed-up.
     fn at_most(&self, times: f64) -> f64 {
         self.max_speedup().map_or(times, |max_speedup| times.min(max_speedup))
     }
 
-    /// Describes how much of the wait is for the first batches of epochs, if this fraction is
+    /// Describes how much of the wait is for the first batches of epochs, if this share is
     /// significant.
     fn starts(&self) -> Option<String> {
         let Evidence { stats, waited, .. } = self;
@@ -224,13 +220,11 @@ impl Evidence<'_> {
         })
     }
 
-    /// Returns the number of samples per second that the workers would prepare if they were never
-    /// idle.
+    /// Samples per second that the workers would prepare if they were never idle.
     fn capacity(&self) -> f64 {
         ratio(self.stats.prepared as f64, self.stats.seconds * self.busy)
     }
 
-    /// Describes the number of busy workers.
     pub(super) fn busy_workers(&self) -> String {
         let Stats { workers, .. } = *self.stats;
         format!("{:.1} of {workers} workers are busy", self.stats.busy_workers().min(workers as f64))
@@ -239,7 +233,7 @@ impl Evidence<'_> {
     fn step_bound(&self) -> Judgment {
         let Evidence { stats, waits, .. } = self;
         let (rate, capacity) = (stats.samples_per_second(), self.capacity());
-        // If steps run on a device, the host cannot measure their time.
+        // The host cannot measure the time of steps on a device.
         let on_device = ratio((1.0 - self.waited) * stats.seconds, stats.batches as f64);
         let step = 1e3 * if stats.stall.is_some() { on_device } else { stats.step.mean_seconds() };
         let mut lines = vec![waits.clone(), format!("a step takes {step:.1} ms: {rate:.0} samples/s")];
@@ -253,7 +247,7 @@ impl Evidence<'_> {
         (Bottleneck::Step, "step-bound: the loader is not the bottleneck".into(), lines)
     }
 
-    /// Returns the judgment for a loader with a saturated stream on the device, if there is one.
+    /// Returns `None` if no stream on the device is saturated.
     fn device_bound(&self) -> Option<Judgment> {
         let Evidence { stats, waits, .. } = self;
         let share = |stage: &StageStats| ratio(stage.seconds, stats.seconds);
@@ -282,14 +276,13 @@ impl Evidence<'_> {
         Some((Bottleneck::DeviceDecode, "device-decode-bound".into(), lines))
     }
 
-    /// Describes the decoding time on the device.
     pub(super) fn device_decode(&self, decode: &StageStats) -> String {
         let (share, each) = (percent(ratio(decode.seconds, self.stats.seconds)), 1e3 * decode.mean_seconds());
         let batch = if self.stats.on_request { "request" } else { "batch" };
         format!("decoding takes {share} % of the device's time, {each:.2} ms per {batch}")
     }
 
-    /// Returns the judgment for a loader whose workers are idle because reading ahead is too slow.
+    /// The workers are idle because reading ahead is too slow.
     fn reads_bound(&self) -> Judgment {
         let Evidence { stats, waits, .. } = self;
         let each = stats.ahead.as_ref().map_or(0.0, StageStats::mean_seconds);
@@ -309,8 +302,7 @@ impl Evidence<'_> {
         (Bottleneck::Read, "read-bound".into(), lines)
     }
 
-    /// Describes the number of bytes read per second and, if the system reports it, the number of
-    /// bytes that came from the disk.
+    /// Includes the number of bytes from the disk, if the system reports it.
     fn speed_of_reading(&self) -> String {
         let stats = self.stats;
         let disk = stats.process.disk_bytes.map_or(String::new(), |bytes| {
@@ -319,13 +311,13 @@ impl Evidence<'_> {
         format!("{:.1} MB/s are read{disk}", stats.bytes_per_second() / 1e6)
     }
 
-    /// Returns the fraction of the workers' busy time for which they were runnable but not running,
-    /// from 0 to 1.
+    /// Fraction of the workers' busy time for which they were runnable but not running, from 0 to
+    /// 1.
     fn delayed(&self) -> f64 {
         ratio(self.stats.delayed_seconds, self.stats.worked_seconds()).min(1.0)
     }
 
-    /// Describes the time in which busy workers were not running, if this time is significant.
+    /// Describes the time in which busy workers were not running, if it is significant.
     fn off_core(&self) -> Option<String> {
         let stats = self.stats;
         let ran = ratio(stats.process.cpu_seconds, stats.worked_seconds());
@@ -355,8 +347,7 @@ impl Evidence<'_> {
         Some(format!("workers were running {running} % of their busy time{rest}{why}"))
     }
 
-    /// Returns the judgment for a loader or decoder with busy workers, depending on the busiest
-    /// stage.
+    /// The judgment depends on the busiest stage.
     pub(super) fn work_bound(&self) -> Judgment {
         let Evidence { stats, waits, .. } = self;
         let total = stats.worked_seconds();
@@ -428,8 +419,8 @@ impl Evidence<'_> {
                         "decoding in half the time would make the loader {halved:.1} times as fast: more cores, or smaller images"
                     )
                 } else {
-                    // The speed-up is an average: it is greater for small crops, and there is none
-                    // for whole images.
+                    // The speed-up is an average. It is greater for small crops, and absent for
+                    // whole images.
                     let times = self.at_most(1.0 / (1.0 - share * plain * (1.0 - 1.0 / PACKED_SPEEDUP)));
                     format!(
                         "{} % of the samples are JPEGs without restart markers: `warpfeed pack` adds them, which makes \

@@ -1,6 +1,6 @@
 //! Simulates the hit rates of caches over reshuffled epochs, and the load that a large job places
-//! on a store, without transferring any data. `cargo bench -p warpfeed-stores --bench cache` runs
-//! the simulation. The results are in docs/object-stores.md.
+//! on a store, without transferring any data. Run with
+//! `cargo bench -p warpfeed-stores --bench cache`. The results are in docs/object-stores.md.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -10,11 +10,11 @@ use warpfeed::source::{BatchIndex, Lookahead, Object, Store};
 use warpfeed::{Error, Result};
 use warpfeed_stores::Cache;
 
-/// Number of samples per node in a batch.
+/// Samples per node in a batch.
 const BATCH: u64 = 5;
 const SAMPLE: u64 = 64;
 
-/// An empty store, because the simulation needs no bytes.
+/// The simulation needs no bytes.
 struct Nowhere;
 
 impl Store for Nowhere {
@@ -31,7 +31,7 @@ impl Store for Nowhere {
     }
 }
 
-/// Returns the order of the first of `nodes` nodes over `len` samples.
+/// The order of the first of `nodes` nodes.
 fn order(len: u64, nodes: u64) -> Lookahead {
     let (order, global) = (Shuffled::new(len, 42), nodes * BATCH);
     let samples = move |batch: BatchIndex| {
@@ -45,13 +45,13 @@ fn order(len: u64, nodes: u64) -> Lookahead {
     Lookahead::new(0, move |_| len / global, samples).with_next(next)
 }
 
-/// Returns the reads of a node, each as a batch and a sample.
+/// Each read is a batch and a sample.
 fn reads(order: &Lookahead, epochs: u64) -> Vec<(BatchIndex, u64)> {
     let batches = order.from(BatchIndex::default()).take_while(|(batch, _)| batch.epoch < epochs);
     batches.flat_map(|(batch, samples)| samples.into_iter().map(move |sample| (batch, sample))).collect()
 }
 
-/// Returns the hit rate from epoch `from` up to epoch `to`.
+/// `from` is included and `to` is not.
 fn rate(reads: &[(BatchIndex, u64)], from: u64, to: u64, mut hit: impl FnMut(usize, BatchIndex, u64) -> bool) -> f64 {
     let (mut hits, mut total) = (0, 0);
     for (number, &(batch, sample)) in reads.iter().enumerate().take_while(|(_, (batch, _))| batch.epoch < to) {
@@ -81,8 +81,8 @@ fn hit_rates(nodes: u64, len: u64, share: f64) {
     });
     let pinned = rate(&reads, from, to, |_, _, sample| sample < limit as u64);
 
-    // The optimal policy, computed from the full list of reads. It evicts the sample whose next
-    // read is farthest in the future.
+    // The optimal policy, computed from the full list of reads, evicts the sample with the most
+    // distant next read.
     let mut next = vec![usize::MAX; reads.len()];
     let mut later = HashMap::new();
     for (number, (_, sample)) in reads.iter().enumerate().rev() {
@@ -123,18 +123,18 @@ const PHOTO: u64 = 110_000;
 /// Number of photographs in 100 TB.
 const PHOTOS: u64 = 100_000_000_000_000 / PHOTO;
 const NODES: u64 = 128;
-/// Number of photographs that a node reads per second: 5,000 for each of the 8 ranks.
+/// Photographs that a node reads per second: 5,000 for each of the 8 ranks.
 const RATE: u64 = 40_000;
-/// Number of samples per node in a global batch: 256 for each of the 8 ranks.
+/// Samples per node in a global batch: 256 for each of the 8 ranks.
 const SHARE: u64 = 2048;
-/// S3's limit on the number of requests per second for each prefix.
+/// Requests per second for each prefix on S3.
 const LIMIT: f64 = 5500.0;
-/// Price of one request to S3 in dollars.
+/// Price of a request to S3 in dollars.
 const DOLLARS: f64 = 0.0004 / 1000.0;
 
-/// Prints the load that 1,024 ranks cause when they read 100 TB. The load is derived from the
-/// requests of one node for the samples that it fetches together (256 MiB per rank). Adjacent
-/// samples form one request of up to 4 MiB.
+/// Prints the load of 1,024 ranks that read 100 TB, derived from the requests of one node for the
+/// samples that it fetches together (256 MiB per rank). Adjacent samples form one request of up to
+/// 4 MiB.
 fn load(name: &str, order: &dyn Fn(u64) -> u64, prefixes: u64, hit: f64) {
     let ahead = 8 * (256 << 20) / PHOTO;
     let mut samples: Vec<u64> = (0..ahead).map(order).collect();
@@ -142,7 +142,7 @@ fn load(name: &str, order: &dyn Fn(u64) -> u64, prefixes: u64, hit: f64) {
     let runs = samples.chunk_by(|a, b| a + 1 == *b);
     let requests: u64 = runs.map(|run| (run.len() as u64).div_ceil((4 << 20) / PHOTO)).sum();
     let each = requests as f64 / ahead as f64;
-    // 1 GB objects are distributed over the prefixes, and requests over the objects.
+    // Objects of 1 GB are spread evenly over the prefixes, and requests over the objects.
     let second = each * (NODES * RATE) as f64 * (1.0 - hit);
     let bytes = (NODES * RATE * PHOTO) as f64 * (1.0 - hit);
     println!(

@@ -7,7 +7,7 @@ use crate::http::Refused;
 
 const DENIED: &str = "access is denied: check the credentials, and that they may read and list this location";
 
-/// Codes in the error messages of S3, Azure and Google Cloud Storage, with advice for the user.
+/// Error codes of S3, Azure and Google Cloud Storage, with advice for the user.
 const ADVICE: &[(&[&str], &str)] = &[
     (
         &["ExpiredToken", "TokenRefreshRequired", "token has expired"],
@@ -42,26 +42,25 @@ const ADVICE: &[(&[&str], &str)] = &[
     ),
 ];
 
-/// Converts the error of a request to `url`. `what` describes the request, such as the range of
-/// bytes, and begins the message.
+/// Converts the error of a request to `url`. The message begins with `what`, such as the range of
+/// bytes.
 pub(crate) fn convert(error: object_store::Error, url: &str, what: &str) -> Error {
     use object_store::Error as E;
     let text = chain(&error);
     let is_in_text = |code: &&str| text.contains(*code);
     let advice = ADVICE.iter().find(|(codes, _)| codes.iter().any(is_in_text)).map(|(_, advice)| *advice);
-    // A response with status 404 and a known code means that something other than the object is
+    // With a known code, a response with status 404 means that something other than the object is
     // missing.
     let absent = advice.is_none() && matches!(error, E::NotFound { .. });
     let (refused, http) = (find::<Refused>(&error), find::<HttpError>(&error));
     let status = refused.map(|refused| refused.status);
-    // The messages of these errors contain the object's name, which could match the texts below by
-    // accident.
+    // These errors contain the object's name, which could match the texts below by accident.
     let final_answer = matches!(
         error,
         E::NotFound { .. } | E::Precondition { .. } | E::PermissionDenied { .. } | E::Unauthenticated { .. }
     );
-    // A server or proxy that is shutting down may send only part of the range, with a header that
-    // states this part.
+    // A server or proxy that is shutting down may send only part of the range, with a matching
+    // header.
     let other_range = text.contains("Requested ") && text.contains(", got ");
     let redirect_loop = text.contains("error following redirect");
     let transient = match status {
@@ -118,8 +117,7 @@ pub(crate) fn convert(error: object_store::Error, url: &str, what: &str) -> Erro
     };
     let converted = Error::new(kind, cause).at_path(url);
     let converted = if absent { converted.absent() } else { converted };
-    // The source is attached only if its text contains no secrets, because the source may be
-    // printed too.
+    // The source may be printed too, so it is attached only if its text contains no secrets.
     let converted = if public == text { converted.with_source(error) } else { converted };
     match (throttled, transient) {
         (true, _) => converted.throttled(),
@@ -152,9 +150,9 @@ fn find<'a, T: std::error::Error + 'static>(error: &'a (dyn std::error::Error + 
     None
 }
 
-/// Removes secrets from `text`. From a server's XML, only the code and the message are kept,
-/// because other elements may contain tokens. From a URL, the query is removed, because it may
-/// contain a signature.
+/// Removes secrets from `text`. A server's XML is reduced to the code and the message, because
+/// other elements may contain tokens. The query of a URL is removed, because it may contain a
+/// signature.
 fn public(text: &str) -> String {
     let mut public = text.to_owned();
     if let Some(start) = text.find("<?xml").into_iter().chain(text.find("<Error")).min() {
@@ -247,7 +245,6 @@ mod tests {
         let source = object_store::path::Path::parse("set/a//b.jpg").unwrap_err();
         let e = convert(object_store::Error::InvalidPath { source }, "s3://b/set", "listing");
         assert!(e.cause().contains("\"set/a//b.jpg\"") && e.cause().contains("rename or remove it"), "{e}");
-        // The server refuses a listing.
         let e = convert(refused(403, "<Error><Code>AccessDenied</Code></Error>"), "s3://b/x", "listing");
         assert!(e.cause().contains("access is denied") && !e.is_transient(), "{e}");
     }

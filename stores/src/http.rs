@@ -1,5 +1,5 @@
-//! Creates the HTTP clients. A response may take any time in total, and errors preserve the
-//! server's status.
+//! The HTTP clients. A response may take any time in total, and errors preserve the server's
+//! status.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,15 +10,14 @@ use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService, ReqwestConnector,
 };
 
-/// Time without received bytes after which a request fails.
+/// A request fails if no bytes arrive for this time.
 pub(crate) const READ_TIMEOUT: Duration = Duration::from_secs(30);
-/// Timeout for a part of an upload. The server responds only after it has received the whole part.
+/// The server responds to a part of an upload only when it has received the whole part.
 const PART_TIMEOUT: Duration = Duration::from_secs(300);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum number of bytes that are read from the body of an error response.
 const MAX_ERROR_BODY: usize = 1 << 16;
 
-/// A response with an error status. `object_store` would hide the status in a private type.
+/// A response with an error status, which `object_store` would hide in a private type.
 #[derive(Debug)]
 pub(crate) struct Refused {
     pub(crate) status: u16,
@@ -38,8 +37,8 @@ tokio::task_local! {
     static CREATING: ();
 }
 
-/// Runs `completing`, which completes an upload, and makes it fail if an object of the same name
-/// exists. Only some stores support this condition; see [`Connector`].
+/// Makes `completing`, which completes an upload, fail if an object of the same name exists. Only
+/// some stores support this condition; see [`Connector`].
 pub(crate) async fn creating<T>(completing: impl Future<Output = T>) -> T {
     CREATING.scope((), completing).await
 }
@@ -47,18 +46,17 @@ pub(crate) async fn creating<T>(completing: impl Future<Output = T>) -> T {
 /// Creates the HTTP clients of all stores.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Connector {
-    /// For reads. Each request is sent once, because the loader retries it.
+    /// Each request is sent once, because the loader retries it.
     Read,
-    /// For uploads, which `object_store` retries. `conditional` is true if the server supports S3's
-    /// condition for completing an upload. `object_store` cannot set the header for this condition.
-    /// The header does not need to be signed.
+    /// `object_store` retries uploads. `conditional` is true if the server supports S3's condition
+    /// for completing an upload. `object_store` cannot set the header for this condition, which
+    /// does not need to be signed.
     Write { conditional: bool },
 }
 
 impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        // This call fails if the program has already installed a provider. That provider works as
-        // well.
+        // This call fails if the program has installed a provider, which then works as well.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let read_timeout = match self {
             Connector::Read => READ_TIMEOUT,
@@ -78,7 +76,7 @@ impl HttpConnector for Connector {
     }
 }
 
-/// An HTTP client that adds the header for [`creating`].
+/// Adds the header for [`creating`].
 #[derive(Debug)]
 struct Conditional(HttpClient);
 
@@ -94,7 +92,7 @@ impl HttpService for Conditional {
     }
 }
 
-/// An HTTP client that converts an error status to [`Refused`].
+/// Converts an error status to [`Refused`].
 #[derive(Debug)]
 struct Service(HttpClient);
 
@@ -103,8 +101,7 @@ impl HttpService for Service {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let response = self.0.execute(request).await?;
         let status = response.status().as_u16();
-        // For the status codes 401, 403, 404, 409 and 412, `object_store` has its own errors, which
-        // preserve the text.
+        // For these status codes, `object_store` has its own errors, which preserve the text.
         if status < 400 || matches!(status, 401 | 403 | 404 | 409 | 412) {
             return Ok(response);
         }

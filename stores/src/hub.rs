@@ -1,5 +1,5 @@
-//! Resolves the revision of a dataset on the Hugging Face Hub to a commit, and lists the files of
-//! the commit.
+//! Resolves the revision of a dataset on the Hugging Face Hub to a commit, and lists the commit's
+//! files.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,7 +17,7 @@ use crate::open::{StorePath, hub_endpoint, hub_name, percent_encoded};
 use crate::runtime::PerProcess;
 use crate::store::{COMMIT, wait, within_timeout};
 
-/// Maximum number of pages in a listing. Each page of the Hub lists 1,000 files.
+/// Each page of the Hub lists 1,000 files.
 const MAX_PAGES: usize = 100_000;
 
 /// Commits of the revisions that this process has resolved, by the URL of the request.
@@ -25,9 +25,6 @@ type Commits = Mutex<HashMap<String, String>>;
 
 /// Returns the commit of the revision at `location`. A process requests the commit only once, so
 /// that a table, its files and every later read belong to the same commit even if the branch moves.
-///
-/// # Errors
-/// If the request fails, or if the Hub's response contains no commit.
 async fn commit_of(client: &HttpClient, location: &StorePath) -> Result<String> {
     static COMMITS: PerProcess<Commits> = PerProcess::new();
     let (name, revision) = hub_name(location.root.split_once("://").map_or("", |(_, name)| name));
@@ -44,8 +41,7 @@ async fn commit_of(client: &HttpClient, location: &StorePath) -> Result<String> 
     let (response, _) = body_of(client, &url).await?;
     let broken = || Error::new(ErrorKind::Io, format!("listing {url}: the response contains no commit"));
     let commit = commit(&response).ok_or_else(broken)?;
-    // If another thread has requested the commit at the same time, all threads use the first
-    // response.
+    // If several threads have requested the commit, all use the first response.
     Ok(commits()?.entry(url).or_insert(commit).clone())
 }
 
@@ -54,7 +50,7 @@ fn client() -> Result<HttpClient> {
     Connector::Read.connect(&options).map_err(|e| Error::new(ErrorKind::Io, e.to_string()))
 }
 
-/// Returns the object for the file at `url` on the Hub. Its tag is the commit.
+/// The object's tag is the commit.
 pub(crate) fn object(location: StorePath, url: String) -> Result<Object> {
     wait(async move {
         let commit = match client() {
@@ -68,7 +64,7 @@ pub(crate) fn object(location: StorePath, url: String) -> Result<Object> {
     })
 }
 
-/// Lists the objects of the dataset under the URL `prefix` with the Hub's HTTP API
+/// Lists the objects under the URL `prefix` with the Hub's HTTP API
 /// (`/api/datasets/{org}/{name}/tree/{commit}/{path}?recursive=true`). The tag of each object is
 /// the commit, and reads request the file's version in this commit.
 pub(crate) fn list(location: Arc<StorePath>, prefix: String) -> Result<Vec<Object>> {
@@ -111,7 +107,7 @@ pub(crate) fn list(location: Arc<StorePath>, prefix: String) -> Result<Vec<Objec
     })
 }
 
-/// Requests a page. Returns its content and the URL of the next page.
+/// Returns a page and the URL of the next page.
 async fn body_of(client: &HttpClient, url: &str) -> Result<(Vec<u8>, Option<String>)> {
     let failed = |e: &dyn std::fmt::Display| Error::new(ErrorKind::Io, format!("listing {url}: {e}"));
     let mut request = http::Request::get(url);
@@ -121,7 +117,7 @@ async fn body_of(client: &HttpClient, url: &str) -> Result<(Vec<u8>, Option<Stri
         request = request.header(AUTHORIZATION, format!("Bearer {token}"));
     }
     let request = request.body(HttpRequestBody::empty()).map_err(|e| failed(&e))?;
-    // If the server refuses the request, the error contains the status.
+    // The error contains the status.
     let refused = |e: HttpError| {
         let generic = object_store::Error::Generic { store: "hub", source: Box::new(e) };
         convert(generic, url, "listing")
@@ -136,7 +132,6 @@ async fn body_of(client: &HttpClient, url: &str) -> Result<(Vec<u8>, Option<Stri
     Ok((body, link))
 }
 
-/// Parses the commit from the Hub's description of a revision.
 fn commit(json: &[u8]) -> Option<String> {
     let revision: serde_json::Value = serde_json::from_slice(json).ok()?;
     let commit = revision["sha"].as_str()?;
@@ -149,7 +144,7 @@ fn files(json: &[u8]) -> Option<Vec<(String, u64)>> {
     files.map(|file| Some((file["path"].as_str()?.to_owned(), file["size"].as_u64()?))).collect()
 }
 
-/// Returns the URL of the next page in a `Link` header (RFC 8288).
+/// See RFC 8288.
 fn next(link: &str) -> Option<String> {
     let part = link.split(',').find(|part| part.contains("rel=\"next\""))?;
     Some(part.split_once('<')?.1.split_once('>')?.0.to_owned())

@@ -17,16 +17,15 @@
 //! | `https://host/path` | a web server with byte ranges | none |
 //! | `hf://datasets/org/name/path` | the Hugging Face Hub | `HF_TOKEN` for private datasets |
 //!
-//! A process has one client per bucket. All clients share two to four threads, and never use the
-//! threads of your tokio runtime. These threads start with the first request. A forked process
-//! starts its own threads.
+//! A process has one client per bucket. All clients share two to four threads, which start with the
+//! first request. They never use the threads of your tokio runtime. A forked process starts its own
+//! threads.
 //!
 //! A store sends each request once. The loader retries failed requests, and sends fewer requests if
 //! a server is overloaded. It requests the version of the object that it opened, so that bytes of
-//! two versions are never mixed. A request fails if no bytes arrive for 30 seconds. The total
-//! duration of a response is not limited.
+//! two versions are never mixed. A request fails if no bytes arrive for 30 seconds, but a response
+//! may take any time in total.
 
-/// The code of README.md, as a doctest.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
@@ -51,8 +50,8 @@ pub use object_store;
 /// The URL schemes for which [`all`] returns stores.
 pub const SCHEMES: [&str; 11] = ["s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl", "http", "https", "hf"];
 
-/// Returns a store for each of [`SCHEMES`]. The usual environment variables configure each store,
-/// and are read when a bucket is first used.
+/// Returns a store for each of [`SCHEMES`]. Each store reads the usual environment variables when a
+/// bucket is first used.
 pub fn all() -> Vec<(&'static str, Arc<dyn Store>)> {
     let store: Arc<dyn Store> = Arc::new(store::ByUrl);
     SCHEMES.map(|scheme| (scheme, store.clone())).into()
@@ -77,8 +76,8 @@ pub fn store(store: Arc<dyn object_store::ObjectStore>) -> Arc<dyn Store> {
     Arc::new(store::One(store, None))
 }
 
-/// Wraps your own `store` like [`store()`], and names its server. The name may be any string, such
-/// as an endpoint. A [`Cache`] never uses the bytes of one server for a different server.
+/// Wraps your own `store` like [`store()`], and names its server with any string, such as an
+/// endpoint. A [`Cache`] never uses the bytes of one server for a different server.
 pub fn store_at(server: &str, store: Arc<dyn object_store::ObjectStore>) -> Arc<dyn Store> {
     Arc::new(store::One(store, Some(server.into())))
 }

@@ -16,35 +16,28 @@ use crate::http::Connector;
 use crate::profile::Profile;
 use crate::runtime::{Client, Process};
 
-/// A location in a store, parsed from a URL.
 pub(crate) struct StorePath {
     pub(crate) store: Arc<dyn ObjectStore>,
-    /// The store's server, or `None` if the URL determines the server.
+    /// `None` if the URL determines the server.
     pub(crate) server: Option<Arc<str>>,
     pub(crate) path: Path,
-    /// Prefix that the URLs of all objects in the store have in common.
+    /// Common prefix of the URLs of all objects in the store.
     pub(crate) root: String,
-    /// Whether keys are percent-encoded in URLs, as on web servers. Other URLs contain the keys
-    /// without encoding.
+    /// Whether URLs contain percent-encoded keys, as on web servers.
     pub(crate) web: bool,
-    /// Whether the store supports HTTP's conditional headers. A user's own store might not, for
-    /// example a store in memory, where ETags have no quotes.
+    /// Whether the store supports HTTP's conditional headers. A user's own store might not: in
+    /// memory, for example, ETags have no quotes.
     pub(crate) conditional: bool,
 }
 
 impl StorePath {
-    /// Returns the location of `url`, with this process's client.
-    ///
-    /// # Errors
-    /// If the URL is malformed, or if the store is not configured.
+    /// Fails if the URL is malformed, or if the store is not configured.
     pub(crate) fn of(url: &str) -> Result<Self> {
         StorePath::with(url, Access::Read)
     }
 
-    /// Returns the location of `url` for writing, with a client that retries requests.
-    ///
-    /// # Errors
-    /// If the store is read-only, or as for [`of`](StorePath::of).
+    /// Returns the location of `url` for writing, with a client that retries requests. Fails if the
+    /// store is read-only.
     pub(crate) fn to_write(url: &str) -> Result<Self> {
         StorePath::with(url, Access::Write)
     }
@@ -76,14 +69,12 @@ impl StorePath {
         StorePath::of(&format!("hf://{}@{commit}/{}", hub_name(parts.bucket).0, parts.key))
     }
 
-    /// Returns the URL of the object at `path` in this store.
     pub(crate) fn url(&self, path: &Path) -> String {
         let key = if self.web { encoded(path.as_ref()) } else { path.to_string() };
         format!("{}/{key}", self.root)
     }
 }
 
-/// Returns the path of the object with `key`.
 pub(crate) fn path(key: &str, web: bool) -> Result<Path, String> {
     let path = if web { Path::from_url_path(key) } else { Path::parse(key) };
     path.map_err(|e| format!("invalid object name: {e}"))
@@ -103,17 +94,15 @@ fn encoded(key: &str) -> String {
     })
 }
 
-/// Returns whether a URL belongs to the Hugging Face Hub.
 pub(crate) fn is_hub(url: &str) -> bool {
     url.split_once("://").is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("hf"))
 }
 
-/// The components of a URL.
 #[derive(Debug, PartialEq, Eq)]
 struct Parts<'a> {
     /// Scheme in lowercase.
     scheme: String,
-    /// Everything before the key, without the slash before the key.
+    /// Everything before the key, without the slash before it.
     root: String,
     bucket: &'a str,
     key: &'a str,
@@ -147,7 +136,7 @@ impl<'a> Parts<'a> {
         if bucket.is_empty() {
             return Err(error("the URL has no bucket or host"));
         }
-        // These errors must not contain the whole URL, which may contain secrets.
+        // The URL may contain secrets, so these errors must not contain all of it.
         if scheme.starts_with("http") && url.contains('?') {
             return Err(Error::config(
                 "a signed URL is valid for one request, but the loader sends several; use s3://, gs:// or az:// with credentials",
@@ -165,7 +154,6 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// The purpose of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Access {
     Read,
@@ -173,7 +161,7 @@ enum Access {
 }
 
 impl Access {
-    /// Returns the retry policy. Reads are sent once, because the loader retries them.
+    /// The loader retries reads.
     fn retries(self) -> RetryConfig {
         match self {
             Access::Read => RetryConfig { max_retries: 0, ..RetryConfig::default() },
@@ -216,8 +204,8 @@ fn client(parts: &Parts<'_>, url: &str, access: Access) -> object_store::Result<
     Ok(Client { store, server: server.map(Into::into) })
 }
 
-/// Returns the client of a bucket, and its server. The server is the endpoint, or the partition of
-/// the region if no endpoint is set. On AWS, the partition and the name identify a bucket.
+/// The server is the endpoint or, if none is set, the partition of the region. On AWS, the
+/// partition and the name identify a bucket.
 fn s3(bucket: &str, access: Access) -> object_store::Result<(Arc<dyn ObjectStore>, Option<String>)> {
     let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket);
     let missing = |builder: &AmazonS3Builder, key: AmazonS3ConfigKey| builder.get_config_value(&key).is_none();
@@ -253,18 +241,17 @@ fn s3(bucket: &str, access: Access) -> object_store::Result<(Arc<dyn ObjectStore
     if let Some(endpoint) = &endpoint {
         check_endpoint(endpoint)?;
     }
-    // HTTP is allowed because a user who sets an endpoint that begins with `http://` intends it.
+    // A user who sets an endpoint that begins with `http://` intends it.
     if endpoint.as_ref().is_some_and(|endpoint| endpoint.starts_with("http://")) {
         builder = builder.with_allow_http(true);
     }
-    // Objects are removed one at a time, because not every S3-compatible server supports bulk
-    // removal.
+    // Not every S3-compatible server supports bulk removal.
     builder = builder.with_disable_bulk_delete(true);
     let server = endpoint.or_else(|| partition(&builder.get_config_value(&AmazonS3ConfigKey::Region)?));
     Ok((Arc::new(builder.with_retry(access.retries()).with_http_connector(access.connector(true)).build()?), server))
 }
 
-/// Checks that the endpoint has a scheme. Without a scheme, the client would panic on each request.
+/// Without a scheme, the client would panic on each request.
 fn check_endpoint(endpoint: &str) -> object_store::Result<()> {
     if ["http://", "https://"].iter().any(|scheme| endpoint.starts_with(scheme)) {
         return Ok(());
@@ -273,8 +260,7 @@ fn check_endpoint(endpoint: &str) -> object_store::Result<()> {
     Err(object_store::Error::Generic { store: "S3", source: cause.into() })
 }
 
-/// Returns the AWS partition of `region`, or `None` for the default partition. Each partition has
-/// its own buckets.
+/// `None` for the default partition. Each partition has its own buckets.
 fn partition(region: &str) -> Option<String> {
     let prefix = ["cn-", "us-gov-", "us-iso-", "us-isob-"].into_iter().find(|prefix| region.starts_with(prefix));
     prefix.map(|prefix| format!("aws {prefix}"))
@@ -290,8 +276,7 @@ fn web(root: &str, headers: HeaderMap) -> object_store::Result<object_store::htt
         .build()
 }
 
-/// Creates the client of a dataset on the Hugging Face Hub. `bucket` is `datasets/org/name` or
-/// `datasets/org/name@revision`.
+/// `bucket` is `datasets/org/name` or `datasets/org/name@revision`.
 fn hub(bucket: &str) -> object_store::Result<object_store::http::HttpStore> {
     let (name, revision) = hub_name(bucket);
     let mut headers = HeaderMap::new();
@@ -304,14 +289,14 @@ fn hub(bucket: &str) -> object_store::Result<object_store::http::HttpStore> {
     web(&format!("{}/{name}/resolve/{revision}", hub_endpoint()), headers)
 }
 
-/// Returns the name of a dataset on the Hub, and its revision, percent-encoded for use in a URL.
+/// Returns the name of a dataset on the Hub, and its revision, percent-encoded for a URL.
 pub(crate) fn hub_name(bucket: &str) -> (&str, String) {
     let (name, revision) = bucket.split_once('@').unwrap_or((bucket, "main"));
     // A revision may contain slashes, so the user may have encoded it already.
     (name, percent_encoded(revision, "-._~%"))
 }
 
-/// Percent-encodes all bytes of `text` except letters, digits and the characters in `allowed`.
+/// Letters, digits and the characters in `allowed` are not encoded.
 pub(crate) fn percent_encoded(text: &str, allowed: &str) -> String {
     text.bytes().fold(String::new(), |mut url, byte| {
         let is_allowed = byte.is_ascii_alphanumeric() || allowed.as_bytes().contains(&byte);
@@ -325,7 +310,6 @@ pub(crate) fn percent_encoded(text: &str, allowed: &str) -> String {
 
 const HUB: &str = "https://huggingface.co";
 
-/// Returns the Hub's base URL.
 pub(crate) fn hub_endpoint() -> String {
     let endpoint = env::var("HF_ENDPOINT").unwrap_or_else(|_| HUB.to_owned());
     endpoint.trim_end_matches('/').to_owned()
@@ -335,7 +319,7 @@ pub(crate) fn hub_endpoint() -> String {
 mod tests {
     use super::*;
 
-    /// Most tests set an endpoint. This test sets none, so the provider's own servers are used.
+    /// The provider's own servers are used.
     #[test]
     fn a_store_without_an_endpoint_uses_the_bucket_in_the_url() {
         for (url, store) in [

@@ -4,7 +4,6 @@ use std::env;
 use std::fs;
 use std::path::PathBuf;
 
-/// The keys of a profile that the S3 client uses.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Profile {
     pub(crate) key: Option<String>,
@@ -15,11 +14,8 @@ pub(crate) struct Profile {
 }
 
 impl Profile {
-    /// Reads the profile that `AWS_PROFILE` names, or else the profile `default`.
-    ///
-    /// # Errors
-    /// If neither file contains the profile. The error is the profile's name. The default profile
-    /// may be missing.
+    /// Reads the profile that `AWS_PROFILE` names, or `default`, which may be missing. The error is
+    /// the name of a profile that neither file contains.
     pub(crate) fn read() -> Result<Self, String> {
         let name = env::var("AWS_PROFILE").or_else(|_| env::var("AWS_DEFAULT_PROFILE")).unwrap_or_default();
         let name = if name.is_empty() { "default" } else { &name };
@@ -35,13 +31,13 @@ impl Profile {
 
     fn of(name: &str, config: &str, credentials: &str) -> Result<Self, String> {
         let mut profile = Profile::default();
-        // The two files name their sections differently. The credentials file takes precedence.
+        // The two files name their sections differently, and the credentials file takes precedence.
         let title = if name == "default" { "default".to_owned() } else { format!("profile {name}") };
         let is_found = profile.add(config, &title) | profile.add(credentials, name);
         if is_found || name == "default" { Ok(profile) } else { Err(name.to_owned()) }
     }
 
-    /// Adds the keys of the section `title`. Returns whether `text` contains this section.
+    /// Adds the keys of the section `title`. Returns whether `text` contains it.
     fn add(&mut self, text: &str, title: &str) -> bool {
         let (mut inside, mut is_found) = (false, false);
         for line in text.lines() {

@@ -2,8 +2,8 @@
 //! Per-process state: the threads that transfer bytes, and the clients.
 //!
 //! A tokio runtime does not survive a `fork`, and a lock that another thread held at that moment is
-//! never released in the child. So the state is stored with the ID of its process, and looked up
-//! without a lock.
+//! never released in the child. The state is therefore stored with the ID of its process, and
+//! looked up without a lock.
 //!
 //! # Invariants
 //! 1. The pointer in a [`PerProcess`] is null or points to a leaked value. The pointer is published
@@ -17,15 +17,15 @@ use object_store::ObjectStore;
 use tokio::runtime::{Builder, Runtime};
 use warpfeed_sources::{Error, ErrorKind, Result};
 
-/// Minimum and maximum number of transfer threads; in between, one per four cores. Without TLS, a
-/// thread transfers about 1.5 GB/s in large requests, and less in small ones.
+/// Minimum and maximum number of threads. In between, there is one thread per four cores. Without
+/// TLS, a thread transfers about 1.5 GB/s in large requests, and less in small ones.
 const THREADS: (usize, usize) = (2, 4);
-/// Stack size of each thread, in bytes. Tokio's default of 2 MiB is too small for the futures of
-/// requests in builds without optimization.
+/// Size in bytes. Tokio's default of 2 MiB is too small for the futures of requests in builds
+/// without optimization.
 const STACK: usize = 8 << 20;
 
-/// A value that exists once per process. It is never freed, because threads use it for as long as
-/// the process runs.
+/// A value that exists once per process. Threads use it until the process ends, so it is never
+/// freed.
 pub(crate) struct PerProcess<T: Sync + 'static>(AtomicPtr<(u32, T)>);
 
 impl<T: Sync> PerProcess<T> {
@@ -33,10 +33,7 @@ impl<T: Sync> PerProcess<T> {
         PerProcess(AtomicPtr::new(std::ptr::null_mut()))
     }
 
-    /// Returns the value of this process. The first call creates the value with `make`.
-    ///
-    /// # Errors
-    /// Returns the error of `make`, if it fails.
+    /// The first call creates the value with `make`.
     pub(crate) fn get(&self, make: impl Fn() -> Result<T>) -> Result<&'static T> {
         loop {
             let pid = std::process::id();
@@ -48,13 +45,13 @@ impl<T: Sync> PerProcess<T> {
                 return Ok(value);
             }
             let new = Box::leak(Box::new((pid, make()?)));
-            // If another thread got there first, use its value, and leak this one.
+            // If another thread was faster, use its value, and leak this one.
             let _ = self.0.compare_exchange(current, new, Ordering::AcqRel, Ordering::Acquire);
         }
     }
 }
 
-/// A client. `server` is `None` if the URL determines the server.
+/// `server` is `None` if the URL determines the server.
 #[derive(Clone)]
 pub(crate) struct Client {
     pub(crate) store: Arc<dyn ObjectStore>,
@@ -67,10 +64,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Returns the state of this process.
-    ///
-    /// # Errors
-    /// If the threads cannot be started.
+    /// Fails if the threads cannot be started.
     pub(crate) fn current() -> Result<&'static Process> {
         static CURRENT: PerProcess<Process> = PerProcess::new();
         CURRENT.get(|| {
@@ -86,7 +80,7 @@ impl Process {
         })
     }
 
-    /// Returns the client called `name`. The first call for a name creates the client with `make`.
+    /// The first call for a name creates the client with `make`.
     pub(crate) fn client(&self, name: String, make: impl FnOnce() -> Result<Client>) -> Result<Client> {
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(client) = clients.get(&name) {

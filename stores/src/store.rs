@@ -1,4 +1,4 @@
-//! Implements the `Store` trait of warpfeed with `object_store`.
+//! Implements the `Store` trait with `object_store`.
 
 use std::future::Future;
 use std::ops::Range;
@@ -23,33 +23,30 @@ use crate::open::{self, StorePath};
 use crate::runtime::Process;
 use crate::write::Uploading;
 
-/// Timeout for a request that receives no bytes. Longer than the client's own timeout, so that the
-/// client, whose message is more precise, gets to report it.
+/// Longer than the client's own timeout, which has a more precise message.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(READ_TIMEOUT.as_secs() + 5);
 /// Interval at which a request checks whether it was canceled.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Maximum number of folders that are listed concurrently. It is large enough to list the class
-/// folders of a small dataset in one round trip.
+/// Folders that are listed concurrently. All class folders of a small dataset are listed in one
+/// round trip.
 const MAX_LISTINGS: usize = 128;
 /// Prefix of a tag made from the modification time, for objects with neither an ETag nor a version.
 /// It is weak, because it counts whole seconds, and an object may change twice within one.
 const MODIFIED: &str = "W/modified ";
-/// Prefix of the tag of an object that has a version but no ETag. The version follows.
+/// Prefix of the tag of an object that has a version but no ETag.
 const VERSION: &str = "version ";
-/// Prefix of the tag of a file on the Hub. The commit follows.
+/// Prefix of the tag of a file on the Hub.
 pub(crate) const COMMIT: &str = "commit ";
 
-/// The stores for all URLs, configured by environment variables.
+/// Configured by environment variables.
 pub(crate) struct ByUrl;
 
 /// One store for all URLs, and the name of its server.
 pub(crate) struct One(pub(crate) Arc<dyn ObjectStore>, pub(crate) Option<Arc<str>>);
 
-/// Resolves a URL to a location.
 trait Find: Send + Sync {
     fn find(&self, url: &str) -> Result<StorePath>;
 
-    /// Resolves a URL for writing.
     fn find_to_write(&self, url: &str) -> Result<StorePath> {
         self.find(url)
     }
@@ -143,15 +140,12 @@ struct Abort(Vec<AbortHandle>);
 
 impl Drop for Abort {
     fn drop(&mut self) {
-        // Aborting a request that has already ended does nothing.
         self.0.iter().for_each(AbortHandle::abort);
     }
 }
 
-/// Waits for the next message. Returns `None` if the sender was dropped.
-///
-/// # Errors
-/// If the reads of this thread are canceled.
+/// Waits for the next message. Returns `None` if the sender was dropped. Fails if the reads of this
+/// thread are canceled.
 fn receive<T>(received: &Receiver<T>) -> Result<Option<T>> {
     loop {
         match received.recv_timeout(POLL_INTERVAL) {
@@ -165,7 +159,7 @@ fn receive<T>(received: &Receiver<T>) -> Result<Option<T>> {
     }
 }
 
-/// Waits for `response`. Fails if it takes longer than [`RESPONSE_TIMEOUT`].
+/// Fails after [`RESPONSE_TIMEOUT`].
 pub(crate) async fn within_timeout<T>(
     response: impl Future<Output = object_store::Result<T>>,
     url: &str,
@@ -180,13 +174,11 @@ pub(crate) async fn within_timeout<T>(
     }
 }
 
-/// Returns the version tag of an object.
 fn tag(meta: &ObjectMeta) -> Option<String> {
     e_tag(meta).or_else(|| version(meta)).or_else(|| modified(meta))
 }
 
-/// Returns the ETag with quotes. The listings of Azure and of some S3-compatible servers omit the
-/// quotes.
+/// Adds the quotes, which the listings of Azure and of some S3-compatible servers omit.
 fn e_tag(meta: &ObjectMeta) -> Option<String> {
     let tag = meta.e_tag.as_ref()?;
     Some(if tag.ends_with('"') { tag.clone() } else { format!("\"{tag}\"") })
@@ -196,10 +188,9 @@ fn version(meta: &ObjectMeta) -> Option<String> {
     Some(format!("{VERSION}{}", meta.version.as_ref()?))
 }
 
-/// Returns the modification time in whole seconds, because listings contain fractions of a second
-/// but response headers do not.
+/// In whole seconds, because listings contain fractions of a second but response headers do not.
 fn modified(meta: &ObjectMeta) -> Option<String> {
-    // Servers that don't know the modification time report 1970.
+    // Servers that do not know the modification time report 1970.
     let has_time = meta.last_modified.timestamp() > 0;
     has_time.then(|| format!("{MODIFIED}{}", meta.last_modified.format("%Y-%m-%dT%H:%M:%SZ")))
 }
@@ -228,7 +219,7 @@ fn remove(stores: &impl Find, url: &str) -> Result<()> {
 }
 
 fn list(stores: &impl Find, prefix: &str) -> Result<Vec<Object>> {
-    // Servers list whole folders. Match the rest of the prefix, after the last slash, here.
+    // Servers list whole folders, so match the rest of the prefix, after the last slash, here.
     let folder = &prefix[..prefix.rfind('/').map_or(prefix.len(), |slash| slash + 1)];
     let location = Arc::new(stores.find(folder)?);
     if open::is_hub(folder) {
@@ -266,7 +257,6 @@ fn list(stores: &impl Find, prefix: &str) -> Result<Vec<Object>> {
     })
 }
 
-/// Returns all objects under a folder.
 async fn objects_below(location: &StorePath, folder: &Path, url: &str) -> Result<Vec<ObjectMeta>> {
     let (mut pages, mut objects) = (location.store.list(Some(folder)), Vec::new());
     while let Some(meta) = within_timeout(pages.try_next(), url, "listing").await? {
@@ -321,7 +311,7 @@ fn fetch(stores: &impl Find, object: &Object, range: Range<u64>, reply: ReadComp
     });
 }
 
-/// Completes once nobody waits for the result any more.
+/// Completes once nobody waits for the result.
 async fn canceled(reply: &ReadCompletion) {
     while !reply.is_cancelled() {
         sleep(POLL_INTERVAL).await;

@@ -18,53 +18,46 @@ use crate::open::StorePath;
 use crate::runtime::Process;
 use crate::store::wait;
 
-/// Size of each part of an upload in bytes. Some servers require all parts except the last to have
-/// the same size.
+/// Size in bytes. Some servers require all parts except the last to have the same size.
 const PART: usize = 8 << 20;
-/// Maximum number of parts per object on S3.
+/// Limit of S3.
 const MAX_PARTS: u64 = 10_000;
-/// Maximum number of parts that are sent concurrently.
 const MAX_PARTS_IN_FLIGHT: usize = 4;
 /// Maximum time that a caller waits for its upload to be aborted.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(2);
 const WHAT: &str = "uploading";
 
-/// An object that is being uploaded. A small object is sent in one request, and a larger object in
-/// parts.
+/// An object that is being uploaded, in one request if it is small, and otherwise in parts.
 ///
-/// If an upload fails or is dropped, it is aborted, so that the server does not keep its parts. A
-/// failed upload cannot be completed later, because some of its bytes may be missing.
+/// If an upload fails or is dropped, it is aborted, so that the server does not keep its parts.
+/// Some bytes of a failed upload may be missing, so it cannot be completed later.
 pub(crate) struct Uploading {
     store: Arc<dyn ObjectStore>,
     path: Path,
     url: String,
-    /// Bytes that have not been sent yet, at most one part.
+    /// Unsent bytes, at most one part.
     buffer: Vec<u8>,
     state: State,
 }
 
 enum State {
-    /// No bytes have been sent. All bytes so far are in the buffer.
+    /// All bytes so far are in the buffer.
     Whole,
     /// A multipart upload has started. The mutex allows a task to finish after its caller has
     /// stopped waiting for it.
     Parts(Arc<Mutex<Parts>>),
-    /// The upload was completed or has failed.
     Ended,
 }
 
-/// State of a multipart upload.
 #[derive(Default)]
 struct Parts {
-    /// The upload, or `None` until the server has started it.
+    /// `None` until the server has started the upload.
     upload: Option<Box<dyn MultipartUpload>>,
     sending: JoinSet<object_store::Result<()>>,
-    /// Number of parts whose upload has started.
     started: u64,
 }
 
 impl Parts {
-    /// Waits until at most `limit` parts are in flight.
     async fn wait_until_in_flight(&mut self, limit: usize, url: &str) -> Result<()> {
         while self.sending.len() > limit {
             match self.sending.join_next().await {
@@ -95,13 +88,12 @@ impl Uploading {
         interrupted(&self.url, "an earlier part has failed")
     }
 
-    /// Sends a request and waits for the response.
     fn send_and_wait<T: Send + 'static>(&self, request: BoxFuture<'static, object_store::Result<T>>) -> Result<T> {
         let url = self.url.clone();
         wait(async move { request.await.map_err(|e| convert(e, &url, WHAT)) })
     }
 
-    /// Returns the multipart upload. The first call starts it.
+    /// The first call starts the multipart upload.
     fn parts(&mut self) -> Result<Arc<Mutex<Parts>>> {
         match &self.state {
             State::Parts(parts) => return Ok(parts.clone()),
@@ -111,8 +103,8 @@ impl Uploading {
         let parts = Arc::<Mutex<Parts>>::default();
         self.state = State::Parts(parts.clone());
         let (store, path, url, shared) = (self.store.clone(), self.path.clone(), self.url.clone(), parts.clone());
-        // The request is a separate task, so that it runs to completion even if its caller gives
-        // up. An upload can be aborted only if this response arrives.
+        // An upload can be aborted only if the response to this request arrives. The separate task
+        // completes the request even if its caller gives up.
         let task = Process::current()?.runtime.spawn(async move {
             let mut parts = shared.lock().await;
             parts.upload = Some(store.put_multipart(&path).await.map_err(|e| convert(e, &url, WHAT))?);
@@ -123,7 +115,6 @@ impl Uploading {
         Ok(parts)
     }
 
-    /// Starts sending the buffer as a part.
     fn send(&mut self) -> Result<()> {
         let (parts, url) = (self.parts()?, self.url.clone());
         let bytes = PutPayload::from(std::mem::take(&mut self.buffer));
@@ -165,8 +156,8 @@ impl Uploading {
                 Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) if new => {
                     Ok(false)
                 }
-                // The response of an earlier attempt may have been lost. If that attempt completed
-                // the upload, the upload no longer exists.
+                // If an earlier attempt completed the upload and its response was lost, the upload
+                // no longer exists.
                 Err(object_store::Error::NotFound { .. }) if new && exists(&*store, &path, &url).await? => Ok(false),
                 Err(e) => Err(convert(e, &url, WHAT)),
             }
@@ -190,16 +181,15 @@ impl Uploading {
         let (done, is_done) = sync_channel(1);
         process.runtime.spawn(async move {
             let mut parts = parts.lock().await;
-            // Stop the parts in flight first, because a part that arrives after the abort would
-            // stay on the server.
+            // A part that arrives after the abort would stay on the server.
             parts.sending.shutdown().await;
             if let Some(upload) = &mut parts.upload {
                 let _ = upload.abort().await;
             }
             let _ = done.send(());
         });
-        // If the process is about to exit, it must not exit before the upload is aborted. The wait
-        // is short, because the server might not respond.
+        // If the process is about to exit, it must not exit before the upload is aborted. The
+        // server might not respond, so the wait is short.
         let _ = is_done.recv_timeout(ABORT_TIMEOUT);
     }
 }

@@ -2,7 +2,7 @@
 //! `tests/README.md` contains the build command.
 //!
 //! The compiler adds a one-byte counter to each edge between basic blocks, and passes the counters
-//! to `__sanitizer_cov_8bit_counters_init` before `main`. Other builds have no counters.
+//! to `__sanitizer_cov_8bit_counters_init` before `main`.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -11,7 +11,7 @@ use std::io::{Seek, Write};
 use std::path::PathBuf;
 use std::sync::Mutex;
 
-/// The counters of the process as address ranges. The counters live as long as the process.
+/// Address ranges that are valid as long as the process lives.
 static COUNTERS: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
 
 #[allow(unsafe_code)]
@@ -24,13 +24,10 @@ extern "C" fn __sanitizer_cov_8bit_counters_init(start: *const u8, end: *const u
     }
 }
 
-/// A block of counters. Most counters are 0, and a few instructions suffice to check that a whole
-/// block is 0.
+/// Most counters are 0, and a few instructions suffice to check that a whole block is 0.
 type Block = [u64; 8];
 
-/// The edges that the cases have reached so far.
 pub(super) struct Coverage {
-    /// Ranges of the counters, in the order of `reached`.
     counters: Vec<(usize, usize)>,
     reached: Vec<bool>,
     pub(super) edges: usize,
@@ -41,20 +38,19 @@ impl Coverage {
         let counters = COUNTERS.lock().expect("no code panics while holding this lock").clone();
         let reached = vec![false; counters.iter().map(|(start, end)| end - start).sum()];
         let mut coverage = Coverage { counters, reached, edges: 0 };
-        // This resets the counters, so that edges reached at startup are not attributed to a case.
+        // Edges reached at startup are not attributed to a case.
         coverage.see();
         coverage.reached.fill(false);
         coverage.edges = 0;
         coverage
     }
 
-    /// Returns the number of edges in the program, or 0 in a build without counters.
+    /// 0 in a build without counters.
     pub(super) fn all(&self) -> usize {
         self.reached.len()
     }
 
-    /// Records the edges reached since the last call. Returns whether an edge was reached for the
-    /// first time.
+    /// Records the edges reached since the last call. Returns whether any of them is new.
     pub(super) fn see(&mut self) -> bool {
         let Coverage { counters, reached, edges } = self;
         let (before, mut first) = (*edges, 0);
@@ -76,15 +72,14 @@ impl Coverage {
     }
 }
 
-/// Records the edges whose counters are not 0. Returns how many edges were reached for the first
-/// time.
+/// Returns how many edges were reached for the first time.
 fn note(counts: &Block, reached: &mut [bool]) -> usize {
     let counts = counts.iter().flat_map(|word| word.to_ne_bytes());
     let now = reached.iter_mut().zip(counts).filter(|(_, count)| *count != 0);
     now.map(|(reached, _)| usize::from(!std::mem::replace(reached, true))).sum()
 }
 
-/// Returns `length` counters, at most one block, and resets them to 0.
+/// Returns `length` counters, at most one block, and resets them.
 ///
 /// # Safety
 ///
@@ -112,25 +107,20 @@ fn hash(value: &(impl Hash + ?Sized)) -> u64 {
     hasher.finish()
 }
 
-/// Maximum number of inputs that are stored for one list of files.
 const MAX_INPUTS: usize = 4096;
 
 /// Inputs that reached new edges, keyed by the address of the list of files that they were derived
-/// from.
-///
-/// If `WARPFEED_FUZZ_CORPUS` names a folder, the inputs are stored in this folder, and later runs
-/// start with them.
+/// from. They are stored in the folder `WARPFEED_FUZZ_CORPUS`, if set, and later runs start with
+/// them.
 #[derive(Default)]
 pub(super) struct Corpus {
     inputs: HashMap<usize, Vec<Vec<u8>>>,
-    /// Inputs of the current case.
     current: Vec<(usize, Vec<u8>)>,
-    /// The folder of this harness in the corpus.
     folder: Option<PathBuf>,
-    /// For each list of files: its folder, and the inputs of earlier runs that have not been
-    /// replayed yet.
+    /// For each list of files: its folder, and inputs of earlier runs that have not been replayed
+    /// yet.
     earlier: HashMap<usize, (PathBuf, Vec<Vec<u8>>)>,
-    /// Files that receive the current case's inputs, if `WARPFEED_FUZZ_LAST` is set.
+    /// Files for the current case's inputs, if `WARPFEED_FUZZ_LAST` is set.
     last: Vec<File>,
 }
 
@@ -140,7 +130,6 @@ impl Corpus {
         Corpus { folder, ..Corpus::default() }
     }
 
-    /// Returns the inputs that were derived from the files at `address`.
     pub(super) fn of(&self, address: usize) -> &[Vec<u8>] {
         self.inputs.get(&address).map_or(&[], Vec::as_slice)
     }
@@ -149,12 +138,12 @@ impl Corpus {
         self.inputs.values().map(Vec::len).sum()
     }
 
-    /// Returns the next input that an earlier run derived from the files in `from`. Returns each
-    /// input once, and then `None`.
+    /// Returns each input that an earlier run derived from the files in `from` once, and then
+    /// `None`.
     pub(super) fn earlier(&mut self, from: &[Vec<u8>]) -> Option<Vec<u8>> {
         let root = self.folder.as_ref()?;
         let read = || {
-            // Addresses differ between runs, so the folder is named after the hash of the files.
+            // Addresses differ between runs, but the hash of the files does not.
             let folder = root.join(format!("{:016x}", hash(from)));
             fs::create_dir_all(&folder).expect("the folder can be created");
             let files = fs::read_dir(&folder).expect("the folder exists").map(|entry| entry.expect("a file").path());
@@ -164,8 +153,8 @@ impl Corpus {
         self.earlier.entry(from.as_ptr().addr()).or_insert_with(read).1.pop()
     }
 
-    /// Returns the next input of the current case, or `input` if `WARPFEED_FUZZ_INPUT` is not set.
-    /// The N-th input, counted from 0, is the content of the file `$WARPFEED_FUZZ_INPUT.N`.
+    /// If `WARPFEED_FUZZ_INPUT` is set, input N of the case is the content of the file
+    /// `$WARPFEED_FUZZ_INPUT.N`.
     pub(super) fn replayed_or(&mut self, address: usize, input: Vec<u8>) -> Vec<u8> {
         let number = self.current.len();
         let path = |name: &str| Some(format!("{}.{number}", std::env::var(name).ok()?));
@@ -184,8 +173,8 @@ impl Corpus {
         input
     }
 
-    /// Ends the current case. Adds its inputs to the corpus if they reached new edges, and writes
-    /// them to files if the case `failed`.
+    /// Adds the case's inputs to the corpus if they reached new edges, and writes them to files if
+    /// the case `failed`.
     pub(super) fn end_case(&mut self, new: bool, failed: Option<String>) {
         if let Some(name) = failed {
             let path = std::env::temp_dir().join(format!("warpfeed-fuzz-{name}"));
@@ -200,8 +189,8 @@ impl Corpus {
                 continue;
             }
             if let Some((folder, _)) = self.earlier.get(&address) {
-                // A concurrent process may be reading the folder, so the file gets its name when it
-                // is complete.
+                // A concurrent process may be reading the folder, so only complete files get their
+                // name.
                 let name = format!("{:016x}", hash(&input));
                 let unfinished = folder.with_extension(std::process::id().to_string());
                 fs::write(&unfinished, &input).expect("the file can be written");

@@ -18,10 +18,9 @@
 //! | | `pickle`, `arrays`, `tfrecord` | Python pickles; NumPy, safetensors, PyTorch and HDF5; TFRecord |
 //! | | `lists` | class names, features of the Hugging Face `datasets` library, and token files |
 //!
-//! Each file is a child of the module that it tests, so it can call private parsers. This module
-//! contains the shared code. A parser has two tests. The first runs for a second in every test run.
-//! The second, `..._for_long`, is ignored by default and runs for `WARPFEED_FUZZ_SECONDS` seconds.
-//! `tests/README.md` contains the commands.
+//! Each file is a child of the module that it tests, so it can call private parsers. A parser has
+//! two tests: one runs for a second in every test run, and `..._for_long`, ignored by default, for
+//! `WARPFEED_FUZZ_SECONDS` seconds. `tests/README.md` contains the commands.
 
 mod coverage;
 
@@ -33,11 +32,10 @@ use std::time::{Duration, Instant};
 use coverage::{Corpus, Coverage};
 
 thread_local! {
-    /// The corpus of inputs that reached new edges, in a build with edge counters.
     static CORPUS: RefCell<Option<Corpus>> = const { RefCell::new(None) };
 }
 
-/// A splitmix64 random number generator. Its seed identifies a case.
+/// A splitmix64 generator, so that a seed identifies a case.
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -61,12 +59,11 @@ impl Random {
         from[self.below(from.len())]
     }
 
-    /// Picks one of the files in `from` and returns a copy with a few mutations. Some mutations
-    /// insert a chunk of another file, or one of `words`, which are tokens of the format. In a
-    /// build with edge counters, inputs that reached new edges are mutated further.
+    /// Returns a copy of one of the files in `from` with a few mutations. Some insert a chunk of
+    /// another file, or one of `words`, which are tokens of the format. In a build with edge
+    /// counters, inputs that reached new edges are mutated further.
     pub(crate) fn mutated(&mut self, from: &[Vec<u8>], words: &[&[u8]]) -> Vec<u8> {
-        // With a separate generator, this call takes one number from `self`, however many numbers
-        // the mutations draw.
+        // With a separate generator, each call takes exactly one number from `self`.
         let mut random = Random::new(self.next());
         CORPUS.with_borrow_mut(|corpus| {
             let place = from.as_ptr().addr();
@@ -77,7 +74,7 @@ impl Random {
             let of_found = !inputs.is_empty() && random.below(4) > 0;
             let files = if of_found { inputs } else { from };
             let mut bytes = files[random.below(files.len())].clone();
-            // One case in sixteen is unchanged, so that valid files are tested as well.
+            // One case in sixteen is unchanged, to test valid files as well.
             let changes = if random.below(16) == 0 { 0 } else { 1 + random.below(4) };
             for _ in 0..changes {
                 random.change(&mut bytes, from, words);
@@ -147,39 +144,36 @@ impl Random {
     }
 }
 
-/// Returns the `tests/fixtures/formats` folder. The environment variable is read at run time, so
-/// that a test binary that was copied to a different machine finds the fixtures of that machine.
+/// The environment variable is read at run time, so that the test binary also works when copied to
+/// a different machine.
 pub(crate) fn fixtures() -> PathBuf {
     let root = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or(env!("CARGO_MANIFEST_DIR").into());
     PathBuf::from(root).join("tests/fixtures/formats")
 }
 
-/// Maximum duration of one case. Parsing a few kilobytes should take less than a thousandth of this
-/// time.
+/// Parsing a few kilobytes should take less than a thousandth of this time.
 const SLOW: Duration = Duration::from_secs(20);
 
-/// Runs `case` for one second, with seeds that start at 0, as part of every test run.
 pub(crate) fn briefly(name: &str, case: impl FnMut(u64) -> bool) {
     run(name, 0, Duration::from_secs(1), u64::MAX, case);
 }
 
-/// Runs `case` for `WARPFEED_FUZZ_SECONDS` seconds (default 60), with seeds that start at
-/// `WARPFEED_FUZZ_SEED` (default 2^32), but at most `WARPFEED_FUZZ_CASES` times.
+/// `WARPFEED_FUZZ_SECONDS` (default 60), `WARPFEED_FUZZ_SEED` (the first seed, default 2^32) and
+/// `WARPFEED_FUZZ_CASES` (the maximum number of cases) control the run.
 pub(crate) fn for_long(name: &str, case: impl FnMut(u64) -> bool) {
     let number = |name: &str, default| std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default);
     let seconds = Duration::from_secs(number("WARPFEED_FUZZ_SECONDS", 60));
     run(name, number("WARPFEED_FUZZ_SEED", 1 << 32), seconds, number("WARPFEED_FUZZ_CASES", u64::MAX), case);
 }
 
-/// Runs `case` for consecutive seeds. `case` returns whether its input was accepted. Catches panics
-/// in `case`, and panics once at the end with a list of the failing seeds.
+/// Runs `case` for consecutive seeds. `case` returns whether its input was accepted. Panics are
+/// caught, and reported at the end as a list of the failing seeds.
 ///
-/// If `WARPFEED_FUZZ_LAST` names a file, the current seed is stored in this file, because a case
-/// may kill the process instead of panicking.
+/// If `WARPFEED_FUZZ_LAST` names a file, it receives the current seed, because a case may kill the
+/// process.
 ///
-/// In a build with edge counters, the summary line also contains the number of edges reached. In
-/// such a build, replaying a case requires both its seed and its inputs. The inputs of a failed
-/// case are written to files.
+/// In a build with edge counters, replaying a case requires its inputs in addition to its seed. The
+/// inputs of a failed case are written to files.
 fn run(name: &str, first: u64, length: Duration, max_cases: u64, mut case: impl FnMut(u64) -> bool) {
     use std::io::{Seek, Write};
     let mut last = std::env::var_os("WARPFEED_FUZZ_LAST")

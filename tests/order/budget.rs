@@ -204,7 +204,10 @@ fn the_memory_plan_of_a_budget_covers_the_largest_batch() {
 fn options_incompatible_with_a_budget_are_refused() {
     let case = Case { bounds: vec![10, 60], budget: 60, subset: None, last: LastBatch::Keep, ..Case::random(3) };
     for (loader, text) in [
-        (case.loader().budget(59), "budget(59): one sample of the longest bucket is charged 60: expected at least 60"),
+        (
+            case.loader().budget(59),
+            "budget(59) is too small, because one sample of the longest bucket costs 60: expected at least 60",
+        ),
         (case.loader().last_batch(LastBatch::Pad), "budget(60) and last_batch(Pad)"),
         (
             Loader::source(Memory::new(vec![OwnedSample::new("a").field("text", vec![1; 3])])).budget(8),

@@ -2,11 +2,11 @@
 //!
 //!     cargo run --release -p warpfeed-video --features av1,re_rav1d/asm --example frames -- clip.mp4 2
 //!
-//! The second argument is the number of threads, and an optional third one says how often each
-//! measurement is repeated. The `av1` feature decodes AV1. With the `nvdec`
-//! feature, a GPU decodes H.264, HEVC and VP9. Prints the frame rate for sequential decoding, for
-//! random frames, and for random clips of eight frames. The first rate is for decoding alone,
-//! without a conversion to RGB: each thread decodes the file from its first frame to its last.
+//! The second argument is the number of threads, and an optional third argument the number of
+//! repetitions. The `av1` feature decodes AV1. With the `nvdec` feature, a GPU decodes H.264, HEVC
+//! and VP9. Prints the frame rate for sequential decoding without a conversion to RGB, where each
+//! thread decodes the whole file, and then with conversion for sequential decoding, for random
+//! frames, and for random clips of eight frames.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,7 +16,6 @@ use warpfeed_video::record::{Record, start};
 use warpfeed_video::rgb::{Scratch, to_rgb};
 use warpfeed_video::{FrameDecoder, Track, open};
 
-/// Maximum number of pixels in a frame.
 const MAX_PIXELS: u32 = 1 << 28;
 
 fn record(file: &[u8], track: &Track, frame: usize, out: &mut Vec<u8>) {
@@ -29,7 +28,6 @@ fn record(file: &[u8], track: &Track, frame: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// Decodes runs of frames on several threads, and returns the number of frames per second.
 fn rate(file: &[u8], track: &Track, threads: usize, runs: &[Range<usize>], convert: bool) -> f64 {
     let next = AtomicUsize::new(0);
     let begin = Instant::now();
@@ -72,12 +70,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         (seed >> 33) as usize % end.max(1)
     };
-    // While this decoder exists, the decoders of a GPU are not destroyed.
+    // While this decoder exists, the GPU's decoders are not destroyed.
     let (mut first, mut bytes) = (FrameDecoder::new(MAX_PIXELS, 0), Vec::new());
     record(&file, &track, 0, &mut bytes);
     first.decode(&Record::parse(&bytes)?, &[], |_| Ok(()))?;
     first.rest();
-    // Consecutive runs of eight frames.
     let order: Vec<_> = (0..frames).step_by(8).map(|first| first..frames.min(first + 8)).collect();
     let single: Vec<_> = (0..frames).map(|_| random(frames)).map(|frame| frame..frame + 1).collect();
     let clips: Vec<_> = (0..frames / 8).map(|_| random(frames - 7)).map(|first| first..first + 8).collect();

@@ -54,8 +54,8 @@ impl Error {
     }
 }
 
-/// Reserves capacity for `more` elements. Every allocation with a size that depends on the file
-/// uses this function, because an infallible allocation aborts the process when memory runs out.
+/// Reserves capacity for `more` elements. Allocations with a size that depends on the file use this
+/// function, because an infallible allocation aborts the process when memory runs out.
 pub(crate) fn reserve<T>(vec: &mut Vec<T>, more: usize) -> Result<()> {
     vec.try_reserve_exact(more).map_err(|_| {
         let bytes = more.saturating_mul(size_of::<T>());

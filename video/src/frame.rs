@@ -17,8 +17,8 @@ pub enum Layout {
 }
 
 impl Layout {
-    /// Returns the right shifts (x, y) that turn luma coordinates into chroma coordinates. Returns
-    /// `None` if there is no chroma.
+    /// Returns the right shifts (x, y) that turn luma coordinates into chroma coordinates, or
+    /// `None` without chroma.
     pub fn shifts(self) -> Option<(u32, u32)> {
         match self {
             Layout::Gray => None,

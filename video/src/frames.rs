@@ -53,16 +53,17 @@ impl FrameDecoder {
         decoded
     }
 
-    /// Lets other threads use the GPU decoder until this thread decodes its next frame. Between the
-    /// frames of a clip, that would throw away the state that makes the next frame cheap.
+    /// Lets other threads use the GPU decoder until this thread decodes its next frame. Do not call
+    /// this method between the frames of a clip, because it discards the state that makes the next
+    /// frame cheap.
     pub fn rest(&mut self) {
         #[cfg(feature = "nvdec")]
         self.nvdec.rest();
     }
 
     /// Estimates how many bytes of host memory decoding a frame of this size allocates. For AV1,
-    /// the estimate covers the eight reference frames, the current frame, the kept pictures and the
-    /// tables, at 16 bits and without subsampling. For a GPU, the estimate covers the planes.
+    /// these are the eight reference frames, the current frame, the kept pictures and the tables,
+    /// at 16 bits and without subsampling. For a GPU, they are the planes.
     pub fn memory(codec: Codec, width: u32, height: u32) -> u64 {
         let per_pixel = if codec == Codec::Av1 { 64 } else { 4 };
         (u64::from(width) * u64::from(height)).saturating_mul(per_pixel).saturating_add(4 << 20)
@@ -71,8 +72,7 @@ impl FrameDecoder {
     /// Decodes the frame of a record, and passes it to `show`.
     ///
     /// `later` contains the next records to decode, if they are known. While `show` runs, a GPU
-    /// decodes the first of them that are in the same group of pictures. The other codecs ignore
-    /// `later`.
+    /// decodes those that are in the same group of pictures. Other codecs ignore `later`.
     ///
     /// # Errors
     /// If no decoder for the codec is available, or if a packet is damaged. The message names the

@@ -2,8 +2,7 @@
 
 use std::io;
 
-/// Random access to the bytes of a file, which may be memory-mapped or in an object store, for
-/// example.
+/// Random access to the bytes of a file, which may be memory-mapped or in an object store.
 pub trait Input {
     /// Returns the number of bytes in the file.
     fn len(&self) -> u64;

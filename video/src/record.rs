@@ -30,7 +30,6 @@ pub const MAGIC: &[u8; 8] = b"WFvideo\x01";
 /// group of pictures can then share their bytes: each is a prefix of the longest one.
 pub const ALL: u32 = u32::MAX;
 
-/// Length of the fields before the label.
 const HEAD: usize = 28;
 
 /// The codecs in the order of their numbers, from 1.
@@ -51,7 +50,6 @@ pub struct Record<'a> {
     pub label: &'a str,
     /// The codec's configuration record.
     pub config: &'a [u8],
-    /// Number of packets.
     count: u32,
     /// The configuration record and the packets with their lengths.
     body: &'a [u8],
@@ -66,7 +64,7 @@ pub struct Record<'a> {
 pub fn start(config: &CodecConfig, orientation: u8, label: &str, count: u32, out: &mut Vec<u8>) -> Result<()> {
     let codec = CODECS.iter().position(|codec| *codec == config.codec);
     let codec = codec.ok_or_else(|| Error::unsupported(unsupported(config.codec)))? as u8 + 1;
-    // The label is used only in messages, so it may be truncated.
+    // The label is only for messages.
     let cut = (0..=label.len().min(usize::from(u16::MAX))).rev().find(|&end| label.is_char_boundary(end)).unwrap_or(0);
     let label = &label[..cut];
     reserve(out, HEAD + label.len() + config.record.len())?;
@@ -96,7 +94,7 @@ pub fn unsupported(codec: Codec) -> String {
     )
 }
 
-/// Splits a packet, which is preceded by its length, off the front of `bytes`.
+/// Each packet follows its length.
 fn packet(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (len, rest) = bytes.split_first_chunk()?;
     rest.split_at_checked(u32::from_le_bytes(*len) as usize)

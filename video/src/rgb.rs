@@ -2,11 +2,11 @@
 //!
 //! A pixel is a linear function of its luma and its chroma, which depends on the matrix and the
 //! range of the stream. It is computed in fixed point with 20 fractional bits, and rounded once.
-//! Each chroma sample applies to all pixels that it covers, without interpolation. That is what
-//! swscale with its default flags, and thus torchcodec and PyAV, do with 8-bit video of even size.
+//! Chroma is not interpolated: each sample applies to all pixels that it covers. swscale, and thus
+//! torchcodec and PyAV, do the same by default with 8-bit video of even size.
 //!
-//! This costs three multiplications per luma sample and four per chroma sample, because the terms
-//! of a chroma row are shared by all pixel rows that it covers.
+//! This costs three multiplications per luma sample and four per chroma sample, because all pixel
+//! rows that a chroma row covers share its terms.
 //!
 //! **Source.** ITU-T H.273, sections 8.3 and 8.4.
 //!
@@ -20,7 +20,6 @@ use std::ops::Range;
 use crate::error::{Error, Result, reserve};
 use crate::frame::{Coding, Layout, Plane, Planes};
 
-/// Number of fractional bits.
 const BITS: u32 = 20;
 
 /// An area of a frame, in pixels: left, top, width, height.
@@ -57,7 +56,7 @@ pub struct Weights {
     pub blue_u: i32,
 }
 
-/// Returns the weights of red and blue in luma.
+/// Weights of red and blue in luma.
 fn luma_weights(matrix: u16) -> Result<(f64, f64)> {
     Ok(match matrix {
         1 => (0.2126, 0.0722),
@@ -85,7 +84,6 @@ impl Weights {
         let green = 1.0 - red - blue;
         let scale = f64::from(1 << (coding.bits - 8));
         let max_value = f64::from((1 << coding.bits) - 1);
-        // Step of a sample in 8-bit levels.
         let (luma, chroma) = match coding.is_full_range {
             true => (255.0 / max_value, 255.0 / max_value),
             false => (255.0 / (219.0 * scale), 255.0 / (224.0 * scale)),
@@ -108,7 +106,6 @@ impl Weights {
     }
 }
 
-/// An 8-bit or 16-bit sample.
 trait Sample: Copy {
     fn get(self) -> i32;
 }
@@ -127,11 +124,10 @@ impl Sample for u16 {
     }
 }
 
-/// Computes what a row of chroma contributes to the pixels. Of the pixels that the first sample
-/// covers, `skipped` are to the left of the area.
+/// Computes what a row of chroma contributes to the pixels. The first sample also covers `skipped`
+/// pixels to the left of the area.
 #[inline(always)]
 fn add_chroma<S: Sample>(u: &[S], v: &[S], shift: u32, skipped: usize, weights: &Weights, terms: &mut [Vec<i32>; 3]) {
-    // Fold the half for rounding in here, so that the sum only has to be shifted.
     let start = weights.offset();
     let term = |channel: usize, u: S, v: S| {
         let (u, v) = (u.get() - weights.center, v.get() - weights.center);
@@ -163,7 +159,7 @@ fn add_chroma<S: Sample>(u: &[S], v: &[S], shift: u32, skipped: usize, weights: 
     }
 }
 
-/// Computes a row of pixels. Each word contains red, green and blue, from its lowest byte on.
+/// Each word contains red, green and blue, from its lowest byte.
 #[inline(always)]
 fn compute_row<S: Sample>(luma: &[S], weight: i32, terms: &[Vec<i32>; 3], pixels: &mut [u32]) {
     let [red, green, blue] = terms;
@@ -175,7 +171,6 @@ fn compute_row<S: Sample>(luma: &[S], weight: i32, terms: &[Vec<i32>; 3], pixels
     }
 }
 
-/// Writes the three bytes of each pixel.
 #[inline(always)]
 fn pack(pixels: &[u32], out: &mut [u8]) {
     for (out, pixel) in out.as_chunks_mut::<3>().0.iter_mut().zip(pixels) {
@@ -184,12 +179,11 @@ fn pack(pixels: &[u32], out: &mut [u8]) {
     }
 }
 
-/// Like [`pack`], but with AVX2 instructions.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 fn pack_avx2(pixels: &[u32], out: &mut [u8]) {
     use std::arch::x86_64::*;
-    // In each half, the bytes of four pixels come first. Then the two halves are joined.
+    // In each half, the bytes of four pixels come first, so that the halves can be combined.
     let bytes = _mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1);
     let bytes = _mm256_broadcastsi128_si256(bytes);
     let words = _mm256_setr_epi32(0, 1, 2, 4, 5, 6, 3, 7);
@@ -207,7 +201,6 @@ fn pack_avx2(pixels: &[u32], out: &mut [u8]) {
     pack(&pixels[done..], &mut out[done * 3..]);
 }
 
-/// Converts the rows of an area.
 #[inline(always)]
 fn convert<S: Sample>(
     planes: [(&[S], usize); 3],
@@ -241,7 +234,6 @@ fn convert<S: Sample>(
     }
 }
 
-/// Like [`convert`], but with AVX2 instructions.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 fn convert_avx2<S: Sample>(
@@ -352,9 +344,9 @@ fn separate(
     Ok(planes)
 }
 
-/// Copies a frame in which the planes are green, blue and red.
+/// The planes of the frame are green, blue and red.
 fn from_planes(frame: &Planes<'_>, (left, top, width, height): Area, out: &mut [u8]) -> Result<()> {
-    // The range applies to each of the three planes, so each plane is converted like luma.
+    // The range applies to each plane, so each is converted like luma.
     let weights = Weights::new(Coding { matrix: 2, ..frame.coding })?;
     let start = weights.offset();
     for (plane, channel) in [(0, 1), (1, 2), (2, 0)] {

@@ -43,19 +43,14 @@ pub struct Track {
     config: CodecConfig,
     ticks_per_second: u64,
     packets: Vec<Packet>,
-    /// The shown packets in presentation order.
+    /// Shown packets in presentation order.
     shown: Vec<u32>,
-    /// EXIF orientation.
     orientation: u8,
 }
 
 impl Track {
-    /// Creates a table from the packets in decoding order.
-    ///
-    /// # Errors
-    ///
-    /// If the frames have no pixels, if there are 2^32 or more packets, or if two frames have the
-    /// same presentation time.
+    /// `packets` are in decoding order. Fails if the frames have no pixels, if there are 2^32 or
+    /// more packets, or if two frames have the same presentation time.
     pub(crate) fn new(config: CodecConfig, ticks_per_second: u64, packets: Vec<Packet>) -> Result<Self> {
         let (width, height) = (config.width, config.height);
         if width == 0 || height == 0 {
@@ -156,9 +151,9 @@ impl Track {
         }
     }
 
-    /// Returns the index of the packet at which to start decoding a frame. This is the last key
-    /// frame that follows the frame in neither decoding order nor presentation order. If there is
-    /// no such key frame, returns the first packet.
+    /// Returns the index of the packet at which to start decoding a frame: the last key frame that
+    /// precedes the frame, or is the frame itself, in both decoding order and presentation order.
+    /// Without such a key frame, it is the first packet.
     ///
     /// # Panics
     /// If there is no such frame.

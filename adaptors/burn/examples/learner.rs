@@ -6,9 +6,8 @@
 //! ```
 //!
 //! Without PATH, the example generates images of six classes. burn prints the metrics of every
-//! epoch and a table at the end, and logs the metrics in `target/learner`. With its feature `tui`,
-//! burn shows the metrics on a dashboard in the terminal. The exit code is 0 if the held-out
-//! accuracy is well above chance.
+//! epoch and a table at the end, and logs them in `target/learner`. The exit code is 0 if the
+//! held-out accuracy is well above chance.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -60,7 +59,7 @@ impl Net {
         }
     }
 
-    /// Returns the class scores, of shape (N, classes).
+    /// The class scores, of shape (N, classes).
     fn forward(&self, images: Tensor<4>) -> Tensor<2> {
         let mut maps = images;
         for (convolution, norm) in self.convolutions.iter().zip(&self.norms) {

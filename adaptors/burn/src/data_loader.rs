@@ -42,8 +42,8 @@ pub fn data_loader<O: Send + 'static>(
 ) -> Arc<BatchLoader<O>> {
     let (requests, incoming) = mpsc::channel::<Request>();
     let (first, samples) = (batches.first_epoch(), batches.epoch_len(batches.first_epoch()));
-    // burn's iterators share the loader, but an epoch borrows the batches exclusively. So a thread
-    // owns the batches and sends them one at a time, without prefetching: the loader does that.
+    // burn's iterators share the loader, but an epoch borrows the batches exclusively, so a thread
+    // owns the batches. It does not prefetch, because the loader does.
     let spawned = thread::Builder::new().name("warpfeed-burn".into()).spawn(move || serve(batches, &incoming));
     let requests = spawned.is_ok().then_some(requests);
     let next = AtomicUsize::new(usize::try_from(first).unwrap_or(usize::MAX));
@@ -52,7 +52,6 @@ pub fn data_loader<O: Send + 'static>(
     Arc::new(BatchLoader { engine: Arc::new(engine), map: Arc::new(map), device, range: None })
 }
 
-/// A requested epoch, and the channel for its batches.
 struct Request {
     epoch: u64,
     sender: mpsc::SyncSender<Result<HostBatch>>,
@@ -61,7 +60,7 @@ struct Request {
 fn serve(mut batches: Batches<HostBatch>, incoming: &mpsc::Receiver<Request>) {
     while let Ok(Request { epoch, sender }) = incoming.recv() {
         for batch in batches.epoch(epoch) {
-            // If the iterator was dropped, sending fails, and the epoch ends.
+            // Sending fails if the iterator was dropped.
             if sender.send(batch).is_err() {
                 break;
             }
@@ -83,13 +82,12 @@ pub struct BatchLoader<O> {
     engine: Arc<Engine>,
     map: Arc<Map<O>>,
     device: Device,
-    /// The range of samples that burn requested, if any. Iterating over a range returns an error.
+    /// The range of samples that burn requested. Iterating over it returns an error.
     range: Option<(usize, usize)>,
 }
 
 impl<O: Send + 'static> DataLoader<O> for BatchLoader<O> {
-    /// Requests the next epoch. Iterators of one loader run in sequence: each iterator starts when
-    /// the previous one is dropped.
+    /// Iterators of one loader run in sequence: each starts when the previous one is dropped.
     fn iter<'a>(&'a self) -> Box<dyn DataLoaderIterator<O> + 'a> {
         let (sender, batches) = mpsc::sync_channel(0);
         let error = match self.range {

@@ -25,9 +25,9 @@
 //! # }
 //! ```
 //!
-//! The loader reuses a fixed number of batch buffers, called slots. Batches are not copied in host
-//! memory, because burn's `Bytes` refer directly to a slot. The loader can refill the slot when
-//! burn drops the last reference to it.
+//! The loader reuses a fixed number of batch buffers, called slots. burn's `Bytes` refer directly
+//! to a slot, so batches are not copied in host memory. The loader refills the slot after burn
+//! drops the last reference to it.
 //!
 //! | backend | copies | the slot is released |
 //! |---|---|---|
@@ -35,9 +35,8 @@
 //! | CUDA, page-locked batches ([`Loader::pinned`](warpfeed::Loader::pinned)) | one, across the bus | after the copy |
 //! | CUDA, pageable memory | one by the driver in host memory, one across the bus | after the copy |
 //!
-//! So every CPU tensor that you hold keeps a slot in use. While all slots are in use, workers have
-//! no slot to fill, and the loader returns an error after
-//! [`Loader::timeout`](warpfeed::Loader::timeout).
+//! While your tensors keep all slots in use, the loader has no slot to fill, and returns an error
+//! after [`Loader::timeout`](warpfeed::Loader::timeout).
 //!
 //! Only `HostBatch` is supported. burn's GPU backends cannot use a `CudaBatch`, because they are
 //! built on CubeCL, which owns all device memory and computes on a private stream.

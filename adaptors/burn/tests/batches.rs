@@ -1,6 +1,5 @@
-//! Tests that burn uses the loader's memory. A CPU tensor of any field and element type must alias
-//! the slot of its batch, and keep the slot in use until the tensor is dropped. Writing to a tensor
-//! must not change the slot.
+//! A CPU tensor of any field and element type aliases the slot of its batch, and keeps the slot in
+//! use until it is dropped. Writing to a tensor does not change the slot.
 
 mod samples;
 
@@ -27,10 +26,9 @@ fn images_and_labels_alias_the_slot() {
                 let (shape, slot) = (batch.images().shape(), batch.images().bytes().as_ptr());
                 let (x, y) = batch.to_burn(&device).unwrap();
                 assert_eq!((x.dtype(), x.dims().to_vec()), (expected, shape));
-                // burn's metrics compare labels with predictions, so both must have the same type.
+                // burn's metrics compare labels with predictions, so both need the same type.
                 assert_eq!(y.dtype(), x.clone().flatten::<2>(1, 3).argmax(1).dtype());
                 assert_eq!(y.into_data().convert::<i64>().try_to_vec::<i64>().unwrap(), labels);
-                // Neither the conversion to a tensor nor the conversion back copies the data.
                 let bytes = bytes_of(x.into_data());
                 assert_eq!((&bytes[..], bytes.as_ptr()), (&images[..], slot));
                 seen += labels.len();
@@ -95,7 +93,6 @@ fn a_kept_tensor_occupies_its_slot_for_a_hundred_batches() {
     }
     assert!(passed >= 100);
     assert_eq!(&bytes_of(tensor.into_data())[..], expected);
-    // After the tensor is dropped, its slot is refilled.
     let mut filled = (16..30).flat_map(|epoch| slots(&mut batches, epoch));
     assert!(filled.any(|filled| filled == slot as usize));
 }

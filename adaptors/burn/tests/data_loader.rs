@@ -1,6 +1,5 @@
-//! Tests the `DataLoader` that burn's `Learner` uses. It returns every epoch once, in order, and a
-//! resumed run starts where the previous run stopped. The iterator returns the loader's errors.
-//! Splitting a loader fails.
+//! The `DataLoader` returns every epoch once, in order. A resumed run starts where the previous run
+//! stopped. The iterator returns the loader's errors. Splitting a loader fails.
 
 use std::sync::Arc;
 

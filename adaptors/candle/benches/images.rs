@@ -1,4 +1,4 @@
-//! Measures images per second delivered as candle tensors. Variants are interleaved within one run.
+//! Measures images per second delivered as candle tensors. Variants alternate within one run.
 //!
 //! ```text
 //! cargo bench --bench images -- PATH [ROUNDS [BATCH]]      # photographs; 5 rounds, batches of 64
@@ -67,7 +67,6 @@ fn median(mut rates: Vec<f64>) -> f64 {
     rates[rates.len() / 2]
 }
 
-/// Returns the images per second of an epoch. Converts each batch to tensors if `tensors` is true.
 fn epoch(batches: &mut Batches<HostBatch>, epoch: u64, tensors: bool) -> Result<f64> {
     let (began, mut images) = (Instant::now(), 0);
     for batch in batches.epoch(epoch) {
@@ -82,8 +81,7 @@ fn epoch(batches: &mut Batches<HostBatch>, epoch: u64, tensors: bool) -> Result<
     Ok(images as f64 / began.elapsed().as_secs_f64())
 }
 
-/// Measures epochs of at least 10,000 images on the first GPU. Each epoch ends when all queued work
-/// is done.
+/// On the first GPU, with epochs of at least 10,000 images. Each ends when all queued work is done.
 #[cfg(feature = "cuda")]
 fn on_the_gpu(loader: impl Fn() -> Loader, samples: u64, rounds: u64) -> Result<()> {
     let device = Device::new_cuda_with_stream(0)?;
@@ -125,8 +123,7 @@ fn tensors(batch: &impl ToCandle, device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Returns the images per second of an epoch. `take` consumes a batch and returns its number of
-/// images, and `done` waits for all queued work.
+/// `take` consumes a batch and returns its number of images, and `done` waits for all queued work.
 #[cfg(feature = "cuda")]
 fn drained<B>(
     batches: &mut Batches<B>,

@@ -1,5 +1,5 @@
-//! Measures training throughput on one or more GPUs with different sources of batches ("feeds").
-//! This is the counterpart of `python/benches/ddp.py`.
+//! Measures training throughput on one or more GPUs with different sources of batches ("feeds"),
+//! like `python/benches/ddp.py`.
 //!
 //! ```text
 //! cargo bench --features nccl --bench ranks -- PATH --processes 2 --cores 2 --seconds 4
@@ -7,13 +7,12 @@
 //!
 //! Starts one process per GPU, each pinned to `--cores` cores (Linux, `taskset`; 0 disables
 //! pinning). Each process trains the network of the `train` example on 224x224 images, in `f32`
-//! because candle's batch normalization does not train in `bf16`. The feeds are a single batch
-//! replayed forever (training without loading), and the loader with each [`DecodeOn`] setting.
+//! because candle's batch normalization does not train in `bf16`. The feeds are one batch replayed
+//! endlessly (training without loading), and the loader with each [`DecodeOn`] setting.
 //!
-//! Each line of the output shows the images per second of all processes together, also in percent
-//! of replaying the batch. The other columns are maxima over the processes: cores used, seconds to
-//! the first batch, p99 stall of the training stream, and page-locked and device memory of the
-//! loader.
+//! Each line shows the images per second of all processes, also in percent of replaying one batch.
+//! The other columns are maxima over the processes: cores used, seconds to the first batch, p99
+//! stall of the training stream, and page-locked and device memory of the loader.
 
 #[path = "../examples/distributed/group.rs"]
 #[allow(dead_code)]
@@ -38,7 +37,7 @@ use sgd::Sgd;
 
 const SIDE: u32 = 224;
 const WIDTHS: [usize; 4] = [32, 64, 128, 256];
-/// Number of steps between readings of the clock. Each reading synchronizes the device.
+/// Steps between readings of the clock, because each reading synchronizes the device.
 const STEPS: usize = 10;
 const FEEDS: [(&str, Option<DecodeOn>); 4] =
     [("repeated", None), ("cpu", Some(DecodeOn::Cpu)), ("gpu", Some(DecodeOn::Gpu)), ("auto", Some(DecodeOn::Auto))];
@@ -70,7 +69,7 @@ fn main() -> Result<()> {
     }
 }
 
-/// Parses the arguments. Returns `None` if no dataset is given.
+/// `None` if no dataset is given.
 fn options(arguments: &[String]) -> Result<Option<Options>> {
     let mut options = Options { path: String::new(), processes: 1, cores: 0, batch: 256, seconds: 4.0, rounds: 1 };
     let mut words = arguments.iter();
@@ -92,8 +91,7 @@ fn options(arguments: &[String]) -> Result<Option<Options>> {
     Ok((!options.path.is_empty()).then_some(options))
 }
 
-/// Starts one process per rank, with the environment variables that torchrun sets, and waits until
-/// all of them have exited.
+/// Sets the environment variables that torchrun sets, and waits for all processes.
 fn start(options: &Options, arguments: &[String]) -> Result<()> {
     let program = std::env::current_exe()?;
     let begin = |rank: usize| {
@@ -119,7 +117,6 @@ fn start(options: &Options, arguments: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// The network and its optimizer, on one GPU of the group.
 struct Trainer {
     device: Device,
     group: Group,
@@ -135,21 +132,18 @@ impl Trainer {
         Ok(self.sgd.step(&gradients, 1e-3)?)
     }
 
-    /// Returns the maximum of each value over all processes. Waits for all queued work.
+    /// The maximum of each value over all processes. Waits for all queued work.
     fn largest<const N: usize>(&self, values: [f32; N]) -> Result<[f32; N]> {
         let largest = self.group.largest(&Tensor::new(&values[..], &self.device)?)?.to_vec1::<f32>()?;
         Ok(largest.try_into().expect("a reduction preserves the shape"))
     }
 }
 
-/// Measurements of one process.
 struct Found {
-    /// Seconds for `steps` steps.
     seconds: f64,
     steps: usize,
-    /// Cores used.
     cores: f64,
-    /// Seconds from opening to the first batch.
+    /// From opening to the first batch.
     first: f64,
     /// 99th percentile of the training stream's stalls, in ms.
     stall: f64,
@@ -228,7 +222,7 @@ fn measure_loader(options: &Options, decode_on: DecodeOn, trainer: &mut Trainer)
     Ok(result)
 }
 
-/// Runs warm-up steps, calls `begin`, and then runs steps for `options.seconds`.
+/// Runs warm-up steps, calls `begin`, and then measures for `options.seconds`.
 fn measure(
     mut batches: impl Iterator<Item = Result<(Tensor, Tensor)>>,
     options: &Options,
@@ -263,7 +257,6 @@ fn measure(
     Ok(Found { seconds, steps, cores, first, stall: 0.0, pinned: 0.0, device: 0.0 })
 }
 
-/// Returns the CPU time of this process in seconds.
 fn core_seconds() -> Result<f64> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();

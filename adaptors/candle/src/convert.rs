@@ -18,7 +18,7 @@ pub trait ToCandle: Fields {
     /// See [`candle_images`](ToCandle::candle_images) and
     /// [`candle_labels`](ToCandle::candle_labels).
     fn to_candle(&self, device: &Device) -> Result<(Tensor, Tensor)> {
-        // The labels are converted first, so that images are not copied if labels are missing.
+        // Convert the labels first, so that images are not copied if labels are missing.
         let labels = self.candle_labels(device)?;
         Ok((self.candle_images(device)?, labels))
     }
@@ -112,7 +112,6 @@ pub trait Fields {
     fn tensor(&self, name: &str, view: Self::View<'_>, device: &Device) -> Result<Tensor>;
 }
 
-/// Returns the error for an element type that candle does not support.
 pub(crate) fn no_dtype(name: &str, dtype: warpfeed::Dtype) -> Error {
     Error::msg(format!("{name}: candle does not support elements of type {}", dtype.name()))
 }

@@ -77,9 +77,9 @@ impl Fields for CudaBatch {
     }
 }
 
-/// Copies `field` into memory that candle owns, on candle's stream. If the loader uses a different
-/// stream, candle's stream waits for the batch, and the loader's stream waits for the copy. The
-/// batch may therefore be dropped immediately.
+/// Copies `field` on candle's stream. If the loader uses a different stream, candle's stream waits
+/// for the batch, and the loader's stream waits for the copy. The batch may therefore be dropped
+/// immediately.
 fn copy<T: DeviceElement + CudaDType>(field: &device::Tensor<'_>, device: &CudaDevice) -> Result<Tensor> {
     let from = field.view::<T>().map_err(Error::wrap)?;
     let (theirs, ours) = (from.stream().clone(), device.cuda_stream());

@@ -1,6 +1,6 @@
-//! Tests that candle tensors have exactly the loader's values, for every field, element type and
-//! layout. Tensors own their memory, so they do not change when the batch is dropped and its memory
-//! is overwritten. Errors name the field or the sample.
+//! candle tensors have exactly the loader's values, for every field, element type and layout. They
+//! do not change when the batch is dropped and its memory is overwritten. Errors name the field or
+//! the sample.
 
 mod samples;
 
@@ -10,7 +10,7 @@ use warpfeed::field::{NdArray, Ragged};
 use warpfeed::{Augment, Dtype, HostBatch, LastBatch, Layout, Loader, Normalize, TensorView};
 use warpfeed_candle::ToCandle;
 
-/// Returns the bytes of a tensor in element order, as candle reads them.
+/// In element order, as candle reads them.
 fn bytes(tensor: &Tensor) -> Vec<u8> {
     let flat = tensor.flatten_all().unwrap();
     match tensor.dtype() {
@@ -116,7 +116,6 @@ fn errors_name_the_field_or_the_sample() {
     assert!(error.starts_with("image: not a variable-length field"), "{error}");
     let error = error_of(unlabeled(), |batch| Ok(batch.to_candle(&Device::Cpu)?.1));
     assert!(error.starts_with("sample 0 (s0): ") && error.contains("no label"), "{error}");
-    // The map does not contain labels, because the dataset has none.
     let fields = unlabeled().into_iter().next().unwrap().unwrap().candle_fields(&Device::Cpu).unwrap();
     assert_eq!(fields.into_keys().collect::<Vec<_>>(), ["image"]);
 }

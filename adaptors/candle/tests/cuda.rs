@@ -1,6 +1,6 @@
-//! Tests that tensors of device batches are bit-identical to tensors of host batches, whichever
-//! stream the loader uses. They don't change when their batch is dropped at once and its memory
-//! overwritten. Tensors uploaded from page-locked batches are tested likewise.
+//! Tensors of device batches are bit-identical to tensors of host batches, whichever stream the
+//! loader uses. They do not change when their batch is dropped at once and its memory overwritten.
+//! The same holds for tensors uploaded from page-locked batches.
 //!
 //! Without the `cuda` feature or without a driver, the tests do nothing.
 #![cfg(feature = "cuda")]
@@ -13,7 +13,7 @@ use warpfeed::{Augment, Dtype, Layout, Loader, Normalize};
 use warpfeed_candle::{ToCandle, stream};
 use warpfeed_synth::Synth;
 
-/// Returns the first GPU, or `None` without a driver.
+/// `None` without a driver.
 fn device() -> Option<Device> {
     match warpfeed::cuda::available() {
         Ok(_) => Some(Device::new_cuda_with_stream(0).unwrap()),
@@ -31,8 +31,7 @@ fn loader(dtype: Dtype, layout: Layout) -> Loader {
     if dtype == Dtype::U8 { loader } else { loader.normalize(Normalize::IMAGENET) }
 }
 
-/// Returns the images and labels of an epoch on the CPU. Images are `f64`, which represents all
-/// element types exactly.
+/// The images and labels on the CPU. `f64` represents all element types exactly.
 fn epoch(batches: impl Iterator<Item = (Tensor, Tensor)>) -> Vec<(Vec<f64>, Vec<i64>)> {
     let numbers = |(images, labels): (Tensor, Tensor)| {
         let images = images.to_device(&Device::Cpu).unwrap().to_dtype(DType::F64).unwrap();
@@ -49,7 +48,7 @@ fn device_tensors_have_the_bits_of_host_tensors() {
             let mut host = loader(dtype, layout).host().unwrap();
             let expected = epoch(host.epoch(0).map(|batch| batch.unwrap().to_candle(&Device::Cpu).unwrap()));
             let mut same_stream = loader(dtype, layout).cuda(&stream(&device).unwrap()).unwrap();
-            // The loader uses a separate stream, and events synchronize it with candle's stream.
+            // Events synchronize the loader's separate stream with candle's stream.
             let mut separate_stream = loader(dtype, layout).cuda(&warpfeed::cuda::stream(0).unwrap()).unwrap();
             let mut pinned = loader(dtype, layout).pinned(true).host().unwrap();
             let seen = epoch(same_stream.epoch(0).map(|batch| batch.unwrap().to_candle(&device).unwrap()));
@@ -73,7 +72,7 @@ fn kept_tensors_do_not_change_during_hundreds_of_batches() {
         let tensors: Vec<_> = batches.epoch(0).map(|batch| batch.unwrap().to_candle(&device).unwrap()).collect();
         for number in 1..=20 {
             for batch in batches.epoch(number) {
-                // Keep candle's stream busy, so that a missing wait would show.
+                // candle's stream is busy, so a missing wait would show.
                 let (images, _) = batch.unwrap().to_candle(&device).unwrap();
                 let flat = images.to_dtype(DType::F32).unwrap().flatten_from(1).unwrap();
                 flat.matmul(&flat.t().unwrap()).unwrap();

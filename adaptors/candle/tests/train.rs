@@ -1,6 +1,6 @@
-//! Tests that the `train` example resumes mid-epoch, exactly where it stopped: a run that stops
-//! twice reports the same losses and accuracy as an uninterrupted run. Also tests that the learning
-//! curve is plotted, and that a step's autograd graph is freed when the step ends.
+//! The `train` example resumes mid-epoch, exactly where it stopped: a run that stops twice reports
+//! the same losses and accuracy as an uninterrupted run. The learning curve is plotted, and a
+//! step's autograd graph is freed when the step ends.
 
 #[path = "../examples/train/curve.rs"]
 mod curve;
@@ -53,7 +53,6 @@ fn a_run_stopped_twice_has_the_losses_of_an_unbroken_run() {
     let (whole_run, parts) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let expected = finish(&settings(whole_run.path(), None));
     assert_eq!((expected.losses.len(), expected.accuracies.len()), (12, 2));
-    // Stop in the middle of the first epoch, and in the middle of the second epoch.
     for stop in [3, 9] {
         assert!(matches!(run::run(&settings(parts.path(), Some(stop))).unwrap(), Outcome::Stopped));
     }
@@ -85,7 +84,7 @@ fn the_curve_shows_losses_and_accuracies() {
     let plot = image::open(&path).unwrap().to_rgb8();
     let count = |color: [u8; 3]| plot.pixels().filter(|pixel| pixel.0 == color).count();
     assert!(count([31, 96, 180]) > 500 && count([214, 96, 20]) > 500);
-    // The last accuracy, 80 %, must be plotted at the correct height.
+    // 80 %, at the correct height.
     let (right, y) = (plot.width() - 64, (40.0 + (480.0 - 88.0) * 0.2_f64).round() as u32);
     assert_eq!(plot.get_pixel(right, y).0, [214, 96, 20]);
 }

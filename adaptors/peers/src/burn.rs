@@ -1,4 +1,4 @@
-//! burn's own loader. `ImageFolderDataset` decodes, a `Mapper` crops and resizes with the `image`
+//! burn's own loader: `ImageFolderDataset` decodes, a `Mapper` crops and resizes with the `image`
 //! crate, a `Batcher` builds tensors as in burn's `custom-image-dataset` example, and a
 //! `DataLoader` runs two workers.
 
@@ -19,7 +19,7 @@ type Batch = (Tensor<4>, Tensor<1, Int>);
 
 #[derive(Debug, Clone)]
 struct Image {
-    /// Pixels, of shape (224, 224, 3).
+    /// Of shape (224, 224, 3).
     pixels: Vec<u8>,
     label: i64,
 }
@@ -66,7 +66,7 @@ pub(crate) struct Peer {
     loader: Arc<dyn DataLoader<Batch>>,
 }
 
-/// A dataset that the correctness check and the loader share, because burn takes datasets by value.
+/// burn takes datasets by value, but the correctness check also needs this one.
 struct Shared(Arc<Pipeline>);
 
 impl Dataset<Image> for Shared {
@@ -101,7 +101,7 @@ impl Peer {
     }
 }
 
-/// Consumes all batches of a pass, and returns the number of images.
+/// Returns the number of images.
 pub(crate) fn drain(loader: &dyn DataLoader<Batch>) -> Result<usize> {
     let mut images = 0;
     for batch in loader.iter() {

@@ -1,7 +1,7 @@
 //! The candle baseline. candle has no image loader and no workers, only `candle_datasets::Batcher`,
-//! which batches an iterator of tensors. Images are therefore loaded as in candle's examples
-//! (`load_image_with_std_mean` in `candle-examples`), using the `image` crate. Each worker is a
-//! thread that runs a `Batcher` over its share of the images.
+//! which batches an iterator of tensors. Images are loaded with the `image` crate, as in candle's
+//! examples (`load_image_with_std_mean` in `candle-examples`). Each worker is a thread that runs a
+//! `Batcher` over its share of the images.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use candle_datasets::Batcher;
 use crate::{BATCH, Images, MEAN, Result, SIDE, STD, resized};
 
 pub(crate) struct Peer {
-    /// Images in path order, with their labels.
+    /// In path order, with their labels.
     files: Vec<(PathBuf, i64)>,
 }
 

@@ -29,20 +29,19 @@ use warpfeed_synth::Synth;
 const SIDE: u32 = 224;
 const BATCH: usize = 64;
 const WORKERS: usize = 2;
-/// ImageNet mean and standard deviation, as in `Normalize::IMAGENET`.
+/// ImageNet, as in `Normalize::IMAGENET`.
 const MEAN: [f32; 3] = [0.485, 0.456, 0.406];
 const STD: [f32; 3] = [0.229, 0.224, 0.225];
-/// Number of images to compare.
 const COMPARED: usize = 2 * BATCH;
-/// Maximum mean absolute pixel difference, on a scale of 0 to 255. Differences are allowed because
-/// decoders and resize filters round differently.
+/// Maximum mean absolute pixel difference, on a scale of 0 to 255, because decoders and resize
+/// filters round differently.
 const DIFFERENCE: f32 = 1.5;
-/// Minimum duration of one measurement in seconds. A measurement always runs whole epochs.
+/// For one measurement, which always runs whole epochs.
 const MIN_SECONDS: f64 = 2.0;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// Pixels of images in path order, of shape (N, 3, 224, 224), and their labels.
+/// In path order: pixels of shape (N, 3, 224, 224), and labels.
 type Images = (Vec<f32>, Vec<i64>);
 
 fn main() -> Result<()> {
@@ -88,8 +87,8 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Resizes and crops an image with the `image` crate, for candle and burn. The steps are the same
-/// as in warpfeed's `Augment::eval`, and in torchvision's `Resize` and `CenterCrop`.
+/// Resizes and crops for candle and burn, like warpfeed's `Augment::eval`, and torchvision's
+/// `Resize` and `CenterCrop`.
 fn resized(image: &DynamicImage) -> RgbImage {
     let (width, height) = (image.width(), image.height());
     let scaled = |length: u32| (u64::from(SIDE) * u64::from(length) / u64::from(width.min(height))) as u32;
@@ -99,8 +98,7 @@ fn resized(image: &DynamicImage) -> RgbImage {
     resized.crop_imm(start(width), start(height), SIDE, SIDE).to_rgb8()
 }
 
-/// Prints the difference between the images of the loader `name` and warpfeed's. Fails if labels or
-/// images differ.
+/// Fails if labels or images differ.
 fn compare(name: &str, expected: &Images, seen: &Images) -> Result<()> {
     if expected.1 != seen.1 || expected.0.len() != seen.0.len() {
         return Err(format!("{name}: labels or number of images differ").into());
@@ -110,7 +108,7 @@ fn compare(name: &str, expected: &Images, seen: &Images) -> Result<()> {
     let sum: f64 = expected.0.iter().zip(&seen.0).enumerate().map(levels).sum();
     let mean = (sum / expected.0.len() as f64) as f32;
     println!("{name}: {} images, mean difference {mean:.2} of 255 levels", expected.1.len());
-    // The comparison is false for NaN, so a NaN difference is an error.
+    // False for NaN.
     let same = mean <= DIFFERENCE;
     if !same {
         return Err(format!("{name}: the mean pixel difference exceeds {DIFFERENCE} levels").into());
@@ -118,8 +116,7 @@ fn compare(name: &str, expected: &Images, seen: &Images) -> Result<()> {
     Ok(())
 }
 
-/// Returns the images per second over whole epochs. `epoch` runs one epoch and returns its number
-/// of images.
+/// Images per second over whole epochs. `epoch` runs one epoch and returns its number of images.
 fn rate(mut epoch: impl FnMut() -> Result<usize>) -> Result<f64> {
     let (began, mut images) = (Instant::now(), 0);
     loop {

@@ -25,7 +25,6 @@ pub(crate) fn batches(folder: &Path) -> Result<Batches<HostBatch>> {
     Ok(loader(folder).host()?)
 }
 
-/// Returns the first `count` images.
 pub(crate) fn first(folder: &Path, count: usize) -> Result<Images> {
     let mut first = Images::default();
     for batch in loader(folder).subset(0..count as u64) {

@@ -1,5 +1,4 @@
-//! Measures how many images per second are delivered as tch tensors. Variants are interleaved
-//! within one run.
+//! Measures images per second delivered as tch tensors. Variants alternate within one run.
 //!
 //! ```text
 //! cargo bench --bench images -- PATH [ROUNDS [BATCH]]      # photographs; 5 rounds, batches of 64
@@ -53,7 +52,7 @@ fn main() -> Result<()> {
     })
 }
 
-/// Calls `round` repeatedly. For each path, prints the median rates without and with tensors, and
+/// Calls `round` repeatedly, and prints the median rates of each path without and with tensors, and
 /// their ratio.
 fn print<const PATHS: usize, const RATES: usize>(
     paths: [&str; PATHS],
@@ -82,7 +81,7 @@ fn tensors(batch: impl ToTch) {
     drop(std::hint::black_box(batch.to_tch().expect("the images have labels")));
 }
 
-/// Returns the images per second of an epoch. `done` waits for all queued work.
+/// `done` waits for all queued work.
 fn epoch<B>(batches: &mut Batches<B>, epoch: u64, take: impl Fn(B), done: impl Fn()) -> Result<f64> {
     let (began, images) = (Instant::now(), batches.epoch_len(epoch));
     for batch in batches.epoch(epoch) {

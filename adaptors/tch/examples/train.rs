@@ -5,7 +5,7 @@
 //! cargo run --release --example train [-- PATH [EPOCHS]]
 //! ```
 //!
-//! With the `cuda` feature, the example runs on the first GPU, with batches in device memory.
+//! With the `cuda` feature, the example runs on the first GPU.
 //!
 //! Without a path, the exit code is 0 if the held-out accuracy is well above chance.
 
@@ -39,8 +39,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Creates a block of two 3x3 convolutions with a residual connection, as in "Deep Residual
-/// Learning for Image Recognition", 2015.
+/// Two 3x3 convolutions with a residual connection, as in "Deep Residual Learning for Image
+/// Recognition", 2015.
 fn block(p: &nn::Path<'_>, inputs: i64, outputs: i64, stride: i64) -> impl ModuleT + use<> {
     let conv = |name: &str, inputs, side: i64, stride| {
         let config = nn::ConvConfig { padding: side / 2, stride, bias: false, ..Default::default() };
@@ -63,7 +63,7 @@ fn train() -> Result<()> {
     let [training, held_out] = loader.dtype(Dtype::F32).layout(Layout::Nchw).split_by_class([0.8, 0.2], 42)?;
     let training = training.shuffle(42).augment(Augment::train(SIDE).scale(0.35, 1.0)).last_batch(LastBatch::Drop);
     let accuracy = on(training, held_out.augment(Augment::eval(SIDE * 8 / 7, SIDE)), epochs)?;
-    // The comparison is false for NaN, so a NaN accuracy is an error.
+    // False for NaN.
     let learned = accuracy > ACCURACY;
     if arguments.is_empty() && !learned {
         return Err(format!("the held-out accuracy is too low: expected more than {:.1} %", 100.0 * ACCURACY).into());
@@ -71,7 +71,7 @@ fn train() -> Result<()> {
     Ok(())
 }
 
-/// Trains on the best device that both the loader and libtorch support. Returns the last held-out
+/// Uses the best device that both the loader and libtorch support. Returns the last held-out
 /// accuracy.
 fn on(training: Loader, held_out: Loader, epochs: u64) -> Result<f64> {
     let device = Device::cuda_if_available();
@@ -84,7 +84,7 @@ fn on(training: Loader, held_out: Loader, epochs: u64) -> Result<f64> {
 }
 
 fn learn<B: ToTch>(mut batches: Batches<B>, mut held_out: Batches<B>, device: Device, epochs: u64) -> Result<f64> {
-    // libtorch's threads spin while they wait, so leave some cores for the loader's workers.
+    // libtorch's threads spin while they wait, so leave some cores for the workers.
     let cores = std::thread::available_parallelism()?.get();
     tch::set_num_threads((cores / 2).max(1) as i32);
     tch::manual_seed(42);
@@ -123,7 +123,6 @@ fn learn<B: ToTch>(mut batches: Batches<B>, mut held_out: Batches<B>, device: De
     Ok(accuracy)
 }
 
-/// Returns the fraction of held-out images that the network classifies correctly.
 fn accuracy_of<B: ToTch>(net: &impl ModuleT, held_out: &mut Batches<B>, device: Device) -> Result<f64> {
     let (mut correct, mut total) = (0.0, 0);
     for batch in held_out.epoch(0) {

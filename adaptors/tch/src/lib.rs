@@ -20,15 +20,14 @@
 //! # }
 //! ```
 //!
-//! A tensor shares the loader's memory without a copy, and so keeps the buffer ("slot") of its
-//! batch in use. The same goes for every tensor that shares its storage (`shallow_clone`, `view`,
-//! `narrow`, tensors that a graph saved for the backward pass). The slot is refilled once the last
-//! of them is dropped.
+//! A tensor shares the loader's memory without a copy, and keeps the buffer ("slot") of its batch
+//! in use. So does every tensor that shares its storage, such as a `shallow_clone`, a `view`, or a
+//! tensor saved for the backward pass. The slot is refilled after the last of them is dropped.
 //!
-//! - If your tensors keep every slot in use, workers have none to fill, and the loader returns an
-//!   error after [`Loader::timeout`](warpfeed::Loader::timeout). To hold on to the data, take a
-//!   copy with `images.copy()` and drop the tensor.
-//! - You may write to a tensor (`images.fill_(0.0)`): nothing else reads its memory.
+//! - While your tensors keep all slots in use, the loader has no slot to fill, and returns an error
+//!   after [`Loader::timeout`](warpfeed::Loader::timeout). To keep the data, copy it with
+//!   `images.copy()` and drop the tensor.
+//! - You may write to a tensor (`images.fill_(0.0)`), because nothing else reads its memory.
 //! - `images.to_device(Device::Cuda(0))` uploads with one copy. From page-locked memory
 //!   ([`Loader::pinned`](warpfeed::Loader::pinned)) the copy may be asynchronous, and the batch may
 //!   be dropped immediately.

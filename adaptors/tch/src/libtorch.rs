@@ -22,8 +22,7 @@ unsafe extern "C" {
 
 const MESSAGE: usize = 1024;
 
-/// Creates a tensor that shares `memory`. The memory is released when the last tensor with this
-/// storage is dropped.
+/// The memory is released when the last tensor with this storage is dropped.
 pub(crate) fn share(name: &str, memory: DlpackTensor) -> Result<Tensor> {
     let mut message = [0u8; MESSAGE];
     // SAFETY: the managed tensor is not shared, and the buffer has space for the message and its
@@ -37,7 +36,7 @@ pub(crate) fn share(name: &str, memory: DlpackTensor) -> Result<Tensor> {
     Ok(unsafe { Tensor::from_ptr(tensor) })
 }
 
-/// Returns the handle of the stream that the calling thread uses on CUDA device `ordinal`.
+/// Handle of the stream that the calling thread uses on CUDA device `ordinal`.
 #[cfg(feature = "cuda")]
 pub(crate) fn stream(ordinal: usize) -> Result<usize> {
     let (mut message, mut stream) = ([0u8; MESSAGE], std::ptr::null_mut());
@@ -49,7 +48,6 @@ pub(crate) fn stream(ordinal: usize) -> Result<usize> {
     Err(Error::config(format!("CUDA device {ordinal}: {}", text(&message))))
 }
 
-/// Returns the first line of libtorch's message.
 fn text(message: &[u8]) -> String {
     let message = message.split(|&byte| byte == 0 || byte == b'\n').next().unwrap_or_default();
     String::from_utf8_lossy(message).into_owned()

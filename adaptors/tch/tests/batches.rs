@@ -1,6 +1,5 @@
-//! Tests that torch uses the loader's memory. Tensors of every field and element type must alias
-//! the slot of their batch, which stays in use until the last of them is dropped. Errors must name
-//! the field or the sample.
+//! Tensors of every field and element type alias the slot of their batch, which stays in use until
+//! the last of them is dropped. Errors name the field or the sample.
 
 mod samples;
 
@@ -12,7 +11,7 @@ use warpfeed::field::{NdArray, Ragged};
 use warpfeed::{Augment, Batches, Dtype, HostBatch, LastBatch, Layout, Loader, Normalize};
 use warpfeed_tch::ToTch;
 
-/// Returns the bytes of a tensor in element order, as torch reads them.
+/// In element order, as torch reads them.
 fn bytes(tensor: &Tensor) -> Vec<u8> {
     let mut bytes = vec![0; tensor.numel() * tensor.kind().elt_size_in_bytes()];
     tensor.copy_data_u8(&mut bytes, tensor.numel());
@@ -89,20 +88,18 @@ fn slots(batches: &mut Batches<HostBatch>, epoch: u64) -> Vec<usize> {
     batches.epoch(epoch).map(|batch| batch.unwrap().images().bytes().as_ptr() as usize).collect()
 }
 
-/// Checks that a batch's slot is not reused while the tensor that `keep` derives from its images is
-/// alive.
+/// The batch's slot is not reused while the tensor that `keep` derives from its images is alive.
 fn holds_the_slot(keep: impl FnOnce(Tensor) -> Tensor) {
     let mut batches = loader().dtype(Dtype::F32).prefetch(2).host().unwrap();
     let first = batches.epoch(0).next().unwrap().unwrap();
     let slot = first.images().bytes().as_ptr() as usize;
-    // The labels and the images are dropped, so only `keep` occupies the slot.
+    // Only `keep` occupies the slot.
     let tensor = keep(first.to_tch().unwrap().0);
     let before = bytes(&tensor);
     let filled: Vec<usize> = (1..=15).flat_map(|epoch| slots(&mut batches, epoch)).collect();
     assert!(filled.len() >= 100 && !filled.contains(&slot));
     assert_eq!(bytes(&tensor), before);
     drop(tensor);
-    // The derived tensor is dropped, so the slot is refilled.
     assert!((16..30).any(|epoch| slots(&mut batches, epoch).contains(&slot)));
 }
 
@@ -144,7 +141,6 @@ fn a_copy_leaves_the_slot_free_and_does_not_change() {
             (batch.to_tch().unwrap().0.copy(), expected)
         })
         .collect();
-    // The loader has fewer slots than there are copies.
     assert_eq!(copies.len(), 7);
     (1..=15).for_each(|epoch| drop(slots(&mut batches, epoch)));
     drop(batches);
@@ -179,7 +175,6 @@ fn errors_name_the_field_or_the_sample() {
     let first = || unlabeled().into_iter().next().unwrap().unwrap();
     let error = first().to_tch().unwrap_err().to_string();
     assert!(error.starts_with("sample 0 (s0): ") && error.contains("no label"), "{error}");
-    // The map does not contain labels, because the dataset has none.
     let fields = first().into_tch().unwrap().fields().unwrap();
     assert_eq!(fields.into_keys().collect::<Vec<_>>(), ["image"]);
 }

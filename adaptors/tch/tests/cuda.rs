@@ -1,7 +1,7 @@
-//! Tests that tensors of device batches share the batch's memory and are bit-identical to host
-//! batches, whichever stream the loader uses. The memory of a tensor is not reused until the device
-//! has finished all work that reads the memory. A slot stays in use until the last tensor that uses
-//! the slot's memory is dropped. Uploads from page-locked batches are bit-identical as well.
+//! Tensors of device batches share the batch's memory and are bit-identical to host batches,
+//! whichever stream the loader uses. Their memory is not reused until the device has finished all
+//! work that reads it, and the last tensor that uses the slot is dropped. Uploads from page-locked
+//! batches are bit-identical as well.
 //!
 //! Without the `cuda` feature or without a driver, the tests do nothing.
 #![cfg(feature = "cuda")]
@@ -22,8 +22,7 @@ use warpfeed_tch::{ToTch, stream};
 
 const GPU: Device = Device::Cuda(0);
 
-/// Returns the stream that libtorch uses, and a separate stream for the loader. Returns `None`
-/// without a driver.
+/// libtorch's stream, and a separate stream for the loader. `None` without a driver.
 fn streams() -> Option<[Arc<CudaStream>; 2]> {
     if let Err(e) = warpfeed::cuda::available() {
         require::missing("cuda", e);
@@ -33,7 +32,7 @@ fn streams() -> Option<[Arc<CudaStream>; 2]> {
     Some([stream(0).unwrap(), warpfeed::cuda::stream(0).unwrap()])
 }
 
-/// Returns the bytes of a tensor in element order, as torch reads them.
+/// In element order, as torch reads them.
 fn bytes(tensor: &Tensor) -> Vec<u8> {
     let tensor = tensor.to_device(Device::Cpu).contiguous();
     let mut bytes = vec![0; tensor.numel() * tensor.kind().elt_size_in_bytes()];
@@ -54,14 +53,13 @@ fn floats() -> Loader {
     of_type(Dtype::F16, Layout::Nchw)
 }
 
-/// Returns the images and labels of epoch `epoch`, from host batches.
 fn expected(loader: Loader, epoch: u64) -> Vec<(Vec<u8>, Vec<i64>)> {
     let mut batches = loader.host().unwrap();
     let epoch = batches.epoch(epoch).map(|batch| batch.unwrap());
     epoch.map(|batch| (batch.images().bytes().to_vec(), batch.labels().unwrap().to_vec())).collect()
 }
 
-/// Queues a few milliseconds of work on libtorch's stream, to delay the work that follows.
+/// A few milliseconds of work on libtorch's stream, to delay the work that follows.
 struct Busy(Tensor);
 
 impl Busy {
@@ -158,19 +156,18 @@ fn slots(batches: &mut Batches<CudaBatch>, epoch: u64) -> Vec<u64> {
     batches.epoch(epoch).map(|batch| batch.unwrap().images().device_ptr()).collect()
 }
 
-/// Checks that a batch's slot is not reused while the tensor returned by `keep` is alive.
+/// The batch's slot is not reused while the tensor returned by `keep` is alive.
 fn holds_the_slot(stream: &Arc<CudaStream>, keep: impl FnOnce(Tensor) -> Tensor) {
     let mut batches = floats().prefetch(2).cuda(stream).unwrap();
     let first = batches.epoch(0).next().unwrap().unwrap();
     let slot = first.images().device_ptr();
-    // The labels and the images are dropped, so only `keep` occupies the slot.
+    // Only `keep` occupies the slot.
     let tensor = keep(first.to_tch().unwrap().0);
     let before = bytes(&tensor);
     let filled: Vec<u64> = (1..=15).flat_map(|epoch| slots(&mut batches, epoch)).collect();
     assert!(filled.len() >= 100 && !filled.contains(&slot));
     assert_eq!(bytes(&tensor), before);
     drop(tensor);
-    // The derived tensor is dropped, so the slot is refilled.
     assert!((16..30).any(|epoch| slots(&mut batches, epoch).contains(&slot)));
 }
 

@@ -51,7 +51,7 @@ def main():
 
 
 def run(options, name, excluded, *extra):
-    """Measures one decoder in a new process, and returns the result."""
+    """In a new process."""
     command = [sys.executable, __file__, str(options.folder), name, options.decoders[0], "--one", *extra]
     command += ["--passes", str(options.passes), "--exclude", *sorted(excluded)]
     result = subprocess.run(command, stdout=subprocess.PIPE, text=True)
@@ -61,7 +61,7 @@ def run(options, name, excluded, *extra):
 
 
 def one(options):
-    """Measures one decoder, and prints the result as JSON."""
+    """Prints the result as JSON."""
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     import importlib.metadata
 

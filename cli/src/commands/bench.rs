@@ -144,7 +144,6 @@ impl Args {
             Element::F16 => Dtype::F16,
             Element::Bf16 => Dtype::Bf16,
         };
-        // The measurement does not need labels.
         let mut loader = Loader::source(source)
             .unlabeled(true)
             .convert_to_u8(true)

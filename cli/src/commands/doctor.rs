@@ -43,21 +43,15 @@ pub(crate) struct Args {
     measured: Measured,
 }
 
-/// Duration of the measurement of one stage.
 const MEASUREMENT_TIME: Duration = Duration::from_millis(1500);
-/// Duration of each run of the loader.
 const RUN_TIME: Duration = Duration::from_secs(3);
-/// Maximum number of samples for the measurements of one thread.
+/// For the measurements of one thread.
 const MAX_SAMPLES: usize = 2000;
-/// Maximum number of bytes for the measurements of one thread.
 const MAX_BYTES: usize = 512 << 20;
-/// Prefetch depth for decoding on the GPU.
 const GPU_PREFETCH: usize = 4;
-/// Maximum total size of the decoded pages that a shuffle window needs, in bytes. The cache of
-/// decoded pages has 256 MiB.
+/// Maximum size in bytes of the decoded pages of a shuffle window. Their cache has 256 MiB.
 const MAX_PAGE_BYTES: usize = 192 << 20;
-/// Size of the blocks that are copied to measure the speed of memory, in bytes. It exceeds the CPU
-/// caches.
+/// Larger than the CPU caches.
 const BLOCK_BYTES: usize = 64 << 20;
 
 impl Args {
@@ -166,7 +160,6 @@ impl Args {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Runs the loader with decoding on the first GPU, and returns its statistics.
     fn decode_on_gpu(
         &self,
         source: &Arc<dyn Source>,
@@ -178,8 +171,7 @@ impl Args {
         doctor_gpu::run(loader, RUN_TIME / 4, RUN_TIME - RUN_TIME / 4, step)
     }
 
-    /// Runs the loader for [`RUN_TIME`] and returns its statistics. The first quarter of the time
-    /// is a warm-up, which the statistics exclude.
+    /// Runs the loader for [`RUN_TIME`]. The first quarter is a warm-up.
     fn load(&self, source: &Arc<dyn Source>, workers: usize, prefetch: usize, step: Duration) -> Result<Stats> {
         let mut batches = self.loader(source, workers, prefetch).host()?;
         measure(&mut batches, RUN_TIME / 4, RUN_TIME - RUN_TIME / 4, step, |_, _| ())
@@ -192,28 +184,26 @@ impl Args {
             .augment(Augment::train(self.measured.size))
             .workers(workers)
             .prefetch(prefetch)
-            // The measurement does not need labels.
             .unlabeled(true)
     }
 }
 
-/// Returns the index of the run with the fewest workers among all runs with nearly the best rate.
-/// Also returns the best rate, in samples per second.
+/// Index of the run with the fewest workers among all runs with nearly the best rate, and the best
+/// rate in samples per second.
 fn fewest_of_the_best(runs: &[(usize, Stats)]) -> (usize, f64) {
     let rate = |run: &(usize, Stats)| run.1.samples_per_second();
     let best = runs.iter().map(rate).fold(0.0, f64::max);
     (runs.iter().position(|run| rate(run) >= 0.97 * best).unwrap_or(0), best)
 }
 
-/// Returns the verdict for the chosen run. The verdict does not recommend more workers, because
-/// runs with more workers were not faster.
+/// The verdict never recommends more workers, because runs with more workers were not faster.
 fn conclusion(stats: &Stats) -> Verdict {
     let mut stats = stats.clone();
     stats.cores = stats.cores.min(stats.workers);
     stats.verdict()
 }
 
-/// Returns the options that set the sample order, in Rust and in Python.
+/// The options in Rust and in Python.
 fn shuffle(window: Option<usize>) -> (String, String) {
     match window {
         Some(window) => {
@@ -223,15 +213,13 @@ fn shuffle(window: Option<usize>) -> (String, String) {
     }
 }
 
-/// Measurements of one thread that reads, decodes and resizes samples.
+/// Measurements of one thread.
 struct Alone {
     samples: usize,
     bytes: usize,
-    /// Duration of the first read in seconds.
     first: f64,
-    /// Number of bytes of the first read that came from the disk, if the system reports it.
+    /// Bytes of the first read that came from the disk, if the system reports them.
     from_disk: Option<u64>,
-    /// Duration of the second read in seconds.
     again: f64,
     decoded: usize,
     decode: f64,
@@ -239,16 +227,16 @@ struct Alone {
 }
 
 impl Alone {
-    /// Returns the average size of a sample in bytes.
+    /// Average size of a sample in bytes.
     fn mean(&self) -> usize {
         self.bytes / self.samples.max(1)
     }
 
-    /// Returns the largest shuffle window whose decoded pages fit into the source's page cache.
-    /// Returns `None` if a full shuffle needs no additional time: the pages of all `samples`
-    /// samples fit, or sources of this `kind` have no pages.
+    /// The largest shuffle window whose decoded pages fit into the source's page cache. `None` if a
+    /// full shuffle needs no additional time, because the pages of all `samples` samples fit, or
+    /// sources of this `kind` have no pages.
     fn window(&self, kind: &str, samples: usize) -> Option<usize> {
-        // A Parquet page contains several images, and a full shuffle would decode a whole page for
+        // A full shuffle would decode a whole Parquet page, with several images, for
         // each image.
         let window = (MAX_PAGE_BYTES / self.mean().max(1)).max(1);
         (kind == "parquet" && window < samples).then_some(window)
@@ -320,8 +308,8 @@ impl Alone {
     }
 }
 
-/// Reads a sample, and loads its mapped pages by reading one byte per cache line. Returns the size
-/// of the sample in bytes.
+/// Reads a sample, and loads its mapped pages by reading one byte per cache line. Returns its size
+/// in bytes.
 fn touch(source: &dyn Source, index: usize, scratch: &mut Vec<u8>) -> Result<usize> {
     let sample = source.read(index, scratch)?;
     let mut total = 0;
@@ -332,16 +320,15 @@ fn touch(source: &dyn Source, index: usize, scratch: &mut Vec<u8>) -> Result<usi
     Ok(total)
 }
 
-/// Returns the number of bytes that the process has read from storage (Linux only).
+/// Linux only.
 fn disk_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/io").ok()?;
     text.lines().find_map(|line| line.strip_prefix("read_bytes: "))?.parse().ok()
 }
 
-/// Number of samples that are decoded together, as in the loader.
+/// As in the loader.
 const GROUP: usize = 8;
 
-/// The augmentation and the buffers with which a thread decodes and resizes samples.
 struct Workbench {
     augment: Augment,
     encoded: [Vec<u8>; GROUP],
@@ -361,8 +348,7 @@ impl Workbench {
         }
     }
 
-    /// Decodes and resizes the samples in `group`. Returns the seconds that each of the two steps
-    /// took.
+    /// Returns the seconds that decoding and resizing took.
     fn run(&mut self, source: &dyn Source, group: &[usize]) -> Result<(f64, f64)> {
         let codecs = Codecs::new().convert_to_u8(true);
         let mut plans: Vec<Plan> = Vec::new();
@@ -389,7 +375,7 @@ impl Workbench {
     }
 }
 
-/// Measures how many bytes per second `threads` threads copy in memory.
+/// Returns bytes per second.
 fn memory_speed(threads: usize) -> f64 {
     let start = Instant::now();
     let copied: usize = std::thread::scope(|scope| {
@@ -413,8 +399,8 @@ fn memory_speed(threads: usize) -> f64 {
 mod tests {
     use super::*;
 
-    /// Returns the statistics of a second in which `workers` workers are decoding all the time and
-    /// the consumer is always waiting.
+    /// Statistics of a second in which `workers` workers decode all the time and the consumer
+    /// always waits.
     fn run(workers: usize, samples: u64) -> (usize, Stats) {
         let mut stats = Stats::default();
         (stats.workers, stats.cores, stats.seconds, stats.waited_seconds) = (workers, 4, 1.0, 1.0);
@@ -439,7 +425,7 @@ mod tests {
             assert_eq!(alone.window(kind, samples), None, "{kind}, {samples} samples");
         }
         assert_eq!(shuffle(None), (".shuffle(42)".to_owned(), "shuffle=True, seed=42".to_owned()));
-        // The window has at least 1 sample, even if samples are larger than the memory or empty.
+        // Samples may be larger than the memory or empty.
         assert_eq!(alone(1 << 60).window("parquet", 1000), Some(1));
         assert_eq!(alone(0).window("parquet", 1000), None);
     }

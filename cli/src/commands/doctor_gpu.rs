@@ -9,8 +9,7 @@ use std::time::Duration;
 
 use warpfeed::{Loader, Result, Stats};
 
-/// Measures the speed of batch-sized copies from page-locked memory to the first GPU, in bytes per
-/// second.
+/// Speed of batch-sized copies from page-locked memory to the first GPU, in bytes per second.
 #[cfg(feature = "cuda")]
 pub(crate) fn copy_speed() -> Result<f64> {
     use std::time::Instant;
@@ -36,20 +35,17 @@ pub(crate) fn copy_speed() -> Result<f64> {
     Ok((COPIES * BYTES) as f64 / seconds)
 }
 
-/// Runs `loader` on the first GPU, like [`measure`](crate::measure::measure).
 #[cfg(feature = "cuda")]
 pub(crate) fn run(loader: Loader, warmup: Duration, time: Duration, step: Duration) -> Result<Stats> {
     let mut batches = loader.cuda(&warpfeed::cuda::stream(0)?)?;
     crate::measure::measure(&mut batches, warmup, time, step, |_, _| ())
 }
 
-/// Fails, because this build has no GPU support.
 #[cfg(not(feature = "cuda"))]
 pub(crate) fn run(_: Loader, _: Duration, _: Duration, _: Duration) -> Result<Stats> {
     Err(warpfeed::Error::config("this build lacks the feature \"cuda\""))
 }
 
-/// Fails, because this build has no GPU support.
 #[cfg(not(feature = "cuda"))]
 pub(crate) fn copy_speed() -> Result<f64> {
     Err(warpfeed::Error::config("this build lacks the feature \"cuda\""))

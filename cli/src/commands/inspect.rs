@@ -45,15 +45,14 @@ pub(crate) struct Args {
     data: DataArgs,
 }
 
-/// Maximum number of printed lines per list.
+/// Per list.
 const MAX_PRINTED: usize = 20;
 
-/// Totals of all samples.
 #[derive(Default, Serialize)]
 struct Report {
     source: &'static str,
     samples: usize,
-    /// Number of samples per label. Samples without a label are counted under `null`.
+    /// Samples without a label are counted under `null`.
     labels: BTreeMap<String, usize>,
     classes: Vec<String>,
     formats: BTreeMap<&'static str, usize>,
@@ -61,16 +60,14 @@ struct Report {
     progressive: usize,
     restart_markers: usize,
     turned: usize,
-    /// The cameras and videos of samples without a main image, by field.
+    /// Cameras and videos of samples without a main image, by field.
     cameras: BTreeMap<String, Camera>,
-    /// Number of samples that have each field other than the images and the label.
+    /// Number of samples with each field other than the images and the label.
     fields: BTreeMap<String, usize>,
     annotated: Annotated,
-    /// Number of samples whose bytes or label cannot be read, or whose image cannot be decoded.
     unreadable: usize,
-    /// Number of samples that can be decoded but are damaged.
     damaged: usize,
-    /// Messages about unreadable and damaged samples, as printed by `verify`.
+    /// As printed by `verify`.
     findings: Vec<String>,
     bytes: Spread,
     width: Spread,
@@ -78,7 +75,6 @@ struct Report {
     shorter_side: Spread,
 }
 
-/// A summary of several numbers.
 #[derive(Default, Serialize)]
 struct Spread {
     min: u64,
@@ -107,7 +103,6 @@ impl Spread {
     }
 }
 
-/// The properties of one sample.
 struct Seen {
     label: Option<i64>,
     /// The main image, or the fields of cameras and videos.
@@ -116,7 +111,6 @@ struct Seen {
     annotations: Annotations,
 }
 
-/// An image or a clip of a sample.
 struct SeenImage {
     /// Name of the field, or `None` for the main image.
     camera: Option<String>,
@@ -126,13 +120,12 @@ struct SeenImage {
     info: Info,
 }
 
-/// Totals of a camera, or of a video.
 #[derive(Default, Serialize)]
 struct Camera {
-    /// Number of frames in all samples. A frame of several samples counts several times.
+    /// A frame of several samples counts several times.
     frames: usize,
     formats: BTreeMap<&'static str, usize>,
-    /// Number of samples for each size of the frames, such as `640x480`.
+    /// By size of the frames, such as `640x480`.
     sizes: BTreeMap<String, usize>,
 }
 
@@ -145,23 +138,18 @@ impl Camera {
     }
 }
 
-/// Totals of boxes, masks and points.
 #[derive(Default, Serialize)]
 struct Annotated {
     boxes: usize,
-    /// Number of samples with a field of boxes.
     samples: usize,
-    /// Number of samples whose field of boxes is empty.
     samples_without_boxes: usize,
-    /// Maximum number of boxes in a sample.
+    /// In one sample.
     most_boxes: usize,
     crowds: usize,
     labeled_points: usize,
-    /// Number of boxes per class.
+    /// Per class.
     classes: BTreeMap<i64, usize>,
-    /// Number of samples with a mask for each box.
     box_masks: usize,
-    /// Number of samples with a mask.
     masks: usize,
     /// Number of pixels per mask value.
     mask_values: BTreeMap<i64, u64>,
@@ -241,7 +229,7 @@ fn see_image(camera: Option<&str>, bytes: &[u8]) -> warpfeed::Result<Option<Seen
     }))
 }
 
-/// Inspects a sample. Returns `None` if the sample has no image.
+/// `None` if the sample has no image.
 fn see(source: &dyn Source, index: usize, follow: FollowArgs, scratch: &mut Vec<u8>) -> warpfeed::Result<Option<Seen>> {
     let sample = source.read(index, scratch)?;
     let label = sample.label()?;
@@ -267,7 +255,6 @@ fn see(source: &dyn Source, index: usize, follow: FollowArgs, scratch: &mut Vec<
 impl Report {
     fn of(source: &dyn Source, headers: bool, follow: FollowArgs) -> Self {
         let bar = progress::bar(source.len());
-        // In a dataset without images, a sample without an image is readable.
         let imageless = source.has_images() == Some(false);
         let look = |scratch: &mut Vec<u8>, index| {
             let finding = if headers { None } else { verify::check(source, index, follow, scratch).found };
@@ -392,20 +379,19 @@ impl Report {
     }
 }
 
-/// Formats counts with the most frequent entry first, such as `jpeg 60, png 4`.
+/// Most frequent entry first, such as `jpeg 60, png 4`.
 fn list<K: AsRef<str>>(counts: &BTreeMap<K, usize>) -> String {
     let mut listed: Vec<(&str, usize)> = counts.iter().map(|(name, n)| (name.as_ref(), *n)).collect();
     listed.sort_by_key(|&(_, n)| std::cmp::Reverse(n));
     listed.iter().map(|(name, n)| format!("{name} {n}")).collect::<Vec<_>>().join(", ")
 }
 
-/// Formats the first keys of a map.
 fn list_keys(counts: &BTreeMap<String, usize>) -> String {
     let more = if counts.len() > MAX_PRINTED { ", ..." } else { "" };
     counts.keys().take(MAX_PRINTED).cloned().collect::<Vec<_>>().join(", ") + more
 }
 
-/// Prints a histogram of the shorter side with two bins per octave: 64, 96, 128, 192, ...
+/// A histogram of the shorter side with two bins per octave: 64, 96, 128, 192, ...
 fn histogram(out: &mut impl Write, sorted: &[u64]) -> std::io::Result<()> {
     let (Some(&min), Some(&max)) = (sorted.first(), sorted.last()) else { return Ok(()) };
     let edges: Vec<u64> = [0].into_iter().chain((1..32).flat_map(|n| [1 << n, 3 << (n - 1)])).collect();

@@ -8,18 +8,17 @@ use warpfeed::{Dtype, HostBatch, Loader};
 use crate::canvas::{Canvas, Color};
 use crate::data::FollowArgs;
 
-/// Width and height of a letter, in font pixels. The last column and the last row are empty.
+/// In font pixels. The last column and the last row are empty.
 pub(super) const LETTER: u32 = 8;
-/// Maximum number of boxes drawn per sample.
+/// Per sample.
 const MAX_BOXES: usize = 64;
-/// Maximum number of samples that are read to determine which annotations a dataset has.
+/// Number of samples that are read to find out which annotations a dataset has.
 const SAMPLES_READ: usize = 64;
-/// Mask value of pixels outside the image, and of pixels without a class in Pascal VOC.
+/// In a mask, pixels outside the image, and pixels without a class in Pascal VOC.
 const NO_CLASS: i64 = 255;
 /// Radius of a point in pixels.
 const DOT: i64 = 1;
 
-/// The annotations to draw for a dataset.
 pub(super) struct Overlay {
     /// Annotations found in the first samples.
     found: Annotations,
@@ -28,8 +27,8 @@ pub(super) struct Overlay {
 }
 
 impl Overlay {
-    /// Determines the annotations from the first samples. Masks are drawn if each of these samples
-    /// has a mask. Box masks are drawn if all of these samples with boxes also have box masks.
+    /// Masks are drawn if each of the first samples has a mask. Box masks are drawn if all of them
+    /// with boxes also have box masks.
     pub(super) fn of(source: &dyn Source, follow: FollowArgs) -> Self {
         let mut overlay = Overlay { found: Annotations::default(), box_masks: true, mask: true };
         let mut scratch = Vec::new();
@@ -55,7 +54,6 @@ impl Overlay {
         overlay
     }
 
-    /// Adds the fields to draw to the loader.
     pub(super) fn fields(&self, mut loader: Loader) -> Loader {
         if self.mask {
             loader = loader.field("mask", Mask::new(Dtype::I64).fill(NO_CLASS));
@@ -66,8 +64,8 @@ impl Overlay {
         loader
     }
 
-    /// Draws the annotations of the sample in `row`. The sample's image has `side` by `side`
-    /// pixels, with its upper left corner at `corner` on the sheet.
+    /// Draws on the image of the sample in `row`, which has `side` by `side` pixels, with its upper
+    /// left corner at `corner`.
     pub(super) fn draw(
         &self,
         sheet: &mut Canvas,
@@ -125,7 +123,6 @@ impl Overlay {
     }
 }
 
-/// One image on the sheet.
 struct Tile<'a> {
     sheet: &'a mut Canvas,
     corner: (u32, u32),
@@ -133,13 +130,12 @@ struct Tile<'a> {
 }
 
 impl Tile<'_> {
-    /// Returns the pixel at (x, y), if it is inside the image.
+    /// `None` outside the image.
     fn pixel(&mut self, x: i64, y: i64) -> Option<&mut Color> {
         let inside = (0..self.side).contains(&x) && (0..self.side).contains(&y);
         inside.then(|| self.sheet.pixel(self.corner.0 + x as u32, self.corner.1 + y as u32))
     }
 
-    /// Replaces the color of a pixel with the mean of that color and `color`.
     fn tint(&mut self, pixel: usize, color: Color) {
         let (x, y) = (pixel as i64 % self.side, pixel as i64 / self.side);
         if let Some(pixel) = self.pixel(x, y) {
@@ -170,7 +166,7 @@ impl Tile<'_> {
         let name = truncate(name, (self.side - 1) as u32 / LETTER);
         let (long, high) = (name.chars().count() as i64 * i64::from(LETTER), i64::from(LETTER));
         if long > 0 && high < self.side {
-            // Move the name into the image if it would extend beyond the edge.
+            // Keep the name inside the image.
             let [x, y] = [(x1, long), (y1, high)].map(|(start, length)| start.min(self.side - length - 1).max(0));
             self.fill((x, x + long + 1), (y, y + high + 1), color);
             let corner = (self.corner.0 + x as u32 + 1, self.corner.1 + y as u32 + 1);
@@ -178,7 +174,7 @@ impl Tile<'_> {
         }
     }
 
-    /// Draws a point. A visible point is white with a dark rim, and a hidden point is dark.
+    /// A visible point is white with a dark rim, and a hidden point is dark.
     fn point(&mut self, [x, y, visibility]: [f32; 3]) {
         if visibility > 0.0 {
             let (x, y) = (x.floor() as i64, y.floor() as i64);
@@ -191,7 +187,7 @@ impl Tile<'_> {
     }
 }
 
-/// Returns the color of a class. Classes with consecutive numbers have very different colors.
+/// Classes with consecutive numbers have very different colors.
 fn color(class: i64) -> Color {
     const COLORS: [[u8; 3]; 10] = [
         [230, 60, 50],
@@ -208,14 +204,13 @@ fn color(class: i64) -> Color {
     COLORS[class.rem_euclid(10) as usize]
 }
 
-/// Returns a dark color or white, whichever is more readable on the given background.
+/// A dark color or white, whichever is more readable on the background.
 fn contrast([r, g, b]: Color) -> Color {
     let luma = (299 * u32::from(r) + 587 * u32::from(g) + 114 * u32::from(b)) / 1000;
     if luma > 140 { [20; 3] } else { [255; 3] }
 }
 
-/// Returns `text` if it has at most `letters` characters. Otherwise, truncates it to `letters`
-/// characters, ending in `..`.
+/// Shortens `text` to `letters` characters, ending in `..`.
 pub(super) fn truncate(text: &str, letters: u32) -> String {
     let letters = letters as usize;
     if text.chars().count() <= letters {

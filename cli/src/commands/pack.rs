@@ -141,7 +141,6 @@ fn color(text: &str) -> Result<[u8; 3], String> {
     color.ok_or_else(|| "expected red, green and blue from 0 to 255, such as 255,255,255".to_owned())
 }
 
-/// Maximum number of images listed in a warning.
 const MAX_LISTED: usize = 10;
 
 impl Args {
@@ -203,13 +202,11 @@ impl Args {
     }
 }
 
-/// The part of a dataset that the user chose.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum PartChoice {
     /// A part and the number of parts.
     Of(u64, u64),
-    /// Takes the part from the environment of an array job. Contains the number of parts, if the
-    /// user specified it.
+    /// From the environment of an array job, with the number of parts if the user specified it.
     Auto(Option<u64>),
 }
 
@@ -228,7 +225,7 @@ impl PartChoice {
         }
     }
 
-    /// Returns the part and the number of parts.
+    /// The part and the number of parts.
     pub(crate) fn find(self) -> warpfeed::Result<(u64, u64)> {
         match self {
             PartChoice::Of(part, parts) => Ok((part, parts)),
@@ -237,7 +234,7 @@ impl PartChoice {
     }
 }
 
-/// Returns the non-empty lines of the file at `path`.
+/// Non-empty lines.
 fn lines(path: &Path) -> warpfeed::Result<Vec<String>> {
     let text = std::fs::read_to_string(path).map_err(|e| warpfeed::Error::io(path, &e))?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
@@ -269,8 +266,7 @@ fn progress(target: &Path) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints a summary of the pack at `dest`. `set` is false if the shards are only part of a dataset,
-/// and are not opened by a pattern.
+/// `set` is false if the shards are only part of a dataset.
 fn print_summary(dest: &Path, report: &Report, set: bool) -> Outcome {
     warn("could not be recoded and were stored unchanged", report.refused_count, &report.refused);
     warn("are damaged but can be decoded", report.damaged_count, &report.damaged);
@@ -314,7 +310,6 @@ fn print_summary(dest: &Path, report: &Report, set: bool) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Warns about `count` images and lists them.
 fn warn(so: &str, count: u64, which: &[Refused]) {
     if count == 0 {
         return;
@@ -328,7 +323,7 @@ fn warn(so: &str, count: u64, which: &[Refused]) {
     }
 }
 
-/// Returns the brace pattern that matches the shards `OUT-000000.tar` to `OUT-000123.tar`.
+/// The brace pattern of the shards `OUT-000000.tar` to `OUT-000123.tar`.
 fn pattern(first: &Path, last: &Path) -> Option<String> {
     let number = |path: &'_ Path| {
         path.to_str()?.strip_suffix(".tar")?.rsplit_once('-').map(|(stem, n)| (stem.to_owned(), n.to_owned()))

@@ -53,13 +53,13 @@ pub(crate) struct Args {
     data: DataArgs,
 }
 
-/// Number of pixels between the images.
+/// In pixels.
 const GAP: u32 = 6;
-/// Number of pixels per dot of a letter, if the text fits.
+/// Pixels per font pixel, if the text fits.
 const DOT: u32 = 2;
 /// Number of pixels between an image and its text.
 const TEXT_GAP: u32 = 4;
-/// Height of the text below an image, including the gap above it.
+/// Including the gap above the text.
 const TEXT_HEIGHT: u32 = TEXT_GAP + LETTER * DOT;
 const PAPER: Color = [245, 245, 242];
 const INK: Color = [30, 30, 30];
@@ -110,7 +110,7 @@ impl Args {
                 None if *label == -1 => String::new(),
                 None => label.to_string(),
             };
-            // Wide text gets smaller dots, and is truncated if it is still too wide.
+            // Wide text gets smaller letters, and is truncated if it is still too wide.
             let dot = if text.chars().count() as u32 * LETTER * DOT <= self.size + DOT { DOT } else { 1 };
             let text = truncate(&text, (self.size + dot) / (LETTER * dot));
             draw_text(&mut sheet, &text, (x, y + self.size + TEXT_GAP), self.size, dot, INK);
@@ -130,9 +130,8 @@ impl Args {
     }
 }
 
-/// Chooses the number of columns for `count` images: the fewest empty cells in the last row, and
-/// among equals the sheet closest to a square. Sheets more than three times as wide as high are
-/// out.
+/// The fewest empty cells in the last row, and among equals the sheet closest to a square, but at
+/// most three times as wide as high.
 fn columns(count: u32) -> u32 {
     let min_columns = (f64::from(count)).sqrt().ceil().max(1.0) as u32;
     let max_columns = (f64::from(3 * count)).sqrt() as u32;

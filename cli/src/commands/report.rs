@@ -34,7 +34,7 @@ pub(crate) struct Args {
     trace: Option<PathBuf>,
 }
 
-/// Maximum number of spans in the page, which browsers draw without a noticeable delay.
+/// Browsers draw this number without a noticeable delay.
 const MAX_SPANS: usize = 4000;
 
 impl Args {
@@ -72,14 +72,14 @@ fn read(path: &Path) -> warpfeed::Result<Value> {
 pub fn write(out: &Path, title: &str, stats: &Stats, trace: Option<&Path>) -> warpfeed::Result<()> {
     let spans = trace.map(|path| timeline(&read(path)?, path)).transpose()?;
     let data = json!({ "title": title, "stats": stats, "verdict": stats.verdict(), "spans": spans });
-    // Escape `<`, so that the data cannot end the script element.
+    // Otherwise, the data could end the script element.
     let data = data.to_string().replace('<', "\\u003c");
     let page = include_str!("report.html").replace("/*DATA*/", &data);
     output::write(out, page.as_bytes())
 }
 
-/// Returns the first [`MAX_SPANS`] spans of a trace, grouped by row. Each span is an array of its
-/// name, its start and end in microseconds, its depth, and its details.
+/// The first [`MAX_SPANS`] spans of a trace, grouped by row. Each span is an array of its name, its
+/// start and end in microseconds, its depth, and its details.
 fn timeline(trace: &Value, path: &Path) -> warpfeed::Result<Value> {
     let events = trace.get("traceEvents").and_then(Value::as_array);
     let events =
@@ -107,7 +107,7 @@ fn timeline(trace: &Value, path: &Path) -> warpfeed::Result<Value> {
     let left_out = spans.len().saturating_sub(MAX_SPANS);
     spans.truncate(MAX_SPANS);
     let (from, to) = spans.iter().fold((f64::MAX, f64::MIN), |(from, to), s| (from.min(s.0), to.max(s.1)));
-    // Order the rows: first the consumer, then the other rows of the host, then the device.
+    // First the consumer, then the other rows of the host, then the device.
     let mut rows: Vec<_> = names.into_iter().collect();
     rows.sort_by_key(|((process, thread), name)| (*process, name != "consumer", *thread));
     let rows: Vec<Value> = rows

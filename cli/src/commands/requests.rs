@@ -1,5 +1,5 @@
 //! Suggests a full shuffle or `shuffle_window` for a dataset in a store, based on the number and
-//! the price of the requests that each option needs.
+//! the price of the requests.
 
 use std::path::Path;
 
@@ -8,25 +8,21 @@ use warpfeed::sampler::{Sampler, Shuffled};
 use warpfeed::trace::Bottleneck;
 use warpfeed::{Stats, Verdict};
 
-/// Price of a GET request to S3 in us-east-1, in dollars. The prices of Google and Azure differ
-/// from it by less than a quarter.
+/// In dollars, for a GET request to S3 in us-east-1. The prices of Google and Azure differ from it
+/// by less than a quarter.
 const DOLLARS_PER_REQUEST: f64 = 0.0004 / 1000.0;
-/// A full shuffle is suggested only if the requests of an epoch cost at most this number of
-/// dollars.
+/// Maximum cost of an epoch's requests for which a full shuffle is suggested.
 const MAX_DOLLARS: f64 = 1.0;
-/// Number of bytes that a loader plans in one round: half of its prefetch budget, minus some bytes
-/// for the gaps between samples. In a window of this size, each block is one request.
+/// Bytes that a loader plans in one round: half of its prefetch budget, minus some bytes for the
+/// gaps between samples. In a window of this size, each block is one request.
 const ROUND_BYTES: u64 = 112 << 20;
-/// Number of blocks in a window.
 const WINDOW_BLOCKS: u64 = 64;
-/// Maximum number of bytes per request.
 const MAX_REQUEST_BYTES: u64 = 4 << 20;
-/// A server is slow if the time to the first byte is at least this number of seconds.
+/// Time to the first byte of a slow server.
 const SLOW_SECONDS: f64 = 0.02;
-/// Above this request size, in bytes, larger requests do not increase the throughput.
+/// Above this size in bytes, larger requests do not increase the throughput.
 const LARGE_REQUEST: f64 = 1e6;
 
-/// The requests of one process in an epoch.
 pub(super) struct Requests {
     full: u64,
     windowed: u64,
@@ -40,9 +36,9 @@ pub(super) struct Requests {
 }
 
 impl Requests {
-    /// Estimates the requests, given a run of the loader on the dataset at `path`, which contains
-    /// `samples` samples of `mean` bytes. Returns `None` if the dataset is local, or if its samples
-    /// are separate objects or pages, which blocks cannot combine.
+    /// Estimates the requests from a run of the loader on the dataset at `path`, with `samples`
+    /// samples of `mean` bytes. `None` if the dataset is local, or if its samples are separate
+    /// objects or pages, which blocks cannot combine.
     pub(super) fn of(
         path: &Path,
         kind: &str,
@@ -68,14 +64,14 @@ impl Requests {
         })
     }
 
-    /// Returns the suggested window in samples, or `None` for a full shuffle.
+    /// In samples, or `None` for a full shuffle.
     pub(super) fn window(&self) -> Option<usize> {
         let helps = self.windowed * 2 <= self.full;
         (helps && (self.slow || self.refused || self.paid && self.full as f64 * DOLLARS_PER_REQUEST > MAX_DOLLARS))
             .then_some(self.window)
     }
 
-    /// Returns a line with the numbers, and a line with the suggestion and its reason.
+    /// The numbers, and the suggestion with its reason.
     pub(super) fn lines(&self) -> [String; 2] {
         let dollars = |requests: u64| format!("${:.4}", requests as f64 * DOLLARS_PER_REQUEST);
         let whose = if self.paid { "at S3's price" } else { "if this were S3; this server charges nothing" };
@@ -105,7 +101,7 @@ impl Requests {
     }
 }
 
-/// Counts the requests of an epoch, for samples of `mean` bytes that are adjacent in one object.
+/// For samples of `mean` bytes that are adjacent in one object.
 fn requests(order: &dyn Sampler, mean: u64) -> u64 {
     let len = order.len(0);
     let round = (ROUND_BYTES / mean).clamp(1, len.max(1));
@@ -166,7 +162,7 @@ mod tests {
         assert!(far.window() == Some(1_024) && far.lines()[1].contains("slow server"));
         let refused = of("s3://bucket/train", 10_000, |network| network.refusals = 3);
         assert!(refused.window() == Some(1_024) && refused.lines()[1].contains("refused"));
-        // Blocks do not help if all samples are fetched together.
+        // All samples are fetched together.
         let tiny = of("s3://bucket/train", 500, |network| network.refusals = 3);
         assert!(tiny.window().is_none() && tiny.full < 50, "{}", tiny.full);
         assert_eq!(refused.json()["suggested"], "shuffle_window");

@@ -61,7 +61,7 @@ pub(crate) struct Args {
     data: DataArgs,
 }
 
-/// Number of samples per block. Findings are written after each block.
+/// Findings are written after each block.
 const BLOCK: usize = 2048;
 
 impl Args {
@@ -105,7 +105,6 @@ impl Args {
                 deep += u64::from(checked.deep);
                 let Some(finding) = checked.found else { continue };
                 *(if finding.tolerated { &mut damaged } else { &mut bad_count }) += 1;
-                // Hide the progress bar while a result is written to the same terminal.
                 bar.suspend(|| finding.write(&mut out, self.json))?;
             }
         }
@@ -125,17 +124,14 @@ impl Args {
     }
 }
 
-/// The result of checking a sample.
 pub(crate) struct Checked {
     pub(crate) found: Option<Found>,
     /// Whether the image is valid but contains values that do not fit into 8 bits.
     deep: bool,
 }
 
-/// A problem with a sample.
 pub(crate) struct Found {
     pub(crate) error: Error,
-    /// Whether the sample can still be decoded.
     pub(crate) tolerated: bool,
 }
 
@@ -166,8 +162,8 @@ fn annotations(source: &dyn Source, sample: &Sample<'_>, image: &[u8], follow: F
     }
 }
 
-/// Checks that sample `index` can be read, has a usable label, and has a valid image that can be
-/// decoded completely. Boxes, masks and points must match the image.
+/// Checks that sample `index` has a usable label and a valid image that can be decoded completely,
+/// and that boxes, masks and points match the image.
 pub(crate) fn check(source: &dyn Source, index: usize, follow: FollowArgs, scratch: &mut Vec<u8>) -> Checked {
     let (mut key, mut deep) = (String::new(), false);
     let body = AssertUnwindSafe(|| {
@@ -200,8 +196,8 @@ pub(crate) fn check(source: &dyn Source, index: usize, follow: FollowArgs, scrat
     Checked { deep: deep && finding.is_none(), found: finding }
 }
 
-/// Checks the fields that contain an encoded image, such as the cameras of a robot. If an image is
-/// damaged but decodable, returns a description of the damage.
+/// Checks the fields that contain an encoded image, such as the cameras of a robot. Describes the
+/// damage of images that can still be decoded.
 fn other_images(sample: &Sample<'_>, deep: &mut bool) -> warpfeed::Result<Option<String>> {
     let mut tolerated = None;
     for (name, value) in sample.fields() {
@@ -226,8 +222,7 @@ fn other_images(sample: &Sample<'_>, deep: &mut bool) -> warpfeed::Result<Option
     Ok(tolerated)
 }
 
-/// Checks an image. Sets `deep` if the image is valid but contains values that do not fit into 8
-/// bits.
+/// Sets `deep` if the image is valid but contains values that do not fit into 8 bits.
 fn condition(bytes: &[u8], deep: &mut bool) -> Condition {
     let decoded = || -> warpfeed::Result<()> {
         let codecs = Codecs::new();
@@ -235,8 +230,8 @@ fn condition(bytes: &[u8], deep: &mut bool) -> Condition {
         let region = Rect::full(original.size());
         original.decode(region, &mut Pixels::new())
     };
-    // JPEG samples have 8 bits, so `deep` stays false. Run a complete check, because a damaged JPEG
-    // may still decode.
+    // JPEG samples have 8 bits, so `deep` stays false. A damaged JPEG may still decode, so the
+    // check is complete.
     if Info::read(bytes).is_ok_and(|info| info.jpeg.is_some()) {
         return decode::check(bytes);
     }

@@ -66,8 +66,8 @@ pub struct Limits {
     pub shared_unit: usize,
 }
 
-/// One row of the table: the major version, the minor version, the name, the number of warps, the
-/// number of blocks, and the KB of shared memory per multiprocessor.
+/// Major version, minor version, name, number of warps, number of blocks, and KB of shared memory
+/// per multiprocessor.
 type Specification = (u32, u32, &'static str, u32, u32, usize);
 
 const TABLE: [Specification; 13] = [

@@ -1,10 +1,10 @@
 //! Computes how many warps of a kernel can be resident on a multiprocessor, and which resource
 //! limits their number.
 //!
-//! The calculation follows NVIDIA's published rules: the table "Technical Specifications per
-//! Compute Capability" in the CUDA C++ Programming Guide, and the allocation granularities of the
-//! CUDA Occupancy Calculator. The calculation needs neither a GPU nor a driver. On an H200, the
-//! results equal the driver's for every configuration in `tests/program/occupancy.rs`.
+//! The calculation follows the table "Technical Specifications per Compute Capability" in the CUDA
+//! C++ Programming Guide, and the allocation granularities of the CUDA Occupancy Calculator. It
+//! needs neither a GPU nor a driver. On an H200, the results equal the driver's for every
+//! configuration in `tests/program/occupancy.rs`.
 //!
 //! 1. `limits`: [`Limits`], the resources of a multiprocessor by compute capability.
 //! 2. `table`: [`Table`], the occupancy by block size, as text and as a plot.
@@ -46,7 +46,7 @@ pub enum Factor {
 }
 
 impl Factor {
-    /// Returns the name in English: `warps`, `registers`, `shared memory` or `blocks`.
+    /// The name in English: `warps`, `registers`, `shared memory` or `blocks`.
     pub fn name(self) -> &'static str {
         match self {
             Factor::Warps => "warps",
@@ -68,7 +68,7 @@ pub struct Occupancy {
     pub warps: u32,
     /// Maximum number of resident warps.
     pub max_warps: u32,
-    /// Number of blocks that each resource alone would allow, in the order of [`Factor`]. It is
+    /// Number of blocks that each resource alone would allow, in the order of [`Factor`], or
     /// `u32::MAX` if the kernel does not use the resource.
     pub allowed: [(Factor, u32); 4],
 }
@@ -87,9 +87,9 @@ impl Occupancy {
 }
 
 impl Limits {
-    /// Computes the occupancy for a kernel with `usage` that is launched with `block` threads per
-    /// block. If the launch would fail because a block has too many threads, registers or bytes,
-    /// the result has 0 blocks.
+    /// Computes the occupancy of a kernel that is launched with `block` threads per block. If the
+    /// launch would fail because a block has too many threads, registers or bytes, the result has 0
+    /// blocks.
     pub fn occupancy(&self, usage: Usage, block: u32) -> Occupancy {
         let warps = block.div_ceil(self.warp_size);
         let fits = block > 0 && block <= self.threads_per_block;
@@ -108,7 +108,6 @@ impl Limits {
             self.registers / self.partitions / per_warp * self.partitions / warps
         };
 
-        // For compute capability 8.0 and later, the driver reserves 1 KB per block.
         let bytes = (usage.shared + self.shared_reserved).next_multiple_of(self.shared_unit);
         let by_shared = if usage.shared > self.shared_per_block {
             0
@@ -136,7 +135,7 @@ mod tests {
         (o.blocks, o.limiting())
     }
 
-    /// The expected values were computed by hand from the table in the programming guide.
+    /// Values computed by hand from the table in the programming guide.
     #[test]
     fn each_resource_can_be_the_limit() {
         assert_eq!(blocks("9.0", 32, 0, 256), (8, Factor::Warps));

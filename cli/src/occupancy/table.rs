@@ -123,8 +123,7 @@ impl Table {
     }
 }
 
-/// Returns the color of a resource. The colors are from the Okabe-Ito palette, which color-blind
-/// readers can distinguish.
+/// Colors of the Okabe-Ito palette, which color-blind readers can distinguish.
 fn color(factor: Factor) -> &'static str {
     match factor {
         Factor::Warps => "#009e73",

@@ -1,5 +1,5 @@
-//! Tests that `inspect` counts boxes, masks and points, `verify` checks them, `preview` draws them,
-//! and `pack` preserves them, with the real binary.
+//! `inspect` counts boxes, masks and points, `verify` checks them, `preview` draws them, and `pack`
+//! preserves them.
 
 use std::fs;
 
@@ -7,7 +7,6 @@ use tempfile::TempDir;
 
 use crate::support::{json, ok, text, warpfeed};
 
-/// Every command supports a synthetic dataset with annotations, both before and after packing.
 #[test]
 fn annotated_sets_are_counted_checked_and_drawn() {
     let dir = TempDir::new().unwrap();
@@ -36,7 +35,7 @@ fn annotated_sets_are_counted_checked_and_drawn() {
         };
         assert_eq!(sheet(path, "a.png"), sheet(packed, "b.png"));
     }
-    // Annotations are drawn, so the same images without them must give a different sheet.
+    // The same images without annotations must give a different sheet.
     let sheet = |path: &str| {
         ok(dir.path(), &["preview", path, "--out", "x.png", "--images", "16", "--size", "64", "--augment", "eval"]);
         image::open(dir.path().join("x.png")).unwrap().into_rgb8()
@@ -45,7 +44,6 @@ fn annotated_sets_are_counted_checked_and_drawn() {
     assert!(count(coco)["labeled_points"].as_u64().unwrap() > 60 && count(coco)["mask_values"] == json("{}"));
     assert!(count(voc)["mask_values"]["0"].as_u64().unwrap() > 10_000 && count(voc)["masks"] == 16);
 
-    // A mask with the wrong size.
     let mask = dir.path().join("voc/SegmentationClass/000001.png");
     image::GrayImage::new(5, 5).save(&mask).unwrap();
     let verified = warpfeed(dir.path(), &["verify", voc]);

@@ -9,14 +9,12 @@ use tempfile::TempDir;
 
 use crate::support::{fails, json, ok, text, warpfeed};
 
-/// Creates a temporary folder with 12 images of three classes in `set`.
 fn tree() -> TempDir {
     let dir = TempDir::new().unwrap();
     ok(dir.path(), &["synth", "--out", "set", "--images", "12", "--classes", "3", "--side", "64"]);
     dir
 }
 
-/// Returns the relative path and the content of every file under `dir`.
 fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let (mut files, mut folders) = (BTreeMap::new(), vec![dir.to_owned()]);
     while let Some(folder) = folders.pop() {
@@ -64,7 +62,7 @@ fn every_help_text_has_examples() {
         assert!(help.contains(&format!("  {command} ")), "{help}");
         let help = ok(dir.path(), &[command, "--help"]);
         assert!(help.contains("Examples:\n") && help.contains(&format!("warpfeed {command} ")), "{help}");
-        // Users must be able to paste the examples: a wrapped line would break, and trailing words
+        // Users must be able to paste the examples. A wrapped line would break, and trailing words
         // would become arguments.
         let (_, examples) = help.split_once("Examples:\n").unwrap();
         for line in examples.lines().take_while(|line| !line.is_empty()) {
@@ -156,8 +154,7 @@ fn a_missing_or_empty_dataset_is_named() {
     fs::create_dir(dir.path().join("empty")).unwrap();
     for command in ["inspect", "verify", "bench", "doctor"] {
         let err = fails(dir.path(), 1, &[command, "nowhere"]);
-        // The error states the absolute path, because a relative path does not reveal where the
-        // tool looked.
+        // A relative path does not reveal where the tool looked.
         let nowhere = format!("warpfeed: {}: io: ", dir.path().join("nowhere").display());
         assert!(err.starts_with(&nowhere), "{err}");
         assert_eq!(err.lines().count(), 1, "{err}");
@@ -319,7 +316,7 @@ fn verify_lists_each_bad_sample_with_its_file() {
     assert!(shown.contains("unreadable   1; "), "the truncated image has a complete header: {shown}");
 }
 
-/// Writes 200 zero bytes into the data of one JPEG. Returns its key.
+/// Writes 200 zero bytes into one JPEG. Returns its key.
 fn zero(set: &Path) -> String {
     let largest = files(set).into_iter().filter(|(path, _)| path.extension().is_some_and(|e| e == "jpg"));
     let (path, mut bytes) = largest.max_by_key(|(_, bytes)| bytes.len()).unwrap();
@@ -337,7 +334,6 @@ fn verify_inspect_and_pack_agree_on_what_is_damaged() {
         let output = warpfeed(dir.path(), args);
         (output.status.code(), text(&output.stdout), text(&output.stderr))
     };
-    // Each command reports damage that libjpeg tolerates, but no command fails.
     let (code, out, err) = run(&["verify", "set"]);
     assert_eq!((code, &*err), (Some(0), "set: 12 samples, 0 bad, 1 damaged but decodable\n"));
     assert!(
@@ -353,7 +349,6 @@ fn verify_inspect_and_pack_agree_on_what_is_damaged() {
     assert!(err.contains(named) && err.contains(&format!(" ({zeroed}): {cause}\n")), "{err}");
     assert!(out.contains(": 10 repacked, 1 unchanged, 1 unchanged (not recodable)\n"), "{out}");
 
-    // With --strict, damage makes the command fail.
     assert_eq!(run(&["verify", "set", "--strict"]).0, Some(1));
     assert_eq!(run(&["inspect", "set", "--strict"]).0, Some(1));
     let (code, out, err) = run(&["pack", "set", "strict.lmdb", "--strict"]);
@@ -361,7 +356,6 @@ fn verify_inspect_and_pack_agree_on_what_is_damaged() {
     assert!(err.contains("1 of 12 images are damaged, so the pack was not finished: sample "), "{err}");
     assert!(err.contains(&format!(" ({zeroed}): {cause}")), "{err}");
 
-    // If images cannot be decoded, all three commands fail and name the same keys.
     let keys = spoil(&dir.path().join("set"));
     let (code, out, err) = run(&["verify", "set"]);
     assert_eq!((code, &*err), (Some(1), "set: 14 samples, 2 bad, 1 damaged but decodable\n"));
@@ -400,7 +394,6 @@ fn preview_draws_the_batch_on_a_sheet() {
     assert!(ink(70..90) > 100, "expected names below the first row of images");
     assert_eq!(ink(0..6), 0, "expected an empty margin");
 
-    // The sheet also has cells for samples that cannot be decoded.
     spoil(&dir.path().join("set"));
     let output = warpfeed(dir.path(), &["preview", "set", "--out", "all.png", "--images", "99", "--size", "64"]);
     assert_eq!(output.status.code(), Some(0));
@@ -412,7 +405,7 @@ fn preview_draws_the_batch_on_a_sheet() {
     assert!(err.contains("no/such/folder.png: io: "), "{err}");
 }
 
-/// Returns the key, the label and the image of every sample.
+/// Key, label and image of every sample.
 fn samples(path: &Path) -> Vec<(String, Option<i64>, Vec<u8>)> {
     let (source, mut scratch) = (warpfeed::source::open(path).unwrap(), Vec::new());
     let mut read = |i| {
@@ -427,7 +420,6 @@ fn pack_converts_between_all_formats() {
     let dir = tree();
     let shown = ok(dir.path(), &["pack", "--from", "set", "--to", "set.lmdb", "--keep-bytes"]);
     assert!(shown.starts_with("set.lmdb: 12 samples, ") && shown.contains(": 12 unchanged"), "{shown}");
-    // Positional arguments give the same result.
     ok(dir.path(), &["pack", "set.lmdb", "one.tar", "--keep-bytes"]);
     let shown =
         ok(dir.path(), &["pack", "--from", "one.tar", "--to", "many.tar", "--keep-bytes", "--shard-size", "20KB"]);
@@ -521,8 +513,7 @@ fn pack_refuses_to_lose_data() {
     assert!(err.starts_with("warpfeed: set.zip: ") && err.contains(".lmdb or .tar"), "{err}");
     let err = fails(dir.path(), 1, &["pack", "--from", "nowhere", "--to", "out.tar"]);
     assert!(err.starts_with(&format!("warpfeed: {}: io: ", dir.path().join("nowhere").display())), "{err}");
-    // If the target cannot be written, the error names the target and not a sample. Here, the
-    // folder of the target is a file.
+    // The folder of the target is a file.
     fs::write(dir.path().join("taken"), "").unwrap();
     let err = fails(dir.path(), 1, &["pack", "--from", "set", "--to", "taken/x.tar"]);
     assert!(err.starts_with("warpfeed: taken: io: "), "{err}");
@@ -617,7 +608,6 @@ fn bench_reports_as_text_and_as_json() {
 #[test]
 fn a_report_is_one_file_that_needs_no_network() {
     let dir = tree();
-    // 12 images in batches of 2 give enough batches for a trace and a verdict.
     let bench =
         ["bench", "set", "--batch-size", "2", "--size", "32", "--seconds", "0.4", "--warmup", "0.1", "--workers", "2"];
     let straight = ["--report", "straight.html", "--trace", "trace.json", "--json"];
@@ -642,14 +632,13 @@ fn a_report_is_one_file_that_needs_no_network() {
         // In such a short run, one worker may have done all the work.
         let workers = rows.strip_prefix(&["consumer", "coordinator"]).unwrap_or_else(|| panic!("{rows:?}"));
         assert!([&["worker 0"][..], &["worker 1"], &["worker 0", "worker 1"]].contains(&workers), "{rows:?}");
-        // Leave out the data between the two parts, which may contain `prefetch(4)`.
+        // The data between the two parts may contain `prefetch(4)`.
         let page = [before, after].concat();
         assert!(page.contains("prefers-color-scheme: dark"));
         for load in ["src=", "href=", "@import", "url(", "fetch("] {
             assert!(!page.contains(load), "{load}");
         }
     }
-    // A key that contains `</script>` must not end the script element.
     fs::write(dir.path().join("evil.json"), r#"{"workers": 1, "slowest": [{"key": "</script><b>"}]}"#).unwrap();
     ok(dir.path(), &["report", "evil.json", "--out", "evil.html"]);
     assert!(!fs::read_to_string(dir.path().join("evil.html")).unwrap().contains("</script><b>"));

@@ -1,8 +1,8 @@
-//! Tests what happens if the disk fills up while a file is written: the error must name the file,
-//! and no partial files may remain. A truncated trace must stay readable.
+//! If the disk fills up while a file is written, the error names the file, and no partial files
+//! remain. A truncated trace stays readable.
 //!
-//! The tests run the real binary with a limit on the file size. If mounting is allowed, they also
-//! run it on a file system of a few hundred KiB.
+//! The tests limit the file size. If mounting is allowed, they also use a file system of a few
+//! hundred KiB.
 #![cfg(target_os = "linux")]
 #![allow(unsafe_code)]
 
@@ -22,7 +22,6 @@ fn pack(target: &Path, max_bytes: u64) -> Output {
     )
 }
 
-/// Runs a command with a limit of `max_bytes` bytes per file.
 fn run(command: &mut Command, max_bytes: u64) -> Output {
     let limited = move || {
         let limit = libc::rlimit { rlim_cur: max_bytes, rlim_max: max_bytes };
@@ -121,20 +120,18 @@ fn a_trace_that_does_not_fit_stays_readable() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(events(), 0, "the only window does not fit");
     assert!(traced(1 << 30).status.success() && events() > 20);
-    // With this limit, not even the header fits.
     let output = traced(50);
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && stderr.contains("trace.json") && stderr.contains("File too large"), "{stderr}");
     assert!(!path.exists());
 }
 
-/// Uses a real file system that is full, mounted in a private namespace. The test is skipped if
-/// users may not create namespaces.
+/// Skipped if users may not create namespaces.
 #[test]
 fn packing_onto_a_full_file_system_fails_and_leaves_no_files() {
     let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../datasets/mini");
     let root = tempfile::tempdir().unwrap();
-    // Runs `script`, in which $1 is the file system, $2 is the binary and $3 is the dataset.
+    // $1 is the file system, $2 is the binary and $3 is the dataset.
     let mounted = |kib: usize, script: &str| {
         let script = format!("mount -t tmpfs -o size={kib}k none \"$1\" || exit 77; {script}");
         let mut unshare = Command::new("unshare");

@@ -9,7 +9,6 @@ use warpfeed::source::{DATA_FORMATS, OwnedSample, Source, open};
 
 use crate::support::{json, ok};
 
-/// Name of each format, and its datasets in the fixtures.
 const SETS: [(&str, &[&str]); 13] = [
     ("arrow", &["arrow/saved"]),
     ("beton", &["beton/train.beton"]),
@@ -29,14 +28,14 @@ const SETS: [(&str, &[&str]); 13] = [
     ("torch", &["arrays/tuple.pt", "arrays/dict.pth"]),
 ];
 
-/// Formats that have separate tests of `inspect` and `pack`.
+/// Formats with their own tests of `inspect` and `pack`.
 const OWN: [&str; 8] = ["clips", "folder", "tar", "coco", "yolo", "voc", "table", "lerobot"];
 
 fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/formats")
 }
 
-/// Copies a file or a folder, because opening some formats creates files next to the dataset.
+/// Opening some formats creates files next to the dataset.
 fn copy(from: &Path, to: &Path) {
     if from.is_file() {
         fs::create_dir_all(to.parent().unwrap()).unwrap();
@@ -48,11 +47,10 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// The label and the fields of a sample.
+/// Label and fields of a sample.
 type Fields = (Option<i64>, Vec<(String, Vec<u8>)>);
 
-/// Returns the samples without their keys. Packing writes numbers and text as files, so fields are
-/// compared in encoded form.
+/// Packing writes numbers and text as files, so fields are compared in encoded form.
 fn samples(source: &dyn Source) -> Vec<Fields> {
     let mut scratch = Vec::new();
     (0..source.len())
@@ -96,7 +94,7 @@ fn every_format_is_inspected_and_packed() {
     }
 }
 
-/// Samples of robot episodes have no label, and may have several images.
+/// Samples have no label, and may have several images.
 #[test]
 fn robot_episodes_are_inspected_and_packed() {
     let root = tempfile::tempdir().unwrap();

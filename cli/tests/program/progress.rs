@@ -9,8 +9,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::ptr::null_mut;
 
-/// Opens a pseudo-terminal. Returns the end that receives the output, and the end that a process
-/// writes to.
+/// Returns the end that receives the output, and the end that a process writes to.
 fn terminal() -> (File, OwnedFd) {
     let (mut shows, mut written) = (-1, -1);
     let size = libc::winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
@@ -24,14 +23,12 @@ fn terminal() -> (File, OwnedFd) {
     unsafe { (File::from_raw_fd(shows), OwnedFd::from_raw_fd(written)) }
 }
 
-/// Runs the tool with stderr connected to a terminal, and returns the output on the terminal.
 fn progress_output(args: &[&str]) -> String {
     let (mut shows, written) = terminal();
     let mut command = Command::new(env!("CARGO_BIN_EXE_warpfeed"));
     command.args(args).env("TERM", "xterm").env_remove("NO_COLOR").stdout(Stdio::null()).stderr(written);
     let mut process = command.spawn().unwrap();
-    // Close our copy of the child's end, so that reading ends when the child exits. On a terminal,
-    // the end is reported as an error.
+    // Reading ends when the child exits. On a terminal, the end is reported as an error.
     drop(command);
     let mut text = Vec::new();
     let _ = shows.read_to_end(&mut text);

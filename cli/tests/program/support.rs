@@ -8,7 +8,6 @@ pub(crate) fn warpfeed(dir: &Path, args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_warpfeed")).current_dir(dir).args(args).stdin(Stdio::null()).output().unwrap()
 }
 
-/// Runs the tool, expects the exit code 0 and an empty stderr, and returns stdout.
 pub(crate) fn ok(dir: &Path, args: &[&str]) -> String {
     let output = warpfeed(dir, args);
     let (out, err) = (text(&output.stdout), text(&output.stderr));
@@ -16,7 +15,6 @@ pub(crate) fn ok(dir: &Path, args: &[&str]) -> String {
     out
 }
 
-/// Runs the tool, expects the exit code `code` and an empty stdout, and returns stderr.
 pub(crate) fn fails(dir: &Path, code: i32, args: &[&str]) -> String {
     let output = warpfeed(dir, args);
     let (out, err) = (text(&output.stdout), text(&output.stderr));

@@ -1,5 +1,4 @@
-//! Runs the real binary on a table. Every command must open the table with the given columns and
-//! class list.
+//! Every command must open a table with the given columns and class list.
 
 use std::fs;
 

@@ -1,5 +1,5 @@
-//! Generates images that contain figures of several classes, with the ground truth for each figure,
-//! in COCO or Pascal VOC format.
+//! Generates images with figures of several classes, and the ground truth for each figure, in COCO
+//! or Pascal VOC format.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -15,24 +15,21 @@ use warpfeed::decode::Size;
 use warpfeed::sampler::Rng;
 use warpfeed::{Error, ErrorKind, Result};
 
-/// An image and its ground truth.
 struct Annotated {
     size: Size,
     field: &'static str,
     bytes: Vec<u8>,
     figures: Vec<Seen>,
-    /// For each pixel, 0 if it shows the background, and otherwise 1 plus the index of the figure
-    /// that it shows.
+    /// The index of the figure that each pixel shows, plus 1, or 0 for the background.
     shown: Vec<u16>,
 }
 
-/// Minimum number of visible pixels of an annotated figure.
+/// Figures with fewer visible pixels are not annotated.
 const MIN_VISIBLE: usize = 12;
 
-/// Every `VAL`-th image belongs to the validation split.
 const VAL: usize = 5;
 
-/// Names of a figure's keypoints. A horizontal flip swaps the last two.
+/// A horizontal flip swaps the last two.
 const POINTS: [&str; 3] = ["top", "left", "right"];
 
 impl Synth {
@@ -86,8 +83,8 @@ impl Synth {
     /// Generates the dataset in Pascal VOC format: `JPEGImages`, `Annotations`, `SegmentationClass`
     /// with one mask per image, and the lists `train.txt` and `val.txt` in `ImageSets/Main` and
     /// `ImageSets/Segmentation`. The images are the same as with
-    /// [`write_coco`](Synth::write_coco). In a mask, the value 0 is the background, and the
-    /// value `i + 1` is class `i` in the sorted order of the names, counted from 0.
+    /// [`write_coco`](Synth::write_coco). In a mask, 0 is the background, and the value `i + 1` is
+    /// class `i` in the sorted order of the names, counted from 0.
     ///
     /// # Errors
     /// Fails under the same conditions as [`write`](Synth::write).
@@ -129,7 +126,7 @@ impl Synth {
         })
     }
 
-    /// Generates all images, on all cores.
+    /// On all cores.
     fn for_each<T: Send>(&self, take: impl Fn(usize, Annotated) -> Result<T> + Sync) -> Result<Vec<T>> {
         (0..self.images).into_par_iter().map(|index| take(index, self.annotated(index)?)).collect()
     }
@@ -150,7 +147,6 @@ impl Synth {
     }
 }
 
-/// Returns the name of the split to which the image belongs.
 fn split(index: usize) -> &'static str {
     if index % VAL == VAL - 1 { "val" } else { "train" }
 }
@@ -163,10 +159,9 @@ fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
     fs::write(path, bytes).map_err(|e| Error::io(path, &e))
 }
 
-/// A figure with enough visible pixels.
 struct Object<'a> {
     seen: &'a Seen,
-    /// Visible pixels of the figure, row by row.
+    /// Row by row.
     mask: Vec<bool>,
     /// First and last column of the visible pixels.
     columns: (usize, usize),
@@ -175,7 +170,6 @@ struct Object<'a> {
 }
 
 impl Annotated {
-    /// Iterates over the figures with enough visible pixels.
     fn objects(&self) -> impl Iterator<Item = Object<'_>> {
         let width = self.size.width as usize;
         (1..).zip(&self.figures).filter_map(move |(number, seen)| {
@@ -198,8 +192,7 @@ impl Annotated {
         for Object { seen, columns, rows, mask } in self.objects() {
             let inked = mask.iter().filter(|inked| **inked).count();
             let room = (columns.1 - columns.0 + 1) * (rows.1 - rows.0 + 1);
-            // A figure that fills only a small part of its box is mostly hidden, so it is marked as
-            // difficult.
+            // A figure that fills only a small part of its box is mostly hidden.
             let difficult = u8::from(inked * 5 < room);
             let _ = writeln!(
                 xml,
@@ -216,7 +209,7 @@ impl Annotated {
 }
 
 impl Object<'_> {
-    /// Returns the COCO annotation with a placeholder id.
+    /// The id is a placeholder.
     fn coco(&self, image: usize, Size { width, height }: Size) -> Value {
         let (wide, high) = (self.columns.1 - self.columns.0 + 1, self.rows.1 - self.rows.0 + 1);
         let points: Vec<i32> = self
@@ -245,7 +238,7 @@ impl Object<'_> {
 }
 
 /// Encodes a mask as run lengths in COCO's compressed format, in column order. Each number is split
-/// into 5-bit groups, lowest bits first. Bit 5 is set if another group follows. Each group is
+/// into 5-bit groups, lowest bits first. Bit 5 is set if another group follows, and the group is
 /// written as the character with that offset from `0`. From the fourth run on, the number is the
 /// difference from the run two positions earlier.
 fn run_lengths(mask: &[bool], width: usize) -> String {
@@ -274,7 +267,7 @@ fn run_lengths(mask: &[bool], width: usize) -> String {
     text
 }
 
-/// Encodes a mask as a PNG of indices into Pascal VOC's palette.
+/// As a PNG of indices into Pascal VOC's palette.
 fn palette_png(mask: &[u8], size: Size) -> Result<Vec<u8>> {
     let fail = |e: png::EncodingError| Error::new(ErrorKind::Io, format!("cannot encode: {e}"));
     let mut bytes = Vec::new();
@@ -287,8 +280,8 @@ fn palette_png(mask: &[u8], size: Size) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Returns the color of a class in Pascal VOC. The bits of the class index are distributed to red,
-/// green and blue in rotation, starting at the highest bit of each channel.
+/// Pascal VOC distributes the bits of the class index to red, green and blue in rotation, starting
+/// at the highest bit of each channel.
 fn voc_color(class: u8) -> [u8; 3] {
     let bit = |number: usize| (u16::from(class) >> number & 1) as u8;
     std::array::from_fn(|channel| (0..3).fold(0, |value, step| value | bit(3 * step + channel) << (7 - step)))
@@ -306,7 +299,7 @@ mod tests {
         assert_eq!((voc_color(20), voc_color(255)), ([0, 64, 128], [224, 224, 192]));
     }
 
-    /// The expected strings were produced by `pycocotools.mask.encode`.
+    /// Strings produced by `pycocotools.mask.encode`.
     #[test]
     fn run_lengths_equal_pycocotools() {
         let mask = |width: usize, rows: &[&str]| {
@@ -318,7 +311,6 @@ mod tests {
         assert_eq!(run_lengths(&[false; 1000], 40), "Xo0");
     }
 
-    /// Opens both datasets and checks that their boxes are equal.
     #[test]
     fn coco_and_voc_have_the_same_ground_truth() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,12 +1,11 @@
 //! Outlines and textures of figures. A class is defined by an outline and a texture.
 //!
-//! Each figure has its own coordinate system (u, v): u points right and v points down. The figure
+//! Each figure has its own coordinate system (u, v): u points right, v points down, and the figure
 //! extends about 256 units from its center. Every outline and texture is mirror-symmetric, so
 //! flipping an image does not change its class.
 
 use std::fmt;
 
-/// The figure of one class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Figure {
     outline: Outline,
@@ -62,14 +61,13 @@ const TEXTURES: [Texture; 8] = [
     Texture::Grooved,
 ];
 
-/// Period of a texture in units. A figure is four periods wide. In the smallest figure, a period is
-/// at least three pixels.
+/// Period of a texture in units. A figure is four periods wide. In the smallest figure, a period
+/// has at least three pixels.
 const PERIOD: i32 = 128;
 
 impl Figure {
-    /// Returns the figure for class `class` of `classes`. Consecutive classes differ in both
-    /// outline and texture. Hues distinguish classes only once all 64 pairs of outline and texture
-    /// are used.
+    /// Consecutive classes differ in both outline and texture. Hues distinguish classes only once
+    /// all 64 pairs of outline and texture are used.
     pub(super) fn for_class(class: usize, classes: usize) -> Self {
         let pair = class % 64;
         Figure {
@@ -79,8 +77,7 @@ impl Figure {
         }
     }
 
-    /// Returns the approximate distance of (u, v) from the outline in units. The distance is
-    /// negative inside the figure.
+    /// Approximate distance of (u, v) from the outline in units, negative inside the figure.
     pub(super) fn distance(&self, u: i32, v: i32) -> i32 {
         let (au, av) = (u.abs(), v.abs());
         let bar = |along: i32, across: i32| (along - 250).max(across - 84);
@@ -96,9 +93,9 @@ impl Figure {
         }
     }
 
-    /// Returns the weight of the second color at (u, v), in units of 1/256.
+    /// Weight of the second color at (u, v), in units of 1/256.
     pub(super) fn tone(&self, u: i32, v: i32) -> i32 {
-        // Distance from the middle of the period, 0 to 64. Symmetric about the center of the
+        // Distance from the middle of the period, 0 to 64, symmetric about the center of the
         // figure.
         let wave = |t: i32| (t.abs() % PERIOD - PERIOD / 2).abs();
         let (wu, wv) = (wave(u), wave(v));
@@ -117,7 +114,7 @@ impl Figure {
 }
 
 impl fmt::Display for Figure {
-    /// Writes the name of the class, such as `dotted-ring`.
+    /// The name of the class, such as `dotted-ring`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = format!("{:?}-{:?}", self.texture, self.outline).to_lowercase();
         match self.hue {
@@ -127,7 +124,7 @@ impl fmt::Display for Figure {
     }
 }
 
-/// Returns the length of the vector (u, v), rounded down.
+/// Length of the vector (u, v), rounded down.
 fn root(u: i32, v: i32) -> i32 {
     (u * u + v * v).isqrt()
 }

@@ -2,21 +2,20 @@
 
 use warpfeed::sampler::Rng;
 
-/// Returns a uniform number from `low` to `high`, inclusive.
+/// A uniform number from `low` to `high`, inclusive.
 pub(super) fn draw(rng: &mut Rng, low: i32, high: i32) -> i32 {
     low + rng.below((high - low + 1) as u64) as i32
 }
 
-/// Red, green, blue.
 pub(super) type Rgb = [u8; 3];
 
-/// Returns the luma with the weights of ITU-R BT.601, in units of 1/256, as in JPEG.
+/// Luma with the weights of ITU-R BT.601, in units of 1/256, as in JPEG.
 pub(super) fn luma([r, g, b]: Rgb) -> u8 {
     ((77 * u32::from(r) + 150 * u32::from(g) + 29 * u32::from(b)) >> 8) as u8
 }
 
-/// Returns a color with a luma near `level`, a hue of 0 to 1535 (red, yellow, green, cyan, blue,
-/// magenta, each 256 wide) and a saturation of 0 to 256.
+/// A color with a luma near `level`, a hue of 0 to 1535 (red, yellow, green, cyan, blue, magenta,
+/// each 256 wide) and a saturation of 0 to 256.
 pub(super) fn color(hue: i32, saturation: i32, level: i32) -> Rgb {
     let (sector, f) = (hue.rem_euclid(1536) / 256, hue.rem_euclid(256));
     let pure = match sector {
@@ -31,7 +30,7 @@ pub(super) fn color(hue: i32, saturation: i32, level: i32) -> Rgb {
     pure.map(|c| (level + (c - pure_luma) * saturation / 256).clamp(0, 255) as u8)
 }
 
-/// Mixes `a` and `b`; `weight` is the weight of `b` in units of 1/256.
+/// `weight` is the weight of `b` in units of 1/256.
 pub(super) fn mix(a: Rgb, b: Rgb, weight: i32) -> Rgb {
     std::array::from_fn(|c| ((i32::from(a[c]) * (256 - weight) + i32::from(b[c]) * weight) >> 8) as u8)
 }
@@ -39,17 +38,15 @@ pub(super) fn mix(a: Rgb, b: Rgb, weight: i32) -> Rgb {
 /// Value noise: random values at the points of a grid, with smooth interpolation between them.
 pub(super) struct Noise {
     cell: i32,
-    /// Grid point to the left of each pixel column, and the weight of the grid point to its right
-    /// in units of 1/256.
+    /// Grid point to the left of each pixel column, and the weight of the next grid point in units
+    /// of 1/256.
     columns: Vec<(usize, i32)>,
-    /// Number of points per row of the grid.
     across: usize,
     levels: Vec<i32>,
 }
 
 impl Noise {
-    /// Creates noise for an image of `width` by `height` pixels, with a grid point every `cell`
-    /// pixels and values from -`max_level` to `max_level`.
+    /// Has a grid point every `cell` pixels, with values from -`max_level` to `max_level`.
     pub(super) fn new(width: i32, height: i32, cell: i32, max_level: i32, rng: &mut Rng) -> Self {
         let across = (width / cell + 2) as usize;
         let points = across * (height / cell + 2) as usize;
@@ -61,7 +58,6 @@ impl Noise {
         }
     }
 
-    /// Adds the noise of pixel row `y` to `row`.
     pub(super) fn add(&self, y: i32, row: &mut [i32]) {
         let (above, below) = self.levels[(y / self.cell) as usize * self.across..].split_at(self.across);
         let down = weight(y, self.cell);
@@ -72,8 +68,7 @@ impl Noise {
     }
 }
 
-/// Returns 3t^2 - 2t^3 in units of 1/256, where t is the position of `pixel` within its cell, from
-/// 0 to 1.
+/// 3t^2 - 2t^3 in units of 1/256, where t is the position of `pixel` within its cell, from 0 to 1.
 fn weight(pixel: i32, cell: i32) -> i32 {
     let t = pixel % cell * 256 / cell;
     (t * t * (768 - 2 * t)) >> 16

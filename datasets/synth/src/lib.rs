@@ -1,7 +1,7 @@
-//! Generates a synthetic dataset from which a model can learn. The images vary as much as in a real
-//! dataset, and are byte-identical on every machine for the same seed.
+//! Generates synthetic datasets from which a model can learn. The images vary as in a real dataset,
+//! and are byte-identical on every machine for the same seed.
 //!
-//! 1. This file: enumerates and encodes the images, and writes the class folders.
+//! 1. This file: chooses and encodes the images, and writes the class folders.
 //! 2. `scene`: the content of an image: background, noise and figures.
 //! 3. `annotated`: images of several classes with their ground truth, as COCO or Pascal VOC.
 //! 4. `robot`: [`Robot`], episodes of a robot arm in LeRobot format.
@@ -35,7 +35,7 @@ use warpfeed::sampler::Rng;
 use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::{Error, ErrorKind, Result};
 
-/// Number of outlines, times number of textures, times number of hues.
+/// Outlines x textures x hues.
 const MAX_CLASSES: usize = 1024;
 
 /// A synthetic dataset.
@@ -43,10 +43,9 @@ const MAX_CLASSES: usize = 1024;
 /// A class is a combination of an outline and a texture, such as `dotted-ring` or `striped-cross`.
 /// With more than 64 classes, a class also has a range of hues. Several figures of the class, of
 /// any color, size and angle, are scattered over a background that does not depend on the class.
-/// Most crops therefore show a figure, and the mean color does not reveal the class. Images vary
-/// like photographs in real datasets. Most images have a common aspect ratio; the others have 0.5
-/// to 2 times the side, and aspect ratios from 1:2 to 2:1. JPEGs are encoded at quality 60 to 95,
-/// as 4:4:4 or 4:2:0; some are 4:2:2, gray or progressive. One image in twenty is a PNG.
+/// Most crops therefore show a figure, and the mean color does not reveal the class. Sizes, aspect
+/// ratios, JPEG qualities and subsampling vary as in real datasets. Some images are gray,
+/// progressive, or PNG.
 ///
 /// Image `i` depends only on the seed, the number of classes, the side and `i`. Image `i` belongs
 /// to class `i % classes`.
@@ -119,7 +118,7 @@ impl Synth {
     }
 
     /// Like [`write`](Synth::write), but also calls `written` with the size in bytes of each image
-    /// that was written. The calls come from many threads.
+    /// written, possibly from several threads at once.
     ///
     /// # Errors
     /// Fails under the same conditions as [`write`](Synth::write).
@@ -144,8 +143,7 @@ impl Synth {
         })
     }
 
-    /// Generates the dataset in memory, with the keys, labels and order that it has when it is read
-    /// from the folders.
+    /// Generates the dataset in memory, with the keys, labels and order of the class folders.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if a number is out of range.
@@ -183,7 +181,7 @@ impl Synth {
         (0..self.classes).map(|class| Figure::for_class(class, self.classes).to_string())
     }
 
-    /// Returns image `index`, encoded, without a label.
+    /// Encoded, without a label.
     fn image(&self, index: usize) -> Result<OwnedSample> {
         let figure = self.figure(index);
         let (size, coding, pixels) = self.pixels(index);
@@ -195,7 +193,7 @@ impl Synth {
         Figure::for_class(class % self.classes, self.classes)
     }
 
-    /// Returns image `index` before it is encoded: RGB, HWC.
+    /// RGB, HWC.
     fn pixels(&self, index: usize) -> (Size, Coding, Vec<u8>) {
         let mut rng = Rng::new(self.seed, u64::from(self.side), index as u64);
         let size = self.size(&mut rng);
@@ -225,7 +223,7 @@ impl Synth {
     }
 }
 
-/// Creates `dir` atomically: `write` fills a sibling folder, which is then renamed to `dir`.
+/// Creates `dir` atomically: `write` fills a sibling folder, which is then renamed.
 fn complete(dir: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let dir = &dir.components().collect::<PathBuf>();
     if dir.is_file() || fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some()) {
@@ -238,8 +236,7 @@ fn complete(dir: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
         fs::remove_dir_all(&beside).map_err(|e| Error::io(&beside, &e))?;
     }
     let result = write(&beside).and_then(|()| {
-        // On Unix, a rename replaces an empty folder. On other systems, the folder must be removed
-        // first.
+        // A rename replaces an empty folder only on Unix.
         let _ = fs::remove_dir(dir);
         fs::rename(&beside, dir).map_err(|e| Error::io(dir, &e))
     });
@@ -249,7 +246,6 @@ fn complete(dir: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     result
 }
 
-/// How an image is encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Coding {
     Png { gray: bool },
@@ -274,7 +270,7 @@ impl Coding {
         }
     }
 
-    /// Encodes RGB pixels. Returns the field name for the encoding, and the encoded bytes.
+    /// Returns the field name for the encoding, and the bytes.
     fn encode(self, rgb: &[u8], size: Size) -> Result<(&'static str, Vec<u8>)> {
         let fail = |e: &dyn std::fmt::Display| Error::new(ErrorKind::Io, format!("cannot encode: {e}"));
         let gray = |rgb: &[u8]| rgb.as_chunks::<3>().0.iter().copied().map(ink::luma).collect::<Vec<u8>>();
@@ -323,7 +319,7 @@ mod tests {
         (0..source.len()).map(|i| (&source.read(i, &mut scratch).unwrap()).try_into().unwrap()).collect()
     }
 
-    /// Returns the FNV-1a hash of all samples.
+    /// The FNV-1a hash of all samples.
     fn hash(samples: &[OwnedSample]) -> u64 {
         let mut hash = 0xcbf2_9ce4_8422_2325;
         for sample in samples {
@@ -426,8 +422,7 @@ mod tests {
         }
     }
 
-    /// Checks that a classifier by mean color fails for most held-out images, so that a model must
-    /// learn shapes.
+    /// A classifier by mean color fails for most held-out images, so a model must learn shapes.
     #[test]
     fn the_mean_color_does_not_reveal_the_class() {
         let means: Vec<[f64; 3]> = (0..SMALL.images)
@@ -447,7 +442,7 @@ mod tests {
         let centers: Vec<_> = (0..SMALL.classes).map(center).collect();
         let far = |a: &[f64; 3], b: &[f64; 3]| (0..3).map(|c| (a[c] - b[c]).powi(2)).sum::<f64>();
         let nearest = |m| (0..SMALL.classes).min_by(|&a, &b| far(m, &centers[a]).total_cmp(&far(m, &centers[b])));
-        // The held-out half starts with class 0 as well.
+        // The held-out half also starts with class 0.
         let right = test.iter().enumerate().filter(|(i, m)| nearest(m) == Some(i % SMALL.classes)).count();
         assert!(right * 10 < test.len() * 4, "{right} of {} correct; chance is one in six", test.len());
     }

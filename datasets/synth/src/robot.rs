@@ -1,9 +1,9 @@
 //! Generates episodes of a drawn robot arm in LeRobot format, version 2.1, with images in Parquet
 //! files.
 //!
-//! A hand moves over a table on which a red and a blue disk lie. The task says which disk the hand
-//! must reach. In each frame, the action is a step from the hand toward this disk, so that a policy
-//! can be learned from the image, the state and the task.
+//! A hand moves over a table with a red and a blue disk. The task names the disk that the hand must
+//! reach, and the action of a frame is a step toward this disk. A policy can therefore be learned
+//! from the image, the state and the task.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,13 +22,10 @@ use super::complete;
 use warpfeed::sampler::Rng;
 use warpfeed::{Error, ErrorKind, Result};
 
-/// The name of the camera's feature.
 const CAMERA: &str = "observation.images.top";
-/// The tasks, by index.
 const TASKS: [&str; 2] = ["reach the red disk", "reach the blue disk"];
-/// Radius of the disks and of the hand, as a fraction of the image's side.
+/// Of the disks and of the hand, as a fraction of the image's side.
 const RADIUS: f64 = 0.08;
-/// Number of frames per second.
 const FPS: usize = 10;
 
 /// Episodes of a drawn robot arm.
@@ -55,7 +52,7 @@ impl Default for Robot {
     }
 }
 
-/// A frame of an episode. Coordinates range from 0 to 1.
+/// Coordinates range from 0 to 1.
 struct Frame {
     png: Vec<u8>,
     hand: [f32; 2],
@@ -156,7 +153,6 @@ impl Robot {
         })
     }
 
-    /// Draws the frames of an episode.
     fn episode(&self, episode: usize) -> Result<Vec<Frame>> {
         let mut rng = Rng::new(self.seed, 0, episode as u64);
         let mut place = || [(); 2].map(|()| 0.15 + 0.7 * (rng.below(1 << 20) as f64 / f64::from(1 << 20)));
@@ -172,7 +168,6 @@ impl Robot {
         Ok(frames)
     }
 
-    /// Draws an image as PNG.
     fn png(&self, [red, blue]: [[f64; 2]; 2], hand: [f64; 2]) -> Result<Vec<u8>> {
         let side = self.side as usize;
         let mut pixels = vec![200_u8; side * side * 3];
@@ -196,7 +191,7 @@ impl Robot {
         Ok(bytes)
     }
 
-    /// Writes the table of an episode, with the columns in the order of [`schema`].
+    /// With the columns in the order of [`schema`].
     fn write_table(&self, episode: usize, frames: &[Frame], path: &Path) -> Result<()> {
         let file = fs::File::create(path).map_err(|e| Error::io(path, &e))?;
         let write = || -> parquet::errors::Result<()> {
@@ -249,7 +244,7 @@ impl Robot {
     }
 }
 
-/// Returns the schema of the tables, in the form that the `datasets` library writes.
+/// The schema that the `datasets` library writes.
 fn schema() -> parquet::errors::Result<TypePtr> {
     let leaf = |name: &str, physical: Physical| {
         Type::primitive_type_builder(name, physical).with_repetition(Repetition::OPTIONAL).build().map(Arc::new)
@@ -275,7 +270,7 @@ fn schema() -> parquet::errors::Result<TypePtr> {
     Type::group_type_builder("schema").with_fields(fields).build().map(Arc::new)
 }
 
-/// Returns the statistics of a feature with two numbers.
+/// Statistics of a feature with two numbers.
 fn summary(values: &[[f32; 2]]) -> Value {
     let count = values.len() as f64;
     let of_axis = |axis: usize| {

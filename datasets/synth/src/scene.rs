@@ -5,7 +5,7 @@ use super::ink::{Noise, Rgb, color, draw, mix};
 use warpfeed::decode::Size;
 use warpfeed::sampler::Rng;
 
-/// The description of an image, before it is painted.
+/// An image before it is painted.
 pub(super) struct Scene {
     width: i32,
     height: i32,
@@ -19,7 +19,6 @@ pub(super) struct Scene {
     figures: Vec<Placed>,
 }
 
-/// A figure and its position.
 struct Placed {
     class: usize,
     figure: Figure,
@@ -35,17 +34,17 @@ struct Placed {
 impl Scene {
     /// Places figures in the cells of a jittered grid. The shorter side has two to three cells, so
     /// a crop of one tenth of the area shows most of a figure. `choose` returns the figure of a
-    /// cell, with its class, or `None` to leave the cell empty.
+    /// cell and its class, or `None` for an empty cell.
     pub(super) fn draw(size: Size, mut choose: impl FnMut(&mut Rng) -> Option<(usize, Figure)>, rng: &mut Rng) -> Self {
         let (width, height) = (size.width as i32, size.height as i32);
         let short = width.min(height);
-        // The background has medium luma, and figures have darker and brighter parts, so figures
-        // stand out regardless of their hues.
+        // The background has medium luma, and figures have darker and brighter parts, so they stand
+        // out regardless of their hues.
         let level = draw(rng, 85, 165);
         let mut shade = |by: i32| color(draw(rng, 0, 1535), draw(rng, 0, 200), level + by);
         let background = [shade(-25), shade(25)];
         let slope = (draw(rng, -256, 256), draw(rng, -256, 256));
-        // (divisor of the shorter side, maximum strength) for the cells of each octave.
+        // Divisor of the shorter side for the cells of each octave, and maximum strength.
         let octaves = [(4, 55), (11, 35), (30, 22)].map(|(part, max_strength)| {
             let strength = draw(rng, 5, max_strength);
             Noise::new(width, height, (short / part).max(2), strength, rng)
@@ -76,7 +75,7 @@ impl Scene {
         Scene { width, height, background, slope, octaves, grain, grain_seed, figures }
     }
 
-    /// Paints the pixels: RGB, HWC.
+    /// RGB, HWC.
     pub(super) fn paint(&self) -> Vec<u8> {
         let mut rgb = Vec::with_capacity((self.width * self.height * 3) as usize);
         let (sx, sy) = self.slope;
@@ -95,8 +94,8 @@ impl Scene {
         }
         if self.grain > 0 {
             let mut rng = Rng::new(self.grain_seed, 0, 0);
-            // Draws one random number per pixel. Two of its bytes change the luma, and one more
-            // byte per channel changes that channel at half the strength.
+            // Two bytes of the random number change the luma, and one more byte per channel changes
+            // that channel at half the strength.
             for pixel in rgb.as_chunks_mut::<3>().0 {
                 let bits = rng.next_u64();
                 let part = |n: u32| ((bits >> (8 * n)) & 255) as i32 - 128;
@@ -111,14 +110,12 @@ impl Scene {
     }
 }
 
-/// The ground truth for a figure.
 pub(super) struct Seen {
     pub(super) class: usize,
     /// Top, left and right ends of the figure in pixels, each with its visibility.
     pub(super) points: [(i32, i32, Visibility); 3],
 }
 
-/// Whether a keypoint is visible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Visibility {
     Outside,
@@ -127,9 +124,8 @@ pub(super) enum Visibility {
 }
 
 impl Scene {
-    /// Returns the figures and, for each pixel, the number of the figure that it shows: 1 for the
-    /// first figure, and 0 for the background. A pixel shows a figure if the figure covers at least
-    /// half of the pixel.
+    /// The figures and, for each pixel, the number of the figure that it shows: 1 for the first
+    /// figure, and 0 for the background. A pixel shows a figure that covers at least half of it.
     pub(super) fn truth(&self) -> (Vec<Seen>, Vec<u16>) {
         let mut shown = vec![0; (self.width * self.height) as usize];
         for (number, placed) in (1..).zip(&self.figures) {
@@ -160,12 +156,12 @@ impl Scene {
 }
 
 impl Placed {
-    /// Returns a bright and a dark color, in either order.
+    /// A bright and a dark color, in either order.
     fn colors(figure: Figure, rng: &mut Rng) -> [Rgb; 2] {
         let (part, parts) = (figure.hue.0 as i32, figure.hue.1 as i32);
         let (first, width) = (part * 1536 / parts, 1536 / parts);
-        // If the hue is part of the class, the colors have high saturation, and hues from the
-        // middle of the class's range.
+        // A hue that is part of the class gets high saturation, and comes from the middle of the
+        // class's range.
         let (margin, min_level) = if parts > 1 { (width / 4, 160) } else { (0, 40) };
         let hue = first + draw(rng, margin, width - 1 - margin);
         let (bright, dark) = (draw(rng, 200, 245), draw(rng, 15, 60));
@@ -181,8 +177,8 @@ impl Placed {
         });
     }
 
-    /// Calls `ink` for each pixel that the figure covers at least partly. Its arguments are the
-    /// pixel index, the covered fraction in units of 1/256, and the figure's coordinates (u, v).
+    /// Calls `ink` for each pixel that the figure covers at least partly, with the pixel index, the
+    /// covered fraction in units of 1/256, and the figure's coordinates (u, v).
     fn cover(&self, width: i32, height: i32, mut ink: impl FnMut(usize, i32, i32, i32)) {
         let (cos, sin) = self.turn;
         let reach = self.radius * 3 / 2;
@@ -201,9 +197,8 @@ impl Placed {
     }
 }
 
-/// Returns the cosine and the sine, in units of 1/1024, of the angle whose half-angle tangent is
-/// `t` / 256.
-/// This rational parametrization avoids trigonometric functions.
+/// Cosine and sine, in units of 1/1024, of the angle whose half-angle tangent is `t` / 256. This
+/// rational parametrization avoids trigonometric functions.
 fn turn(t: i32) -> (i32, i32) {
     let (square, unit) = (t * t, 256 * 256);
     ((unit - square) * 1024 / (unit + square), 2 * t * 256 * 1024 / (unit + square))

@@ -13,7 +13,6 @@ use std::arch::x86_64::*;
 use super::lanes::{LANES, LINKS, Lanes, Pointers};
 use super::table::{CODE_BITS, CODES, Step, Table};
 
-/// The links of a pattern, laid out for vector lookups.
 #[derive(Debug, Clone)]
 #[repr(C, align(64))]
 pub(super) struct Links {
@@ -22,8 +21,8 @@ pub(super) struct Links {
     pub(super) next: [u32; LINKS],
 }
 
-/// Decodes with the first `count` lanes until at least one of them has reached its end. Then stores
-/// the exact positions of all lanes.
+/// Decodes with the first `count` lanes until at least one of them reaches its end. Then stores the
+/// exact positions of all lanes.
 ///
 /// # Safety
 /// The invariants of [`super::Machine`] must hold for `memory`, `links` and the first `count` of
@@ -98,7 +97,7 @@ fn load(from: &[u32]) -> __m512i {
 }
 
 /// Returns the length, advance and value of each lane's [`Step`]. `entry` contains the table
-/// entries of the codes at the starts of the windows.
+/// entries of the codes.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi1,bmi2,lzcnt")]
 fn steps(window: __m512i, entry: __m512i) -> [__m512i; 3] {
@@ -112,8 +111,8 @@ fn steps(window: __m512i, entry: __m512i) -> [__m512i; 3] {
     [_mm512_and_si512(entry, _mm512_set1_epi32(0xff)), _mm512_shuffle_epi8(entry, byte(1)), value]
 }
 
-/// Returns `step` with the steps of the lanes in `slow` recomputed, because their codes or values
-/// are too long for the vectors.
+/// Recomputes the steps of the lanes in `slow`, because their codes or values are too long for the
+/// vectors.
 ///
 /// # Safety
 /// The `bit` and `table` of these lanes must satisfy the contract of [`long_step`].
@@ -149,8 +148,8 @@ unsafe fn long_step(memory: &Pointers, bit: u32, table: u32) -> Step {
         let bytes = memory.stream.add((bit >> 3) as usize).cast::<u64>().read_unaligned();
         (bytes, &*memory.tables.add(table as usize).cast::<Table>())
     };
-    // After an invalid code, move the lane to the end of the stream, so that its owner finds that
-    // the lane has left its segment.
+    // After an invalid code, move the lane to the end of the stream, so that its owner finds the
+    // lane outside its segment.
     let none = Step { length: memory.limit as u32 - bit, advance: 63, value: 0 };
     table.long(u64::from_be(bytes) << (bit & 7), 1).unwrap_or(none)
 }

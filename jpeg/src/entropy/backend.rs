@@ -5,7 +5,6 @@
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Backend(Kind);
 
-/// See [`Backend`].
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Kind {
     Scalar,
@@ -16,13 +15,12 @@ pub(super) enum Kind {
 }
 
 impl Backend {
-    /// Returns the implementation in plain registers, which runs on any CPU.
+    /// Plain registers, for any CPU.
     pub(crate) fn scalar() -> Backend {
         Backend(Kind::Scalar)
     }
 
-    /// Returns the implementation in plain registers that uses BMI1, BMI2, LZCNT and MOVBE, if this
-    /// CPU has these instructions.
+    /// Plain registers, for a CPU with BMI1, BMI2, LZCNT and MOVBE.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn bmi() -> Option<Backend> {
         let is_supported = is_x86_feature_detected!("bmi1")
@@ -32,8 +30,8 @@ impl Backend {
         is_supported.then_some(Backend(Kind::Bmi))
     }
 
-    /// Returns the implementation that uses vectors while many lanes are busy, if this CPU has
-    /// AVX-512 F, BW, DQ and VL and the instructions of [`bmi`](Self::bmi).
+    /// Vectors while many lanes are busy, for a CPU with AVX-512 F, BW, DQ and VL and the
+    /// instructions of [`bmi`](Self::bmi).
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn avx512() -> Option<Backend> {
         let is_supported = is_x86_feature_detected!("avx512f")

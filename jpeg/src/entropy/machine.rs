@@ -34,19 +34,16 @@ use crate::huffman::Spec;
 /// Maximum number of bytes of each kind of memory that a thread keeps after a large image.
 pub(crate) const KEPT_BYTES: usize = 64 << 20;
 
-/// Maximum number of lanes in plain registers.
 const SCALAR_LANES: usize = 3;
-/// Vectors gather from the tables of all lanes, and no longer pay off if these don't fit in the L1
-/// cache. An image has four tables, so this is enough for two images with their own tables, or for
-/// any number of images with the standard tables.
+/// Vectors pay off only if the tables of all lanes fit in the L1 cache. An image has four tables,
+/// so this limit allows two images with their own tables, or any number with the standard tables.
 #[cfg(target_arch = "x86_64")]
 const MAX_VECTOR_TABLES: usize = 8;
-/// Minimum number of busy lanes for which vectors are faster than plain registers.
 #[cfg(target_arch = "x86_64")]
 const MIN_VECTOR_LANES: usize = 7;
 /// Number of blocks after a lane's end to which the lane may write before it stops.
 const SLACK_BLOCKS: usize = 1;
-/// Maximum number of cached tables. Most images have the same tables as earlier ones.
+/// Most images have the same tables as earlier ones.
 const MAX_TABLES: usize = 24;
 
 /// 64 coefficients in zigzag order, aligned to cache lines.
@@ -54,43 +51,34 @@ const MAX_TABLES: usize = 24;
 #[repr(C, align(128))]
 struct Block([i16; 64]);
 
-/// The blocks of an MCU in scan order, and their tables. Images with equal patterns share one
-/// pattern.
+/// The blocks of an MCU in scan order, and their tables. Images share equal patterns.
 struct Pattern {
     links: Range<usize>,
-    /// DC and AC table of each of the up to ten blocks.
     tables: ArrayVec<(usize, usize), 10>,
     users: usize,
 }
 
-/// The cache entry of a table.
 struct Cached {
     spec: Spec,
     ac: bool,
     users: usize,
-    /// Value of `clock` when the table was last used.
     used: u64,
 }
 
 /// The ranges of a machine's memory that one image uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Slot {
-    /// Range of bytes in the stream.
     pub(crate) stream: Range<usize>,
-    /// Range of coefficient blocks.
     pub(crate) blocks: Range<usize>,
 }
 
-/// The lanes and all of their memory.
 pub(crate) struct Machine {
     backend: Backend,
     /// The entropy-coded bytes of all slots, followed by [`SLACK_BYTES`] bytes.
     stream: Vec<u8>,
     blocks: Vec<Block>,
     tables: Vec<Table>,
-    /// The cache entries of `tables`.
     cached: Vec<Cached>,
-    /// Number of tables that patterns use.
     tables_in_use: usize,
     clock: u64,
     links: [Link; LINKS],
@@ -125,7 +113,6 @@ impl Machine {
         }
     }
 
-    /// Returns whether another lane can be started.
     pub(crate) fn has_free_lane(&self) -> bool {
         let lanes = match self.backend.kind() {
             #[cfg(target_arch = "x86_64")]
@@ -136,10 +123,7 @@ impl Machine {
     }
 
     /// Finds or creates the pattern of an MCU from the DC and AC tables of its blocks. Returns
-    /// `None` if too many patterns are in use.
-    ///
-    /// # Errors
-    /// If a specification is not a valid table, or if an allocation fails.
+    /// `None` if too many patterns are in use. Fails if a specification is not a valid table.
     pub(crate) fn pattern(&mut self, blocks: &[(&Spec, &Spec)]) -> Result<Option<usize>> {
         let mut tables = ArrayVec::new();
         let before = self.clock;
@@ -183,7 +167,6 @@ impl Machine {
         }
     }
 
-    /// Releases a pattern. No lane may use it anymore.
     pub(crate) fn release(&mut self, pattern: usize) {
         let pattern = &mut self.patterns[pattern];
         pattern.users -= 1;
@@ -195,8 +178,7 @@ impl Machine {
         }
     }
 
-    /// Returns the index of the table for `spec`. Builds the table if it is not cached. Does not
-    /// evict tables that were used after the time `before`.
+    /// Does not evict tables that were used after the time `before`.
     fn table(&mut self, spec: &Spec, ac: bool, before: u64) -> Result<usize> {
         self.clock += 1;
         if let Some(i) = self.cached.iter().position(|c| c.ac == ac && c.spec == *spec) {
@@ -205,7 +187,7 @@ impl Machine {
         }
         let cached = Cached { spec: spec.clone(), ac, users: 0, used: self.clock };
         // Evict the least recently used table without users. Spare those that the current image has
-        // just requested: it becomes their user only once it has all of them.
+        // just requested, because they have no user yet.
         let old = |c: &&Cached| c.users == 0 && c.used <= before;
         let oldest = self.cached.iter().filter(old).min_by_key(|c| c.used).map(|c| c.used);
         match self.cached.iter().position(|c| self.cached.len() >= MAX_TABLES && Some(c.used) == oldest) {
@@ -223,8 +205,8 @@ impl Machine {
         }
     }
 
-    /// Reserves memory for `bytes` bytes of stream and `blocks` blocks. Returns `None` if an
-    /// allocation fails, or if offsets would not fit in 32 bits, which the vectors require.
+    /// Returns `None` if an allocation fails, or if offsets would not fit in 32 bits, which the
+    /// vectors require.
     pub(crate) fn reserve(&mut self, bytes: usize, blocks: usize) -> Option<Slot> {
         // With slack in each slot, a lane that runs past its segment stops before the next slot.
         let bytes = bytes + SLACK_BYTES;
@@ -232,7 +214,6 @@ impl Machine {
             return Some(self.free.swap_remove(i));
         }
         if self.free.len() == self.slots.len() {
-            // No slot is in use, but all slots are too small, so replace them.
             assert!(self.busy == 0, "a busy lane uses a slot");
             self.free.clear();
             self.slots.clear();
@@ -257,35 +238,30 @@ impl Machine {
         Some(slot)
     }
 
-    /// Frees a slot. No lane may use it anymore.
     pub(crate) fn free(&mut self, slot: Slot) {
         self.free.push(slot);
     }
 
-    /// Returns the stream bytes of a slot.
     pub(crate) fn stream(&mut self, slot: &Slot) -> &mut [u8] {
         &mut self.stream[slot.stream.clone()]
     }
 
-    /// Returns all coefficients. Block `i` consists of the 64 coefficients that start at index
-    /// `64 * i`, in zigzag order.
+    /// Block `i` is the 64 coefficients, in zigzag order, that start at index `64 * i`.
     pub(crate) fn coefficients(&self) -> &[i16] {
         // SAFETY: blocks are arrays of 64 coefficients, without padding.
         unsafe { std::slice::from_raw_parts(self.blocks.as_ptr().cast(), self.blocks.len() * 64) }
     }
 
-    /// Returns the DC coefficient of a block.
     pub(crate) fn dc(&mut self, block: usize) -> &mut i16 {
         &mut self.blocks[block].0[0]
     }
 
-    /// Returns the number of blocks to reserve for a lane that decodes `blocks` blocks.
     pub(crate) fn blocks_to_reserve(blocks: usize) -> usize {
         blocks + SLACK_BLOCKS
     }
 
     /// Starts a lane at bit `bit` of the stream. The lane decodes `count` blocks, a whole number of
-    /// MCUs, into the blocks that start at index `first`. Returns the index of the lane.
+    /// MCUs, into the blocks that start at index `first`.
     pub(crate) fn start(&mut self, bit: usize, first: usize, count: usize, pattern: usize) -> usize {
         let lane = self.busy;
         assert!(lane < LANES && bit <= self.last_bit() && count > 0);
@@ -331,12 +307,12 @@ impl Machine {
         }
     }
 
-    /// Returns the bit at which a busy lane stopped, or `None` if the lane has not finished.
+    /// Returns the bit at which a busy lane stopped.
     pub(crate) fn finished(&self, lane: usize) -> Option<usize> {
         (self.lanes.next[lane] >= self.lanes.end[lane]).then(|| self.lanes.bit[lane] as usize)
     }
 
-    /// Removes a lane. The last busy lane moves to the index of the removed lane.
+    /// Removes a lane. The last busy lane moves to its index.
     pub(crate) fn stop(&mut self, lane: usize) {
         assert!(lane < self.busy);
         self.busy -= 1;
@@ -357,14 +333,12 @@ mod tests {
 
     use super::*;
 
-    /// `run` is safe, so it must refuse what would break the backends' invariants.
     #[test]
     fn a_machine_runs_only_lanes_that_have_not_finished() {
         let refused = |machine: &mut Machine| catch_unwind(AssertUnwindSafe(|| machine.run())).is_err();
         let mut machine = Machine::new(Backend::scalar());
         assert!(refused(&mut machine), "no lane is busy");
-        // The table has a single code of one bit, which stands for both a DC difference of zero and
-        // the end of a block.
+        // The only code stands for both a DC difference of zero and the end of a block.
         let spec = Spec::new(std::array::from_fn(|i| u8::from(i == 0)), &[0]);
         let pattern = machine.pattern(&[(&spec, &spec)]).unwrap().unwrap();
         let slot = machine.reserve(8, Machine::blocks_to_reserve(1)).unwrap();
@@ -377,8 +351,8 @@ mod tests {
         assert!(refused(&mut machine), "the lane was stopped");
     }
 
-    /// The image has ten blocks per MCU, and uses its first tables again only after its last tables
-    /// have been created.
+    /// The image's ten blocks per MCU use the first tables again after the last tables were
+    /// created.
     #[test]
     fn an_image_does_not_evict_its_own_tables() {
         let mut machine = Machine::new(Backend::scalar());
@@ -386,8 +360,7 @@ mod tests {
         let spec = |symbol: u8| Spec::new(std::array::from_fn(|i| u8::from(i == 0)), &[symbol]);
         let others: Vec<_> = (0..MAX_TABLES as u8).map(|i| spec(100 + i)).collect();
         for pair in others.chunks(2) {
-            // Fill the cache with tables that are in use, so that only the image's own could be
-            // evicted.
+            // Only the image's own tables could be evicted, because all others are in use.
             machine.table(&pair[0], true, 0).unwrap();
             machine.table(&pair[1], true, 0).unwrap();
         }

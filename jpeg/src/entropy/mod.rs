@@ -1,10 +1,9 @@
 //! Interleaved Huffman decoding of many segments.
 //!
 //! Huffman decoding is a chain of dependent steps, because each lookup needs the position after the
-//! previous code. Decoding a single segment therefore leaves most of a core idle. However, restart
-//! segments and the streams of different images are independent of each other. Each segment or
-//! stream is decoded in a **lane**, and the lanes are interleaved: while some lanes wait for
-//! memory, another lane computes.
+//! previous code. A single segment therefore leaves most of a core idle. Each restart segment or
+//! stream is decoded in a **lane**, and the lanes are interleaved: while some wait for memory,
+//! another computes.
 //!
 //! 1. `table`: lookup tables that return the runs and values of one or two symbols in one step.
 //! 2. `lanes`: the state of the lanes, and pointers to the memory that they access.
@@ -13,9 +12,8 @@
 //! 5. `backend`: [`Backend`], which selects `scalar` or `avx512`.
 //! 6. `machine`: [`Machine`], the lanes and all of their memory.
 //!
-//! On 64-bit Arm, `scalar` is used. NEON has no gather instruction, so each lookup would have to
-//! move an address out of a vector and an entry back into a vector. Plain registers suffice: 64-bit
-//! Arm has 31 of them, and three lanes have 24 numbers.
+//! On 64-bit Arm, `scalar` is used. NEON has no gather instruction, so each lookup would move an
+//! address out of a vector and an entry back.
 
 #[cfg(target_arch = "x86_64")]
 mod avx512;

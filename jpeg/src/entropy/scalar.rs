@@ -1,23 +1,20 @@
-//! Decodes one to three lanes in plain registers. Each lane is a chain of dependent lookups; with
-//! three, one can wait while the others proceed.
+//! Decodes one to three lanes in plain registers. Each lane is a chain of dependent lookups, so a
+//! lane waits while the others proceed.
 //!
-//! The branch at the end of a block is mispredicted about once per block. Avoiding it with
-//! conditional moves, which would select the next table and position after every lookup, costs
-//! more.
+//! The branch at the end of a block is mispredicted about once per block. Conditional moves would
+//! avoid it, but cost more: they select the next table and position after every lookup.
 
 use super::lanes::{Lanes, Link, Pointers, SLACK_BYTES};
 use super::table::{BITS, LONGEST, LONGEST_CODE, NO_SYMBOL, Table, TableEntry};
 
-/// Minimum number of bits that a lane has read ahead after a refill.
 const HELD: usize = 56;
-/// Maximum distance in bytes between a lane's next bit and the byte that it reads next.
 const AHEAD: usize = 8;
 /// What makes unchecked reads safe: at most two lookups between refills, and a check for the end of
 /// the stream at the start of each block, which has at most 64 symbols.
 const _: () = assert!(2 * LONGEST <= HELD && SLACK_BYTES >= 64 * LONGEST_CODE / 8 + 2 * AHEAD + 8);
 
-/// Decodes with the first `count` lanes, one to three, until at least one of them has reached its
-/// end. A lane stops exactly at its end.
+/// Decodes with the first `count` lanes, one to three, until at least one of them reaches its end.
+/// A lane stops exactly at its end.
 ///
 /// # Safety
 /// The invariants of [`super::Machine`] must hold for `memory` and for the first `count` of
@@ -50,29 +47,23 @@ pub(super) unsafe fn run_bmi(memory: &Pointers, lanes: &mut Lanes, count: usize)
     }
 }
 
-/// The state of a lane in registers, with pointers instead of offsets.
 #[derive(Clone, Copy)]
 struct Lane {
-    /// Next bits of the stream, starting at the most significant bit.
     bits: u64,
     /// The lower six bits are the number of valid bits in `bits`. The upper bits are arbitrary.
     held: u64,
-    /// Next byte to read, which is the first byte that is not completely in `bits`.
     next: *const u8,
-    /// Table for the next symbol.
     table: *const Table,
-    /// Last coefficient of the block.
     last: *mut i16,
     /// Position of the latest coefficient relative to `last`: -63 for the first coefficient of the
     /// block, 0 for the last, and -64 if the block has not been started.
     position: isize,
     link: *const Link,
-    /// Value of `last` once the lane has finished.
     end: *mut i16,
 }
 
-/// Decodes with `L` lanes. Macros repeat the code for each lane: the compiler would not unroll a
-/// loop over them, and would keep their state in memory.
+/// Macros repeat the code for each lane: the compiler would not unroll a loop over the lanes, and
+/// would keep their state in memory.
 #[inline(always)]
 unsafe fn interleaved<const L: usize>(memory: &Pointers, lanes: &mut Lanes) {
     macro_rules! each {
@@ -100,8 +91,8 @@ unsafe fn interleaved<const L: usize>(memory: &Pointers, lanes: &mut Lanes) {
     });
     macro_rules! steps {
         ($all:lifetime) => {
-            // Take turns step by step, so that while one lane waits, the others' next steps are
-            // within the CPU's reorder window.
+            // Interleave single steps, so that while one lane waits, the next steps of the others
+            // are within the CPU's reorder window.
             each!(I {
                 // SAFETY: the lane has not reached its end, and has read ahead enough bits for this
                 // lookup.
@@ -175,15 +166,14 @@ impl Lane {
         }
     }
 
-    /// Consumes `length` bits. Uses only the lower six bits of `length`.
+    /// Uses only the lower six bits of `length`.
     #[inline(always)]
     fn take(&mut self, length: u64) {
         self.bits <<= length & 63;
         self.held = self.held.wrapping_sub(length);
     }
 
-    /// Marks the lane as finished past all segments, which tells its owner that the data was
-    /// invalid.
+    /// Moves the lane past all segments, which tells its owner that the data was invalid.
     #[inline(always)]
     fn abandon(&mut self, memory: &Pointers) {
         self.next = memory.beyond();
@@ -206,8 +196,6 @@ unsafe fn refill(lane: &mut Lane) {
     lane.held |= HELD as u64;
 }
 
-/// Returns the entry for the next bits of a lane.
-///
 /// # Safety
 /// The lane's table must be valid.
 #[inline(always)]
@@ -216,7 +204,6 @@ unsafe fn look_up<'a>(lane: &Lane) -> &'a TableEntry {
     unsafe { &*lane.table.cast::<TableEntry>().add((lane.bits >> (64 - BITS)) as usize) }
 }
 
-/// Returns the second value of an entry, including the bits of the value that follow the window.
 #[inline(always)]
 fn second_value(entry: &TableEntry, bits: u64) -> i16 {
     entry.values[1].wrapping_add((bits << BITS >> 1 >> (entry.rest & 63)) as i16)

@@ -1,22 +1,20 @@
 //! [`Table`]: a lookup table that decodes one or two symbols at a time.
 //!
-//! Huffman decoding is a chain of lookups, each of which needs the previous one's length, so its
-//! speed is the number of lookups. A symbol and its value take five bits on average, and an 11-bit
-//! window often contains two of each. An entry therefore holds everything that follows from its
-//! window: the total length, both advances and both values. This halves the chain. The price is a
-//! table of 2048 entries that takes long to compute, so common tables are cached.
+//! Decoding takes one lookup after the other, because each lookup needs the previous one's length.
+//! A symbol and its value take five bits on average, so an 11-bit window often contains two of
+//! each. An entry therefore contains everything that follows from its window: the total length,
+//! both advances and both values. This halves the number of lookups. Computing a table of 2048
+//! entries takes long, so common tables are cached.
 
 use crate::error::Result;
 use crate::huffman::{Code, Spec, extend};
 
-/// Number of bits that index `pairs`. Most photographs come with their own tables, and with more
-/// bits, those of several images would no longer fit in the L1 cache.
+/// Most photographs have their own tables. With more bits, the tables of several images would no
+/// longer fit in the L1 cache.
 pub(super) const BITS: usize = 11;
 
-/// Number of bits that index `codes`.
 pub(super) const CODE_BITS: usize = 10;
 
-/// A Huffman table for decoding in lanes.
 #[derive(Clone)]
 #[repr(C, align(64))]
 pub(super) struct Table {
@@ -27,8 +25,8 @@ pub(super) struct Table {
     /// 0 if the code is longer than the index, or if code and value are longer than [`WINDOW`] in
     /// total.
     pub(super) codes: [u32; 1 << CODE_BITS],
-    /// For each length, the largest code plus one, left-aligned in 16 bits, or 0 if no code has
-    /// this length.
+    /// For each length, the largest code plus one, left-aligned in 16 bits. 0 if no code has this
+    /// length.
     limit: [u32; 17],
     /// For each length, the difference between a code and the index of its symbol.
     offset: [i32; 17],
@@ -41,17 +39,16 @@ pub(super) struct Table {
 /// - `first` is the distance from the latest coefficient to the first value, and `second` is the
 ///   distance from the first value to the second.
 /// - A single symbol is stored as the second one. The first value is then zero, and decoding may
-///   store it at the next position without harm, because nothing is there yet.
-/// - The value of a single symbol may extend past the window. Decoding then adds the missing bits,
-///   of which `rest` encodes the number.
-/// - One comparison tells whether an entry can be used: `first` must not reach the last coefficient
-///   of the block. It does if the first value of a pair ends the block, if a single symbol is at
-///   the last position, or if `first` is [`NO_SYMBOL`]: the code is invalid, longer than the
-///   window, or so long that the sign of its value is unknown.
+///   store it at the next position, because nothing is stored there yet.
+/// - The value of a single symbol may extend past the window. `rest` encodes the number of missing
+///   bits.
+/// - An entry can be used if `first` does not reach the last coefficient of the block. It does if
+///   the first value of a pair ends the block, if a single symbol is at the last position, or if
+///   `first` is [`NO_SYMBOL`]: the code is invalid, longer than the window, or so long that the
+///   sign of its value is unknown.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(8))]
 pub(super) struct TableEntry {
-    /// Total number of bits.
     pub(super) length: u8,
     pub(super) first: u8,
     pub(super) second: u8,
@@ -74,12 +71,10 @@ impl TableEntry {
     }
 }
 
-/// Value of `rest` if the second value has no bits after the window.
 const NO_REST: u8 = 63;
 
 const NO_ENTRY: TableEntry = TableEntry { length: 0, first: NO_SYMBOL, second: 0, rest: NO_REST, values: [0; 2] };
 
-/// Value of `first` if the window does not start with a complete symbol; see [`TableEntry`].
 pub(super) const NO_SYMBOL: u8 = 64;
 
 /// Advance of a symbol that ends its block.
@@ -88,25 +83,22 @@ const END: u8 = 63;
 /// Minimum number of valid bits in the window of a vector element.
 const WINDOW: u32 = 25;
 
-/// Offset of [`Table::codes`] in a table, in `u32`s. Only vectors use `codes`.
+/// Offset in `u32`s. Only vectors use `codes`.
 #[cfg(target_arch = "x86_64")]
 pub(super) const CODES: usize = 2 << BITS;
 
-/// Size of a table in `u32`s.
+/// Size in `u32`s.
 pub(super) const STRIDE: usize = size_of::<Table>() / 4;
 
 /// A decoded code and the value after it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Step {
-    /// Total number of bits.
     pub(super) length: u32,
     pub(super) advance: u8,
     pub(super) value: i32,
 }
 
 impl Table {
-    /// # Errors
-    /// Same as [`Spec::codes`].
     pub(super) fn new(spec: &Spec, ac: bool) -> Result<Table> {
         let mut table = Table {
             pairs: [NO_ENTRY; 1 << BITS],
@@ -136,8 +128,8 @@ impl Table {
             let first = code << (BITS - length);
             let single = TableEntry { length: total as u8, first: 1, second: advance, rest: NO_REST, values: [0; 2] };
             if let Some(behind @ 1..) = (total as usize).checked_sub(BITS) {
-                // The window contains the upper bits of the value. The uppermost bit determines the
-                // sign. The lower bits are added later, in the same way for both signs.
+                // The uppermost bit in the window determines the sign. The missing lower bits are
+                // added later, in the same way for both signs.
                 let known_bits = BITS - length;
                 for bits in 0..if known_bits > 0 { 1 << known_bits } else { 0 } {
                     let least_value = extend((bits as u32) << behind, size) as i16;
@@ -170,7 +162,6 @@ impl Table {
                 window += 1;
                 continue;
             }
-            // Visit all windows that start with this symbol and value.
             let free_bits = BITS - length;
             for (rest, pair) in self.pairs[window..window + (1 << free_bits)].iter_mut().enumerate() {
                 let next = single[rest << length];
@@ -198,8 +189,8 @@ impl Table {
         }
     }
 
-    /// Decodes the symbol at the start of the 64-bit `window` without a lookup. The code has at
-    /// least `shortest` bits. Returns `None` if the code is invalid.
+    /// Decodes the symbol at the start of `window` without a lookup. The code has at least
+    /// `shortest` bits. Returns `None` if the code is invalid.
     #[cold]
     #[inline(never)]
     pub(super) fn long(&self, window: u64, shortest: usize) -> Option<Step> {
@@ -212,8 +203,6 @@ impl Table {
 }
 
 impl Step {
-    /// Creates the step for `window`, which starts with a code of `length` bits and a value of
-    /// `size` bits.
     pub(super) fn new(length: u32, advance: u8, size: u32, window: u64) -> Step {
         let bits = ((window << length) >> 1 >> (63 - size)) as u32;
         Step { length: length + size, advance, value: extend(bits, size) }

@@ -20,19 +20,15 @@ use std::arch::x86_64::{
 use super::functions::Kernels;
 use super::rows::SORT;
 
-/// Type of the constant in shift intrinsics.
 type Shift = i32;
-/// Number of blocks per vector.
 const BLOCKS: usize = 2;
-/// Number of 16-bit elements per vector.
 const SAMPLES: usize = 16;
 
 super::idct::pairs!("avx2");
 super::idct::transform!("avx2");
 super::rows::rows!("avx2", is_x86_feature_detected!("avx2"));
 
-/// Loads eight coefficients from `a` into the lower half of a vector, and eight from `b` into the
-/// upper half.
+/// Loads eight coefficients from each pointer, those of `a` into the lower half.
 ///
 /// # Safety
 /// Eight coefficients must be readable at `a` and at `b`.
@@ -108,12 +104,10 @@ fn mul_high_twice(v: Vector, factor: i16) -> Vector {
     _mm256_mulhi_epi16(add_i16(v, v), set_i16(factor))
 }
 
-/// Distance in bytes from the pixels being written to the memory being prefetched. Prefetching
-/// helps because the images of a group together exceed the L2 cache and are written only a few
-/// rows at a time.
+/// Distance in bytes. Prefetching helps because the images of a group exceed the L2 cache together,
+/// and are written a few rows at a time.
 const PREFETCH_DISTANCE: usize = 2048;
 
-/// Prefetches the memory [`PREFETCH_DISTANCE`] bytes after `offset`, which will be written soon.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn prefetch(rgb: &[u8], offset: usize) {
@@ -124,8 +118,7 @@ fn prefetch(rgb: &[u8], offset: usize) {
 }
 
 /// For each channel and each byte position in a block, the index of the pixel. 16 pixels form three
-/// 16-byte blocks, and in exactly one of these blocks, a given byte position belongs to a given
-/// channel.
+/// 16-byte blocks. In exactly one of the blocks, a given byte position belongs to a given channel.
 const SPREAD: [[i8; 16]; 3] = {
     let mut spread = [[0; 16]; 3];
     let mut byte = 0;
@@ -147,7 +140,6 @@ const CHOOSE: [[[i8; 16]; 3]; 3] = {
     choose
 };
 
-/// Interleaves and writes 32 pixels (96 bytes).
 #[inline]
 #[target_feature(enable = "avx2")]
 fn interleave(channels: [Bytes; 3], out: &mut [u8]) {

@@ -21,11 +21,9 @@ use super::avx2;
 use super::functions::Kernels;
 use crate::header::NATURAL;
 
-/// Type of the constant in shift intrinsics.
 type Shift = u32;
 
-/// If this CPU supports AVX-512 and AVX2, returns the AVX-512 functions of this file, and the AVX2
-/// functions for all other operations.
+/// The AVX-512 functions of this file, and the AVX2 functions for all other operations.
 pub(super) fn kernels() -> Option<Kernels> {
     let is_supported = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw");
     avx2::kernels().filter(|_| is_supported).map(|kernels| Kernels {
@@ -37,7 +35,6 @@ pub(super) fn kernels() -> Option<Kernels> {
     })
 }
 
-/// For each index in natural order, the index in zigzag order.
 const ZIGZAG: [u16; 64] = {
     let mut zigzag = [0; 64];
     let mut i = 0;
@@ -57,8 +54,8 @@ fn idct(coefficients: &[i16], offsets: &[u32], quant: &[u16; 64], samples: &mut 
     };
     let (quant, order) = (halves(quant), halves(&ZIGZAG));
     for (i, four) in offsets.chunks(4).enumerate() {
-        // If fewer than four blocks remain, transform the last block several times. The repeated
-        // results end up in the padding.
+        // If fewer than four blocks remain, the results of the last block are repeated in the
+        // padding.
         let mut natural = [[_mm512_setzero_si512(); 4]; 2];
         for block in 0..4 {
             let offset = four[block.min(four.len() - 1)] as usize;
@@ -71,8 +68,7 @@ fn idct(coefficients: &[i16], offsets: &[u32], quant: &[u16; 64], samples: &mut 
                 natural[half][block] = _mm512_mullo_epi16(values, quant[half]);
             }
         }
-        // Combine four vectors that each contain rows of one block into vectors that each contain
-        // one row of all four blocks.
+        // Regroup the rows: each vector then contains one row of all four blocks.
         let mut rows = [_mm512_setzero_si512(); 8];
         for (half, [a, b, c, d]) in natural.into_iter().enumerate() {
             let (ab, cd) = (_mm512_shuffle_i32x4::<0x44>(a, b), _mm512_shuffle_i32x4::<0x44>(c, d));

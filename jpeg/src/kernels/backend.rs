@@ -1,5 +1,3 @@
-//! Chooses the instruction set to decode with.
-
 use super::functions::Kernels;
 #[cfg(target_arch = "aarch64")]
 use super::neon;
@@ -10,7 +8,7 @@ use crate::entropy;
 use crate::segments::{self, Unstuff};
 
 /// An instruction set to decode with. A value exists only if this CPU has the instruction set: only
-/// the module of an instruction set can create its functions, and the module checks the CPU first.
+/// the instruction set's module can create its functions, and it checks the CPU first.
 #[derive(Clone, Copy)]
 pub(crate) struct Backend {
     name: &'static str,
@@ -20,7 +18,6 @@ pub(crate) struct Backend {
 }
 
 impl Backend {
-    /// Returns the backend in plain Rust, which runs on any CPU.
     pub(crate) fn scalar() -> Backend {
         Backend {
             name: "scalar",
@@ -30,15 +27,15 @@ impl Backend {
         }
     }
 
-    /// Returns the instruction set that the `WARPFEED_JPEG` environment variable names, if this CPU
-    /// has that instruction set. Otherwise, returns the best instruction set of this CPU.
+    /// The `WARPFEED_JPEG` environment variable can name an instruction set. Without it, the CPU's
+    /// best one is chosen.
     pub(crate) fn choose() -> Backend {
         let named = std::env::var("WARPFEED_JPEG").unwrap_or_default();
         let available = Self::available();
         *available.iter().find(|b| b.name == named).unwrap_or(&available[available.len() - 1])
     }
 
-    /// Returns all instruction sets of this CPU, with the best one last.
+    /// The best instruction set is the last one.
     pub(crate) fn available() -> Vec<Backend> {
         #[cfg(target_arch = "x86_64")]
         let vectors = [
@@ -59,7 +56,6 @@ impl Backend {
         &self.kernels
     }
 
-    /// Returns the function that copies a segment without its stuffed zeros.
     pub(crate) fn unstuff(&self) -> Unstuff {
         self.unstuff
     }

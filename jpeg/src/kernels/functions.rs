@@ -1,18 +1,15 @@
 //! The functions that each instruction set provides.
 
-/// Number of padding samples at the end of every row. The padding allows functions to process whole
-/// vectors.
+/// Number of padding samples at the end of every row, so that functions can process whole vectors.
 pub(crate) const PADDING: usize = 64;
 
-/// See [`Kernels::idct`].
 pub(crate) type Transform =
     fn(coefficients: &[i16], offsets: &[u32], quant: &[u16; 64], samples: &mut [u8], stride: usize);
 
-/// See [`Kernels::ycc`].
 pub(super) type Convert = fn(y: &[u8], cb: &[u8], cr: &[u8], rgb: &mut [u8]);
 
 /// The functions of one instruction set. Each function reads and writes only the documented
-/// samples. Where vectors may extend into the [`PADDING`], the slices must include the padding.
+/// samples, and the slices must include the [`PADDING`] where vectors may extend into it.
 #[derive(Clone, Copy)]
 pub(crate) struct Kernels {
     /// Dequantizes and transforms the blocks that start at `offsets` in the coefficients, and

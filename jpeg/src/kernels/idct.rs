@@ -1,23 +1,21 @@
 //! The inverse transform on vectors of coefficients, written once for all vector widths.
 //!
 //! The transform is libjpeg's accurate integer transform; `scalar` documents its source and
-//! constants. Each 128-bit group in a vector contains one row of a block. One pass transforms
-//! eight columns at once, a transposition swaps rows and columns, and a second pass completes the
-//! block.
+//! constants. Each 128-bit group in a vector contains one row of a block. One pass transforms eight
+//! columns at once. The block is transposed between the first pass and the second.
 //!
 //! The module of each instruction set defines the following: `Vector`, with 16-bit elements;
 //! `Sums`, with half as many 32-bit elements; `Shift`, the type of the constant in shift
 //! intrinsics; and the operations on these types.
 //!
-//! Two operations differ between instruction sets. `dot` returns the sums of two products for one
-//! half of the elements. x86 multiplies and adds adjacent elements, so `pairs` first interleaves
-//! the two vectors. NEON multiplies and adds the elements of two separate vectors, so its `pairs`
-//! returns the vectors unchanged.
+//! `dot` and `pairs` differ between instruction sets. `dot` returns the sums of two products for
+//! one half of the elements. x86 multiplies and adds adjacent elements, so `pairs` first
+//! interleaves the two vectors. NEON uses two separate vectors, so its `pairs` returns them
+//! unchanged.
 
 macro_rules! transform {
     ($features:literal) => {
-        /// One-dimensional transform of a column in each 16-bit element. See `scalar::pass` for the
-        /// constants.
+        /// One-dimensional transform of a column in each 16-bit element. See `scalar::pass`.
         #[inline]
         #[target_feature(enable = $features)]
         fn pass<const SHIFT: Shift>(x: &mut [Vector; 8]) {
@@ -49,7 +47,6 @@ macro_rules! transform {
             }
         }
 
-        /// Transposes rows and columns within each 128-bit group.
         #[inline]
         #[target_feature(enable = $features)]
         fn transpose(x: &mut [Vector; 8]) {
@@ -67,16 +64,12 @@ macro_rules! transform {
     };
 }
 
-/// The x86 versions of the operations that differ.
 #[cfg(target_arch = "x86_64")]
 macro_rules! pairs {
     ($features:literal) => {
-        /// A vector of 32-bit sums, of the same type as all other vectors.
         type Sums = Vector;
-        /// The elements of two vectors, interleaved.
         type Pairs = [Vector; 2];
 
-        /// Interleaves `a` and `b` for `dot`.
         #[inline]
         #[target_feature(enable = $features)]
         fn pairs(a: Vector, b: Vector) -> Pairs {
@@ -91,8 +84,8 @@ macro_rules! pairs {
             madd_i16(v[half], set_i32((a & 0xffff) | (b << 16)))
         }
 
-        /// Returns one half of the elements of the second vector, multiplied by 2^13. The first
-        /// vector must be zero.
+        /// The first vector must be zero, so the result is one half of the second vector,
+        /// multiplied by 2^13.
         #[inline]
         #[target_feature(enable = $features)]
         fn scaled(v: Pairs, half: usize) -> Sums {

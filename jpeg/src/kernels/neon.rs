@@ -18,17 +18,13 @@ use std::arch::is_aarch64_feature_detected;
 use super::functions::Kernels;
 use super::rows::SORT;
 
-/// Type of the constant in shift intrinsics.
 type Shift = i32;
-/// Number of blocks per vector.
 const BLOCKS: usize = 1;
-/// Number of 16-bit elements per vector.
 const SAMPLES: usize = 8;
 
 super::idct::transform!("neon");
 super::rows::rows!("neon", is_aarch64_feature_detected!("neon"));
 
-/// Two vectors whose elements `dot` multiplies and adds.
 type Pairs = [Vector; 2];
 
 fn pairs(a: Vector, b: Vector) -> Pairs {
@@ -48,7 +44,6 @@ fn dot(v: Pairs, half: usize, a: i32, b: i32) -> Sums {
     }
 }
 
-/// Returns one half of the elements of the second vector, multiplied by 2^13.
 #[inline]
 #[target_feature(enable = "neon")]
 fn scaled(v: Pairs, half: usize) -> Sums {
@@ -98,7 +93,7 @@ fn zip_high_i64(a: Vector, b: Vector) -> Vector {
     vreinterpretq_s16_s64(vzip2q_s64(vreinterpretq_s64_s16(a), vreinterpretq_s64_s16(b)))
 }
 
-/// Loads eight coefficients from `a`. Wider vectors load a second block from the other pointer.
+/// Wider vectors load a second block from the other pointer.
 ///
 /// # Safety
 /// Eight coefficients must be readable at `a`.
@@ -175,10 +170,9 @@ fn mul_high_twice(v: Vector, factor: i16) -> Vector {
     vqdmulhq_n_s16(v, factor)
 }
 
-/// Does nothing, because Rust has no stable prefetch intrinsic for Arm.
+/// Rust has no stable prefetch intrinsic for Arm.
 fn prefetch(_: &[u8], _: usize) {}
 
-/// Interleaves and writes sixteen pixels (48 bytes).
 #[inline]
 #[target_feature(enable = "neon")]
 fn interleave([red, green, blue]: [Bytes; 3], out: &mut [u8]) {

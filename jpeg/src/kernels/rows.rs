@@ -31,7 +31,6 @@ pub(super) const SORT: [[[i8; 32]; 8]; 8] = {
     sort
 };
 
-/// Assembles one row in natural order from the given vectors of `zigzag`.
 macro_rules! row {
     ($zigzag:ident, $row:literal: $first:literal $($from:literal)*) => {{
         let part = |from: usize| shuffle($zigzag[from], &SORT[$row][from]);
@@ -43,7 +42,6 @@ macro_rules! row {
 
 macro_rules! rows {
     ($features:literal, $is_supported:expr) => {
-        /// Returns the functions of this file, if this CPU can run them.
         pub(super) fn kernels() -> Option<Kernels> {
             $is_supported.then_some(Kernels {
                 // SAFETY: the CPU has the features (see the invariants of `rows`).
@@ -81,8 +79,8 @@ macro_rules! rows {
             });
             for (i, blocks) in offsets.chunks(BLOCKS).enumerate() {
                 let block = |offset: u32| coefficients[offset as usize..offset as usize + 64].as_ptr();
-                // If the number of blocks is odd, the last block is transformed twice. The second
-                // result ends up in the padding.
+                // If the number of blocks is odd, the result of the last block is repeated in the
+                // padding.
                 let (a, b) = (block(blocks[0]), block(blocks[blocks.len() - 1]));
                 let mut rows: [Vector; 8] = std::array::from_fn(|row| {
                     // SAFETY: `a` and `b` are 64 coefficients each.
@@ -109,8 +107,8 @@ macro_rules! rows {
             }
         }
 
-        /// Converts 64 coefficients from zigzag order to eight rows in natural order, within each
-        /// 128-bit group. Each row takes its coefficients from three to five of the vectors.
+        /// Converts 64 coefficients from zigzag to natural order within each 128-bit group. Each
+        /// row takes its coefficients from three to five of the vectors.
         #[inline]
         #[target_feature(enable = $features)]
         fn natural(zigzag: &[Vector; 8]) -> [Vector; 8] {
@@ -178,7 +176,6 @@ macro_rules! rows {
             }
         }
 
-        /// Computes the red, green and blue values of two vectors of pixels.
         #[inline]
         #[target_feature(enable = $features)]
         fn convert(y: &[u8], cb: &[u8], cr: &[u8], offset: usize) -> [Bytes; 3] {

@@ -1,10 +1,10 @@
 //! Plain Rust kernels. The vector kernels must produce the same results.
 //!
 //! The transform is libjpeg's accurate integer transform (Loeffler, Ligtenberg and Moschytz,
-//! "Practical fast 1-D DCT algorithms with 11 multiplications", 1989; 13-bit constants), with the
-//! integer widths of libjpeg-turbo's SIMD code. Products with the quantization table and sums of
-//! two inputs wrap at 16 bits, and the results between the passes saturate at 16 bits. Values of
-//! real images do not come near either limit.
+//! "Practical fast 1-D DCT algorithms with 11 multiplications", 1989; 13-bit constants). The
+//! integer widths are those of libjpeg-turbo's SIMD code: products with the quantization table and
+//! sums of two inputs wrap at 16 bits, and the results between the passes saturate at 16 bits.
+//! Values of real images do not come near either limit.
 
 use super::functions::Kernels;
 use crate::header::NATURAL;
@@ -46,7 +46,7 @@ fn idct<const ZIGZAG: bool>(
     }
 }
 
-/// One-dimensional transform of eight values. The results are shifted right by `SHIFT` bits.
+/// The results are shifted right by `SHIFT` bits.
 fn pass<const SHIFT: u32>(x: [i16; 8]) -> [i16; 8] {
     const F_0_298: i32 = 2446;
     const F_0_390: i32 = 3196;
@@ -105,7 +105,7 @@ fn h2v2(near: &[u8], far: &[u8], n: usize, wide: &mut [u8]) {
 }
 
 fn ycc(y: &[u8], cb: &[u8], cr: &[u8], rgb: &mut [u8]) {
-    // These are the factors of JFIF 1.02, multiplied by 2^16.
+    // Factors of JFIF 1.02, multiplied by 2^16.
     for (((pixel, &y), &cb), &cr) in rgb.chunks_exact_mut(3).zip(y).zip(cb).zip(cr) {
         let (y, cb, cr) = (i32::from(y), i32::from(cb) - 128, i32::from(cr) - 128);
         pixel[0] = (y + ((91881 * cr + 32768) >> 16)).clamp(0, 255) as u8;

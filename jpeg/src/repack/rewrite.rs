@@ -13,22 +13,18 @@ use crate::markers::next_marker;
 /// pixels.
 ///
 /// The result is a sequential JPEG with one scan, and baseline unless a quantization table has
-/// 16-bit values. Each MCU row has about eight restart markers. However, the distance between two
-/// markers is at least 32 and at most 64 pixels. If the image is narrower than that, the distance
-/// is a whole row. An APP9 segment lists the lengths of the data between the markers, so that a
-/// decoder need not search for the markers. The Huffman tables are the standard tables, except
-/// where a table optimized for the image saves more than 512 bytes. Decoders cache the standard
-/// tables. For a small image, building an optimized table takes longer than decoding the bytes that
-/// it saves.
+/// 16-bit values. Each MCU row has about eight restart markers, at least 32 and at most 64 pixels
+/// apart. If the image is narrower than that, the distance is a whole row. An APP9 segment lists
+/// the lengths of the data between the markers, so that a decoder need not search for the markers.
+/// The Huffman tables are the standard tables, except where a table optimized for the image saves
+/// more than 512 bytes. Decoders cache the standard tables. For a small image, building an
+/// optimized table takes longer than decoding the bytes that it saves.
 ///
 /// The result retains everything that affects pixels: the JFIF segment without its thumbnail,
 /// Adobe's color transform, and the EXIF orientation, as the only entry of an EXIF segment. ICC
 /// profiles are retained as well. The result omits comments, thumbnails, other EXIF entries, XMP,
 /// other application segments, and any bytes after the image. Rewriting the result yields the same
 /// bytes.
-///
-/// The function allocates only `out` and the image's tables. Scratch memory is thread-local and
-/// reused.
 ///
 /// # Errors
 /// If the coding is lossless, arithmetic, hierarchical or 12-bit; if an MCU would have more than 10
@@ -62,7 +58,6 @@ pub fn repack(bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
     })
 }
 
-/// Returns the grid of MCUs of the interleaved scan that will be written.
 fn grid(header: &Header) -> Result<Grid> {
     let frame = &header.frame;
     if let Some(kind) = frame.foreign_kind() {
@@ -80,20 +75,18 @@ fn grid(header: &Header) -> Result<Grid> {
 
 /// Returns the number of MCUs in a restart segment, for rows of `across` MCUs of `width` pixels.
 ///
-/// A segment costs about five bytes: its marker, the padding of the last byte, and the DC
-/// differences that restart from zero. Narrow segments match crops more closely and allow more
-/// parallelism, while wide segments cost fewer bytes. For segments of less than 32 pixels (4
-/// blocks), the cost exceeds 3 % at usual qualities.
+/// Narrow segments match crops more closely and allow more parallelism. However, a segment costs
+/// about five bytes: its marker, the padding of the last byte, and the DC differences that restart
+/// from zero. For segments of less than 32 pixels (4 blocks), this cost exceeds 3 % at usual
+/// qualities.
 fn interval(across: u32, width: u32) -> u32 {
     across.div_ceil(8).clamp(32 / width, 64 / width).min(across)
 }
 
-/// Copies the relevant application segments that precede the first scan.
 fn copy_metadata(bytes: &[u8], header: &Header, out: &mut Vec<u8>) {
     let segments = || {
         let mut next = 2;
         std::iter::from_fn(move || {
-            // The header has been parsed, so every segment before the scan is complete.
             let (marker, offset) = next_marker(bytes, next).ok().filter(|&(_, offset)| offset < header.scan.offset)?;
             next = offset + 2;
             if matches!(marker, 0x01 | 0xd0..=0xd7) {
@@ -104,7 +97,7 @@ fn copy_metadata(bytes: &[u8], header: &Header, out: &mut Vec<u8>) {
             Some((marker, &bytes[next - length + 2..next]))
         })
     };
-    // JFIF comes first because it must follow SOI.
+    // JFIF must follow SOI.
     if let Some((_, body)) = segments().find(|(m, body)| *m == 0xe0 && body.len() >= 14 && body.starts_with(b"JFIF\0"))
     {
         write::segment(out, 0xe0, &[&body[..12], &[0, 0]]);
@@ -118,7 +111,6 @@ fn copy_metadata(bytes: &[u8], header: &Header, out: &mut Vec<u8>) {
     for (_, body) in segments().filter(|(m, body)| *m == 0xe2 && body.starts_with(b"ICC_PROFILE\0")) {
         write::segment(out, 0xe2, &[body]);
     }
-    // Readers use the last Adobe segment.
     if let Some((_, body)) =
         segments().filter(|(m, body)| *m == 0xee && body.len() >= 12 && body.starts_with(b"Adobe")).last()
     {

@@ -3,18 +3,16 @@
 
 use crate::huffman::Spec;
 
-/// An optimized table is chosen only if it saves more than this many bytes, compared to the
-/// standard table.
+/// An optimized table must save more than this many bytes, compared to the standard table.
 ///
 /// A decoder caches the standard tables, but must build any other table for each image. In this
 /// crate's decoder, building a table takes as long as decoding 1,400 bytes (7 µs). For images
 /// smaller than 300 pixels, all optimized tables together save less than that. The threshold is
-/// lower than 1,400 because bytes must also be stored and read.
+/// lower because bytes must also be stored and read.
 const MIN_SAVING: u64 = 512;
 
-/// Returns the table for symbols that occur `counts[symbol]` times, for AC coefficients if `ac` is
-/// true and DC coefficients otherwise, of chrominance if `chroma` is true and luminance otherwise.
-/// Returns the standard table unless an optimized table saves more than [`MIN_SAVING`].
+/// Returns the standard table unless an optimized table saves more than [`MIN_SAVING`]. The symbols
+/// occur `counts[symbol]` times.
 pub(super) fn choose(counts: &[u32; 256], ac: bool, chroma: bool) -> Spec {
     let (standard, optimized) = (Spec::standard(ac, chroma), optimal(counts));
     match (bits(&standard, counts, ac), bits(&optimized, counts, ac)) {
@@ -24,7 +22,7 @@ pub(super) fn choose(counts: &[u32; 256], ac: bool, chroma: bool) -> Spec {
 }
 
 /// Returns the number of bits of the table's symbol values plus all coded symbols, or `None` if a
-/// symbol that occurs has no code.
+/// symbol has no code.
 fn bits(spec: &Spec, counts: &[u32; 256], ac: bool) -> Option<u64> {
     let (mut coded, mut bits) = (0, 8 * spec.values().len() as u64);
     for code in spec.codes(ac).ok()? {
@@ -35,22 +33,21 @@ fn bits(spec: &Spec, counts: &[u32; 256], ac: bool) -> Option<u64> {
     (coded == counts.iter().map(|&n| u64::from(n)).sum::<u64>()).then_some(bits)
 }
 
-/// Upper bound on the length of a code before codes are shortened to 16 bits.
+/// Bound on the length of a code before codes are shortened to 16 bits.
 const LONGEST: usize = 128;
 
 /// Builds the optimal table for symbols that occur `counts[symbol]` times, with codes of at most 16
-/// bits, as libjpeg's `jpeg_gen_optimal_table` does. Symbols that do not occur have no code. Codes
-/// that consist only of ones stay unused.
+/// bits, as libjpeg's `jpeg_gen_optimal_table` does. Codes that consist only of ones stay unused.
 fn optimal(counts: &[u32; 256]) -> Spec {
-    // Figure K.1 searches for the two smallest weights. Two sorted queues, one for the symbols and
-    // one for the new nodes, make this search unnecessary. The code that consists only of ones must
-    // stay unused. It is assigned to the reserved symbol 256, which is the rarest and so gets one
-    // of the longest codes.
+    // Two sorted queues, one for the symbols and one for the new nodes, replace the search of
+    // figure K.1 for the two smallest weights. The code that consists only of ones must stay
+    // unused. It is assigned to the reserved symbol 256, which is the rarest and so gets one of the
+    // longest codes.
     let weight_of = |s: usize| counts.get(s).map_or(1, |&n| u64::from(n) << 16);
     let mut leaves: Vec<(u64, usize)> = (0..257).map(|s| (weight_of(s), s)).filter(|&(n, _)| n > 0).collect();
     leaves.sort_unstable();
     let count = leaves.len();
-    // Leaves have the indices 0 to count - 1. Nodes have the indices from count on, in the order of
+    // Leaves have the indices 0 to count - 1. Nodes have the following indices, in the order of
     // creation.
     let (mut weight, mut parent): (Vec<u64>, _) = (leaves.iter().map(|&(n, _)| n).collect(), vec![0; 2 * count - 1]);
     let (mut leaf, mut node) = (0, count);
@@ -66,15 +63,13 @@ fn optimal(counts: &[u32; 256]) -> Spec {
         let sum = take_least() + take_least();
         weight.push(sum);
     }
-    // Every parent has a higher index than its children, so lengths are computed from the root
-    // down.
+    // Every parent has a higher index than its children.
     let mut length = vec![0usize; 2 * count - 1];
     for i in (0..length.len() - 1).rev() {
         length[i] = length[parent[i]] + 1;
     }
 
-    // Figures K.2 and K.3: shorten codes of more than 16 bits by lengthening other codes, then
-    // remove the reserved code.
+    // Figures K.2 and K.3: shorten codes of more than 16 bits by lengthening other codes.
     let mut bits = [0u16; LONGEST];
     length[..count].iter().for_each(|&l| bits[l] += 1);
     for i in (17..LONGEST).rev() {
@@ -89,7 +84,6 @@ fn optimal(counts: &[u32; 256]) -> Spec {
     let longest = bits.iter().rposition(|&n| n > 0).expect("there is at least the reserved code");
     bits[longest] -= 1;
 
-    // Figure K.4: sort the symbols by code length.
     let mut order: Vec<(usize, usize)> =
         leaves.iter().zip(&length).map(|(&(_, s), &l)| (l, s)).filter(|&(_, s)| s < 256).collect();
     order.sort_unstable();
@@ -102,8 +96,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Follows figure K.1 literally. Returns the total number of bits for all symbols, and the
-    /// length of the longest code.
+    /// Follows figure K.1 literally. Returns the total number of bits and the longest code's
+    /// length.
     fn reference(counts: &[u32; 256]) -> (u64, usize) {
         let mut freq: Vec<u64> = counts.iter().map(|&n| n.into()).chain([1]).collect();
         let (mut size, mut others) = ([0usize; 257], [usize::MAX; 257]);
@@ -153,8 +147,6 @@ mod tests {
         }
     }
 
-    /// Uses a symbol that has a long code in the standard table, and a code of one bit in an
-    /// optimized table.
     #[test]
     fn an_optimized_table_must_save_more_than_it_costs() {
         let mut counts = [0; 256];

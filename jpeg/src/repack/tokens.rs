@@ -2,8 +2,8 @@
 //! coefficients.
 //!
 //! Most files have a single sequential scan. Repacking such a file reuses the symbols of the scan,
-//! except for the DC differences, and only replaces their codes. Because no coefficient planes are
-//! built, this takes half the time. All other files are first decoded to [`Coefficients`].
+//! except for the DC differences, and only replaces their codes. This takes half as long as
+//! building coefficient planes, to which all other files are decoded first ([`Coefficients`]).
 
 use crate::bits::Bits;
 use crate::coefficients::{Coefficients, NO_EOI};
@@ -13,40 +13,34 @@ use crate::huffman::{Lookup, extend};
 use crate::markers::is_closed;
 use crate::scan::{AC_SIZE, DC_SIZE};
 
-/// Number of pairs of a DC and an AC table: one pair for the first component and black, and one
-/// pair for the other components.
+/// Number of pairs of a DC and an AC table: one for the first component and black, and one for the
+/// other components.
 pub(super) const GROUPS: usize = 2;
 
-/// Returns the table pair for component `index` of a frame.
 pub(super) fn group(index: usize) -> usize {
     usize::from(index == 1 || index == 2)
 }
 
-/// Number of codes: 256 symbols for each DC table and each AC table.
 pub(super) const CODES: usize = 2 * GROUPS * 256;
 
-/// Returns the first code of a table.
 pub(super) fn table_start(ac: bool, group: usize) -> usize {
     (usize::from(ac) * GROUPS + group) * 256
 }
 
-/// The symbols of an image in the order in which they are written, split into restart segments.
+/// The symbols of an image in output order, split into restart segments.
 pub(super) struct Tokens {
-    /// The symbols, each with its code in the upper 16 bits and its extra bits in the lower 16
-    /// bits. The lowest four bits of the code are the number of extra bits.
+    /// Each symbol has its code in the upper 16 bits and its extra bits in the lower 16. The lowest
+    /// four bits of the code are the number of extra bits.
     list: Vec<u32>,
-    /// End of each segment in `list`.
     ends: Vec<usize>,
-    /// Number of occurrences of each code.
     pub(super) counts: Box<[u32; CODES]>,
     coefficients: Coefficients,
 }
 
-/// Order of an image's MCUs in the output.
 pub(super) struct Grid {
     pub(super) across: u32,
     pub(super) down: u32,
-    /// Number of MCUs per restart segment. A segment may extend past the end of a row.
+    /// A segment may extend past the end of a row.
     pub(super) interval: u32,
 }
 
@@ -62,7 +56,6 @@ impl Default for Tokens {
 }
 
 impl Tokens {
-    /// Iterates over the segments in order.
     pub(super) fn segments(&self) -> impl Iterator<Item = &[u32]> {
         let starts = [0].into_iter().chain(self.ends.iter().copied());
         starts.zip(&self.ends).map(|(start, &end)| &self.list[start..end])
@@ -77,10 +70,8 @@ impl Tokens {
         }
     }
 
-    /// Reads the symbols of an image, and returns the quantization table of each component.
-    ///
-    /// # Errors
-    /// If the data violates T.81 anywhere, even where all decoders would continue.
+    /// Reads the symbols of an image, and returns the quantization table of each component. Fails
+    /// if the data violates T.81 anywhere, even where all decoders would continue.
     pub(super) fn read(&mut self, bytes: &[u8], header: &Header, grid: &Grid) -> Result<[[u16; 64]; 4]> {
         self.list.clear();
         self.ends.clear();
@@ -106,7 +97,6 @@ impl Tokens {
         Ok(quant)
     }
 
-    /// Reads a single sequential scan of all components, symbol by symbol.
     fn read_scan(&mut self, bytes: &[u8], header: &Header, grid: &Grid) -> Result<()> {
         let tables = scan_tables(bytes, header)?;
         let blocks: Vec<usize> = mcu_blocks(&header.frame).flat_map(|(i, (h, v))| [i].repeat(h * v)).collect();
@@ -149,11 +139,9 @@ impl Tokens {
         Ok(())
     }
 
-    /// Reads the AC symbols of a block of component `i`.
     #[inline]
     fn read_ac(&mut self, bits: &mut Bits<'_>, ac: &Lookup, i: usize) -> std::result::Result<(), String> {
         let first = table_start(true, group(i));
-        // A block has at most 63 AC symbols.
         let (mut block, mut count) = ([0; 64], 0);
         let mut k = 1;
         while k < 64 {
@@ -177,7 +165,6 @@ impl Tokens {
         Ok(())
     }
 
-    /// Converts coefficients that were decoded from any number of scans.
     fn read_planes(&mut self, coefficients: &Coefficients, frame: &Frame, grid: &Grid) -> Result<()> {
         if let Some(damage) = coefficients.damage() {
             return Err(Error::new(damage));
@@ -198,10 +185,9 @@ impl Tokens {
                         self.dc(i, block[0].into(), &mut last[i])?;
                         self.ac(i, block)?;
                     } else {
-                        // Scans of a single component omit the blocks that only pad an MCU. As in
-                        // jpegtran, insert padding blocks that repeat the DC coefficient of the
-                        // previous block and have no other coefficients, which costs the fewest
-                        // bits.
+                        // Scans of a single component omit the blocks that only pad an MCU. Insert
+                        // padding as in jpegtran: repeating the previous DC coefficient costs the
+                        // fewest bits.
                         let previous = last[i];
                         self.dc(i, previous, &mut last[i])?;
                         self.push(table_start(true, group(i)), 0);
@@ -218,8 +204,6 @@ impl Tokens {
         self.list.push((code as u32) << 16 | bits);
     }
 
-    /// Begins a block: adds the DC coefficient `value` of component `i` as its difference from
-    /// `last`.
     fn dc(&mut self, i: usize, value: i32, last: &mut i32) -> Result<()> {
         let (size, bits) = size_and_bits(value.wrapping_sub(*last));
         if size > DC_SIZE {
@@ -233,7 +217,7 @@ impl Tokens {
         Ok(())
     }
 
-    /// Adds the AC coefficients of a block in natural order (T.81, F.1.2.2).
+    /// See T.81, F.1.2.2.
     fn ac(&mut self, i: usize, block: &[i16; 64]) -> Result<()> {
         let first = table_start(true, group(i));
         let mut run = 0;
@@ -260,7 +244,6 @@ impl Tokens {
     }
 }
 
-/// Returns the DC and AC tables of each component of the first scan.
 fn scan_tables(bytes: &[u8], header: &Header) -> Result<Vec<(Lookup, Lookup)>> {
     let error = |cause: &str| Error::new(format!("jpeg SOS at byte {}: {cause}", header.scan.offset));
     let mut tables = Vec::new();
@@ -274,16 +257,15 @@ fn scan_tables(bytes: &[u8], header: &Header) -> Result<Vec<(Lookup, Lookup)>> {
     Ok(tables)
 }
 
-/// Returns the components of an MCU, each with the number of columns and rows of its blocks. If
-/// there is only one component, an MCU is one block, regardless of the sampling factors (T.81,
-/// A.2.2).
+/// Returns the components of an MCU, each with the columns and rows of its blocks. If there is only
+/// one component, an MCU is one block, regardless of the sampling factors (T.81, A.2.2).
 fn mcu_blocks(frame: &Frame) -> impl Iterator<Item = (usize, (usize, usize))> + '_ {
     let single = frame.components().len() == 1;
     let extent = move |c: &Component| if single { (1, 1) } else { (c.h.into(), c.v.into()) };
     frame.components().iter().map(extent).enumerate()
 }
 
-/// Returns the number of bits that represent `value`, and these bits (T.81, F.1.2.1.1).
+/// See T.81, F.1.2.1.1.
 fn size_and_bits(value: i32) -> (u8, u32) {
     let size = 32 - value.unsigned_abs().leading_zeros();
     let bits = if value < 0 { value.wrapping_sub(1) } else { value } as u32;

@@ -6,7 +6,6 @@ use crate::bits::has_ff;
 use crate::header::{Header, NATURAL};
 use crate::lengths::Lengths;
 
-/// Appends a marker segment.
 pub(super) fn segment(out: &mut Vec<u8>, marker: u8, body: &[&[u8]]) {
     let length = 2 + body.iter().map(|part| part.len()).sum::<usize>();
     let length = u16::try_from(length).expect("a body is either short or copied from a segment");
@@ -15,13 +14,12 @@ pub(super) fn segment(out: &mut Vec<u8>, marker: u8, body: &[&[u8]]) {
     body.iter().for_each(|part| out.extend_from_slice(part));
 }
 
-/// Appends DQT and SOF. The frame is baseline, or extended sequential if a quantization table needs
-/// 16 bits (T.81, table B.2).
+/// Appends DQT and SOF. A quantization table that needs 16 bits requires an extended frame instead
+/// of a baseline one (T.81, table B.2).
 pub(super) fn frame(out: &mut Vec<u8>, header: &Header, quant: &[[u16; 64]; 4]) {
     let frame = &header.frame;
     let count = frame.components().len();
     let quant = &quant[..count];
-    // Components with equal tables share a single table.
     let index = |i: usize| quant.iter().position(|table| *table == quant[i]).expect("the table equals itself") as u8;
     let mut extended = false;
     for i in (0..count).filter(|&i| usize::from(index(i)) == i) {
@@ -40,8 +38,8 @@ pub(super) fn frame(out: &mut Vec<u8>, header: &Header, quant: &[[u16; 64]; 4]) 
     body.extend(width.to_be_bytes());
     body.push(count as u8);
     for (i, c) in frame.components().iter().enumerate() {
-        // The sampling factors of a single component have no meaning (T.81, A.2.2). Because some
-        // readers use them anyway, both are written as 1.
+        // The sampling factors of a single component have no meaning (T.81, A.2.2), but some
+        // readers use them.
         let (h, v) = if count == 1 { (1, 1) } else { (c.h, c.v) };
         body.extend([c.id, h << 4 | v, index(i)]);
     }
@@ -75,7 +73,7 @@ pub(super) fn scan(out: &mut Vec<u8>, header: &Header, grid: &Grid, tokens: &Tok
     body.extend([0, 63, 0]);
     segment(out, 0xda, &[&body]);
 
-    // About one byte in 256 is `ff` and needs a stuffed zero; reserve for four times as many.
+    // About one byte in 256 is `ff` and needs a stuffed zero. Reserve four times as many.
     out.reserve((bits / 8 + bits / 1024) as usize + 3 * segments + 2);
     let mut from = out.len();
     for (i, tokens) in tokens.segments().enumerate() {
@@ -98,9 +96,9 @@ pub(super) fn scan(out: &mut Vec<u8>, header: &Header, grid: &Grid, tokens: &Tok
     out.extend([0xff, 0xd9]);
 }
 
-/// Appends an application segment with space for the lengths of all restart segments except the
-/// last, and returns the offset of this space. Returns `None` without one if there are few enough
-/// restart segments to search for, or too many for one application segment.
+/// Appends an application segment for the lengths of all restart segments except the last, and
+/// returns the offset of this space. Returns `None` if there are few enough restart segments to
+/// search for, or too many for one application segment.
 fn lengths(out: &mut Vec<u8>, segments: usize) -> Option<usize> {
     const MIN_COUNT: usize = 16;
     let count = segments - 1;
@@ -110,17 +108,15 @@ fn lengths(out: &mut Vec<u8>, segments: usize) -> Option<usize> {
     })
 }
 
-/// Bit writer for a restart segment.
 struct Bits<'a> {
     out: &'a mut Vec<u8>,
-    /// Bits that have not been written yet, in the lowest `held` bits. `held` is less than 32.
+    /// Pending bits in the lowest `held` bits. `held` is less than 32.
     window: u64,
     held: u32,
 }
 
 impl Bits<'_> {
-    /// Appends the lowest `count` bits of `bits`, where `count` is at most 32. The other bits must
-    /// be zero.
+    /// `count` is at most 32, and the upper bits of `bits` must be zero.
     fn put(&mut self, bits: u32, count: u32) {
         self.window = self.window << count | u64::from(bits);
         self.held += count;
@@ -142,7 +138,7 @@ impl Bits<'_> {
         }
     }
 
-    /// Pads the last byte with ones (T.81, F.1.2.3).
+    /// See T.81, F.1.2.3.
     fn end(mut self) {
         let padding = self.held.wrapping_neg() & 7;
         self.window = self.window << padding | ((1 << padding) - 1);

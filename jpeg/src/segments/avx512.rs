@@ -1,9 +1,8 @@
 //! AVX-512 code that processes 64 bytes at a time.
 //!
-//! In the data, a zero is stuffed after each `ff` byte. One comparison finds the `ff` bytes in a
-//! vector, and a second comparison, on the following bytes, finds the zeros after them.
-//! `VPCOMPRESSB` then removes these zeros and packs the other bytes, without a branch per byte. The
-//! loop ends at the first marker.
+//! In the data, a zero is stuffed after each `ff` byte. Two comparisons per vector find the `ff`
+//! bytes and the zeros that follow them. `VPCOMPRESSB` then removes the zeros without a branch per
+//! byte. The loop ends at the first marker.
 //!
 //! **Invariants**
 //! - Functions marked `target_feature` are called only through [`unstuff`], which checks that the
@@ -16,11 +15,10 @@ use super::unstuff::{self, Unstuff};
 
 /// Number of bytes per vector.
 const STEP: usize = 64;
-/// Distance in bytes from the data being copied to the data being prefetched. Files are usually not
-/// in the CPU's caches, and the CPU itself does not prefetch across pages.
+/// Distance in bytes. Files are usually not in the CPU's caches, and the CPU itself does not
+/// prefetch across pages.
 const PREFETCH_DISTANCE: usize = 512;
 
-/// Returns the function of this file, if this CPU can run it.
 pub(super) fn unstuff() -> Option<Unstuff> {
     let is_supported = is_x86_feature_detected!("avx512f")
         && is_x86_feature_detected!("avx512bw")
@@ -36,10 +34,8 @@ pub(super) fn unstuff() -> Option<Unstuff> {
 fn copy(data: &[u8], mut offset: usize, stream: &mut [u8], mut written: usize) -> Option<(usize, usize)> {
     let ff = _mm512_set1_epi8(-1);
     // 1 if the previous vector ended with an `ff`, so that this vector starts with the stuffed
-    // zero. The zero is masked out of this vector, because advancing `offset` past it would make
-    // each load depend on the previous vector.
+    // zero. Advancing `offset` past the zero would make each load depend on the previous vector.
     let mut after_ff = 0;
-    // Each byte is compared with the byte after it, so one extra byte is read.
     while let (Some(from), Some(to)) = (data.get(offset..offset + STEP + 1), stream.get_mut(written..written + STEP)) {
         _mm_prefetch::<_MM_HINT_T0>(from.as_ptr().wrapping_add(PREFETCH_DISTANCE).cast());
         // SAFETY: `from` has more bytes than a vector.
@@ -48,7 +44,6 @@ fn copy(data: &[u8], mut offset: usize, stream: &mut [u8], mut written: usize) -
         let before_zero = _mm512_testn_epi8_mask(bytes, bytes) >> 1 | u64::from(from[STEP] == 0) << (STEP - 1);
         let stuffed = is_ff & before_zero;
         let marker = is_ff & !before_zero;
-        // Select all bytes before the first marker, except stuffed zeros.
         let keep = marker.wrapping_sub(1) & !marker & !(stuffed << 1 | after_ff);
         let compressed = _mm512_maskz_compress_epi8(keep, bytes);
         // SAFETY: `to` has as many bytes as a vector.

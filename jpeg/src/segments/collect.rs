@@ -4,28 +4,23 @@ use super::needed::{MARKER, Segment};
 use super::unstuff::Unstuff;
 use crate::lengths::Lengths;
 
-/// The reason why segments cannot be collected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// The markers are missing, misplaced or invalid.
+    /// Markers are missing, misplaced or invalid.
     Damaged,
-    /// The bytes do not fit in the stream.
     BufferFull,
 }
 
-/// Returns whether `marker` is the second byte of the marker that should precede segment `index`,
-/// which must not be 0.
+/// `marker` is a marker's second byte. `index` must not be 0.
 fn is_before(index: u32, marker: u8) -> bool {
     marker == 0xd0 | ((index - 1) & 7) as u8
 }
 
 /// Copies the bytes of `segments` from the entropy-coded `data` to `stream`, without stuffed zeros.
-/// A `stream` as long as `data` is always long enough. Does not read past the last segment. The
-/// bytes in `stream` after the copied bytes are unspecified.
+/// A `stream` as long as `data` is always long enough. Does not read past the last segment.
 ///
-/// With `lengths`, a search for markers is unnecessary. If a marker is not at the position that
-/// `lengths` implies, the data is searched instead. Only a search detects damage inside segments
-/// that are not needed.
+/// With `lengths`, searching for markers is unnecessary unless a marker is not at the expected
+/// position. Only a search detects damage inside segments that are not needed.
 pub(crate) fn collect(
     data: &[u8],
     lengths: Lengths<'_>,
@@ -39,8 +34,7 @@ pub(crate) fn collect(
     search(data, segments, stream, unstuff)
 }
 
-/// Collects the segments at the positions that `lengths` implies. Returns `false` if these
-/// positions do not match `data`.
+/// Returns `false` if `lengths` do not match `data`.
 fn jump(
     data: &[u8],
     lengths: Lengths<'_>,
@@ -55,7 +49,8 @@ fn jump(
             let Some(length) = remaining.next() else { return Ok(false) };
             offset += length;
             index += 1;
-            // Every marker is checked, as in `search`, so that both functions treat damage alike.
+            // Every marker is checked, as in `search`, so that both functions detect the same
+            // damage.
             match data.get(offset..offset + MARKER) {
                 Some(&[0xff, marker]) if is_before(index, marker) => offset += MARKER,
                 _ => return Ok(false),
@@ -76,7 +71,6 @@ fn jump(
     Ok(true)
 }
 
-/// Collects the segments by searching for the markers.
 fn search(data: &[u8], segments: &mut [Segment], stream: &mut [u8], unstuff: Unstuff) -> Result<(), Refusal> {
     let (mut index, mut offset, mut written) = (0, 0, 0);
     let skip = |index: &mut u32, offset: &mut usize| {
@@ -96,7 +90,7 @@ fn search(data: &[u8], segments: &mut [Segment], stream: &mut [u8], unstuff: Uns
         segment.bytes.start = written;
         (offset, written) = unstuff(data, offset, stream, written).ok_or(Refusal::BufferFull)?;
         segment.bytes.end = written;
-        // Fill bytes may precede only a marker. Fill bytes before a stuffed zero are damage.
+        // Fill bytes may precede only a marker. Before a stuffed zero, they are damage.
         let after = data.get(offset..).and_then(|rest| rest.iter().find(|&&byte| byte != 0xff));
         if after == Some(&0) {
             return Err(Refusal::Damaged);
@@ -117,11 +111,10 @@ mod tests {
     use crate::pixels::Rect;
     use crate::repack::repack;
 
-    /// The bytes of each segment, or the reason why they were not collected.
     type Collected = Result<Vec<Vec<u8>>, Refusal>;
 
-    /// Collects the segments of a region twice: with the file's lengths, and with a search. The
-    /// first result is `None` if the lengths cannot be used.
+    /// Collects the segments of a region with the file's lengths, if they can be used, and with a
+    /// search.
     fn collect_both_ways(jpeg: &[u8], region: Rect) -> (Option<Collected>, Collected) {
         let header = Header::read(jpeg).unwrap();
         let layout = Layout::new(&header).unwrap();
@@ -184,7 +177,6 @@ mod tests {
         for _ in 0..2000 {
             let mut damaged = jpeg.clone();
             for _ in 0..1 + random.below(2) {
-                // Change a length, or the number in a restart marker.
                 let (offset, bits) = match random.below(2) {
                     0 => (app + random.below(2 * markers.len()), 255),
                     _ => (markers[random.below(markers.len())], 7),
@@ -212,7 +204,6 @@ mod tests {
         let mixed = [&first[..scan(&first)], &second[scan(&second)..]].concat();
         let (jumped, _) = collect_both_ways(&mixed, Rect::new(0, 0, size.0, size.1));
         assert_eq!(jumped, None);
-        // A header that lacks one length.
         let mut short = first;
         let app = short.windows(Lengths::ID.len()).position(|bytes| bytes == Lengths::ID).unwrap();
         let bytes = u16::from_be_bytes([short[app - 2], short[app - 1]]) - 2;

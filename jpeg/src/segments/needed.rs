@@ -10,36 +10,31 @@ pub(super) const MARKER: usize = 2;
 /// A sequence of MCUs that can be decoded independently of all earlier data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Segment {
-    /// Index of the segment in the scan.
     pub(super) index: u32,
-    /// The segment's MCUs, up to the last MCU that is needed. MCUs are numbered row by row.
+    /// The MCUs up to the last needed one, numbered row by row.
     pub(crate) mcus: Range<u32>,
-    /// Whether the segment continues after the last needed MCU.
     pub(crate) cut: bool,
-    /// Range of the segment's unstuffed bytes in the stream that `collect` fills.
+    /// Range in the stream that `collect` fills.
     pub(crate) bytes: Range<usize>,
 }
 
 impl Segment {
-    /// Returns whether `bits` bits may follow the last needed MCU. After the last MCU of a complete
-    /// segment, only padding up to the next byte is allowed.
+    /// Only padding up to the next byte may follow the last MCU of a complete segment.
     pub(crate) fn may_leave(&self, bits: usize) -> bool {
         self.cut || bits < 8
     }
 }
 
-/// Returns the first and the last MCU of each row of `window`. MCUs are numbered row by row.
+/// MCUs are numbered row by row.
 fn rows(layout: &Layout, window: &Window) -> impl Iterator<Item = (u32, u32)> {
     let (across, columns) = (layout.mcus.0, window.columns.clone());
     window.rows.clone().map(move |row| (row * across + columns.start, row * across + columns.end - 1))
 }
 
-/// Returns the number of MCUs per segment.
 fn length(layout: &Layout, interval: u32) -> u32 {
     if interval == 0 { layout.mcus.0 * layout.mcus.1 } else { interval }
 }
 
-/// Returns the number of segments that `window` needs.
 pub(crate) fn count(layout: &Layout, window: &Window, interval: u32) -> usize {
     let interval = length(layout, interval);
     let (mut count, mut end) = (0, 0);
@@ -51,9 +46,9 @@ pub(crate) fn count(layout: &Layout, window: &Window, interval: u32) -> usize {
     count
 }
 
-/// Replaces `segments` with the list of segments that `window` needs, in order. Returns `None` if
-/// `bytes` bytes of data cannot contain that many segments. Each segment has at least one byte, and
-/// a marker follows every segment.
+/// Replaces `segments` with the segments that `window` needs, in order. Returns `None` if the data
+/// of `bytes` bytes cannot contain that many: each segment has at least one byte, and a marker
+/// follows it.
 pub(crate) fn needed(
     layout: &Layout,
     window: &Window,

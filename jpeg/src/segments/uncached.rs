@@ -1,16 +1,15 @@
 //! Copies bytes to memory that the CPU will not read soon.
 
-/// Copies `from` to `out`, bypassing the CPU's caches. Both must have the same length. A batch does
-/// not fit in the caches, and ordinary stores would first load each cache line from memory.
+/// Copies `from` to `out`, bypassing the CPU's caches. A batch does not fit in the caches, and
+/// ordinary stores would first load each cache line from memory.
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
 pub(crate) fn copy(from: &[u8], out: &mut [u8]) {
     use std::arch::x86_64::{_mm_loadu_si128, _mm_sfence, _mm_stream_si128};
 
-    /// Number of bytes per cache line.
     const LINE: usize = 64;
     assert_eq!(from.len(), out.len());
-    // Cache lines that are written only partially are copied with ordinary stores.
+    // Ordinary stores copy the cache lines that are written only partially.
     let head = out.as_ptr().align_offset(LINE).min(out.len());
     let (start, lines) = out.split_at_mut(head);
     start.copy_from_slice(&from[..head]);
@@ -31,7 +30,6 @@ pub(crate) fn copy(from: &[u8], out: &mut [u8]) {
     unsafe { _mm_sfence() };
 }
 
-/// Copies `from` to `out`. Both must have the same length.
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) fn copy(from: &[u8], out: &mut [u8]) {
     out.copy_from_slice(from);

@@ -1,13 +1,12 @@
 //! Copies one segment without its stuffed zeros. All versions produce the same bytes.
 
 /// Copies from `data[at..]` to `stream[written..]` until a marker or the end of the data, without
-/// the zero stuffed after each `ff`. Returns the position after the last byte read and the position
-/// after the last byte written, or `None` if `stream` is too short. May write a few more bytes,
-/// because copying whole vectors costs less than stopping exactly.
+/// the zero stuffed after each `ff`. Returns the positions after the last byte read and after the
+/// last byte written, or `None` if `stream` is too short. May write a few more bytes, because
+/// copying whole vectors costs less than stopping exactly.
 pub(crate) type Unstuff = fn(data: &[u8], at: usize, stream: &mut [u8], written: usize) -> Option<(usize, usize)>;
 
-/// Returns the version for the backend `name` if this CPU supports it, or otherwise the plain Rust
-/// version.
+/// Falls back to the plain Rust version if this CPU does not support the backend `name`.
 pub(crate) fn unstuff(name: &str) -> Unstuff {
     #[cfg(target_arch = "x86_64")]
     if let Some(vectors) = super::avx512::unstuff().filter(|_| name == "avx512") {
@@ -17,7 +16,6 @@ pub(crate) fn unstuff(name: &str) -> Unstuff {
     scalar
 }
 
-/// The plain Rust version, for any CPU.
 pub(super) fn scalar(data: &[u8], mut offset: usize, stream: &mut [u8], mut written: usize) -> Option<(usize, usize)> {
     loop {
         (offset, written) = copy_until_ff(data, offset, stream, written)?;
@@ -29,13 +27,11 @@ pub(super) fn scalar(data: &[u8], mut offset: usize, stream: &mut [u8], mut writ
     }
 }
 
-/// Number of bytes that are copied at a time.
 const STEP: usize = 32;
 
 /// Copies from `data[at..]` to `stream[written..]` until the next `ff` or the end of the data.
-/// Returns the positions reached in `data` and in `stream`, or `None` if `stream` is too short. May
-/// write a few more bytes, which the next call overwrites, because copying whole vectors costs less
-/// than stopping exactly.
+/// Returns the positions reached, or `None` if `stream` is too short. May write a few more bytes,
+/// which the next call overwrites.
 fn copy_until_ff(data: &[u8], mut offset: usize, stream: &mut [u8], mut written: usize) -> Option<(usize, usize)> {
     while let (Some(from), Some(to)) =
         (data[offset..].first_chunk::<STEP>(), stream[written..].first_chunk_mut::<STEP>())
@@ -56,16 +52,14 @@ fn copy_until_ff(data: &[u8], mut offset: usize, stream: &mut [u8], mut written:
     Some((offset, written))
 }
 
-/// Returns the position of the first `ff`, or `None` if there is no `ff`.
 fn find_ff(bytes: &[u8; STEP]) -> Option<usize> {
-    // The loop has no branch per byte, so that the compiler vectorizes it.
+    // Without a branch per byte, the compiler vectorizes the loop.
     let has_ff = bytes.iter().fold(false, |has_ff, &byte| has_ff | (byte == 0xff));
     has_ff.then(|| {
         let mut mask = 0;
         for (i, word) in bytes.chunks_exact(8).enumerate() {
             let word = !u64::from_le_bytes(word.try_into().expect("eight bytes"));
-            // The highest bit of each zero byte is set, and these bits are packed. No carry crosses
-            // a byte.
+            // Set the highest bit of each zero byte, and pack these bits. No carry crosses a byte.
             let low = 0x7f7f_7f7f_7f7f_7f7f;
             let zero = !(((word & low) + low) | word | low);
             mask |= ((zero >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56 & 0xff) << (8 * i);
@@ -80,7 +74,6 @@ mod tests {
 
     use crate::kernels::Backend;
 
-    /// The reference implementation: copies byte by byte.
     fn naive(data: &[u8], mut offset: usize) -> (usize, Vec<u8>) {
         let mut bytes = Vec::new();
         while offset < data.len() {
@@ -99,7 +92,6 @@ mod tests {
         (offset, bytes)
     }
 
-    /// Generates bytes with many `ff` and zeros, some of them in the usual pairs.
     fn data() -> impl Strategy<Value = Vec<u8>> {
         let byte = prop_oneof![
             20 => (1u8..255).prop_map(|byte| vec![byte]),
@@ -131,7 +123,6 @@ mod tests {
                 prop_assert_eq!(actual, Some((end, before + expected.len())), "{:?}", backend.name());
                 prop_assert!(stream[before..].starts_with(&expected), "{:?}", backend.name());
                 prop_assert!(stream[..before].iter().all(|&byte| byte == 0x55), "{:?}", backend.name());
-                // If the stream is too short, the call must fail instead of copying less.
                 if expected.len() > short {
                     let mut stream = vec![0x55; before + expected.len() - 1 - short];
                     prop_assert_eq!(backend.unstuff()(&data, skip, &mut stream, before), None, "{:?}", backend.name());

@@ -1,5 +1,5 @@
 //! Tests files with restart markers that are missing, extra, out of order or inconsistent with the
-//! headers. Decoding must produce libjpeg's pixels, or an error that states the position.
+//! headers. Decoding must produce libjpeg's pixels or an error with the position.
 
 use proptest::prelude::*;
 
@@ -10,23 +10,18 @@ use crate::header::Header;
 use crate::libjpeg::{self, Options, encode};
 use crate::pixels::{Pixels, Rect};
 
-/// A change to a file's markers. Indices of restart markers are taken modulo the number of restart
-/// markers.
+/// Indices of restart markers are taken modulo their number.
 #[derive(Debug, Clone, Copy)]
 enum Edit {
     Remove(usize),
     Repeat(usize),
     Swap(usize, usize),
     Renumber(usize, u8),
-    /// Inserts a marker into the data of the scan. The first field is the position, in 1/65536ths
-    /// of the length of the data.
+    /// Position in 1/65536ths of the data's length, and marker.
     Insert(u16, u8),
-    /// Sets a different restart interval.
     Interval(u16),
-    /// Increases or decreases the number of rows in the header.
     Rows(i16),
-    /// Truncates the file inside the scan, at this position, in 1/65536ths of the length of the
-    /// data.
+    /// Truncates the scan at this position, in 1/65536ths of the data's length.
     Cut(u16),
 }
 
@@ -98,7 +93,6 @@ proptest! {
         let options = Options { restart, ..Options::new(80, h, v) };
         let mut jpeg = encode(&pixels, width as u32, height as u32, channels, &options);
         for edit in &edits {
-            // After an earlier edit, the headers may be followed by a marker instead of data.
             if Header::read(&jpeg).is_ok_and(|header| header.scan.data + 2 < jpeg.len()) {
                 edit.apply(&mut jpeg);
             }

@@ -1,6 +1,6 @@
 //! Decodes small images of every sampling in one group: whole, cropped and damaged. They are
-//! encoded without C code, so that Miri can run these tests and check every memory access. Without
-//! Miri, the pixels are also compared with libjpeg's.
+//! encoded without C code, so that Miri can check every memory access. Without Miri, the pixels are
+//! also compared with libjpeg's.
 //!
 //! ```bash
 //! cargo +nightly miri test -p warpfeed-jpeg --lib tests::small
@@ -34,8 +34,7 @@ fn images(random: &mut Random) -> Vec<Vec<u8>> {
             let mut jpeg = Vec::new();
             let mut encoder = Encoder::new(&mut jpeg, random.pick(&[20, 85, 100]));
             encoder.set_sampling_factor(sampling);
-            // The encoder panics if both options are set. Without restart markers, it writes one
-            // scan per component.
+            // The encoder panics if both options are set.
             match restart {
                 0 => encoder.set_optimized_huffman_tables(random.below(2) == 0),
                 n => encoder.set_restart_interval(n),

@@ -10,7 +10,7 @@ use crate::layout::Window;
 use crate::libjpeg::{self, Options, encode, with_bytes_after_segment};
 use crate::pixels::{Pixels, Rect};
 
-/// Returns images, each with its size and restart interval.
+/// Each image with its size and restart interval.
 fn images() -> Vec<(Vec<u8>, (u32, u32), u32)> {
     let random = &mut Random::new(23);
     let mut list = Vec::new();
@@ -27,14 +27,14 @@ fn images() -> Vec<(Vec<u8>, (u32, u32), u32)> {
     list
 }
 
-/// Returns the damage that the coefficient decoder, which has no backend, finds in a whole file.
+/// The coefficient decoder has no backend.
 fn plain(jpeg: &[u8]) -> Option<String> {
     let mut coefficients = Coefficients::default();
     coefficients.decode(jpeg, &Jpeg::open(jpeg).unwrap().header).unwrap();
     coefficients.damage()
 }
 
-/// Returns the pixels of a region and the damage found, and asserts that all backends agree.
+/// Asserts that all backends agree on the pixels and the damage.
 fn decode_with_all(jpeg: &[u8], region: Rect) -> (Vec<u8>, Option<String>) {
     let results = decoders().into_iter().map(|mut decoder| {
         let mut out = Pixels::new();
@@ -67,7 +67,6 @@ fn every_backend_finds_a_byte_after_the_last_mcu() {
                 assert_eq!(damage, plain(&longer), "{what}");
                 assert!(libjpeg::decode(&longer).unwrap().rgb == pixels, "{what}");
             }
-            // Fill bytes before a marker are valid.
             let filled = with_bytes_after_segment(&jpeg, number, &[0xff; 3]);
             assert_eq!(decode_with_all(&filled, full_area), (pixels.clone(), None));
         }

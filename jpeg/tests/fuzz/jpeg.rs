@@ -28,7 +28,7 @@ pub(crate) fn random_jpeg(random: &mut Random, longest: usize) -> Vec<u8> {
     encode(&pixels, width as u32, height as u32, channels, &options)
 }
 
-/// Damages a file in up to three random ways, to simulate accidental or deliberate damage.
+/// Damages a file in up to three random ways.
 pub(crate) fn damage(random: &mut Random, jpeg: &mut Vec<u8>) {
     let data = Header::read(jpeg).map_or(2, |h| h.scan.data);
     for _ in 0..1 + random.below(3) {
@@ -54,7 +54,6 @@ pub(crate) fn damage(random: &mut Random, jpeg: &mut Vec<u8>) {
                 let dest = random.below(jpeg.len());
                 jpeg.splice(dest..dest, piece);
             }
-            // Change fields of the frame header and the restart interval.
             9 | 10 => {
                 if let Some(sof) = (0..data.min(jpeg.len())).find(|&i| jpeg[i..].starts_with(&[0xff, 0xc0])) {
                     let field = (sof + 4 + random.below(15)).min(jpeg.len() - 1);
@@ -71,13 +70,11 @@ pub(crate) fn damage(random: &mut Random, jpeg: &mut Vec<u8>) {
     jpeg.truncate(1 << 20);
 }
 
-/// Returns the damage that decoding a whole file finds.
 pub(crate) fn condition(jpeg: &[u8]) -> Result<Option<String>> {
     Decoder::new().damage(&Jpeg::open(jpeg)?)
 }
 
-/// Returns whether all samples stay close to -512..=511. Far outside this range, values wrap around
-/// in libjpeg's C code, but saturate in its SIMD code.
+/// Far outside -512..=511, values wrap around in libjpeg's C code but saturate in its SIMD code.
 pub(crate) fn is_tame(coefficients: &Coefficients) -> bool {
     coefficients.planes().iter().all(|plane| {
         plane.data.chunks_exact(64).all(|block| {
@@ -86,9 +83,8 @@ pub(crate) fn is_tame(coefficients: &Coefficients) -> bool {
     })
 }
 
-/// Decodes one damaged file. Decoding must not panic, all backends must return the same result, and
-/// the pixels must equal libjpeg's if libjpeg decodes the file. Returns whether the whole file was
-/// decoded.
+/// Decodes one damaged file. Decoding must not panic, all backends must agree, and the pixels must
+/// equal libjpeg's if libjpeg decodes the file. Returns whether the whole file was decoded.
 fn check_damaged(seed: u64, decoders: &mut [Decoder], counts: &mut [u64; 4]) -> bool {
     let random = &mut Random::new(seed);
     let sound = random_jpeg(random, 48);
@@ -97,12 +93,10 @@ fn check_damaged(seed: u64, decoders: &mut [Decoder], counts: &mut [u64; 4]) -> 
     let Some(size) = size(&jpeg) else { return false };
     counts[0] += 1;
     if size.area() > 1 << 20 {
-        // A small region must be rejected or decoded within bounds.
         let region = Rect::new(size.width / 2, size.height / 2, 1, 1);
         decoders.iter_mut().for_each(|decoder| drop(decode(decoder, &jpeg, region, &mut Pixels::new())));
         return false;
     }
-    // If the file has restart markers, decoding a region extracts only the needed segments.
     let (x, y) = (random.below(size.width as usize) as u32, random.below(size.height as usize) as u32);
     let mut part = |limit: u32| 1 + random.below(limit as usize) as u32;
     let region = decode_with_all(seed, decoders, &jpeg, Rect::new(x, y, part(size.width - x), part(size.height - y)));
@@ -134,8 +128,7 @@ fn check_damaged(seed: u64, decoders: &mut [Decoder], counts: &mut [u64; 4]) -> 
     if let (Ok(expected), true, false, false) = (libjpeg::decode(&jpeg), is_tame(&coefficients), smoothed, turned) {
         counts[2] += 1;
         counts[3] += u64::from(expected.warnings > 0);
-        // Decoding the whole image detects all damage that libjpeg warns about, except in the
-        // header.
+        // Decoding the whole image detects all damage after the header that libjpeg warns about.
         let same_header = sound.starts_with(&jpeg[..header.scan.data]);
         assert!(
             damage.is_some() || expected.warnings == 0 || !same_header,
@@ -151,7 +144,6 @@ fn check_damaged(seed: u64, decoders: &mut [Decoder], counts: &mut [u64; 4]) -> 
     true
 }
 
-/// Decodes a region with all backends, and asserts that they agree on the pixels and on the damage.
 fn decode_with_all(
     seed: u64,
     decoders: &mut [Decoder],

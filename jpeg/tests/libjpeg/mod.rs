@@ -1,5 +1,5 @@
 //! Wraps libjpeg, which the JPEG tests use as the reference decoder, and to encode every kind of
-//! file. The library is a build of mozjpeg without SIMD. Its decoder is that of libjpeg-turbo.
+//! file. The library is a build of mozjpeg without SIMD, with libjpeg-turbo's decoder.
 //!
 //! **Invariants**
 //! 1. A `jpeg_compress_struct` or `jpeg_decompress_struct` is used only inside `compress` or
@@ -14,13 +14,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use mozjpeg_sys::*;
 
-/// Options of [`encode`].
 #[derive(Debug, Clone)]
 pub struct Options {
     pub quality: u8,
     /// Sampling factors (h, v) of Y, Cb and Cr, or of gray alone. K uses Y's factors.
     pub sampling: [(u8, u8); 3],
-    /// Number of MCUs between restart markers. 0 means no restart markers.
+    /// Number of MCUs between restart markers, or 0 for none.
     pub restart: u32,
     pub optimize: bool,
     pub progressive: bool,
@@ -35,8 +34,7 @@ impl Options {
     }
 }
 
-/// Inserts stray bytes at the end of entropy-coded segment `index`, just before the marker that
-/// ends it.
+/// Inserts stray bytes at the end of entropy-coded segment `index`.
 pub fn with_bytes_after_segment(jpeg: &[u8], index: usize, rest: &[u8]) -> Vec<u8> {
     // libjpeg wrote the file, so every marker before the scan is followed by a length.
     let mut scan = 2;
@@ -48,18 +46,16 @@ pub fn with_bytes_after_segment(jpeg: &[u8], index: usize, rest: &[u8]) -> Vec<u
     [&jpeg[..offset], rest, &jpeg[offset..]].concat()
 }
 
-/// A file decoded by libjpeg.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decoded {
     pub width: u32,
     pub height: u32,
     pub rgb: Vec<u8>,
-    /// Number of warnings about damaged data.
     pub warnings: c_long,
 }
 
-/// The coefficients of one component: the number of blocks per row, the number of block rows, and
-/// `64 * wide * high` values in natural order.
+/// The coefficients of one component: blocks per row, block rows, and `64 * wide * high` values in
+/// natural order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plane {
     pub width: usize,
@@ -67,7 +63,7 @@ pub struct Plane {
     pub data: Vec<i16>,
 }
 
-/// Encodes an image with `channels` (1, 3 or 4) interleaved samples per pixel.
+/// Pixels have `channels` (1, 3 or 4) interleaved samples.
 pub fn encode(pixels: &[u8], width: u32, height: u32, channels: usize, options: &Options) -> Vec<u8> {
     compress(|c| unsafe {
         c.image_width = width;
@@ -104,8 +100,8 @@ pub fn encode(pixels: &[u8], width: u32, height: u32, channels: usize, options: 
     })
 }
 
-/// Writes the coefficients of `jpeg` to a sequential file with a restart marker after every
-/// `restart` MCUs, like `jpegtran -restart`.
+/// Rewrites `jpeg` as a sequential file with a restart marker after every `restart` MCUs, like
+/// `jpegtran -restart`.
 pub fn with_restarts(jpeg: &[u8], restart: u32, optimize: bool) -> Result<Vec<u8>, String> {
     decompress(jpeg, |d| unsafe {
         let coefficients = jpeg_read_coefficients(d);
@@ -122,8 +118,7 @@ pub fn with_restarts(jpeg: &[u8], restart: u32, optimize: bool) -> Result<Vec<u8
     })
 }
 
-/// Writes the coefficients of `jpeg` to a sequential file without interleaving: one scan per
-/// component, in order.
+/// Rewrites `jpeg` as a sequential file with one scan per component, in order.
 pub fn one_scan_per_component(jpeg: &[u8], restart: u32) -> Result<Vec<u8>, String> {
     decompress(jpeg, |d| unsafe {
         let coefficients = jpeg_read_coefficients(d);
@@ -176,7 +171,6 @@ fn rgb_level(ink: u8, white: u8) -> u8 {
     white - ((2 * product + 255) / 510) as u8
 }
 
-/// Reads the coefficients of a file.
 pub fn coefficients(jpeg: &[u8]) -> Result<Vec<Plane>, String> {
     decompress(jpeg, |d| unsafe {
         let arrays = jpeg_read_coefficients(d);

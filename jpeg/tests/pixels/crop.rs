@@ -7,8 +7,8 @@ use crate::libjpeg::{self, Decoded, Options};
 use proptest::prelude::*;
 use warpfeed_jpeg::{Decoder, Job, Jpeg, Pixels, Rect, Size, repack};
 
-/// The samplings 4:4:4, 4:2:2, 4:4:0, 4:2:0, 4:1:1 and its vertical counterpart, followed by
-/// samplings that cameras do not use.
+/// 4:4:4, 4:2:2, 4:4:0, 4:2:0, 4:1:1 and its vertical counterpart, and samplings that cameras do
+/// not use.
 const SAMPLINGS: [[(u8, u8); 3]; 10] = [
     [(1, 1), (1, 1), (1, 1)],
     [(2, 1), (1, 1), (1, 1)],
@@ -22,8 +22,8 @@ const SAMPLINGS: [[(u8, u8); 3]; 10] = [
     [(2, 1), (2, 1), (2, 1)],
 ];
 
-/// Generates gradients plus noise, clipped to stay away from 0 and 255, so that all decoders round
-/// and clamp in the same way.
+/// Gradients plus noise, clipped to stay away from 0 and 255, so that all decoders round and clamp
+/// in the same way.
 fn pixels(width: u32, height: u32, channels: u32, noise: u32) -> Vec<u8> {
     let position = |i: u32| (i / channels % width, i / channels / width, i % channels);
     let sample = |i: u32| {
@@ -33,14 +33,12 @@ fn pixels(width: u32, height: u32, channels: u32, noise: u32) -> Vec<u8> {
     (0..width * height * channels).map(sample).collect()
 }
 
-/// Maps four 16-bit numbers to a region in the image.
 fn region(size: Size, [x, y, width, height]: [u16; 4]) -> Rect {
     let part = |side: u32, number: u16| (side * u32::from(number)) >> 16;
     let (x, y) = (part(size.width, x), part(size.height, y));
     Rect::new(x, y, part(size.width - x, width) + 1, part(size.height - y, height) + 1)
 }
 
-/// Returns the pixels of `region` from a whole image.
 fn cropped(image: &Decoded, region: Rect) -> Vec<u8> {
     let rows = image.rgb.chunks_exact(3 * image.width as usize);
     let (from, count) = (3 * region.x as usize, 3 * region.width as usize);
@@ -51,7 +49,6 @@ fn cropped(image: &Decoded, region: Rect) -> Vec<u8> {
         .collect()
 }
 
-/// Decodes several regions of a file in one group.
 fn decoded(jpeg: &[u8], regions: &[Rect]) -> Vec<Vec<u8>> {
     let jpeg = Jpeg::open(jpeg).unwrap();
     let mut outs = vec![Pixels::new(); regions.len()];
@@ -118,8 +115,8 @@ fn every_restart_interval_gives_the_same_pixels() {
         let pixels = pixels(width, height, 3, 40);
         let options = Options { sampling, ..Options::new(88, 1, 1) };
         let expected = libjpeg::decode(&libjpeg::encode(&pixels, width, height, 3, &options)).unwrap();
-        // Restart intervals range from one MCU to more MCUs than the image has. The image has 12 x
-        // 10 MCUs without chroma subsampling, and fewer otherwise.
+        // Restart intervals range from one MCU to more MCUs than the image has (12 x 10 without
+        // chroma subsampling).
         for restart in 1..=121 {
             let jpeg = libjpeg::encode(&pixels, width, height, 3, &Options { restart, ..options.clone() });
             let (middle, corner) = (Rect::new(37, 21, 30, 29), Rect::new(80, 60, 11, 15));
@@ -145,8 +142,8 @@ fn one_scan_per_component_gives_the_same_pixels() {
     }
 }
 
-/// The decoder first reserves memory for the average number of bytes per pixel, which is not enough
-/// for a crop that contains the only dense area of a large file.
+/// The decoder first reserves memory for the average number of bytes per pixel, but this crop
+/// contains the only dense area of a large file.
 #[test]
 fn a_crop_may_need_most_of_a_large_files_data() {
     let (size, dense) = (Size::new(2400, 1600), Rect::new(1600, 900, 800, 700));

@@ -6,7 +6,6 @@ use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 use proptest::prelude::*;
 use warpfeed_jpeg::{Decoder, Jpeg, Pixels, Rect, Size, repack};
 
-/// The size and encoding of a test image.
 #[derive(Debug, Clone)]
 struct Form {
     width: u16,
@@ -80,7 +79,6 @@ fn repacked(jpeg: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Decodes with this crate.
 fn decoded(jpeg: &[u8]) -> Vec<u8> {
     let mut pixels = Pixels::new();
     let jpeg = Jpeg::open(jpeg).unwrap();
@@ -88,8 +86,8 @@ fn decoded(jpeg: &[u8]) -> Vec<u8> {
     pixels.data().to_vec()
 }
 
-/// Repacks `jpeg`. Checks with libjpeg that the coefficients and pixels do not change, and checks
-/// that repacking the result again does not change it.
+/// Checks with libjpeg that repacking does not change coefficients and pixels, and that repacking
+/// the result again does not change it.
 fn check(jpeg: &[u8]) -> Vec<u8> {
     let packed = repacked(jpeg);
     assert_eq!(libjpeg::coefficients(jpeg).unwrap(), libjpeg::coefficients(&packed).unwrap());
@@ -102,8 +100,8 @@ fn check(jpeg: &[u8]) -> Vec<u8> {
     packed
 }
 
-/// Returns the restart interval in DRI and the number of RSTn markers. Asserts that the markers
-/// count up modulo 8.
+/// Returns the restart interval in DRI and the number of RSTn markers, which must count up modulo
+/// 8.
 fn restarts(jpeg: &[u8]) -> (usize, usize) {
     let dri = jpeg.windows(4).position(|w| w == [0xff, 0xdd, 0, 4]).expect("DRI") + 4;
     let marks: Vec<u8> =
@@ -151,7 +149,6 @@ fn form() -> impl Strategy<Value = Form> {
     )
 }
 
-/// Encoding options for libjpeg.
 fn options() -> impl Strategy<Value = libjpeg::Options> {
     let factors =
         prop_oneof![
@@ -165,7 +162,6 @@ fn options() -> impl Strategy<Value = libjpeg::Options> {
         restart,
         optimize: flags[0],
         progressive: flags[1],
-        // One in four files stores RGB without conversion.
         rgb: flags[2] && quality % 2 == 0,
         ..libjpeg::Options::new(quality, 1, 1)
     })
@@ -204,8 +200,8 @@ proptest! {
         if repack(&jpeg, &mut packed).is_err() {
             prop_assert!(packed.is_empty());
         } else if let Ok(expected) = libjpeg::decode(&jpeg) {
-            // After repacking, libjpeg no longer warns about the entropy-coded data. It may still
-            // warn about a JFIF or Adobe segment that is newer than the versions it supports.
+            // libjpeg may still warn about a JFIF or Adobe segment that is newer than the versions
+            // it supports.
             let actual = libjpeg::decode(&packed).unwrap();
             prop_assert!(actual.rgb == expected.rgb);
             prop_assert!(actual.warnings <= expected.warnings);
@@ -254,9 +250,8 @@ fn a_segment_is_an_eighth_of_a_row_and_32_to_64_pixels_wide() {
     assert_eq!(restarts_of(500, SamplingFactor::F_1_1), (8, 40 - 1));
     // 32 MCUs of 16 pixels each make 8 segments per row, in 3 rows.
     assert_eq!(restarts_of(500, SamplingFactor::F_2_2), (4, 8 * 3 - 1));
-    // A row has 47 MCUs. This is a prime number, so segments extend past the end of a row.
+    // The 47 MCUs of a row are a prime number, so segments extend past the end of a row.
     assert_eq!(restarts_of(375, SamplingFactor::F_1_1), (6, 40 - 1));
-    // A wide image has many segments per row.
     assert_eq!(restarts_of(4096, SamplingFactor::F_2_2), (4, 64 * 3 - 1));
     // A small image is not split into segments of a few pixels.
     assert_eq!(restarts_of(32, SamplingFactor::F_1_1), (4, 5 - 1));
@@ -268,17 +263,15 @@ fn huffman_tables_are_optimized_for_the_image() {
     let form = Form { width: 640, height: 480, ..PLAIN };
     let (standard, packed) = (form.jpeg(), repacked(&form.jpeg()));
     assert!(packed.len() < standard.len(), "{} bytes became {}", standard.len(), packed.len());
-    // Compared with optimal tables, only the restart segments cost bytes.
     let optimal = Form { optimized: true, ..form }.jpeg();
     let segments = restarts(&packed).1 + 1;
     assert!(packed.len() < optimal.len() + 8 * segments, "{} bytes became {}", optimal.len(), packed.len());
 }
 
-/// For a small image, a decoder would need more time to build an optimized table than to decode the
-/// bytes that the table saves.
+/// For a small image, building an optimized table would take longer than decoding the bytes that it
+/// saves.
 #[test]
 fn small_images_keep_the_standard_tables() {
-    // Returns the contents of all DHT segments before SOS.
     let tables = |jpeg: &[u8]| {
         let (mut offset, mut tables) = (2, Vec::new());
         while jpeg[offset + 1] != 0xda {
@@ -309,7 +302,7 @@ fn small_images_keep_the_standard_tables() {
 #[test]
 fn only_segments_that_affect_pixels_are_kept() {
     let form = Form { width: 40, height: 24, ..PLAIN };
-    // A little-endian directory with three entries. The second entry is the orientation, 6.
+    // Little-endian. The second of three entries is the orientation, 6.
     let mut tiff = b"II\x2a\0\x08\0\0\0\x03\0".to_vec();
     for (tag, value) in [(0x0100u16, 40u16), (0x0112, 6), (0x0213, 1)] {
         tiff.extend([tag.to_le_bytes(), [3, 0], [1, 0], [0, 0], value.to_le_bytes(), [0, 0]].concat());
@@ -345,8 +338,8 @@ fn a_file_that_cannot_be_repacked_is_refused_with_the_reason() {
     assert!(reason(&with(sof + 4, 12)).contains("a 12-bit JPEG is not supported"));
     assert!(reason(&with(sof + 11, 0x44)).contains("18 blocks in an MCU"));
     assert!(reason(&jpeg[..jpeg.len() / 2]).contains("damaged in MCU"));
-    // Fill bytes that do not precede a marker are damage. libjpeg-turbo produces different pixels,
-    // depending on which of its two bit readers reaches these bytes.
+    // Fill bytes that do not precede a marker are damage. libjpeg-turbo's two bit readers interpret
+    // them differently.
     let sos = jpeg.windows(2).position(|w| w == [0xff, 0xda]).unwrap();
     let stuffed = sos + jpeg[sos..].windows(2).position(|w| w == [0xff, 0]).unwrap();
     let mut filled = jpeg.clone();

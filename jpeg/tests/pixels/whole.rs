@@ -4,8 +4,7 @@
 use crate::libjpeg::{Options, decode, encode};
 use warpfeed_jpeg::{Decoder, Jpeg, Pixels, Rect, Size};
 
-/// A small random number generator (splitmix64). A failing case can be reproduced from its seed
-/// alone.
+/// A splitmix64 generator, so that a seed reproduces a failing case.
 struct Random(u64);
 
 impl Random {
@@ -26,7 +25,7 @@ impl Random {
     }
 }
 
-/// Generates gradients and edges, plus noise of a random strength.
+/// Gradients and edges, plus noise of a random strength.
 fn image(random: &mut Random, width: u32, height: u32, channels: u32) -> Vec<u8> {
     let (roughness, slope) = (random.pick(&[0, 1, 8, 60, 255]), [random.within(0, 9), random.within(0, 9)]);
     let mut pixels = Vec::new();
@@ -42,7 +41,7 @@ fn image(random: &mut Random, width: u32, height: u32, channels: u32) -> Vec<u8>
     pixels
 }
 
-/// Returns a random file and its description for failure messages.
+/// A random file and its description for failure messages.
 fn random_jpeg(random: &mut Random, longest: u32) -> (Vec<u8>, String) {
     let (width, height) = (random.within(1, longest), random.within(1, longest));
     let channels = random.pick(&[1, 3, 3, 3, 4]);
@@ -73,7 +72,6 @@ fn random_region(random: &mut Random, size: Size) -> Rect {
     Rect::new(x, y, random.within(1, size.width - x), random.within(1, size.height - y))
 }
 
-/// Crops `region` out of an image.
 fn cut(rgb: &[u8], width: u32, region: Rect) -> Vec<u8> {
     let row = |y: u32| ((y * width + region.x) as usize * 3, region.width as usize * 3);
     (region.y..region.y + region.height).map(row).flat_map(|(start, len)| rgb[start..start + len].to_vec()).collect()

@@ -95,17 +95,14 @@ record! {
     }
 }
 
-/// Position of an image's data in the arena, and of its coefficients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Encoded {
     /// Index of the image in the batch: the row, or for a clip the row times the number of frames
     /// plus the frame.
     pub(crate) place: usize,
-    /// Offset of the data in bytes, a multiple of 16.
+    /// Offset in bytes, a multiple of 16.
     pub(crate) offset: usize,
-    /// Size of the data in bytes.
     pub(crate) bytes: usize,
-    /// Index of the first block of coefficients.
     pub(crate) block: usize,
 }
 
@@ -120,13 +117,13 @@ impl DecodeOps {
     pub const PLANE_BYTES: usize = 64;
     /// Size in bytes of an image's error code: a `u32` that is nonzero if the image is damaged.
     pub const FAULT_BYTES: usize = 4;
-    /// Number of bytes that the kernels may read past the end of an image's data.
+    /// The kernels may read this many bytes past the end of an image's data.
     pub(crate) const SLACK: usize = 32;
     /// Maximum number of filter taps per output pixel and axis. Must equal `MAX_TAPS` in
     /// `kernels/jpeg.cu`.
     pub const MAX_TAPS: usize = 64;
     /// Maximum width of a region in pixels. Each column takes 4 bytes of the 48 KiB of shared
-    /// memory. The remaining shared memory contains the weights of some rows.
+    /// memory, which also contains the weights of some rows.
     pub const MAX_COLUMNS: u32 = 43 << 8;
 
     /// Returns the number of bytes for the filter weights and the resize record of one sample, for
@@ -140,12 +137,12 @@ impl DecodeOps {
     /// `kernels/jpeg.cu`.
     pub const TABLES_BYTES: usize = 42_288;
 
-    /// Number of bytes in a line. The lines of a long segment are decoded in parallel. Must equal
-    /// `LINE_BYTES` in `kernels/jpeg.cu`.
+    /// Long segments are divided into lines of this many bytes, which are decoded in parallel. Must
+    /// equal `LINE_BYTES` in `kernels/jpeg.cu`.
     pub(crate) const LINE_BYTES: usize = 128;
 
-    /// Minimum size in bytes of a segment that is split into lines. Must equal `MIN_SPLIT_BYTES` in
-    /// `kernels/jpeg.cu`.
+    /// Minimum size in bytes of a segment that is divided into lines. Must equal `MIN_SPLIT_BYTES`
+    /// in `kernels/jpeg.cu`.
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     pub(crate) const MIN_SPLIT_BYTES: usize = 2048;
 
@@ -161,7 +158,6 @@ impl DecodeOps {
         (arena / Self::LINE_BYTES + 1) * 32
     }
 
-    /// Returns whether the kernels support `plan`.
     pub(crate) fn supports(plan: &Plan) -> bool {
         let Some((across, down)) = plan.filter() else { return false };
         let taps = |(start, end): (f64, f64), outputs: u32| 2.0 * ((end - start) / f64::from(outputs)).ceil() + 1.0;
@@ -175,9 +171,9 @@ impl DecodeOps {
             && taps(down, plan.target.height) <= Self::MAX_TAPS as f64
     }
 
-    /// Creates a record that decodes the window of an image described by `grid`, and resizes it
-    /// according to `plan`. The kernels must [support](DecodeOps::supports) the plan. Returns
-    /// `None` if an offset of the image's data or coefficients does not fit in 32 bits.
+    /// Creates a record that decodes the image described by `grid` and resizes it according to
+    /// `plan`, which the kernels must [support](DecodeOps::supports). Returns `None` if an offset
+    /// of the image's data or coefficients does not fit in 32 bits.
     pub(crate) fn new(grid: &Grid, plan: &Plan, encoded: Encoded) -> Option<Self> {
         let mut ops = DecodeOps {
             kind: Self::JPEG,
@@ -261,7 +257,6 @@ impl DecodeOps {
         Self::take(&[0; Self::WORDS])
     }
 
-    /// Parses a record.
     pub(crate) fn read(from: &[u8; Self::BYTES]) -> Self {
         let mut words = [0; Self::WORDS];
         for (word, bytes) in words.iter_mut().zip(from.as_chunks().0) {
@@ -270,7 +265,6 @@ impl DecodeOps {
         Self::take(&words)
     }
 
-    /// Serializes the record for the kernels.
     pub(crate) fn write(&self, out: &mut [u8; Self::BYTES]) {
         let mut words = [0; Self::WORDS];
         self.put(&mut words);
@@ -279,7 +273,6 @@ impl DecodeOps {
         }
     }
 
-    /// Returns whether the kernels decode the sample.
     pub(crate) fn decodes(&self) -> bool {
         self.kind != 0
     }
@@ -288,39 +281,36 @@ impl DecodeOps {
         self.segments
     }
 
-    /// Returns the size of the longest segment in bytes.
+    /// Size in bytes.
     pub(crate) fn longest(&self) -> u32 {
         self.longest
     }
 
-    /// Returns the number of blocks of coefficients.
     #[cfg(all(test, feature = "_device"))]
     pub(crate) fn blocks(&self) -> usize {
         self.kept as usize
     }
 
-    /// Returns the index one past the last block of coefficients.
     pub(crate) fn blocks_end(&self) -> usize {
         self.block as usize + self.kept as usize
     }
 
-    /// Returns the index of the image in the batch for which the record was written. If the record
-    /// was copied to replace a failed sample, it is in a different place.
+    /// Returns the index of the image in the batch for which the record was written. A copy that
+    /// replaces a failed sample keeps this index.
     pub(crate) fn place(&self) -> usize {
         self.place as usize
     }
 
-    /// Returns the width of the region in pixels.
+    /// Width in pixels.
     pub(crate) fn columns(&self) -> u32 {
         self.region.width
     }
 
-    /// Returns whether a kernel writes the upright pixels before the resize.
     pub(crate) fn is_turned(&self) -> bool {
         self.turned != 0 || self.kind == Self::YUV
     }
 
-    /// Returns the maxima over `records`, or `None` if no record decodes an image.
+    /// Returns `None` if no record decodes an image.
     pub(crate) fn largest(records: &[u8]) -> Option<Largest> {
         let records = records.as_chunks().0.iter().map(DecodeOps::read).enumerate();
         records.filter(|(_, ops)| ops.decodes()).fold(None, |largest, (place, ops)| {
@@ -356,7 +346,7 @@ mod tests {
         let plan = Plan::resized_crop(size, Rect::full(size), size, Rect::full(size));
         let record =
             |offset, block| DecodeOps::new(&grid, &plan, Encoded { place: 0, offset, bytes: stream.len(), block });
-        // The end of an arena of 4 GiB, in bytes or in blocks, does not fit into 32 bits.
+        // At the end of an arena of 4 GiB, offsets do not fit into 32 bits.
         let end = u32::MAX as usize + 1;
         assert!(record(end - 16, 0).is_none() && record(end, 0).is_none() && record(0, end).is_none());
         let last = record(end - 16 - stream.len().next_multiple_of(16), 7).unwrap();
@@ -376,8 +366,8 @@ mod tests {
         assert!(DecodeOps::supports(&plan(31 * 224, 300)) && !DecodeOps::supports(&plan(31 * 224 + 1, 300)));
     }
 
-    /// Copies must be recognized, because their pixels depend on data that the kernels write while
-    /// they decode a different row.
+    /// The pixels of a copy depend on data that the kernels write while they decode a different
+    /// row.
     #[test]
     fn copied_records_are_recognized() {
         let records = |places: &[u32]| -> Vec<u8> {
@@ -391,7 +381,7 @@ mod tests {
         assert!(!DecodeOps::largest(&records(&[0, 1, 2])).unwrap().copied);
         assert!(DecodeOps::largest(&records(&[0, 1, 0])).unwrap().copied);
         assert!(DecodeOps::largest(&records(&[1, 1])).unwrap().copied);
-        // An all-zero record is not a copy, whatever row it is in.
+        // An all-zero record is not a copy in any row.
         let mut records_of_batch = records(&[0]);
         records_of_batch.extend([0; DecodeOps::BYTES]);
         records_of_batch.extend(records(&[2]));

@@ -36,12 +36,11 @@ impl SampleOps {
 
     pub(crate) const MIX: u32 = 1;
     pub(crate) const CUT: u32 = 2;
-    /// Index of the first word of `cut`. [`write_mixing`](SampleOps::write_mixing) writes `cut` and
-    /// the three words before `effects`.
+    /// Index of the first word of `cut`.
     const CUT_AT: usize = 4;
 
-    /// Creates a record that runs the effects on values in `drawn` and, if `retouches` is true, the
-    /// effects on pixels. The record does not mix the sample.
+    /// The record runs the effects on values in `drawn` and, if `retouches` is true, the effects on
+    /// pixels.
     pub(crate) fn new(drawn: &Drawn, retouches: bool) -> Self {
         let pixels = if retouches { &drawn.pixels[..] } else { &[] };
         let mut ops = SampleOps {
@@ -73,7 +72,7 @@ impl SampleOps {
         }
     }
 
-    /// Adds mixing with the sample in row `partner` to a serialized record.
+    /// `partner` is a row of the batch.
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     pub(crate) fn write_mixing(record: &mut [u8; Self::BYTES], partner: usize, mixing: &Mixing) {
         let mut mixed = [0; Self::BYTES];
@@ -99,12 +98,10 @@ impl SampleOps {
         Self::take(&words)
     }
 
-    /// Reads the effects on values from a serialized record.
     pub(crate) fn read_values(record: &[u8; Self::BYTES]) -> ArrayVec<OnValues, EFFECTS_ON_VALUES> {
         Self::read(record).values.iter().map_while(OnValues::read).collect()
     }
 
-    /// Reads the effects on pixels from a serialized record.
     #[cfg(test)]
     pub(crate) fn read_pixels(record: &[u8; Self::BYTES]) -> Vec<OnPixels> {
         Self::read(record).pixels.iter().map_while(OnPixels::read).collect()

@@ -24,27 +24,24 @@ fn floats([a, b, c, d, e, f, g, h]: [f32; 8]) -> Floats {
     _mm256_setr_ps(a, b, c, d, e, f, g, h)
 }
 
-/// Returns the last eight bytes.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn upper(bytes: Bytes) -> i64 {
     _mm_cvtsi128_si64(_mm_unpackhi_epi64(bytes, bytes))
 }
 
-/// Converts eight bytes to eight floats.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn widen(bytes: i64) -> Floats {
     _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_cvtsi64_si128(bytes)))
 }
 
-/// Splits 16 pixels into their red, green and blue bytes.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn deinterleave(pixels: &[u8; 3 * STEP]) -> [Bytes; 3] {
     // Byte `i` of channel `c` is byte `3 * i + c` of the 48 bytes. `take` returns the shuffle that
-    // moves vector `v`'s bytes of channel `c` to where they belong and zeroes the rest. OR-ing the
-    // three results gives the channel.
+    // moves vector `v`'s bytes of channel `c` to their final positions and zeroes the rest. OR-ing
+    // the three results yields the channel.
     const fn take(c: usize, v: usize) -> [u8; 16] {
         let mut mask = [0x80; 16];
         let mut i = 0;
@@ -76,7 +73,6 @@ fn load16(bytes: &[u8; 16]) -> Bytes {
     unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
 }
 
-/// Stores `value` in the first 16 bytes of `out`.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn store16(value: Bytes, out: &mut [u8]) {
@@ -85,8 +81,7 @@ fn store16(value: Bytes, out: &mut [u8]) {
     unsafe { _mm_storeu_si128(out.as_mut_ptr().cast(), value) }
 }
 
-/// Casts eight floats to `KIND`, and stores them in the first bytes of `out`. For `u8`, the values
-/// must be from 0 to 255, and ties round up.
+/// For `u8`, the values must be from 0 to 255, and ties round up.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
 fn store<const KIND: u8>(value: Floats, out: &mut [u8]) {

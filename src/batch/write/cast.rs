@@ -2,7 +2,6 @@
 
 use crate::batch::Layout;
 
-/// Settings for normalizing, casting and laying out pixels.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cast {
     pub(super) kind: Kind,
@@ -12,13 +11,11 @@ pub(super) struct Cast {
 }
 
 impl Cast {
-    /// Returns whether the output equals the input, byte for byte.
     pub(super) fn is_copy(&self) -> bool {
         self.kind == Kind::U8 && self.layout == Layout::Nhwc
     }
 }
 
-/// The element type of an image in the batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     U8,
@@ -36,8 +33,7 @@ impl Kind {
         }
     }
 
-    /// Returns the bits of the element nearest to `value`. For `u8`, values are clamped to
-    /// 0..=255.
+    /// For `u8`, `value` is clamped to 0..=255.
     pub(super) fn bits(self, value: f32) -> u32 {
         match self {
             Kind::U8 => value.round() as u8 as u32,
@@ -48,7 +44,7 @@ impl Kind {
     }
 }
 
-/// Returns the low `B` bytes of `bits` in native byte order.
+/// In native byte order.
 pub(super) fn element<const B: usize>(bits: u32) -> [u8; B] {
     let little = bits.to_le_bytes();
     std::array::from_fn(|i| little[if cfg!(target_endian = "big") { B - 1 - i } else { i }])
@@ -59,11 +55,10 @@ pub(super) fn element<const B: usize>(bits: u32) -> [u8; B] {
 /// have checked the lengths.
 pub(super) type Vector = fn(&Cast, image: &[u8], blend: Option<Blend<'_>>, dst: &mut [u8]) -> usize;
 
-/// A second image to blend into the first.
 #[derive(Clone, Copy)]
 pub(super) struct Blend<'a> {
-    /// Pixels of the second image, which must be as large as the first.
+    /// As large as the first image.
     pub(super) partner: &'a [u8],
-    /// Weight of the first image. The second image has weight `1 - weight`.
+    /// Weight of the first image. The second has weight `1 - weight`.
     pub(super) weight: f32,
 }

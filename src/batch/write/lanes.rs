@@ -1,4 +1,4 @@
-//! The vector path. Processes eight elements at a time, and is shared by AVX2 and NEON.
+//! The vector path, shared by AVX2 and NEON. Processes eight elements at a time.
 //!
 //! The file for each instruction set defines `Floats` (eight floats), `Bytes` (16 bytes), and the
 //! operations on them.
@@ -9,16 +9,15 @@
 
 use super::cast::Kind;
 
-/// Number of pixels per step. These pixels take 48 bytes, which are three vectors of 16.
+/// Number of pixels per step. 16 pixels are three vectors of 16 bytes.
 pub(super) const STEP: usize = 16;
 
-// The values of `Kind`, for use as const parameters.
+// Values of `Kind`, for use as const parameters.
 pub(super) const U8: u8 = Kind::U8 as u8;
 pub(super) const F32: u8 = Kind::F32 as u8;
 pub(super) const F16: u8 = Kind::F16 as u8;
 pub(super) const BF16: u8 = Kind::Bf16 as u8;
 
-/// Returns the number of bytes per element.
 pub(super) const fn width(kind: u8) -> usize {
     match kind {
         U8 => 1,
@@ -27,8 +26,8 @@ pub(super) const fn width(kind: u8) -> usize {
     }
 }
 
-/// The float just below 0.5. Adding it and truncating rounds a number from 0 to 255. With 0.5
-/// itself, 0.49999997 would become 1.
+/// Adding the float just below 0.5 and truncating rounds a number from 0 to 255. With 0.5 itself,
+/// 0.49999997 would become 1.
 pub(super) const BELOW_HALF: f32 = 0.5f32.next_down();
 
 macro_rules! lanes {
@@ -37,7 +36,6 @@ macro_rules! lanes {
         use super::lanes::{BELOW_HALF, BF16, F16, F32, STEP, U8, width};
         use crate::batch::Layout;
 
-        /// Returns the vector path if this CPU supports it.
         pub(super) fn choose() -> Option<Vector> {
             // SAFETY: invariant 1; the features were just detected.
             $able.then_some(|cast, image, blend, dst| unsafe { write(cast, image, blend, dst) })
@@ -76,8 +74,7 @@ macro_rules! lanes {
             }
         }
 
-        /// Writes NHWC. The channels stay interleaved, so the scales and biases repeat every three
-        /// vectors.
+        /// The channels stay interleaved, so the scales and biases repeat every three vectors.
         #[target_feature(enable = $features)]
         fn interleaved<const KIND: u8, const MIX: bool>(
             cast: &Cast,
@@ -99,7 +96,7 @@ macro_rules! lanes {
             }
         }
 
-        /// Writes NCHW. Each step splits 16 pixels into three channels.
+        /// Each step splits 16 pixels into three channels.
         #[target_feature(enable = $features)]
         fn planar<const KIND: u8, const MIX: bool>(
             cast: &Cast,
@@ -132,7 +129,6 @@ macro_rules! lanes {
             }
         }
 
-        /// Computes eight values from eight bytes of an image and, with `MIX`, of its partner.
         #[inline]
         #[target_feature(enable = $features)]
         fn value<const MIX: bool>([own, partner]: [i64; 2], scale: Floats, bias: Floats, weight: f32) -> Floats {
@@ -141,7 +137,8 @@ macro_rules! lanes {
                 return first;
             }
             let partner = mul_add(widen(partner), scale, bias);
-            // Round both products and the sum, as the device does. No fused multiply-add here.
+            // A fused multiply-add would round differently from the device, which rounds both
+            // products and the sum.
             let (a, b) = (repeated(weight), repeated(1.0 - weight));
             add(mul(partner, b), mul(first, a))
         }

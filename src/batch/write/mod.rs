@@ -1,9 +1,9 @@
 //! Writes an image to the batch: normalizes, casts and lays out its pixels, in one pass.
 //!
 //! Every path produces the same bits: `scale * pixel + bias` is one fused multiply-add in 32-bit
-//! floats, followed by one rounding to nearest even for the 16-bit types. The portable path looks
-//! the results up in a table, which needs only 256 entries per channel because pixels are bytes.
-//! The vector path computes the results.
+//! floats, followed by one rounding to nearest even for the 16-bit types. The vector path computes
+//! the results. The portable path looks them up in a table of 256 entries per channel, one for each
+//! byte.
 //!
 //! 1. `cast`: how pixels are converted, and the interface of the vector paths.
 //! 2. `lanes`: the vector path, shared by AVX2 and NEON.

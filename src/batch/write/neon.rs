@@ -25,7 +25,6 @@ fn repeated(v: f32) -> Floats {
     float32x4x2_t(vdupq_n_f32(v), vdupq_n_f32(v))
 }
 
-/// Computes `a * b + c` with one rounding.
 #[inline]
 #[target_feature(enable = "neon")]
 fn mul_add(a: Floats, b: Floats, c: Floats) -> Floats {
@@ -44,21 +43,18 @@ fn add(a: Floats, b: Floats) -> Floats {
     float32x4x2_t(vaddq_f32(a.0, b.0), vaddq_f32(a.1, b.1))
 }
 
-/// Returns the first eight bytes.
 #[inline]
 #[target_feature(enable = "neon")]
 fn lower(bytes: Bytes) -> i64 {
     vgetq_lane_s64::<0>(vreinterpretq_s64_u8(bytes))
 }
 
-/// Returns the last eight bytes.
 #[inline]
 #[target_feature(enable = "neon")]
 fn upper(bytes: Bytes) -> i64 {
     vgetq_lane_s64::<1>(vreinterpretq_s64_u8(bytes))
 }
 
-/// Converts eight bytes to eight floats.
 #[inline]
 #[target_feature(enable = "neon")]
 fn widen(bytes: i64) -> Floats {
@@ -66,7 +62,6 @@ fn widen(bytes: i64) -> Floats {
     float32x4x2_t(vcvtq_f32_u32(vmovl_u16(vget_low_u16(words))), vcvtq_f32_u32(vmovl_high_u16(words)))
 }
 
-/// Splits 16 pixels into their red, green and blue bytes.
 #[inline]
 #[target_feature(enable = "neon")]
 fn deinterleave(pixels: &[u8; 3 * STEP]) -> [Bytes; 3] {
@@ -75,7 +70,6 @@ fn deinterleave(pixels: &[u8; 3 * STEP]) -> [Bytes; 3] {
     [red, green, blue]
 }
 
-/// Stores `value` in the first 16 bytes of `out`.
 #[inline]
 #[target_feature(enable = "neon")]
 fn store16(value: Bytes, out: &mut [u8]) {
@@ -84,8 +78,7 @@ fn store16(value: Bytes, out: &mut [u8]) {
     unsafe { vst1q_u8(out.as_mut_ptr(), value) };
 }
 
-/// Casts eight floats to `KIND`, and stores them in the first bytes of `out`. For `u8`, the values
-/// must be from 0 to 255, and ties round up.
+/// For `u8`, the values must be from 0 to 255, and ties round up.
 #[inline]
 #[target_feature(enable = "neon")]
 fn store<const KIND: u8>(value: Floats, out: &mut [u8]) {

@@ -1,9 +1,9 @@
 //! Applies effects to normalized values, and blends pairs of images.
 //!
-//! The arithmetic is the same as in `device/nvidia/kernels/convert.cu`, so host and device produce
-//! the same bits: each image is normalized and its effects are applied in 32-bit floats. Then the
-//! weighted sum of both images is computed without a fused multiply-add, and the result is rounded
-//! once to the batch's type.
+//! The arithmetic is that of `device/nvidia/kernels/convert.cu`, so host and device produce the
+//! same bits: each image is normalized and its effects are applied in 32-bit floats. Then the
+//! weighted sum of both images is computed without a fused multiply-add and rounded once to the
+//! batch's type.
 
 use std::ops::Range;
 
@@ -17,23 +17,19 @@ use crate::transform::{Mixing, OnValues};
 /// An image that has not yet been normalized and cast to the batch's type.
 #[derive(Clone, Copy)]
 pub(crate) struct UncastImage<'a> {
-    /// Pixels of the image, `u8` HWC.
+    /// `u8` HWC.
     pub(crate) pixels: &'a [u8],
-    /// Effects to apply to the normalized pixels.
     pub(crate) effects: &'a [OnValues],
 }
 
 impl BatchWriter {
-    /// Writes `image` to `dst`.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Transform`](crate::ErrorKind::Transform) if the length of the image or of `dst`
-    /// does not match the size, or if the rectangle of an effect is not inside the image.
+    /// Fails if the length of the image or of `dst` does not match the size, or if the rectangle of
+    /// an effect is not inside the image.
     pub(crate) fn write_changed(&self, image: UncastImage<'_>, dst: &mut [u8]) -> Result<()> {
         self.write(image.pixels, dst)?;
         self.check_effects(image.effects)?;
-        // `write` ignores effects, because few images have any. The pixels that the effects change
-        // are overwritten.
+        // `write` ignores effects, because few images have any, so overwrite the pixels that they
+        // change.
         for effect in image.effects {
             self.write_rect(effect.area(), dst, |index| self.value(image, index));
         }
@@ -41,16 +37,13 @@ impl BatchWriter {
     }
 
     /// Applies `effects` to an image that was written unchanged ([`BatchWriter::is_copy`]).
-    ///
-    /// # Errors
-    /// See [`write_changed`](BatchWriter::write_changed).
     pub(crate) fn change(&self, effects: &[OnValues], image: &mut [u8]) -> Result<()> {
         self.check("the output row for an image", image.len(), self.image_bytes())?;
         self.check_effects(effects)?;
         for (index, effect) in effects.iter().enumerate() {
             for (x, y) in pixels_of(effect.area()) {
-                // Writing rounds, so all effects of a pixel must be applied at once. This happens
-                // at the first effect that covers the pixel.
+                // Writing rounds, so all effects of a pixel are applied at once, at the first
+                // effect that covers it.
                 if effects[..index].iter().any(|before| before.changes(x, y)) {
                     continue;
                 }
@@ -63,12 +56,8 @@ impl BatchWriter {
         Ok(())
     }
 
-    /// Mixes `first` with `partner`, and writes the result to `dst`.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Transform`](crate::ErrorKind::Transform) if the length of an image or of `dst`
-    /// does not match the size, or if the rectangle of an effect or of CutMix is not inside the
-    /// image.
+    /// Fails if the length of an image or of `dst` does not match the size, or if the rectangle of
+    /// an effect or of CutMix is not inside the image.
     pub(crate) fn write_mixed(
         &self,
         original: UncastImage<'_>,
@@ -107,15 +96,13 @@ impl BatchWriter {
         effects.iter().try_for_each(|effect| self.check_rect("the rectangle of an effect", effect.area()))
     }
 
-    /// Returns the normalized values of the pixel with index `index`. For an image with one
-    /// channel, all three values are the same, and only the first is written.
+    /// For an image with one channel, all three values are the same, and only the first is written.
     fn plain(&self, pixels: &[u8], index: usize) -> [f32; 3] {
         let pixel = &pixels[index * self.channels..][..self.channels];
         std::array::from_fn(|c| self.values[c][usize::from(pixel[c % self.channels])])
     }
 
-    /// Returns the unrounded values of the pixel with index `index` after normalization and the
-    /// image's effects.
+    /// Returns the values after the image's effects, unrounded.
     fn value(&self, image: UncastImage<'_>, index: usize) -> [f32; 3] {
         let width = self.size.width as usize;
         OnValues::run_all(
@@ -126,8 +113,7 @@ impl BatchWriter {
         )
     }
 
-    /// Writes `value(index)` to each pixel of `rect`, where `index` is the index of the pixel.
-    /// `rect` must be inside the image.
+    /// `rect` must be inside the image. `value` maps a pixel index to the pixel's values.
     fn write_rect(&self, rect: Rect, dst: &mut [u8], value: impl Fn(usize) -> [f32; 3]) {
         for y in rect.y..rect.y + rect.height {
             let first = y as usize * self.size.width as usize + rect.x as usize;
@@ -135,7 +121,6 @@ impl BatchWriter {
         }
     }
 
-    /// Rounds `value(index)` and writes it, for each pixel index `index` in `pixels`.
     fn write_values(&self, pixels: Range<usize>, dst: &mut [u8], value: impl Fn(usize) -> [f32; 3]) {
         match self.cast.kind.bytes() {
             1 => self.write_values_as::<1>(pixels, dst, value),
@@ -144,13 +129,11 @@ impl BatchWriter {
         }
     }
 
-    /// Implements [`write_values`](BatchWriter::write_values) for elements of `B` bytes.
     fn write_values_as<const B: usize>(&self, pixels: Range<usize>, dst: &mut [u8], value: impl Fn(usize) -> [f32; 3]) {
         let plane = self.size.area() as usize;
         let dst = dst.as_chunks_mut::<B>().0;
         let cast = |value: [f32; 3]| value.map(|value| element::<B>(self.cast.kind.bits(value)));
-        // Neighbors often have the same value, for example in an erased rectangle, so the last
-        // result is reused.
+        // Neighbors often have the same value, for example in an erased rectangle.
         let mut last = ([0.0; 3], cast([0.0; 3]));
         for index in pixels {
             let value = value(index);
@@ -168,7 +151,6 @@ impl BatchWriter {
     }
 }
 
-/// Returns the coordinates of each pixel of `rect`, row by row.
 fn pixels_of(rect: Rect) -> impl Iterator<Item = (u32, u32)> {
     (rect.y..rect.y + rect.height).flat_map(move |y| (rect.x..rect.x + rect.width).map(move |x| (x, y)))
 }
@@ -185,8 +167,7 @@ mod tests {
     const DTYPES: [Dtype; 4] = [Dtype::U8, Dtype::F32, Dtype::F16, Dtype::Bf16];
     const LAYOUTS: [Layout; 2] = [Layout::Nhwc, Layout::Nchw];
 
-    /// Returns two 256x256 images. Together, they contain every pair of byte values in each
-    /// channel.
+    /// Together, the two images contain every pair of byte values in each channel.
     fn all_pairs() -> [Vec<u8>; 2] {
         let pair = |i: usize| [(i % 256) as u8, (i / 256) as u8];
         [0, 1].map(|side| (0..256 * 256).flat_map(|i| [pair(i)[side]; 3]).collect())
@@ -212,7 +193,6 @@ mod tests {
         }
     }
 
-    /// Computes one element with the simplest possible code.
     fn naive(writer: &BatchWriter, image: UncastImage<'_>, (x, y): (u32, u32), c: usize) -> f32 {
         let pixel = f32::from(image.pixels[((y * writer.size.width + x) * 3) as usize + c]);
         match image.effects.last() {

@@ -17,14 +17,13 @@ use crate::error::{Error, ErrorKind, Result};
 #[derive(Debug, Clone)]
 pub struct BatchWriter {
     pub(super) size: Size,
-    /// Number of channels: 3 or 1.
     pub(super) channels: usize,
     pub(super) cast: Cast,
     /// The normalized value of each pixel value, per channel.
     pub(super) values: Arc<[[f32; 256]; 3]>,
     /// The bits of the output element for each pixel value, per channel.
     table: Arc<[[u32; 256]; 3]>,
-    /// The vector path, if the CPU has one.
+    /// `None` if the CPU has no vector path.
     pub(super) vector: Option<Vector>,
 }
 
@@ -56,7 +55,7 @@ impl BatchWriter {
                 *value = mul_add(scale[c], pixel as f32, bias[c]);
             }
         }
-        // Checking the pixel values 0 and 255 is enough, because normalization is monotonic.
+        // Normalization is monotonic, so checking the pixel values 0 and 255 is enough.
         if values.iter().any(|v| !v[0].is_finite() || !v[255].is_finite()) {
             return Err(Error::config(format!("normalize: a std of {:?} is too small", normalize.std)));
         }
@@ -77,7 +76,7 @@ impl BatchWriter {
         Ok(BatchWriter { size, channels: 3, cast, values, table, vector })
     }
 
-    /// Returns the same writer for images of size `size`. Does not allocate.
+    /// Does not allocate.
     pub(crate) fn with_size(&self, size: Size) -> Self {
         BatchWriter { size, ..self.clone() }
     }
@@ -90,7 +89,6 @@ impl BatchWriter {
         self
     }
 
-    /// Returns the number of bytes of an image before it is written.
     pub(crate) fn image_bytes(&self) -> usize {
         self.size.area() as usize * self.channels
     }
@@ -142,8 +140,7 @@ impl BatchWriter {
         ))
     }
 
-    /// Writes the pixels from index `from` on by table lookup. This is the portable path, and the
-    /// reference for the vector path.
+    /// The portable path, and the reference for the vector path.
     fn write_table(&self, image: &[u8], dst: &mut [u8], from: usize) {
         match self.cast.kind.bytes() {
             1 => self.write_elements::<1>(image, dst, from),
@@ -152,7 +149,6 @@ impl BatchWriter {
         }
     }
 
-    /// Implements [`write_table`](BatchWriter::write_table) for elements of `B` bytes.
     fn write_elements<const B: usize>(&self, image: &[u8], dst: &mut [u8], from: usize) {
         if self.channels == 1 {
             for (out, &pixel) in dst.as_chunks_mut::<B>().0.iter_mut().zip(image) {
@@ -193,7 +189,6 @@ mod tests {
         (0..bytes).map(|_| rng.next_u64() as u8).collect()
     }
 
-    /// Computes one element with the simplest possible code.
     fn naive(writer: &BatchWriter, image: &[u8], x: usize, y: usize, c: usize) -> f32 {
         let pixel = f32::from(image[(y * writer.size.width as usize + x) * 3 + c]);
         if writer.cast.kind == Kind::U8 { pixel } else { mul_add(writer.cast.scale[c], pixel, writer.cast.bias[c]) }

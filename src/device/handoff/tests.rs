@@ -1,5 +1,5 @@
-//! Tests the hand-off on the simulated device: safe asynchronous uploads of batches that are
-//! dropped immediately.
+//! Tests safe asynchronous uploads on the simulated device, with batches that are dropped
+//! immediately.
 
 #![allow(unsafe_code)]
 
@@ -24,7 +24,6 @@ impl Watch for Sim {
             Recorded::Yes => Marked::At(event),
             Recorded::NotNow => Marked::Capturing,
             Recorded::Never if block => {
-                // The driver waits for all work.
                 self.record_anyway(&event);
                 event.passed()();
                 Marked::At(event)
@@ -40,8 +39,8 @@ impl Watch for Sim {
     fn recycle(&self, _mark: SimEvent) {}
 }
 
-/// A page-locked batch. Its bytes are atomic, so returning it too early results in a wrong batch
-/// instead of undefined behavior.
+/// Bytes of a page-locked batch. They are atomic, so returning the batch too early results in wrong
+/// values instead of undefined behavior.
 type Slot = Box<[AtomicU8]>;
 
 fn content(number: usize) -> impl Iterator<Item = u8> {
@@ -58,31 +57,24 @@ fn upload(sim: &Sim, stream: &SimStream, memory: &SimMemory, number: usize, slot
     }
 }
 
-/// How the consumer returns its batches.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Release {
-    /// Drops each batch immediately.
     Drop,
-    /// Drops each batch on a different thread, at an arbitrary time.
+    /// Drops each batch on a different thread, at a random time.
     DropElsewhere,
-    /// Releases each batch on the stream that uploads it.
     Exact,
 }
 
-/// Capabilities of the simulated driver.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Driver {
-    /// Can mark all work.
     Current,
-    /// Can only wait for all work.
     Old,
-    /// Can mark all work, except when a stream that the loader does not know is being captured.
-    /// This happens from time to time.
+    /// Can mark all work, except while a stream that the loader does not know is being captured.
+    /// Captures start and end at random.
     Captured,
 }
 
-/// Uploads `batches` batches, each on a random one of `streams` streams. Returns the number of torn
-/// batches.
+/// Uploads `batches` batches, each on a random stream, and returns the number of torn batches.
 fn torn(mistake: Mistake, driver: Driver, batches: usize, streams: usize, release: Release, seed: u64) -> usize {
     let sim = Sim::new(mistake, 30);
     sim.state().cannot_mark.store(driver == Driver::Old, Relaxed);
@@ -112,7 +104,7 @@ fn torn(mistake: Mistake, driver: Driver, batches: usize, streams: usize, releas
         handoff.set_waiting(true).unwrap();
         let slot = freed.recv_timeout(Duration::from_secs(20)).expect("a slot is freed");
         handoff.set_waiting(false).unwrap();
-        // The worker refills the slot as soon as it is free.
+        // The worker refills the slot immediately.
         content(number).zip(&slot).for_each(|(byte, place)| place.store(byte, Relaxed));
         let stream = &streams[rng.below(streams.len() as u64) as usize];
         upload(&sim, stream, &memory, number, &slot);
@@ -149,7 +141,6 @@ fn dropping_a_batch_during_its_upload_does_not_tear_it() {
     }
 }
 
-/// Shows that `torn` detects slots that are returned too early.
 #[test]
 fn early_reuse_of_slots_is_detected() {
     for release in [Release::Drop, Release::DropElsewhere, Release::Exact] {
@@ -258,7 +249,8 @@ fn a_slot_is_freed_after_the_capture_that_delayed_it() {
     assert!(over);
 }
 
-/// While the thread waits in an old driver, it holds no lock that the consumer needs.
+/// In an old driver, the thread waits for the work, and must not hold a lock that the consumer
+/// needs.
 #[test]
 fn with_an_old_driver_only_the_thread_waits() {
     let sim = Sim::new(Mistake::None, 0);

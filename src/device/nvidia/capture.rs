@@ -1,9 +1,9 @@
 //! Detects whether a stream of the user's program is being captured into a CUDA graph.
 //!
-//! Some calls would invalidate a capture, such as recording an event for all work in the context
-//! ([`Event::record_all`](super::Event::record_all)). The driver can't list captures, so this
-//! module remembers every stream that it has seen, and asks each of them. Asking the legacy default
-//! stream covers all blocking streams of its context.
+//! Recording an event for all work of a context ([`Event::record_all`](super::Event::record_all))
+//! would invalidate a capture. The driver can't list captures, so this module remembers every
+//! stream that it has seen, and queries each of them. A query of the legacy default stream covers
+//! all blocking streams of its context.
 //!
 //! **Invariants**
 //! 1. A handle is queried only while its `CudaStream` is alive.
@@ -60,7 +60,6 @@ pub unsafe fn borrowed_stream(ordinal: usize, stream: usize) -> Result<Arc<CudaS
     Ok(stream)
 }
 
-/// Remembers a stream of the program, so that its captures are detected.
 pub(super) fn remember(stream: &Arc<CudaStream>) {
     let mut streams = KNOWN_STREAMS.lock().expect("no code panics while holding this lock");
     if !streams.iter().any(|other| std::ptr::eq(other.as_ptr(), Arc::as_ptr(stream))) {
@@ -69,8 +68,7 @@ pub(super) fn remember(stream: &Arc<CudaStream>) {
     }
 }
 
-/// Returns whether `stream` is being captured. If so, queued work becomes part of a graph. The
-/// context of the stream must be current.
+/// Returns whether `stream` is being captured. The context of the stream must be current.
 pub(super) fn is_capturing(stream: sys::CUstream) -> bool {
     let mut status = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
     // SAFETY: the stream is alive (invariant 1) or is the legacy stream. The driver writes the
@@ -81,7 +79,7 @@ pub(super) fn is_capturing(stream: sys::CUstream) -> bool {
     }
 }
 
-/// Returns whether a known stream of `context` is being captured. The context must be current.
+/// Returns whether any known stream of `context` is being captured. The context must be current.
 pub(super) fn any_capture(context: &Context) -> bool {
     /// `CU_STREAM_LEGACY` of cuda.h.
     const LEGACY: usize = 1;

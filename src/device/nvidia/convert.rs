@@ -2,11 +2,12 @@
 //!
 //! **Invariants**
 //! 1. The parameters of each launch have the order and the widths that the entry point in the
-//!    source declares. The PTX is the compiled form of that source (`tests/gpu/ptx.rs` compares
-//!    them), and `tests/gpu/kernels.rs` compares every entry point with the host.
+//!    source declares. `tests/gpu/ptx.rs` checks that the PTX is compiled from that source, and
+//!    `tests/gpu/kernels.rs` compares every entry point with the host.
 //! 2. Addresses come from `DeviceBuffer::at`, which checks the number of bytes that the kernel
-//!    accesses for `count` samples. The kernel also reads the partner of a sample. The caller of a
-//!    launch guarantees that the index of each partner is below `count`.
+//!    accesses for `count` samples. The kernel also reads the sample with which a sample is mixed,
+//!    its partner. The caller of a launch guarantees that the index of each partner is below
+//!    `count`.
 
 #![allow(unsafe_code)]
 
@@ -22,10 +23,10 @@ use crate::batch::SampleOps;
 use crate::batch::{Dtype, Layout, Normalize};
 use crate::error::{Error, Result};
 
-/// Maximum number of threads per block. The kernels are compiled with this bound.
+/// Maximum number of threads per block, with which the kernels are compiled.
 const MAX_BLOCK: u32 = 128;
 
-/// Number of threads in the block that retouches a sample. Must equal `RETOUCHERS` in `retouch.cu`.
+/// Threads in the block that retouches a sample. Must equal `RETOUCHERS` in `retouch.cu`.
 const RETOUCHERS: u32 = 512;
 
 /// Arguments of a launch. All offsets in device memory must be multiples of 16.
@@ -41,8 +42,8 @@ pub struct Launch {
     pub count: usize,
 }
 
-/// The kernel that converts u8 images of shape (N, H, W, 3) to the input of a model, for one dtype,
-/// layout and image size.
+/// The kernel that converts u8 images of shape (N, H, W, 3) to model input, for one dtype, layout
+/// and image size.
 ///
 /// The results are bit-identical to the host's: both compute one fused multiply-add per value, and
 /// round to nearest even.
@@ -53,7 +54,7 @@ pub struct Convert {
     height: u32,
     width: u32,
     block: u32,
-    /// Number of pixels per block of `block` threads.
+    /// Number of pixels per thread block.
     per_block: u32,
     normalize: ScaleBias,
 }
@@ -91,8 +92,7 @@ impl Convert {
                 "the device cannot convert images of {width}x{height}: expected 1 to 2^30 pixels"
             )));
         }
-        // Without records, the position of a pixel does not matter, so the image is treated as a
-        // single row.
+        // Without records, the position of a pixel does not matter, so treat the image as one row.
         let (height, width) = if with_ops { (height, width) } else { (1, pixels) };
         let EntryPoint { name, group, groups } = EntryPoint::find(dtype, layout, width, with_ops)?;
         let kernel = Kernel::load(context, name)?;
@@ -132,7 +132,7 @@ impl Convert {
     }
 }
 
-/// The kernel that runs effects on pixels in place, on u8 images of shape (N, H, W, 3).
+/// The kernel that applies effects to pixels in place, on u8 images of shape (N, H, W, 3).
 pub struct Retouch {
     kernel: Kernel,
     height: u32,
@@ -149,8 +149,8 @@ impl Retouch {
         Ok(Retouch { kernel, height: height as u32, width: width as u32 })
     }
 
-    /// Queues the effects on `at.count` images at offset `at.from`. `at.to` is the offset of memory
-    /// for copies of the images.
+    /// Queues the effects for `args.count` images at offset `args.from`. The kernel copies images
+    /// to offset `args.output` for effects that read neighboring pixels.
     ///
     /// # Safety
     /// See [`Convert::launch`].
@@ -176,8 +176,8 @@ pub struct SoftLabels {
 }
 
 impl SoftLabels {
-    /// Loads the kernel for `classes` classes. The kernel spreads the fraction `smoothing` of each
-    /// row, from 0 to 1, evenly over the classes.
+    /// Loads the kernel for `classes` classes. `smoothing`, from 0 to 1, is the fraction of each
+    /// row that the kernel spreads evenly over the classes.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] if a driver call fails.
@@ -204,7 +204,6 @@ impl SoftLabels {
     }
 }
 
-/// An entry point of the kernel source.
 #[derive(Debug)]
 struct EntryPoint {
     name: String,
@@ -215,7 +214,6 @@ struct EntryPoint {
 }
 
 impl EntryPoint {
-    /// Returns the entry point for a dtype, a layout and rows of `width` pixels.
     fn find(dtype: Dtype, layout: Layout, width: usize, with_ops: bool) -> Result<EntryPoint> {
         if dtype == Dtype::U8 && layout == Layout::Nhwc && !with_ops {
             return Err(Error::config("u8 images in (N, H, W, 3) already have the device's format and need no kernel"));
@@ -245,7 +243,7 @@ impl EntryPoint {
     }
 }
 
-/// Number of bytes per sample that a kernel reads and writes.
+/// Bytes that a kernel reads and writes per sample.
 struct SampleBytes {
     from: usize,
     output: usize,

@@ -1,12 +1,13 @@
-//! Loads and launches the kernels in `kernels/jpeg.cu` that decode JPEGs and resize them to the
-//! output.
+//! Loads and launches the kernels in `kernels/jpeg.cu`, which decode and resize JPEGs.
+//!
+//! The kernels cut a long segment of entropy-coded data into lines of 128 bytes, and decode these
+//! in parallel. The header of `jpeg.cu` explains how.
 //!
 //! **Invariants**
 //! 1. The parameters of each launch have the order and the widths that the entry point in `jpeg.cu`
 //!    declares.
-//! 2. The work that a launch queues in a [`Branch`] runs after the work that was in the main stream
-//!    before the launch. Work that is queued in the main stream after the launch runs after the
-//!    work in the branches. Both hold even if the launch fails.
+//! 2. Work that a launch queues in a [`Branch`] runs after all earlier work in the main stream, and
+//!    before all later work in the main stream. This holds even if the launch fails.
 //! 3. Addresses come from `DeviceBuffer::at`, which checks the number of bytes that the kernels
 //!    access. Where this number depends on a record, the caller of the launch guarantees it.
 
@@ -22,37 +23,34 @@ use super::stream::Stream;
 use crate::batch::DecodeOps;
 use crate::error::{Error, Result};
 
-/// Maximum number of threads per block. The kernels are compiled with this bound.
+/// Maximum number of threads per block, with which the kernels are compiled.
 const BLOCK: u32 = 128;
-/// Number of threads per block of `jpeg_follow`. Must equal `TILE` in `jpeg.cu`.
+/// Threads per block of `jpeg_follow`. Must equal `TILE` in `jpeg.cu`.
 const TILE: u32 = 128;
-/// Number of lines that consecutive blocks of `jpeg_follow` share. Must equal `OVERLAP` in
-/// `jpeg.cu`.
+/// Lines that consecutive blocks of `jpeg_follow` share. Must equal `OVERLAP` in `jpeg.cu`.
 const OVERLAP: u32 = 16;
-/// Number of threads per block of `jpeg_starts`. Must equal `SUMMERS` in `jpeg.cu`.
+/// Threads per block of `jpeg_starts`. Must equal `SUMMERS` in `jpeg.cu`.
 const SUMMERS: u32 = 256;
 /// Maximum number of Huffman tables per sample. Must equal `MAX_TABLES` in `jpeg.cu`.
 const TABLES: u32 = 4;
-/// Number of bytes per line.
 const LINE_BYTES: usize = DecodeOps::LINE_BYTES;
-/// Maximum number of parts of a batch that are decoded at the same time. An image that synchronizes
-/// late offers little parallel work, so the device should decode images of other parts in the
-/// meantime.
+/// Maximum number of parts of a batch that are decoded at the same time. An image in which codes
+/// synchronize late offers little parallel work, so the device decodes images of other parts
+/// meanwhile.
 const MAX_PARTS: usize = 4;
-/// Minimum number of samples per part.
 const MIN_PART_SAMPLES: usize = 64;
-/// Maximum number of parts for a batch without long segments. Such a batch stalls the device less,
-/// so fewer parts suffice.
+/// Maximum number of parts for a batch without long segments. Such a batch leaves less of the
+/// device idle, so fewer parts suffice.
 const SHORT_PARTS: usize = 2;
-/// Number of output rows per block of `jpeg_resize`. Must equal `ROWS` in `jpeg.cu`.
+/// Output rows per block of `jpeg_resize`. Must equal `ROWS` in `jpeg.cu`.
 const ROWS: usize = 8;
-/// Size in bytes of the shared memory for rows of the source, per block, unless a single row is
-/// longer. If fewer than [`ROWS`] rows fit, a block makes several passes.
+/// Shared memory for source rows per block, in bytes, unless a single row is longer. If fewer than
+/// [`ROWS`] rows fit, a block makes several passes.
 const LINES_BYTES: usize = 22 << 10;
-/// Work of one share of a large sample, as a multiple of an average sample's work.
+/// Work in one share of a large sample, as a multiple of the average sample's work.
 const HEAVY: usize = 4;
-/// Maximum number of samples, and of additional shares, if samples are divided. Together they must
-/// fit into one dimension of a grid, which has 65,535 rows.
+/// Maximum number of samples, and of additional shares, if samples are divided. Their sum must fit
+/// into one dimension of a grid, which has 65,535 rows.
 const MAX_SHARES: usize = 1 << 14;
 
 /// Arguments of a launch. All offsets in device memory must be multiples of 16.
@@ -103,21 +101,20 @@ pub struct DecodeAt {
 }
 
 impl DecodeAt {
-    /// Returns the number of parts in which to decode the batch.
     fn parts(&self) -> usize {
         let max_parts = if self.longest >= DecodeOps::MIN_SPLIT_BYTES { MAX_PARTS } else { SHORT_PARTS };
         self.parts_within(max_parts.min(self.count / MIN_PART_SAMPLES))
     }
 
-    /// Returns the largest possible number of parts up to `max_parts`. If a record is a copy, this
-    /// is 1: a copy shares scratch memory with the original, and two parts would write to this
-    /// memory at the same time.
+    /// Returns the largest allowed number of parts up to `max_parts`. A copied record shares
+    /// scratch memory with its original, and two parts must not write to this memory at the same
+    /// time, so the result is then 1.
     fn parts_within(&self, max_parts: usize) -> usize {
         if self.copied { 1 } else { max_parts.min(MAX_PARTS).min(self.count).max(1) }
     }
 }
 
-/// How one stage divides samples that are much larger than the others.
+/// The division of samples that are much larger than the others, for one stage.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Heavy {
     /// Work of one share, or 0 if no sample is divided. A sample has one more share for each
@@ -128,10 +125,10 @@ struct Heavy {
 }
 
 impl DecodeAt {
-    /// Returns how samples are divided in a stage. `total` is the work of all samples, and `large`
-    /// is the work of the samples that have at least `min_work`. A sample is divided if its work is
-    /// at least `min_work` and [`HEAVY`] times the average. For the average, a batch counts as at
-    /// least 256 samples.
+    /// Returns the division for a stage. `total` is the work of all samples, and `large` is the
+    /// work of the samples with at least `min_work`. A sample is divided if its work is at least
+    /// `min_work` and [`HEAVY`] times the average. A batch counts as at least 256 samples in the
+    /// average.
     fn heavy(&self, total: usize, large: usize, min_work: usize) -> Heavy {
         let work = (HEAVY * total / self.count.max(256)).max(min_work);
         match (u32::try_from(work), large / work) {
@@ -141,7 +138,6 @@ impl DecodeAt {
     }
 }
 
-/// The device addresses for a [`DecodeAt`].
 struct Addresses {
     ops: u64,
     arena: u64,
@@ -152,7 +148,6 @@ struct Addresses {
     starts: u64,
     faults: u64,
     out: u64,
-    /// Distance from the coefficients to the planes, in units of [`DecodeOps::PLANE_BYTES`].
     planes_at: u32,
 }
 
@@ -167,7 +162,6 @@ impl DecodeAt {
         assert!(columns <= DecodeOps::MAX_COLUMNS as usize, "a region of {columns} columns is too wide");
     }
 
-    /// Returns the addresses in `memory`, for outputs of `height` times `width` pixels.
     fn addresses(&self, memory: &DeviceBuffer, (height, width): (usize, usize)) -> Addresses {
         // The resize kernel finds the planes relative to the coefficients.
         let gap = self.planes.checked_sub(self.coefficients).filter(|gap| gap.is_multiple_of(DecodeOps::PLANE_BYTES));
@@ -204,8 +198,7 @@ pub enum Stage {
     Huffman,
     /// Transforms the coefficients to component samples.
     Idct,
-    /// Converts the component samples of images with an EXIF orientation, and the samples of video
-    /// frames, to upright pixels.
+    /// Converts the component samples of images with an EXIF orientation to upright pixels.
     Orient,
     /// Converts the component samples to pixels, and resizes these to the output.
     Resize,
@@ -224,7 +217,6 @@ impl Stage {
     }
 }
 
-/// A stream that decodes one part of a batch.
 struct Branch {
     stream: Stream,
     done: Event,
@@ -233,7 +225,7 @@ struct Branch {
 /// The kernels that decode, crop, resize and flip JPEGs, for one output size. The pixels are
 /// bit-identical to the host's.
 pub struct Decode {
-    /// Event that is recorded after the work that all branches depend on.
+    /// Recorded after the work that all branches depend on.
     begun: Event,
     branches: Vec<Branch>,
     axes: Kernel,
@@ -296,8 +288,6 @@ impl Decode {
         unsafe { self.launch_in_parts(stream, memory, layout, layout.parts()) }
     }
 
-    /// Like [`launch`](Decode::launch), but in at most `max_parts` parts.
-    ///
     /// # Safety
     /// See [`launch`](Decode::launch).
     ///
@@ -328,7 +318,7 @@ impl Decode {
                 .try_for_each(|stage| streams().try_for_each(|(i, layout)| queue(layout, stage, part(i))))
         });
         branches.iter().fold(queued, |queued, branch| {
-            // Uphold invariant 2. If the driver cannot order the streams, the host waits.
+            // Invariant 2: if the driver cannot order the streams, the host waits.
             let joined = branch.done.record(&branch.stream).and_then(|()| stream.wait(&branch.done));
             queued.and(joined.or_else(|e| branch.stream.synchronize().and(Err(e))))
         })
@@ -375,8 +365,8 @@ impl Decode {
         let rows = sample_count + heavy.shares;
         // `Samples` in `jpeg.cu`.
         let samples = [samples.end as u32, samples.start as u32, heavy.work];
-        // Twice the mean number of lines per image. If an image has more lines, the thread blocks
-        // loop over them.
+        // Twice the mean number of lines per image. For an image with more lines, thread blocks
+        // loop.
         let lines = 2 * layout.arena_bytes / count / LINE_BYTES;
         let blocks_per_sample = (blocks / count).div_ceil(BLOCK as usize).clamp(1, 256.max(4096 / count));
         macro_rules! queue {
@@ -451,7 +441,7 @@ mod tests {
                 parts.min(2),
                 "{count} samples"
             );
-            // Tests may request parts that contain only a few samples.
+            // Tests may request parts of only a few samples.
             assert_eq!(layout.parts_within(9), count.clamp(1, MAX_PARTS));
             let copied = DecodeAt { copied: true, ..layout };
             assert_eq!([copied.parts(), copied.parts_within(4)], [1, 1]);

@@ -1,8 +1,7 @@
-//! Tests the decode kernels on a GPU. They must produce the same pixels as the host, or report a
-//! fault.
+//! Tests on a GPU that the decode kernels produce the same pixels as the host, or report a fault.
 //!
-//! Without a driver, each test prints why it was skipped. With `WARPFEED_SANITIZE=1`, which
-//! `benches/sanitize.sh` sets, the tests use fewer images and leave scratch memory uninitialized.
+//! With `WARPFEED_SANITIZE=1`, which `benches/sanitize.sh` sets, the tests use fewer images and
+//! leave scratch memory uninitialized.
 
 use std::path::PathBuf;
 
@@ -14,7 +13,6 @@ use crate::pack::repack_jpeg;
 use crate::sampler::Rng;
 use crate::transform::{Augment, Plan};
 
-/// A batch in device memory.
 struct Loaded {
     context: Context,
     stream: Stream,
@@ -27,8 +25,8 @@ impl Loaded {
         Loaded::poisoned(context, batch, 0xa5)
     }
 
-    /// Loads the batch into memory that is filled with `poison`, as if an earlier batch had used
-    /// it.
+    /// Loads the batch into memory filled with `poison`, to simulate the remains of an earlier
+    /// batch.
     fn poisoned(context: &Context, batch: &Coded, poison: u8) -> Self {
         let mut end = 0;
         let mut place = |bytes: usize| {
@@ -61,7 +59,7 @@ impl Loaded {
         let memory = DeviceBuffer::new(context, end).unwrap();
         let stream = Stream::new(context).unwrap();
         // A sanitizer detects reads of uninitialized memory, so initialize only the output, which
-        // no kernel reads.
+        // the kernels never read.
         let from = if sanitize() { layout.out } else { 0 };
         let poison = vec![poison; end - from];
         for (offset, bytes) in [(from, &poison), (layout.ops, &batch.records), (layout.arena, &batch.arena)] {
@@ -78,8 +76,7 @@ impl Loaded {
         unsafe { kernels.launch(&self.stream, &self.memory, self.layout) }.unwrap();
     }
 
-    /// Returns the bytes at offset `offset`. Checks that the guard bytes after these bytes are
-    /// unchanged, unless a sanitizer checks it.
+    /// Returns the bytes at `offset`. Checks the guard bytes after them, unless a sanitizer does.
     fn bytes(&self, offset: usize, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; if sanitize() { len } else { len + 256 }];
         self.stream.download(&mut bytes, &self.memory, offset).unwrap();
@@ -109,15 +106,14 @@ fn sanitize() -> bool {
     std::env::var_os("WARPFEED_SANITIZE").is_some()
 }
 
-/// Returns what the model of the kernels computes: the pixels of a batch, and whether the host must
-/// decode each sample.
+/// Returns the pixels of a batch, and whether the host must decode each sample, according to the
+/// model of the kernels.
 fn modeled(batch: &Coded) -> (Vec<u8>, Vec<bool>) {
     let mut out = vec![0xa5; batch.count() * batch.sample_bytes()];
     let faults = model::decode(&batch.records, &batch.arena, batch.size, &mut out);
     (out, faults)
 }
 
-/// Returns the total duration of two stages in milliseconds.
 fn milliseconds(loaded: &Loaded, kernels: &Decode, stages: [Stage; 2]) -> f32 {
     let mut sum = 0.0;
     for stage in Stage::all() {
@@ -175,7 +171,6 @@ fn the_kernels_give_the_pixels_of_the_host() {
     assert!(left_to_host * 20 <= total, "nearly all images must synchronize, but {left_to_host} of {total} do not");
 }
 
-/// Covers batches with long segments, and a batch of small images.
 #[test]
 fn decoding_in_parts_gives_the_same_pixels() {
     let Some(context) = context() else { return };
@@ -197,12 +192,11 @@ fn decoding_in_parts_gives_the_same_pixels() {
     }
 }
 
-/// Divided into three parts, this batch would have a long segment and its copy in different parts.
+/// In three parts, a long segment and its copy would be in different parts.
 #[test]
 fn a_batch_with_a_copied_record_is_decoded_in_one_part() {
     let Some(context) = context() else { return };
     let (size, count) = ((48, 48), if sanitize() { 45 } else { 100 });
-    // Find a batch in which a long segment and its copy are far apart.
     let far_copy = |batch: &Coded| {
         let records = batch.records.as_chunks().0;
         let mut last = records[batch.count() * 2 / 3..].iter().map(DecodeOps::read);
@@ -243,7 +237,6 @@ fn the_kernels_equal_their_model_for_any_data() {
     for seed in 0..if sanitize() { 2 } else { 20 } {
         let mut batch = coded::random_batch(1000 + seed, size, if sanitize() { 20 } else { 100 }, 200);
         for data in batch.data.clone().into_iter().filter(|data| !data.is_empty()) {
-            // Damage a few bytes, or all of them.
             let max_changes = if rng.chance(0.1) { 1 << 20 } else { rng.below(3) };
             for _ in 0..max_changes.min(data.len() as u64) {
                 batch.arena[data.start + rng.below(data.len() as u64) as usize] = rng.below(256) as u8;
@@ -251,7 +244,6 @@ fn the_kernels_equal_their_model_for_any_data() {
         }
         let (expected, faults) = modeled(&batch);
         faults.iter().for_each(|&fault| seen[usize::from(fault)] += 1);
-        // The pixels of an all-zero record stay unchanged.
         let touched = |pixels: &[u8]| pixels.iter().any(|&byte| byte != 0xa5).then(|| pixels.to_vec());
         let expected = expected.chunks(batch.sample_bytes()).map(touched).collect::<Vec<_>>();
         let loaded = Loaded::new(&context, &batch);
@@ -263,7 +255,7 @@ fn the_kernels_equal_their_model_for_any_data() {
     assert!(sanitize() || seen.iter().all(|&n| n > 100), "too few intact or faulty samples: {seen:?}");
 }
 
-/// Checks that the results of the kernels do not depend on what the memory contained before.
+/// Checks that the results do not depend on the previous content of the memory.
 #[test]
 fn the_kernels_do_not_read_uninitialized_memory() {
     let Some(context) = context() else { return };
@@ -308,8 +300,8 @@ fn the_kernels_do_not_read_uninitialized_memory() {
     }
 }
 
-/// Prints how long the search for the pieces takes for this image and for noise, in which codes do
-/// synchronize.
+/// Prints the duration of the search for synchronized states in this image and in noise. Codes do
+/// synchronize in noise.
 #[test]
 fn codes_that_never_synchronize_take_bounded_device_time() {
     let Some(context) = context() else { return };
@@ -359,8 +351,8 @@ fn images_of_12_48_and_96_megapixels_match_the_host() {
     }
 }
 
-/// Covers the maximum number of filter taps that the kernels support, and images with a single
-/// segment of more than 2^16 blocks.
+/// Covers the maximum number of filter taps, and images with a single segment of more than 2^16
+/// blocks.
 #[test]
 fn images_of_24_megapixels_at_224_pixels_match_the_host() {
     let Some(context) = context() else { return };
@@ -383,7 +375,6 @@ fn images_of_24_megapixels_at_224_pixels_match_the_host() {
     }
 }
 
-/// Decodes whole photographs and crops from the `WARPFEED_PHOTOS` folder and its subfolders.
 #[test]
 fn whole_and_cropped_photographs_match_the_host() {
     let Some(context) = context() else { return };

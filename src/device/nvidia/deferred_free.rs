@@ -1,9 +1,9 @@
 //! Frees memory on a separate thread, once the device has finished its work.
 //!
 //! `cuMemFree` and `cuMemFreeHost` wait for all work that was submitted to the device, and
-//! meanwhile block driver calls of other threads (both observed on driver 580). If the work depends
-//! on something that the program's thread has yet to do, this is a deadlock. A separate thread
-//! polls until the work is done, and only then makes these calls.
+//! meanwhile block driver calls of other threads (both observed on driver 580). This is a deadlock
+//! if the work depends on something that the program's thread has yet to do. So a separate thread
+//! waits until the work is done before it makes these calls.
 
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
@@ -12,13 +12,12 @@ use super::driver::Context;
 use super::event::Event;
 use crate::device::gpu::Recorded;
 
-/// Maximum time that a failed allocation waits for memory that is about to be freed.
+/// Maximum time that a failed allocation waits for memory that is being freed.
 pub(super) const FREED_WITHIN: Duration = Duration::from_secs(5);
-/// Interval at which the thread checks whether the device has finished its work.
 const POLL: Duration = Duration::from_millis(1);
 
 struct Job {
-    /// The work that must be done before the memory is freed, or `None` in tests.
+    /// `None` in tests.
     after: Option<After>,
     free: Box<dyn FnOnce() + Send>,
 }
@@ -26,9 +25,8 @@ struct Job {
 /// All work that was submitted to a device up to some point in time.
 struct After {
     context: Context,
-    /// Event that is recorded after this work, or `None` if the driver cannot record such an event.
+    /// Event after this work, or `None` if the driver cannot record such an event.
     mark: Option<Event>,
-    /// Whether the event has been recorded.
     marked: bool,
 }
 
@@ -46,11 +44,10 @@ fn queue() -> MutexGuard<'static, Queue> {
     QUEUE.lock().expect("no code panics while holding this lock")
 }
 
-/// Runs `free` in `context` once all work that has been submitted to the device is done. The thread
-/// ends when no jobs remain.
+/// Runs `free` in `context` once all work that has been submitted to the device is done.
 pub(super) fn free_when_idle(context: Context, free: impl FnOnce() + Send + 'static) {
     let mut after = After { mark: Event::new(&context).ok(), context, marked: false };
-    // The event is recorded immediately, because a capture may start while the device is busy.
+    // Record the event immediately, because a capture may start while the device is busy.
     after.try_mark();
     add(Job { after: Some(after), free: Box::new(free) });
 }
@@ -61,7 +58,6 @@ fn add(job: Job) {
     queue.open += 1;
     if !queue.running {
         let thread = std::thread::Builder::new().name("warpfeed-free".into()).spawn(work);
-        // If the thread cannot be started, the memory stays allocated until the next attempt.
         queue.running = thread.is_ok();
     }
 }
@@ -102,7 +98,6 @@ impl After {
         }
     }
 
-    /// Waits until the work is done or has failed.
     fn wait(&mut self) {
         loop {
             if !self.marked {
@@ -117,8 +112,8 @@ impl After {
     }
 }
 
-/// Waits until all queued memory is freed, but at most for `timeout`. Returns whether memory was
-/// queued and has been freed.
+/// Waits at most `timeout` until all queued memory is freed. Returns whether memory was queued and
+/// has been freed.
 pub(super) fn wait_until_freed(timeout: Duration) -> bool {
     let queue = queue();
     if queue.open == 0 {

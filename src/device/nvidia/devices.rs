@@ -1,12 +1,11 @@
-//! Records events after the work queued on every device that the program may be using.
+//! Records events after the queued work of every device that the program may be using.
 //!
-//! Any device can read page-locked memory, and a slice does not reveal which stream is reading it.
-//! So released memory is not reused until every device has finished the work submitted before the
-//! release.
+//! Any device can read page-locked memory, and the loader cannot know which stream is reading it.
+//! So released memory is reused only once every device has finished the work that was submitted
+//! before the release.
 //!
-//! The devices of a program are the ones with an active primary context. The runtime API, libtorch,
-//! candle, burn and cudarc's usual contexts use primary contexts. Contexts that a program creates
-//! itself are not tracked.
+//! The module considers devices with an active primary context. The runtime API, libtorch, candle,
+//! burn and cudarc use primary contexts. Contexts that a program creates itself are not tracked.
 //!
 //! **Invariants**
 //! 1. A context is made current before any driver call that blocks on it.
@@ -25,13 +24,11 @@ use crate::device::gpu::Recorded;
 use crate::device::handoff::Marked;
 use crate::error::Result;
 
-/// The primary contexts of all devices, and a pool of reusable events.
 pub(crate) struct Devices {
     contexts: Mutex<Vec<Option<Context>>>,
     spare: Mutex<Vec<Event>>,
 }
 
-/// Events that were recorded after the work of a stream, or of all devices.
 #[derive(Default)]
 pub(crate) struct Mark(Vec<Event>);
 
@@ -41,8 +38,8 @@ impl Devices {
         Devices { contexts, spare: Mutex::default() }
     }
 
-    /// Marks all work that has been submitted to the devices. Drivers before CUDA 12.5 do not
-    /// support this. With such a driver, the host waits for the work if `block` is true.
+    /// Marks all work that has been submitted to the devices. Drivers before CUDA 12.5 cannot do
+    /// this. With them, the host waits for the work if `block` is true.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if a driver call fails.
@@ -55,8 +52,8 @@ impl Devices {
             let refused = match recorded {
                 Recorded::Yes => None,
                 Recorded::NotNow => Some(Marked::Capturing),
-                // This driver cannot record the event, so the thread waits here instead. After
-                // that, the unrecorded event in `mark` correctly reports that the work is done.
+                // This driver cannot record the event, so wait here. Afterwards, the unrecorded
+                // event in `mark` correctly reports that the work is done.
                 Recorded::Never if block => (!finish(&context)?).then_some(Marked::Capturing),
                 Recorded::Never => Some(Marked::Unable),
             };
@@ -68,8 +65,7 @@ impl Devices {
         Ok(Marked::At(mark))
     }
 
-    /// Returns clones of the active contexts, so that the caller can wait for their work without
-    /// holding the lock.
+    /// Returns clones, so that the caller can wait without holding the lock.
     fn active(&self) -> Result<Vec<Context>> {
         let mut contexts = self.contexts.lock().expect("no code panics while holding this lock");
         for (ordinal, context) in contexts.iter_mut().enumerate() {
@@ -80,7 +76,7 @@ impl Devices {
         Ok(contexts.iter().flatten().cloned().collect())
     }
 
-    /// Marks all work that has been submitted to `stream`.
+    /// Marks the work that has been submitted to `stream`.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if a driver call fails.
@@ -103,7 +99,6 @@ impl Devices {
         Ok(true)
     }
 
-    /// Keeps the events of a mark for reuse.
     pub(crate) fn recycle(&self, mark: Mark) {
         self.spare.lock().expect("no code panics while holding this lock").extend(mark.0);
     }
@@ -117,8 +112,8 @@ impl Devices {
     }
 }
 
-/// Waits for all work of a context. Returns `false`, without waiting, if one of its streams is
-/// being captured.
+/// Waits for all work of a context. Returns `false` immediately if one of its streams is being
+/// captured.
 fn finish(context: &Context) -> Result<bool> {
     let _here = context.enter()?;
     if capture::any_capture(context) {

@@ -33,21 +33,18 @@ pub fn available() -> Result<()> {
     library().as_ref().map(|_| ()).map_err(|why| Error::new(ErrorKind::Cuda, format!("no NVIDIA driver found ({why})")))
 }
 
-/// Returns the library of the driver, which stays loaded, or the reason why it could not be loaded.
 fn library() -> &'static Result<libloading::Library, String> {
     static DRIVER: OnceLock<Result<libloading::Library, String>> = OnceLock::new();
     let name = if cfg!(windows) { "nvcuda.dll" } else { "libcuda.so.1" };
     DRIVER.get_or_init(|| {
         // SAFETY: the initializers of libcuda have no preconditions.
         unsafe { libloading::Library::new(name) }
-            // The source of the error is the linker's message, which names the library.
             .map_err(|e| e.source().map_or_else(|| format!("{name}: {e}"), ToString::to_string))
     })
 }
 
 /// Returns whether the driver can record an event for all work of a context (`cuCtxRecordEvent`,
-/// since CUDA 12.5, driver 555). Check this before the call, because cudarc panics if a symbol is
-/// missing.
+/// since CUDA 12.5, driver 555). cudarc panics if the symbol is missing.
 pub(super) fn marks_contexts() -> bool {
     static FOUND: OnceLock<bool> = OnceLock::new();
     *FOUND.get_or_init(|| {
@@ -58,19 +55,18 @@ pub(super) fn marks_contexts() -> bool {
     })
 }
 
-/// Returns the number of devices, or 0 without a driver.
+/// Returns 0 without a driver.
 pub(super) fn device_count() -> usize {
     // SAFETY: `available` found a driver (invariant 1). Initializing it again has no effect.
     let count = available().ok().and_then(|()| result::init().and_then(|()| result::device::get_count()).ok());
     count.map_or(0, |count| count.max(0) as usize)
 }
 
-/// Checks [`available`] for device batches. The error suggests batches in host memory.
 pub(super) fn available_for_batches() -> Result<()> {
     available().map_err(|e| Error::new(e.kind(), format!("{}; use .host() for batches in host memory", e.cause())))
 }
 
-/// A device's context, shared with the program's own streams.
+/// A device's context, which the program's own streams share.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Context(Option<Arc<CudaContext>>);
 
@@ -96,8 +92,8 @@ impl Context {
     /// [`ErrorKind::Cuda`] if there is no driver or no such device.
     pub fn new(ordinal: usize) -> Result<Self> {
         available()?;
-        // Without this call, the driver has no capture mode to restore. If this call fails, a later
-        // one fails as well and reports the error.
+        // Without this call, the driver has no capture mode to restore. If it fails, a later call
+        // fails as well and reports the error.
         let _ = result::init();
         let restore = Entered::nowhere();
         if restore.is_refused() {
@@ -108,8 +104,7 @@ impl Context {
         Ok(Context(Some(context)))
     }
 
-    /// Returns the primary context of device `ordinal`, or `None` if the program does not use that
-    /// context yet.
+    /// Returns the primary context of device `ordinal`, or `None` if the program does not use it.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] if a driver call fails.
@@ -197,7 +192,6 @@ impl fmt::Debug for Context {
 }
 
 thread_local! {
-    /// Nesting depth of [`Entered`] on this thread.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
@@ -208,18 +202,17 @@ pub struct Entered {
     now: sys::CUcontext,
     /// The previous capture mode, or `None` in a nested scope or if the driver did not return it.
     mode: Option<sys::CUstreamCaptureMode>,
-    /// False if the process is exiting. No call may then be made.
+    /// False if the process is exiting. Driver calls are then forbidden.
     entered: bool,
-    /// Makes the scope count as a call in progress. `None` if the scope is resting or was not
-    /// entered.
+    /// Counts the scope as a call in progress. `None` if the scope is resting or was not entered.
     pass: Option<Pass>,
     _on_this_thread: PhantomData<*const ()>,
 }
 
 impl Entered {
-    /// Saves the state of the thread without changing the context, and prevents calls of the thread
+    /// Saves the state of the thread without changing the context, and prevents the thread's calls
     /// from invalidating captures. In the default capture mode, querying an event invalidates a
-    /// capture that another thread has started (measured on driver 580).
+    /// capture that a different thread has started (measured on driver 580).
     ///
     /// If the process is exiting, the result is [refused](Self::is_refused).
     pub(super) fn nowhere() -> Self {
@@ -240,7 +233,7 @@ impl Entered {
         }
     }
 
-    /// Returns whether no driver call may be made, because the process is exiting.
+    /// Returns whether driver calls are forbidden because the process is exiting.
     pub(super) fn is_refused(&self) -> bool {
         !self.entered
     }
@@ -269,7 +262,6 @@ impl Drop for Entered {
     }
 }
 
-/// Sets the capture mode of the thread. Returns the previous mode.
 fn exchange(mut mode: sys::CUstreamCaptureMode) -> Option<sys::CUstreamCaptureMode> {
     // SAFETY: the driver reads and writes the mode during the call. This code is not reached
     // without a driver (invariant 1).
@@ -277,7 +269,6 @@ fn exchange(mut mode: sys::CUstreamCaptureMode) -> Option<sys::CUstreamCaptureMo
     exchanged.result().is_ok().then_some(mode)
 }
 
-/// Converts the error of a driver call, and adds a description of the call.
 pub(super) trait Doing<T> {
     fn doing<S: Into<String>>(self, what: impl FnOnce() -> S) -> Result<T>;
 }
@@ -298,7 +289,6 @@ impl<T> Doing<T> for Result<T, DriverError> {
 mod tests {
     use super::*;
 
-    /// Skipped without a driver.
     #[test]
     fn a_resting_context_does_not_count_as_a_call() {
         if let Err(e) = available() {
@@ -312,7 +302,7 @@ mod tests {
         assert!(exit::calls_in_progress() > 0);
         drop(nested);
         assert_eq!(current(), Some(context.cudarc().cu_ctx()));
-        // Wait, because other tests make calls concurrently.
+        // Other tests make calls concurrently.
         let since = std::time::Instant::now();
         while exit::calls_in_progress() > 0 {
             assert!(since.elapsed().as_secs() < 60, "a resting context counts as a call");
@@ -322,7 +312,7 @@ mod tests {
         assert_eq!(current(), before);
     }
 
-    /// Skipped if there is a driver; `tests/gpu/batches.rs` covers that case.
+    /// With a driver, `tests/gpu/batches.rs` covers this.
     #[test]
     fn a_missing_driver_is_reported_in_one_sentence() {
         if available().is_ok() {

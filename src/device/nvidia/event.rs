@@ -1,4 +1,4 @@
-//! Records events, which mark a point in a stream or in all work of a context.
+//! Events, which mark a point in a stream or in all work of a context.
 //!
 //! **Invariants**
 //! 1. `drop` destroys the handle, once. The driver allows this while work is pending.
@@ -17,7 +17,7 @@ use crate::error::ErrorKind;
 use crate::error::Result;
 
 /// A mark at a point in a stream. An event may be recorded repeatedly. A wait refers to the most
-/// recent recording when the wait is queued.
+/// recent recording at the time the wait is queued.
 pub struct Event {
     raw: sys::CUevent,
     context: Context,
@@ -29,7 +29,7 @@ unsafe impl Send for Event {}
 unsafe impl Sync for Event {}
 
 impl Event {
-    /// Creates an event that orders work but does not record the time.
+    /// Creates an event that orders work without recording the time.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] if a driver call fails.
@@ -37,7 +37,7 @@ impl Event {
         Self::with(context, sys::CUevent_flags::CU_EVENT_DISABLE_TIMING)
     }
 
-    /// Creates an event that also records when it completes, on the device's clock.
+    /// Creates an event that also records the time at which it completes, on the device's clock.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] if a driver call fails.
@@ -59,8 +59,8 @@ impl Event {
         &self.context
     }
 
-    /// Records the event after the work that has been queued so far in all streams of its context.
-    /// Costs the host 0.3 to 2 us.
+    /// Records the event after the work that is queued in all streams of its context. Costs the
+    /// host 0.3 to 2 µs.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] if a driver call fails.
@@ -91,8 +91,8 @@ impl Event {
             .map(|()| Recorded::Yes)
     }
 
-    /// Returns whether the work before the event is done. An event that was never recorded counts
-    /// as done.
+    /// Returns whether the work before the event is done. Returns `true` if the event was never
+    /// recorded.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] if a driver call fails, or if earlier work failed.

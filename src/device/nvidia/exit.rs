@@ -1,10 +1,10 @@
 //! Stops the driver calls of this crate when the process exits.
 //!
 //! Threads of the crate may outlive the loader by a few milliseconds, for example to free memory
-//! once the device is idle. Meanwhile, `exit` may run the exit handlers of the driver and of tools
-//! that are loaded into it. Under `compute-sanitizer`, driver calls during this clean-up crashed 27
-//! of 31 runs after the last test had passed. To prevent this, an exit handler of this crate runs
-//! first, refuses new calls, and waits until no call is in progress.
+//! once the device is idle. Meanwhile, the driver, and tools that are loaded into it, may already
+//! clean up. Under `compute-sanitizer`, driver calls during this clean-up crashed 27 of 31 test
+//! runs. So an exit handler of this crate runs first, refuses new calls, and waits for the calls in
+//! progress.
 
 // On other systems, no handler is registered, so some functions are unused.
 #![cfg_attr(not(unix), allow(dead_code))]
@@ -13,17 +13,15 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// Maximum time that the exit of the process waits for calls in progress. Only a call that waits
-/// for work of the device takes longer than a millisecond.
+/// Maximum time that the exit of the process waits for calls in progress. Only calls that wait for
+/// the device take longer than a millisecond.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Counts calls in progress, and refuses new ones once it is closed.
 struct Gate {
     inside: AtomicUsize,
     closed: AtomicBool,
 }
 
-/// A call in progress.
 pub(super) struct Pass(&'static Gate);
 
 impl Gate {
@@ -32,14 +30,14 @@ impl Gate {
     }
 
     fn pass(&'static self) -> Option<Pass> {
-        // The call is counted first, so that `close` either sees it or makes it fail.
+        // Count the call first, so that `close` either waits for it or makes it fail.
         self.inside.fetch_add(1, Ordering::SeqCst);
         let pass = Pass(self);
         (!self.closed.load(Ordering::SeqCst)).then_some(pass)
     }
 
-    /// Refuses new calls, and waits for the calls in progress. Returns whether all calls have
-    /// ended.
+    /// Refuses new calls, and waits for the calls in progress. Returns whether they have ended in
+    /// time.
     fn close(&self, patience: Duration) -> bool {
         self.closed.store(true, Ordering::SeqCst);
         let since = Instant::now();
@@ -66,14 +64,13 @@ pub fn calls_in_progress() -> usize {
     GATE.inside.load(Ordering::SeqCst)
 }
 
-/// Begins a driver call. Returns `None` if the process is exiting.
+/// Returns `None` if the process is exiting.
 pub(super) fn pass() -> Option<Pass> {
     GATE.pass()
 }
 
-/// Registers the exit handler, once per process. The driver must be initialized before this:
-/// handlers run in the reverse order of their registration, so the driver's handlers then run after
-/// this one.
+/// Registers the exit handler, once per process. The driver must be initialized first: handlers run
+/// in the reverse order of their registration, and this one must run before the driver's.
 pub(super) fn before_the_driver() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -3,9 +3,9 @@
 //! **Invariants**
 //! 1. `upload` has the same contract as [`Stream::upload`], which the ring upholds (invariant 1 of
 //!    the ring).
-//! 2. The ring orders the work of kernels (invariants 3 and 4 of the ring). The ranges that `Spec`
-//!    lays out do not overlap. Workers and `engine` write the records, and refer only to partners
-//!    in the same batch. The copy thread synchronizes its streams before the kernels are dropped.
+//! 2. The ring orders the work of kernels (invariants 3 and 4 of the ring). The ranges in a `Spec`
+//!    do not overlap. Workers and `engine` write the records, and refer only to partners in the
+//!    same batch. The copy thread synchronizes its streams before the kernels are dropped.
 
 #![allow(unsafe_code)]
 
@@ -37,14 +37,12 @@ impl Nvidia {
     }
 }
 
-/// The kernels that compute an array.
 enum Kernel {
     None,
     Convert { retouch: Option<Retouch>, convert: Convert },
     SoftLabels(SoftLabels),
 }
 
-/// The kernels for all arrays of a spec, and the kernels that decode images.
 pub struct Kernels {
     arrays: Vec<Kernel>,
     decode: Vec<decode::Decode>,
@@ -77,7 +75,7 @@ impl Gpu for Nvidia {
     }
 
     fn slot(&self, bytes: usize) -> Result<batch::SlotMemory> {
-        // A child process never needs these slots, because they never leave the ring.
+        // These slots never leave the ring, so a child process never needs them.
         host::slot(&self.0, bytes, AfterFork::Absent)
     }
 

@@ -1,5 +1,4 @@
-//! Checks that the headers `kernels/records.cuh` and `kernels/effects_on_*.cuh` match the records
-//! and the effects that are declared in Rust.
+//! Checks that the generated headers of the kernels match the records and the effects in Rust.
 
 use warpfeed_jpeg::bitstream::OrientationFlags;
 

@@ -16,10 +16,9 @@ use crate::device::handoff::{Handoff, Marked, UploadStream, Watch};
 use crate::error::Result;
 use crate::sampler::Rank;
 
-/// Allocates page-locked memory for `slots` slots of `bytes` bytes.
 pub(crate) fn page_locked(bytes: usize, slots: usize, rank: Rank) -> Result<Vec<SlotMemory>> {
-    // A CUDA context takes memory on its device, so it should be the device of this rank. If the
-    // launcher exposes only one device per rank, this is device 0.
+    // A CUDA context takes memory on its device, so use the device of this rank. If the launcher
+    // exposes only one device per rank, this is device 0.
     let context = match rank.local_rank {
         Some(ordinal) => Context::new(ordinal).or_else(|_| Context::new(0)),
         None => Context::new(0),
@@ -28,7 +27,6 @@ pub(crate) fn page_locked(bytes: usize, slots: usize, rank: Rank) -> Result<Vec<
     (0..slots).map(|_| slot(&context, bytes, AfterFork::Shared)).collect()
 }
 
-/// Allocates page-locked memory for one slot.
 #[allow(unsafe_code)]
 pub(super) fn slot(context: &Context, bytes: usize, after_fork: AfterFork) -> Result<SlotMemory> {
     let mut pinned = Pinned::new(context, bytes.max(1), after_fork)?;
@@ -38,8 +36,7 @@ pub(super) fn slot(context: &Context, bytes: usize, after_fork: AfterFork) -> Re
     Ok(unsafe { SlotMemory::pinned(base, bytes, Box::new(pinned)) })
 }
 
-/// Creates the keeper for page-locked batches. The keeper does not release the slot of a batch
-/// while a device may still be reading it.
+/// Creates the keeper, which prevents reuse of a slot while a device may still be reading it.
 pub(crate) fn keeper(free: Sender<Free>) -> Result<Arc<dyn Keeper<Free>>> {
     Ok(Arc::new(Handoff::new(Devices::new(), free)?))
 }

@@ -19,17 +19,15 @@ use super::stream::Stream;
 use crate::error::{Error, ErrorKind, Result};
 
 /// PTX from NVRTC 12.8, which needs driver 570 or later. It targets compute capability 7.0, and the
-/// driver compiles it for any later device. Entry points have unique names.
+/// driver compiles it for later devices. Entry points have unique names.
 const PTX: [&str; 3] =
     [include_str!("kernels/convert.ptx"), include_str!("kernels/retouch.ptx"), include_str!("kernels/jpeg.ptx")];
 
-/// Maximum number of blocks along y, which is the sample index. Beyond this, each block handles
-/// several samples in a loop.
+/// Maximum number of blocks along y. With more samples than this, each block processes several.
 const MAX_GRID_Y: usize = 65535;
 
-/// Returns the text of a module with only the entry point `name`, or `None` if there is no such
-/// entry point. The driver compiles whole modules, and compiling all entry points would take a
-/// second.
+/// Returns a module with only the entry point `name`, or `None` if there is no such entry point.
+/// The driver compiles whole modules, and compiling all entry points would take a second.
 pub(super) fn entry_text(name: &str) -> Option<String> {
     static PARTS: LazyLock<[(&str, Vec<&str>); 3]> = LazyLock::new(|| {
         PTX.map(|text| {
@@ -46,19 +44,16 @@ pub(super) fn entry_text(name: &str) -> Option<String> {
     })
 }
 
-/// The size of a launch.
 pub(super) struct Grid {
-    /// Number of blocks per sample.
+    /// Blocks per sample.
     pub(super) blocks: u32,
-    /// Number of threads per block.
+    /// Threads per block.
     pub(super) block: u32,
-    /// Number of samples.
     pub(super) count: usize,
-    /// Number of bytes of dynamic shared memory per block.
+    /// Dynamic shared memory per block, in bytes.
     pub(super) shared: u32,
 }
 
-/// An entry point, loaded as a separate module.
 pub(super) struct Kernel {
     name: String,
     module: sys::CUmodule,
@@ -73,8 +68,8 @@ unsafe impl Send for Kernel {}
 unsafe impl Sync for Kernel {}
 
 impl Kernel {
-    /// Loads the entry point `name`. The first time on a machine, this takes tens of milliseconds,
-    /// because the driver compiles the PTX and caches the result.
+    /// Loads the entry point `name`. The first time on a machine, the driver compiles the PTX and
+    /// caches the result, which takes tens of milliseconds.
     pub(super) fn load(context: &Context, name: String) -> Result<Self> {
         let _here = context.enter()?;
         let error = |cause: String| Error::new(ErrorKind::Cuda, cause);
@@ -91,8 +86,8 @@ impl Kernel {
         Ok(kernel)
     }
 
-    /// Returns the block size up to `limit` for which the driver estimates the highest occupancy,
-    /// or `limit` if there is no estimate.
+    /// Returns the block size up to `limit` with the highest estimated occupancy, or `limit` if the
+    /// driver gives no estimate.
     pub(super) fn best_block(&self, limit: u32) -> Result<u32> {
         let _here = self.context.enter()?;
         // SAFETY: the function is loaded, and its context is bound. The callback may be omitted,

@@ -2,11 +2,10 @@
 //!
 //! **Invariants**
 //! 1. `start` comes from `cuMemAlloc` with `len` bytes, and `drop` passes it to `cuMemFree`, once.
-//!    `cuMemFree` waits for the pending work of the device, so memory is never freed while a kernel
-//!    on any stream uses it.
+//!    `cuMemFree` waits for the pending work of the device, so no kernel uses the memory when it is
+//!    freed.
 //! 2. Every address that leaves this module is inside the block, because `at` checks the range.
-//! 3. `slice` never frees the block, because `drop` leaks the slice. Only `cuMemFree` frees the
-//!    block.
+//! 3. `slice` never frees the block, because `drop` leaks the slice.
 
 #![allow(unsafe_code)]
 
@@ -28,7 +27,7 @@ pub struct DeviceBuffer {
     start: sys::CUdeviceptr,
     len: usize,
     context: Context,
-    /// The whole block as a [`CudaSlice`], from which views borrow. Initialized on first use.
+    /// The whole block as a [`CudaSlice`], from which views borrow.
     slice: OnceLock<ManuallyDrop<CudaSlice<u8>>>,
 }
 
@@ -91,8 +90,8 @@ impl DeviceBuffer {
         self.at(offset, bytes);
         let slice = self.slice.get_or_init(|| {
             let _here = self.context.enter();
-            // cudarc may hold a deferred error for the program. Creating the slice would consume
-            // this error and panic, so the error is saved first.
+            // Creating the slice would consume an error that cudarc has stored for the program, and
+            // panic. So save the error first.
             let status = stream.context().check_err();
             // SAFETY: the block has `len` bytes at `start` (invariant 1), and the slice never frees
             // them (invariant 3).

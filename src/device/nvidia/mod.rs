@@ -2,13 +2,12 @@
 //!
 //! The CUDA toolkit is not needed: the driver is loaded at run time, and the kernels are committed
 //! as PTX, next to their source. Without a driver, every function returns an
-//! [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) error that says so. No function panics.
+//! [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) error, and none panics.
 //!
-//! The public interface uses types of [`cudarc`] only where they are useful to the program: the
-//! stream of [`Loader::cuda`](crate::Loader::cuda),
-//! [`DecoderBuilder::cuda`](crate::DecoderBuilder::cuda) and
+//! The public interface uses types of [`cudarc`] only where they help the program: the stream of
+//! [`Loader::cuda`](crate::Loader::cuda), [`DecoderBuilder::cuda`](crate::DecoderBuilder::cuda) and
 //! [`HostBatch::release_on`](crate::HostBatch::release_on), and the view of
-//! [`Tensor::view`](crate::device::Tensor::view). Batches in host memory use none of them.
+//! [`Tensor::view`](crate::device::Tensor::view).
 //!
 //! 1. `driver`: finds the driver, enters its contexts, and converts its errors. `exit`: stops
 //!    driver calls when the process exits.
@@ -20,11 +19,11 @@
 //! 6. `devices`: records events for the work of all devices. `host`: page-locked memory for host
 //!    batches.
 //! 7. `kernel`: loads and queues one entry point of the committed PTX.
-//! 8. `convert`: the kernels that convert u8 images to the input of a model, compute soft labels,
-//!    and run effects on pixels.
+//! 8. `convert`: the kernels that convert u8 images to model input, compute soft labels, and apply
+//!    effects to pixels.
 //! 9. `decode`: the kernels that decode JPEGs.
 //! 10. `gpu`: implements `Gpu` with the modules above. `view`: cudarc views of batches.
-//! 11. `headers`: tests that the C declarations of the records match the declarations in Rust.
+//! 11. `headers`: tests that the C declarations of the records match the Rust declarations.
 
 mod capture;
 mod convert;

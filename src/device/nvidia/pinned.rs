@@ -1,10 +1,10 @@
 //! Page-locked host memory.
 //!
-//! `cuMemHostAlloc` touches one page after the other on a single thread, which takes most of the
-//! time to open a loader. So large blocks are mapped, touched by several threads, and then
-//! registered with the driver. Small blocks come from `cuMemHostAlloc`, and so does everything that
-//! the driver can't register. Drivers before CUDA 12.5 cannot record an event for all work of a
-//! context, and get only `cuMemHostAlloc`.
+//! `cuMemHostAlloc` touches one page after the other on a single thread, which would take most of
+//! the time to open a loader. So large blocks are mapped, touched by several threads, and then
+//! registered with the driver. `cuMemHostAlloc` allocates small blocks, and blocks that the driver
+//! can't register. It also allocates all blocks on drivers before CUDA 12.5, which cannot record an
+//! event for all work of a context.
 //!
 //! **Invariants**
 //! 1. `start` points to `len` bytes that the driver has locked. `drop` unlocks them, once, and then
@@ -13,11 +13,11 @@
 //! 2. The bytes are initialized: the system zeroes mapped pages, and this module zeroes allocated
 //!    ones.
 //! 3. Code that queues an asynchronous copy from the memory keeps the `Pinned` alive and unchanged
-//!    until an event recorded after the copy has fired. This is the safety contract of
+//!    until an event recorded after the copy has completed. This is the safety contract of
 //!    `Stream::upload`, which the prefetch ring upholds.
-//! 4. After `fork`, the child shares a mapping, as it does the driver's own allocations, or does
-//!    not have it at all. Copy-on-write must never happen: the parent's first write would move the
-//!    page, while the device goes on reading the old one.
+//! 4. After `fork`, the child either shares a mapping, as it shares the driver's own allocations,
+//!    or does not have it at all. Copy-on-write must never happen: the parent's first write would
+//!    move the page, and the device would keep reading the old one.
 
 #![allow(unsafe_code)]
 
@@ -33,17 +33,15 @@ use super::driver::marks_contexts;
 use super::driver::{Context, Doing};
 use crate::error::{Error, Result};
 
-/// Blocks of at least this size are mapped.
 #[cfg(target_os = "linux")]
 const MAPPED_FROM: usize = 4 << 20;
-/// Size of huge pages.
 #[cfg(target_os = "linux")]
 const HUGE_PAGE: usize = 2 << 20;
-/// A thread touches at least this many bytes of a block.
+/// Minimum number of bytes per thread that touches a block.
 #[cfg(target_os = "linux")]
 const MIN_SHARE: usize = 8 << 20;
-/// Maximum number of threads that touch a block. With eight, the kernel takes three times as long
-/// to allocate huge pages.
+/// Maximum number of threads that touch a block. With eight threads, the kernel takes three times
+/// as long to allocate huge pages.
 #[cfg(target_os = "linux")]
 const MAX_THREADS: usize = 4;
 
@@ -53,21 +51,18 @@ pub enum AfterFork {
     /// The child shares the memory. Use this for memory that the program may still hold after a
     /// fork.
     Shared,
-    /// The memory is absent in the child: an access ends the child with `SIGSEGV`. This makes
-    /// allocating large blocks three times as fast, because huge pages can be used. Small blocks
-    /// are always shared, and so is everything if the system cannot hide memory from child
-    /// processes.
+    /// The memory is absent in the child: an access ends the child with `SIGSEGV`. Large blocks are
+    /// then allocated three times as fast, because huge pages can be used. Small blocks are always
+    /// shared, and so are all blocks if the system cannot hide memory from child processes.
     Absent,
 }
 
 /// A zeroed block of page-locked host memory, which every context can use.
 ///
-/// The allocation may synchronize the device, so a loader allocates such blocks only when it is
-/// opened.
+/// The allocation may synchronize the device, so a loader allocates only when it is opened.
 pub struct Pinned {
     start: NonNull<u8>,
     len: usize,
-    /// Whether the block is a mapping rather than an allocation of the driver.
     is_mapped: bool,
     context: Context,
 }
@@ -90,8 +85,8 @@ impl Pinned {
         if len == 0 {
             return Err(Error::config("cannot page-lock 0 bytes"));
         }
-        // Freeing waits for copies; unlocking need not. A mapping may therefore be unlocked only
-        // after an event for all work, which old drivers can't record.
+        // Freeing waits for copies, but unlocking need not. So a mapping may be unlocked only after
+        // an event for all work, which old drivers can't record.
         #[cfg(target_os = "linux")]
         if marks_contexts()
             && let Some(start) = map_and_lock(len, after_fork)
@@ -113,7 +108,7 @@ impl Pinned {
     }
 }
 
-/// Maps and locks `len` bytes. Returns `None` if the block is small or if this fails.
+/// Returns `None` if the block is small or if this fails.
 #[cfg(target_os = "linux")]
 fn map_and_lock(len: usize, after_fork: AfterFork) -> Option<NonNull<u8>> {
     if len < MAPPED_FROM {
@@ -149,7 +144,6 @@ fn map_and_lock(len: usize, after_fork: AfterFork) -> Option<NonNull<u8>> {
     std::thread::scope(|scope| {
         let fill = &fill;
         for part in 1..threads {
-            // If the thread can't be started, locking touches this range.
             let _ = std::thread::Builder::new().spawn_scoped(scope, move || fill(part));
         }
         fill(0);
@@ -164,8 +158,6 @@ fn map_and_lock(len: usize, after_fork: AfterFork) -> Option<NonNull<u8>> {
     NonNull::new(start.cast())
 }
 
-/// Unlocks and frees a mapping.
-///
 /// # Safety
 /// [`map_and_lock`] must have returned `start` for `len` bytes, and nothing may use the mapping
 /// anymore.

@@ -1,13 +1,12 @@
 //! Streams, and copies between host and device.
 //!
-//! This module uses raw handles instead of cudarc's objects, for two reasons. Creating a stream
-//! through cudarc turns on cudarc's event tracking for all slices in the program. And cudarc's
-//! launches and views allocate, but a loader must not allocate after it has been opened.
+//! This module uses raw handles instead of cudarc's objects. Creating a stream through cudarc turns
+//! on cudarc's event tracking for all slices in the program. Also, cudarc's launches and views
+//! allocate, but a loader must not allocate after it has been opened.
 //!
 //! **Invariants**
-//! 1. A handle created here is destroyed exactly once, in `drop`; the driver allows this while work
-//!    is pending. A stream that the program passed in is kept alive by its `Arc`, and never
-//!    destroyed here.
+//! 1. A handle created here is destroyed exactly once, in `drop`. The driver allows this while work
+//!    is pending. A stream of the program is kept alive by its `Arc`, and never destroyed here.
 //! 2. A call never combines handles of different contexts: `Stream` and `Event` each store a
 //!    context, and every call checks that they match.
 //! 3. Addresses come from [`DeviceBuffer::at`], which checks the range.
@@ -38,7 +37,7 @@ unsafe impl Send for Stream {}
 unsafe impl Sync for Stream {}
 
 impl Stream {
-    /// Creates a non-blocking stream with the highest priority, so that its few short kernels run
+    /// Creates a non-blocking stream with the highest priority, so that its short kernels run
     /// before the pending blocks of a long kernel.
     ///
     /// # Errors
@@ -61,7 +60,7 @@ impl Stream {
         Ok(Stream { raw: stream.cu_stream(), context, lender: Some(stream.clone()) })
     }
 
-    /// Wraps a stream that another library has created, given its handle.
+    /// Wraps a stream handle of a different library.
     ///
     /// # Safety
     /// The stream must belong to `context`, and outlive the result.
@@ -101,7 +100,7 @@ impl Stream {
     }
 
     /// Makes later work in this stream wait for the most recent recording of `event`. Costs the
-    /// host about 0.1 us, and never blocks it.
+    /// host about 0.1 µs, and never blocks it.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] if a driver call fails.
@@ -132,7 +131,7 @@ impl Stream {
             .doing(|| format!("copying {} bytes to the device", from.len()))
     }
 
-    /// Waits for all earlier work in the stream, and copies `to.len()` bytes from offset `offset`
+    /// Waits for all earlier work in the stream, and copies `out.len()` bytes from offset `offset`
     /// of `from`. Intended for tests and examples.
     ///
     /// # Errors
@@ -143,13 +142,13 @@ impl Stream {
         self.synchronize()
     }
 
-    /// Queues a copy of `to.len()` bytes from offset `offset` of `from`. If `out` is not
+    /// Queues a copy of `out.len()` bytes from offset `offset` of `from`. If `out` is not
     /// page-locked, waits for the copy.
     ///
     /// # Safety
     /// `out` must stay allocated, and must not be accessed in any other way, until an event
-    /// recorded after this call has fired. Streams and events must order the copy with all other
-    /// writes to `from` on the device.
+    /// recorded after this call has completed. Streams and events must order the copy with all
+    /// other writes to `from` on the device.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] if a driver call fails.
@@ -165,9 +164,9 @@ impl Stream {
     /// Queues a copy of `from[offset..offset + bytes]` to the start of `to`.
     ///
     /// # Safety
-    /// Both buffers must stay allocated until an event recorded after this call has fired. Streams
-    /// and events must order the copy with all other writes to `from` and all other accesses to
-    /// `to`.
+    /// Both buffers must stay allocated until an event recorded after this call has completed.
+    /// Streams and events must order the copy with all other writes to `from` and all other
+    /// accesses to `to`.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] if a driver call fails.
@@ -180,7 +179,7 @@ impl Stream {
             .doing(|| format!("copying {bytes} bytes on the device"))
     }
 
-    /// Queues an operation that zeroes `memory[offset..offset + bytes]`.
+    /// Sets `memory[offset..offset + bytes]` to zero.
     ///
     /// # Safety
     /// Streams and events must order the operation with all other accesses to these bytes on the
@@ -206,7 +205,6 @@ impl Stream {
         unsafe { result::stream::synchronize(self.raw) }.doing(|| "waiting for a stream")
     }
 
-    /// Checks that `other` is the context of this stream (invariant 2), and enters it.
     pub(super) fn same_context(&self, other: &Context) -> Result<Entered> {
         if self.context.cudarc() != other.cudarc() {
             let (a, b) = (self.context.ordinal(), other.ordinal());
@@ -219,9 +217,9 @@ impl Stream {
     }
 }
 
-/// Lives here because `event` comes before `stream` in the module order.
+/// In this module, because `event` precedes `stream` in the module order.
 impl Event {
-    /// Records the event in `stream`, after the work that has been queued so far.
+    /// Records the event after the work that is queued in `stream`.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] if a driver call fails.
@@ -242,8 +240,8 @@ impl PartialEq for Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         if let Some(lender) = self.lender.take() {
-            // If this was the last `Arc`, cudarc's drop switches the thread's current context, so
-            // save it and restore it afterwards.
+            // If this was the last `Arc`, cudarc's drop changes the thread's current context, so
+            // restore it.
             let restore = Entered::nowhere();
             if restore.is_refused() {
                 std::mem::forget(lender);

@@ -18,8 +18,7 @@ pub(crate) struct Held<G: Gpu> {
     taken: OnceLock<Option<G::Stream>>,
     /// Whether a different framework has the address of the batch.
     exported: AtomicBool,
-    /// The streams that use the batch. If the list is empty, the only user is the stream that the
-    /// batch was taken on.
+    /// If empty, the only user is the stream that the batch was taken on.
     users: Mutex<Vec<G::Stream>>,
 }
 
@@ -29,7 +28,7 @@ impl<G: Gpu> Held<G> {
         Held { slot: Some(slot), shared, taken: taken_on, exported, users: Mutex::default() }
     }
 
-    /// Makes `stream`, or the consumer's stream if it is `None`, wait for the batch. In a ring that
+    /// Makes `stream`, or by default the consumer's stream, wait for the batch. In a ring that
     /// orders batches when they are taken, the caller must repeat a failed call.
     pub(crate) fn take_on(&self, stream: Option<G::Stream>) -> Result<()> {
         let Shared { gpu, consumer, .. } = &*self.shared;
@@ -42,16 +41,14 @@ impl<G: Gpu> Held<G> {
         Ok(())
     }
 
-    /// Records that a different framework may use the batch on unknown streams. After the batch is
-    /// dropped, the slot is reused once all work that was submitted to the device before the drop
-    /// is done.
+    /// Records that a different framework may use the batch on unknown streams. After the drop, the
+    /// slot is reused once all work that was submitted to the device before the drop is done.
     pub(crate) fn export(&self) {
         self.exported.store(true, Ordering::Relaxed);
     }
 
-    /// Makes `stream` wait for the batch, and registers the stream as a user. After the batch is
-    /// dropped, the slot is reused once the work that was submitted to its users before the drop is
-    /// done. If no stream is registered, the only user is the stream that the batch was taken on.
+    /// Makes `stream` wait for the batch, and registers the stream as a user. After the drop, the
+    /// slot is reused once the work that was submitted to its users before the drop is done.
     pub(crate) fn use_on(&self, stream: G::Stream) -> Result<()> {
         self.shared.check()?;
         let mut users = self.users.lock().expect("no code panics while holding this lock");
@@ -66,15 +63,14 @@ impl<G: Gpu> Held<G> {
         Ok(())
     }
 
-    /// Like [`use_on`](Held::use_on), but for a stream that already waits for the batch and is now
-    /// being captured.
+    /// Registers a stream that already waits for the batch and is now being captured.
     #[cfg(test)]
     pub(super) fn use_on_captured(&self, stream: G::Stream) {
         self.users.lock().unwrap().push(stream);
     }
 
-    /// Records `released` after the work of all `users`, or after the work in `taken_on` if there
-    /// are none.
+    /// Records `released` after the work of all `users`, or by default after the work in
+    /// `taken_on`.
     fn mark(&self, slot: &Slot<G>, users: &[G::Stream], taken_on: &G::Stream) -> Result<()> {
         let gpu = &self.shared.gpu;
         let Some((first, others)) = users.split_first() else { return gpu.record(&slot.released, taken_on) };
@@ -90,7 +86,6 @@ impl<G: Gpu> Held<G> {
         self.slot.as_ref().expect("the slot is taken only in `drop`")
     }
 
-    /// Makes the consumer's stream wait for the batch, and records the end of the wait.
     pub(super) fn wait(&self) -> Result<()> {
         let (Shared { gpu, consumer, .. }, slot) = (&*self.shared, self.slot());
         gpu.wait(consumer, &slot.ready)?;
@@ -114,7 +109,6 @@ impl<G: Gpu> Drop for Held<G> {
         let Some(mut slot) = self.slot.take() else { return };
         let Shared { gpu, consumer, counters, deferred, .. } = &*self.shared;
         let Some(taken) = self.taken.take() else {
-            // No stream has used the batch.
             slot.taken_back = true;
             self.shared.release(slot);
             counters.held.fetch_sub(1, Ordering::Relaxed);
@@ -130,8 +124,8 @@ impl<G: Gpu> Drop for Held<G> {
             let used = if *self.exported.get_mut() { Used::Anywhere } else { Used::OnItsStream };
             match capturing() {
                 Ok(capturing) if capturing || used == Used::Anywhere => {
-                    // If streams other than the consumer's used the batch, only an event for all
-                    // work on the device covers them.
+                    // Only an event for all work on the device covers streams other than the
+                    // consumer's.
                     let used = if users.is_empty() && taken.is_none() { used } else { Used::Anywhere };
                     deferred.lock().expect("no code panics while holding this lock").push((slot, used));
                     if self.shared.is_ordered_when_taken()
@@ -142,7 +136,6 @@ impl<G: Gpu> Drop for Held<G> {
                 }
                 capturing => match capturing.and_then(|_| self.mark(&slot, &users, taken_on)) {
                     Ok(()) => self.shared.release(slot),
-                    // Never reuse the slot, because the device may still be reading it.
                     Err(e) => self.shared.fail(&e),
                 },
             }

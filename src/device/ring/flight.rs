@@ -1,4 +1,4 @@
-//! Tracks work of the copy thread that the device has not finished.
+//! Work of the copy thread that the device has not finished.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,61 +11,48 @@ use crate::device::Gpu;
 use crate::error::{Error, Result};
 use crate::trace::Counters;
 
-/// Device memory for preparing one batch at a time.
+/// Device memory for preparing one batch at a time. `staging` and `scratch` are offsets.
 pub(super) struct Workspace<G: Gpu> {
-    /// Offset of the staging buffer.
     pub(super) staging: usize,
-    /// Offset of the scratch memory.
     pub(super) scratch: usize,
-    /// Index of the convert stream that uses this memory.
     pub(super) stream: usize,
-    /// Recorded after the last batch that was prepared here.
     pub(super) converted: G::Event,
 }
 
-/// Host slots that the device may be reading, spare events, and the timing of unfinished work.
 pub(super) struct Flight<G: Gpu, H> {
-    /// Host slots with copies in flight, oldest first.
+    /// Oldest first.
     pub(super) in_flight: VecDeque<Load<G, H>>,
-    /// Events for reuse.
     pub(super) events: Vec<G::Event>,
-    /// Memory for fault flags, for reuse.
     pub(super) faults: Vec<G::Faults>,
     pub(super) timing: Timing<G>,
 }
 
-/// A host slot that the device may be reading.
 pub(super) struct Load<G: Gpu, H> {
     pub(super) host: H,
-    /// Completes once the device no longer reads the slot.
     pub(super) read: G::Event,
-    /// Host memory for the fault flags of the images, if the device decodes any.
+    /// `None` if the device decodes none of the images.
     pub(super) faults: Option<G::Faults>,
 }
 
-/// A batch that is waiting to be delivered.
 pub(super) struct Queued<G: Gpu, H> {
     pub(super) slot: Box<Slot<G>>,
     pub(super) stage: Stage<G, H>,
 }
 
 impl<G: Gpu, H: FullSlot> Queued<G, H> {
-    /// Creates an entry for a batch that needs no further work from the copy thread. Moves the
-    /// metadata of `host` to the slot.
+    /// Creates an entry for a batch that needs no further work from the copy thread.
     pub(super) fn sent(mut slot: Box<Slot<G>>, host: &mut H) -> Self {
         std::mem::swap(&mut slot.info, host.info_mut());
         Queued { slot, stage: Stage::Sent }
     }
 }
 
-/// The progress of a queued batch.
 pub(super) enum Stage<G: Gpu, H> {
     /// All work for the batch has been submitted.
     Sent,
-    /// The device is decoding images of the batch. When it has finished, it reports the images that
-    /// it cannot decode.
+    /// The device is decoding images of the batch. Afterwards, it reports the images that it cannot
+    /// decode.
     Decoding(Load<G, H>),
-    /// Workers are decoding some images of the batch.
     Repairing(Repair<H>),
     /// The batch failed. The run ends with this error after all earlier batches.
     Failed(Error),
@@ -76,12 +63,10 @@ impl<G: Gpu, H> Flight<G, H> {
         Flight { in_flight: VecDeque::new(), events: Vec::new(), faults: Vec::new(), timing: Timing::new(times) }
     }
 
-    /// Returns the most recent host slot in flight.
     pub(super) fn last(&self) -> &Load<G, H> {
         self.in_flight.back().expect("just pushed")
     }
 
-    /// Returns an event that no work waits for.
     pub(super) fn event(&mut self, gpu: &G) -> Result<G::Event> {
         self.events.pop().map_or_else(|| gpu.event(), Ok)
     }
@@ -99,7 +84,6 @@ impl<G: Gpu, H> Flight<G, H> {
         Ok(TICK)
     }
 
-    /// Frees a host slot that the device no longer reads.
     pub(super) fn free(&mut self, load: Load<G, H>) {
         let Load { host, read: done, faults } = load;
         drop(host);
@@ -116,7 +100,6 @@ impl<G: Gpu, H> Flight<G, H> {
 }
 
 impl<G: Gpu, H> Stage<G, H> {
-    /// Returns whether the batch can advance to the next stage.
     pub(super) fn is_due(&mut self, gpu: &G) -> Result<bool> {
         match self {
             Stage::Sent | Stage::Failed(_) => Ok(false),
@@ -126,7 +109,6 @@ impl<G: Gpu, H> Stage<G, H> {
     }
 }
 
-/// Returns whether any queued batch can advance to the next stage.
 pub(super) fn is_due<G: Gpu, H>(gpu: &G, queue: &mut VecDeque<Queued<G, H>>) -> Result<bool> {
     queue.iter_mut().try_fold(false, |any, queued| Ok(any || queued.stage.is_due(gpu)?))
 }

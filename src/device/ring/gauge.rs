@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::device::spec::DeviceMemory;
 
-/// The device memory of a loader, and how much was copied there. Field names follow PyTorch's
+/// The device memory of a loader, and the amount of data copied there. Field names follow PyTorch's
 /// `torch.cuda.memory_stats`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
@@ -22,7 +22,6 @@ pub struct DeviceStats {
     pub copied_bytes: u64,
 }
 
-/// A handle to the statistics of a ring, for any thread.
 #[derive(Clone)]
 pub(crate) struct Gauge {
     pub(super) counters: Arc<Counters>,

@@ -1,12 +1,12 @@
-//! Makes timed waits end on time.
+//! Makes timed waits end on time while a request is decoded.
 //!
 //! **Invariant.** `prctl(PR_SET_TIMERSLACK)` accepts any argument, and affects only the calling
 //! thread.
 
 #![allow(unsafe_code)]
 
-/// Disables the timer slack of this thread. By default, Linux lets timed waits end up to 50 us
-/// late, so that it can end several waits together. Does nothing on other systems.
+/// Disables the timer slack of this thread on Linux, which lets timed waits end up to 50 µs late so
+/// that several of them can end together.
 pub(super) fn wake_on_time() {
     #[cfg(target_os = "linux")]
     // SAFETY: see the invariant. If the call fails, waits end later.

@@ -1,4 +1,4 @@
-//! Sends images that the device could not decode back to the workers.
+//! Returns images that the device could not decode to the workers.
 
 use std::sync::Arc;
 
@@ -8,10 +8,8 @@ use super::FullSlot;
 use crate::batch::Feed;
 use crate::error::Result;
 
-/// A feed of full host slots whose images the device may turn out unable to decode.
 pub(crate) trait HostFeed: Feed<Batch: FullSlot> {
-    /// Asks the workers to decode the images in `rows`, which the device could not decode. Does not
-    /// block.
+    /// Asks the workers to decode the images in `rows`, without blocking.
     fn repair(&mut self, batch: Self::Batch, rows: &[usize]) -> Repair<Self::Batch>;
 
     /// Applies the error policy to a batch that the workers have returned.
@@ -21,7 +19,7 @@ pub(crate) trait HostFeed: Feed<Batch: FullSlot> {
     fn repaired(&mut self, batch: Self::Batch) -> Result<Self::Batch>;
 }
 
-/// A handle to a batch that is back with the workers. Dropping it cancels their decoding.
+/// A batch that workers are decoding. Dropping it cancels their work.
 pub(crate) struct Repair<B> {
     receiver: Receiver<B>,
     /// `None` until the batch has arrived, and `Some(None)` if the workers have ended.
@@ -30,14 +28,14 @@ pub(crate) struct Repair<B> {
 }
 
 impl<B> Repair<B> {
-    /// Creates a handle for a batch that will arrive through `receiver`. Workers decode its images
-    /// as long as `alive` is alive.
+    /// Workers decode the images of the batch as long as `alive` is alive, and send the batch to
+    /// `receiver`.
     pub(crate) fn new(receiver: Receiver<B>, alive: Arc<()>) -> Self {
         Repair { receiver, received: None, _wanted: alive }
     }
 
-    /// Returns whether [`take`](Repair::take) may be called, because the batch has arrived or the
-    /// workers have ended.
+    /// Returns whether the batch has arrived or the workers have ended. Required before
+    /// [`take`](Repair::take).
     pub(crate) fn is_done(&mut self) -> bool {
         if self.received.is_none() {
             self.received = match self.receiver.try_recv() {
@@ -49,7 +47,7 @@ impl<B> Repair<B> {
         self.received.is_some()
     }
 
-    /// Returns the batch, or `None` if the workers have ended.
+    /// Returns `None` if the workers have ended.
     pub(crate) fn take(mut self) -> Option<B> {
         self.received.take().flatten()
     }

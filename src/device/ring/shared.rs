@@ -1,4 +1,4 @@
-//! Defines the state that the ring, its thread and its batches share. `ring` lists the invariants.
+//! The state that the ring, its thread and its batches share. `ring` lists the invariants.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -13,25 +13,22 @@ use crate::device::gpu::{Gpu, Recorded};
 use crate::device::spec::{DeviceMemory, SlotLayout, Spec};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Interval at which the thread checks copies in flight. Copying a batch takes several hundred
+/// Interval between checks of the copies in flight. Copying a batch takes several hundred
 /// microseconds.
 pub(super) const POLL: Duration = Duration::from_micros(100);
-/// Interval at which the thread checks a request that the device is decoding. Decoding an image
-/// takes about 300 microseconds.
+/// Interval between checks of a request that the device is decoding. Decoding an image takes about
+/// 300 microseconds.
 pub(super) const POLL_REQUEST: Duration = Duration::from_micros(10);
 /// Interval at which the thread checks whether its run is canceled, and the consumer checks whether
 /// the thread has failed.
 pub(super) const TICK: Duration = Duration::from_millis(20);
 
-/// A full host slot in page-locked memory. Dropping it frees the slot.
 pub(crate) trait FullSlot: Send + 'static {
     fn info(&self) -> &BatchInfo;
     fn info_mut(&mut self) -> &mut BatchInfo;
-    /// Returns the bytes of all rows in a span of the host's schema.
     fn bytes(&self, span: usize) -> &[u8];
 }
 
-/// State that the ring, its thread and its batches share.
 pub(crate) struct Shared<G: Gpu> {
     pub(crate) gpu: G,
     pub(crate) consumer: G::Stream,
@@ -39,48 +36,42 @@ pub(crate) struct Shared<G: Gpu> {
     /// [`Held::take_on`](super::Held::take_on).
     pub(super) when_taken: AtomicBool,
     pub(crate) memory: G::Buffer,
-    /// The variants of a batch.
     pub(super) variants: Vec<Variant>,
     pub(super) plan: DeviceMemory,
     pub(super) free: Sender<Box<Slot<G>>>,
-    /// Number of the current run; 0 for none.
+    /// 0 if there is no run.
     pub(super) current_run: AtomicU64,
-    /// The first driver error, after which no driver call is made.
+    /// The first driver error. No driver calls are made after it.
     pub(super) failed: Mutex<Option<Error>>,
-    /// Slots for which no event marks the end of their use, because their batches were dropped
-    /// during a capture, or because a different framework used them on unknown streams.
+    /// Slots of batches that were dropped during a capture or used on unknown streams. No event
+    /// marks the end of their use.
     pub(super) deferred: Mutex<Vec<(Box<Slot<G>>, Used)>>,
     pub(super) counters: Arc<Counters>,
 }
 
-/// The arrays of a variant, and their offsets in a slot.
 pub(crate) struct Variant {
     pub(crate) spec: Spec,
     pub(crate) layout: SlotLayout,
-    /// The layout of small batches, if they overlap. Its offsets in a slot equal those of `layout`.
+    /// The layout of small batches, if they overlap. Array offsets equal those of `layout`.
     pub(crate) small: Option<SlotLayout>,
 }
 
-/// The memory of a batch on the device.
 pub(crate) struct Slot<G: Gpu> {
-    /// Offset in the device memory.
     pub(crate) offset: usize,
-    /// Metadata of the batch. Moved here from the host slot once only the bytes of the host slot
-    /// are still needed.
+    /// Moved here from the host slot once only the bytes of the host slot are still needed.
     pub(crate) info: BatchInfo,
     pub(super) ready: G::Event,
     pub(super) released: G::Event,
-    /// Timed events before and after the wait of the consumer's stream. The wait begins when the
-    /// batch is requested.
+    /// Timed events around the wait of the consumer's stream, which begins when the batch is
+    /// requested.
     pub(super) waited: Option<Pair<G>>,
     /// Whether the batch has been delivered, so that `waited` has been recorded.
     pub(super) handed_over: bool,
-    /// Whether the batch was prepared but never used, so that the next batch in this slot must wait
-    /// until its preparation is done.
+    /// Whether the batch was prepared but never used. The next batch in this slot must then wait
+    /// until the preparation is done.
     pub(super) taken_back: bool,
 }
 
-/// The work that must be done before the slot of a dropped batch is overwritten.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Used {
     /// The work in the consumer's stream.
@@ -89,13 +80,11 @@ pub(super) enum Used {
     Anywhere,
 }
 
-/// A message of the copy thread: the number of its run, and a batch, an error, or `None` at the end
-/// of the run.
+/// The number of the copy thread's run, and a batch, an error, or `None` at the end of the run.
 pub(super) type Message<G> = (u64, Option<Result<Box<Slot<G>>>>);
 
 impl<G: Gpu> Slot<G> {
-    /// Returns the events before and after the consumer's wait for this slot, if the batch was
-    /// delivered.
+    /// Returns the events around the consumer's wait, if the batch was delivered.
     pub(super) fn stall(&mut self) -> Option<(Bracketed, Pair<G>)> {
         let waited = std::mem::take(&mut self.handed_over).then(|| self.waited.take()).flatten()?;
         let (epoch, number) = (self.info.epoch(), self.info.number());
@@ -119,20 +108,19 @@ impl<G: Gpu> Shared<G> {
         }
     }
 
-    /// Makes the slot available for the next batch, which waits for `released`.
+    /// Makes the slot available to the next batch, which waits for `released`.
     pub(super) fn release(&self, slot: Box<Slot<G>>) {
         self.counters.slots.fetch_sub(1, Ordering::Relaxed);
         let _ = self.free.send(slot);
     }
 
-    /// Records `request` in the consumer's stream, unless an earlier call already did (`before`).
+    /// Records `request` in the consumer's stream, unless an earlier call has done so (`before`).
     pub(super) fn record_request(&self, request: &G::Event, before: bool) -> Result<()> {
         self.refuse_capture(&self.consumer)?;
         self.release_deferred()?;
         if before { Ok(()) } else { self.gpu.record(request, &self.consumer) }
     }
 
-    /// Returns an error if `stream`, which must wait for a batch, is being captured.
     pub(super) fn refuse_capture(&self, stream: &G::Stream) -> Result<()> {
         if self.gpu.is_capturing(stream)? {
             let cause = "the stream that must wait for the batch is being captured into a CUDA graph; take the batch before the capture, \
@@ -142,7 +130,7 @@ impl<G: Gpu> Shared<G> {
         Ok(())
     }
 
-    /// Returns how often to check batches that the device decodes.
+    /// Interval between checks of batches that the device decodes.
     pub(super) fn poll(&self) -> Duration {
         if self.is_ordered_when_taken() { POLL_REQUEST } else { POLL }
     }
@@ -151,7 +139,6 @@ impl<G: Gpu> Shared<G> {
         self.when_taken.load(Ordering::Relaxed)
     }
 
-    /// Records the missing events of the slots in `deferred`, and releases these slots.
     pub(super) fn release_deferred(&self) -> Result<()> {
         let mut deferred = self.deferred.lock().expect("no code panics while holding this lock");
         if deferred.is_empty() || self.gpu.is_capturing(&self.consumer)? {
@@ -179,7 +166,6 @@ impl<G: Gpu> Shared<G> {
         self.failed.lock().expect("no code panics while holding this lock").clone()
     }
 
-    /// Returns the earlier error that ended all use of the device, if there was one.
     pub(super) fn check(&self) -> Result<()> {
         self.failure().map_or(Ok(()), Err)
     }

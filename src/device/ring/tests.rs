@@ -15,7 +15,7 @@ mod order_on_take;
 mod schedules;
 mod streams;
 
-/// Requests a batch and waits for it without a timeout.
+/// Waits for the next batch without a timeout.
 fn next(ring: &mut Ring<Sim>) -> Option<Result<Held<Sim>>> {
     ring.next(&mut Wait::begins(&mut || Some(Duration::from_millis(100))))
 }
@@ -37,7 +37,6 @@ fn open_spec(sim: &Sim, spec: Spec, delay: u64) -> Result<Ring<Sim>> {
 /// Results of the consumer's kernels: the epoch, the batch, and whether all arrays were correct.
 type Seen = Arc<Mutex<Vec<(u64, u64, bool)>>>;
 
-/// Queues a slow kernel that reads the batch on the consumer's stream.
 fn read(batch: &Held<Sim>, seen: &Seen) {
     let shared = &batch.shared;
     let (slot, info) = (batch.slot(), batch.info());
@@ -45,7 +44,6 @@ fn read(batch: &Held<Sim>, seen: &Seen) {
     let arrived = arrived(&shared.variant(info).spec, epoch, number);
     let (memory, seen) = (shared.memory.clone(), seen.clone());
     let offsets: Vec<usize> = shared.variant(info).layout.arrays.iter().map(|offset| slot.offset + offset).collect();
-    // The metadata of the batch must also be correct.
     let keys = info.keys().enumerate().all(|(place, actual)| actual == key(number, place));
     let is_info_right = keys && info.mixing() == mixing(number).as_ref() && info.header.labeled == (number % 3 == 1);
     shared.consumer.run(move |pace| {
@@ -66,7 +64,7 @@ fn finish(sim: &Sim, stream: &SimStream) {
     sim.synchronize(stream).unwrap();
 }
 
-/// Runs `epochs` epochs. Returns the results of the consumer's kernels.
+/// Returns the results of the consumer's kernels.
 fn consume(sim: &Sim, spec: Spec, epochs: u64, loader_delay: u64, consumer_delay: u64) -> Vec<(u64, u64, bool)> {
     let mut ring = open_spec(sim, spec, loader_delay).unwrap();
     let seen = Seen::default();
@@ -94,8 +92,7 @@ fn all_right(seen: &[(u64, u64, bool)], epochs: u64) {
 #[test]
 fn thousands_of_batches_arrive_complete_and_in_order() {
     for dtype in [CONVERTED, COPIED] {
-        // Delays of the device, the loader and the consumer: the loader is faster than the
-        // consumer, slower, or equally fast.
+        // Maximum delays of the device, the loader and the consumer.
         for (device, loader, consumer) in [(0, 0, 0), (30, 0, 0), (5, 300, 0), (5, 0, 300), (20, 200, 200)] {
             let sim = Sim::new(Mistake::None, device);
             all_right(&consume(&sim, spec(dtype), 8, loader, consumer), 8);
@@ -111,8 +108,8 @@ fn small_batches_that_overlap_arrive_complete_and_in_order() {
     }
 }
 
-/// Covers batches with several images and without images, with and without records, with rows of
-/// variable length and their counts, and with soft labels.
+/// Covers several images, batches without images, records, rows of variable length, and soft
+/// labels.
 #[test]
 fn every_array_of_a_batch_arrives_complete() {
     let rows = |name: &str| {
@@ -146,8 +143,8 @@ fn the_consumer_waits_for_its_own_batch_and_nothing_else() {
         ring.start(Course::one(0, 0..BATCHES));
         let mut expected = Vec::new();
         while let Some(batch) = next(&mut ring) {
-            // Each slot has two events, numbered in the order of the slots. The even ones are the
-            // `ready` events.
+            // Each slot has two events, numbered in the order of the slots. The even ones are
+            // `ready`.
             let batch = batch.unwrap();
             expected.push((me, 1, batch.slot().offset / ring.shared.plan.slot_bytes * 2));
         }
@@ -171,13 +168,11 @@ fn steady_state_allocates_nothing_and_never_blocks_the_host() {
         counts.push([&state.memories, &state.events, &state.synchronizations].map(|c| c.load(Relaxed)));
     }
     assert_eq!(counts[0][0], 1, "one block of memory is allocated");
-    // Two events per slot, one per staging buffer, and one per host slot.
     assert!(counts[0][1] <= SLOTS * 2 + 2 + 2, "{counts:?}");
     assert_eq!(counts[0][2], 0, "no synchronization");
     assert!(counts.iter().all(|c| c[0] == 1 && c[1] <= SLOTS * 2 + 2 + 2 && c[2] == 0), "{counts:?}");
 }
 
-/// Opens a ring. Returns it with its counters.
 fn open_timed(sim: &Sim, dtype: Dtype, trace: Option<Arc<trace::Trace>>) -> (Ring<Sim>, Arc<trace::Counters>) {
     let spec = spec(dtype);
     let (consumer, feed, times) = (sim.stream().unwrap(), TestFeed::new(&spec, 0), times());
@@ -189,7 +184,6 @@ fn open_timed(sim: &Sim, dtype: Dtype, trace: Option<Arc<trace::Trace>>) -> (Rin
     (ring, times)
 }
 
-/// Requests a batch, as a program does, and waits until the consumer's stream has received it.
 fn next_timed(sim: &Sim, ring: &mut Ring<Sim>, times: &trace::Counters) -> Option<Held<Sim>> {
     let requested = times.record_request(ring.ready());
     let batch = next(ring)?.unwrap();
@@ -199,7 +193,6 @@ fn next_timed(sim: &Sim, ring: &mut Ring<Sim>, times: &trace::Counters) -> Optio
     Some(batch)
 }
 
-/// Runs three epochs. Returns the counters.
 fn timed(sim: &Sim, dtype: Dtype, trace: Option<Arc<trace::Trace>>) -> Arc<trace::Counters> {
     let (mut ring, times) = open_timed(sim, dtype, trace);
     for epoch in 0..3 {
@@ -218,7 +211,7 @@ fn timed(sim: &Sim, dtype: Dtype, trace: Option<Arc<trace::Trace>>) -> Arc<trace
     times
 }
 
-/// Returns the copies, the conversions and the waits in a trace, each as batch, begin and end.
+/// Returns the copies, the conversions and the waits in a trace, each as (batch, begin, end).
 fn device_rows(path: &std::path::Path) -> [Vec<(u64, f64, f64)>; 3] {
     let document: serde_json::Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
     [1, 2, 3].map(|tid| {
@@ -246,7 +239,7 @@ fn copies_conversions_and_waits_are_timed_by_the_device() {
         // The wait for a batch is read only when the slot is reused.
         let stall = stats.stall.unwrap();
         assert!((batches - SLOTS as u64..=batches).contains(&stall.count), "{} of {batches}", stall.count);
-        // Three pairs of events per batch, for at most `SLOTS + 2` batches that have not been read.
+        // Three pairs of events per batch, for at most `SLOTS + 2` unread batches.
         assert!(sim.state().timed_events.load(Relaxed) <= 6 * (SLOTS + 2), "{:?}", sim.state().timed_events);
     }
 }
@@ -260,7 +253,7 @@ fn a_trace_shows_each_batch_on_the_rows_of_its_streams() {
     drop(timed(&sim, CONVERTED, Some(trace::Trace::new(&path, schedule, (0, 0), Box::new(|| None)).unwrap())));
     let [copies, conversions, waits] = device_rows(&path);
     for (name, row) in [("copies", &copies), ("conversions", &conversions), ("waits", &waits)] {
-        // Work that begins before the trace window or ends after it is left out.
+        // The trace omits work that begins before its window or ends after it.
         assert!((20..=40).contains(&row.len()), "{} {name}: {row:?}", row.len());
         assert!(row.windows(2).all(|w| w[0].0 < w[1].0 && w[0].2 <= w[1].1 + 2.0), "{name} overlaps: {row:?}");
     }
@@ -271,8 +264,8 @@ fn a_trace_shows_each_batch_on_the_rows_of_its_streams() {
     }
 }
 
-/// Each step here lasts until the batch that reuses its slot has been copied, so the trace must
-/// show that copy within the step.
+/// Each step lasts until the batch that reuses its slot has been copied, so the trace must show
+/// that copy within the step.
 #[test]
 fn copies_run_during_the_step_of_an_earlier_batch() {
     let dir = tempfile::tempdir().unwrap();
@@ -285,7 +278,6 @@ fn copies_run_during_the_step_of_an_earlier_batch() {
     times.begin();
     ring.start(Course::one(0, 0..BATCHES));
     while let Some(batch) = next_timed(&sim, &mut ring, &times) {
-        // The last copies' timings are read only when the ring is dropped.
         let due = (batch.info().number() + 1 + slots).min(BATCHES - 1);
         let (gate, open) = bounded::<()>(0);
         ring.shared.consumer.run(move |_| {
@@ -305,7 +297,7 @@ fn copies_run_during_the_step_of_an_earlier_batch() {
     let wait_for = |batch: u64| waits.iter().find(|wait| wait.0 == batch);
     let mut hidden = 0;
     for &(batch, begin, end) in &copies {
-        // A step begins when the wait for its batch ends, and ends when the next wait begins.
+        // A step lasts from the end of the wait for its batch to the end of the next wait.
         if let (Some(from), Some(to)) = (wait_for(batch - slots), wait_for(batch - slots + 1)) {
             assert!(from.2 <= begin + 2.0 && end <= to.1 + 2.0, "copy {batch} at {begin}..{end}: {from:?}, {to:?}");
             hidden += 1;
@@ -331,7 +323,7 @@ fn a_consumer_that_holds_every_batch_gets_an_error() {
     assert_eq!(ring.gauge().stats().peak, ring.shared.plan.slots * ring.shared.plan.slot_bytes);
 }
 
-/// Language bindings split a wait, so that they can check for signals in between.
+/// Language bindings split a wait to check for signals in between.
 #[test]
 fn an_interrupted_wait_keeps_its_timeout() {
     let sim = Sim::new(Mistake::None, 0);
@@ -423,12 +415,10 @@ fn a_driver_error_is_reported_once_and_ends_the_ring() {
         // If a call fails after the last batch was delivered, the next epoch reports the error.
         ring.start(Course::one(1, 0..BATCHES));
         errors += usize::from(next(&mut ring).is_some_and(|b| b.is_err()));
-        // The number of driver calls depends on how often the thread checks its copies.
         let calls = sim.state().calls.load(Relaxed);
         assert!(errors >= 1 || calls < n + 20, "call {n} of {calls}: {errors} errors");
         drop(ring);
-        // Allow for synchronizing two streams at the end, and for a call that the other thread was
-        // in the middle of.
+        // The ring may still synchronize two streams, and the other thread may finish a call.
         assert!(sim.calls_after_failure() <= 4, "call {n}: {} calls after the error", sim.calls_after_failure());
     }
 }
@@ -489,7 +479,7 @@ fn dropping_the_ring_does_not_wait_for_the_consumer() {
         for number in 0..count {
             drop(next(&mut ring).unwrap().unwrap());
             if number == 0 {
-                // Work of the consumer that lasts until this thread drops `gate`, after the ring.
+                // This work lasts until the current thread drops `gate`, after the ring.
                 let open = open.clone();
                 ring.shared.consumer.run(move |_| {
                     let _ = open.recv();
@@ -504,7 +494,7 @@ fn dropping_the_ring_does_not_wait_for_the_consumer() {
     }
 }
 
-/// A batch that was prepared but never delivered: its slot must not be overwritten before the
+/// The slot of a batch that is prepared but never delivered must not be overwritten before the
 /// preparation is done.
 #[test]
 fn a_reclaimed_slot_waits_for_its_preparation() {
@@ -513,7 +503,6 @@ fn a_reclaimed_slot_waits_for_its_preparation() {
     for epoch in 0..20 {
         ring.start(Course::one(epoch, 0..BATCHES));
         drop(next(&mut ring).unwrap().unwrap());
-        // Wait until the next batch, which is never requested, has been prepared.
         while ring.ready() == 0 {
             std::thread::yield_now();
         }

@@ -17,28 +17,23 @@ use crate::device::spec::{At, DecodeStep, SlotLayout, Upload};
 use crate::device::{Decode, Gpu, Job};
 use crate::error::Result;
 
-/// The copy thread, which makes all device calls except for calls on the consumer's streams.
 pub(super) struct Thread<G: Gpu, F: HostFeed> {
     pub(super) shared: Arc<Shared<G>>,
-    /// `None` only while the thread is being dropped.
     pub(super) feed: Option<F>,
     pub(super) end: Option<Sender<()>>,
     pub(super) started: Receiver<Course>,
     pub(super) freed: Receiver<Box<Slot<G>>>,
     pub(super) messages: Sender<Message<G>>,
-    /// Kernels of each variant.
     pub(super) kernels: Vec<G::Kernels>,
     pub(super) copy: G::Stream,
     /// Large batches use the first stream. Each small batch uses the stream of its workspace.
     pub(super) converts: Vec<G::Stream>,
-    /// The workspaces of large batches and of small batches, which are in the same memory.
+    /// Workspaces for large and for small batches, in the same memory.
     pub(super) workspaces: [Vec<Workspace<G>>; 2],
-    /// Whether the batch that was sent last is small.
     pub(super) is_small: bool,
     /// Number of batches sent so far, which determines the workspace.
     pub(super) sent: usize,
     pub(super) flight: Flight<G, F::Batch>,
-    /// Batches that are waiting to be delivered, in order.
     pub(super) queue: VecDeque<Queued<G, F::Batch>>,
 }
 
@@ -67,8 +62,8 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         }
     }
 
-    /// Frees the slots of batches that will not be delivered. Host slots with images that workers
-    /// are decoding return through the feed.
+    /// Frees the slots of batches that will not be delivered. Host slots that are back with the
+    /// workers return through the feed.
     fn take_back(&mut self) {
         for Queued { slot, stage } in self.queue.drain(..) {
             self.shared.counters.slots.fetch_add(1, Ordering::Relaxed);
@@ -83,7 +78,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         self.feed.as_mut().expect("the feed is taken only in `drop`")
     }
 
-    /// Sends the batches of a run to the device until the run ends or is canceled.
+    /// Sends batches to the device until the run ends or is canceled.
     fn batches(&mut self, run: u64) -> Result<()> {
         let mut since = Instant::now();
         loop {
@@ -126,7 +121,6 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         }
     }
 
-    /// Delivers the finished batches at the front of the queue.
     fn deliver(&mut self, run: u64) -> Result<()> {
         self.advance()?;
         while let Some(Stage::Sent | Stage::Failed(_)) = self.queue.front().map(|queued| &queued.stage) {
@@ -144,7 +138,6 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         Ok(())
     }
 
-    /// Waits until all queued batches are finished, and delivers them.
     fn deliver_all(&mut self, run: u64) -> Result<()> {
         while !self.queue.is_empty() && self.shared.is_wanted(run) {
             self.deliver(run)?;
@@ -155,9 +148,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         Ok(())
     }
 
-    /// Checks the fault flags of decoded images, and takes repaired batches back from the workers.
-    /// Looks at all queued batches, so the repair of a batch begins before earlier batches are
-    /// delivered.
+    /// Advances all queued batches, not only the first, so that repairs begin early.
     fn advance(&mut self) -> Result<()> {
         for place in 0..self.queue.len() {
             let (gpu, queued) = (&self.shared.gpu, &mut self.queue[place]);
@@ -175,8 +166,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         Ok(())
     }
 
-    /// Checks the fault flags of a batch, and sends it to the workers if the device could not
-    /// decode an image.
+    /// Checks the fault flags of a batch. If any is set, sends the batch to the workers.
     fn check(&mut self, mut load: Load<G, F::Batch>, slot: Box<Slot<G>>) -> Queued<G, F::Batch> {
         let gpu = &self.shared.gpu;
         let layout = &self.shared.variant(load.host.info()).layout;
@@ -199,7 +189,6 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         Queued { slot, stage: Stage::Repairing(self.feed().repair(host, &damaged)) }
     }
 
-    /// Sends a batch to the device again after workers have decoded some of its images.
     fn repaired(&mut self, repair: Repair<F::Batch>, mut slot: Box<Slot<G>>) -> Result<Queued<G, F::Batch>> {
         match repair.take().ok_or_else(threads_ended_error).and_then(|batch| self.feed().repaired(batch)) {
             Ok(host) => {
@@ -210,7 +199,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         }
     }
 
-    /// Waits for a free device slot. Work that the consumer queued may still be reading it. Returns
+    /// Waits for a device slot, which the consumer's queued work may still be reading. Returns
     /// `None` if the run is canceled.
     fn free_slot(&mut self, run: u64) -> Result<Option<Box<Slot<G>>>> {
         self.flight.free_completed(&self.shared.gpu).inspect_err(|e| self.shared.fail(e))?;
@@ -253,7 +242,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         }
         let time = self.flight.timing.pair(&self.shared.gpu)?;
         let work = Bracketed { what: Bracket::Copy, epoch: info.epoch(), number: info.number(), bytes: 0 };
-        // The host slot is in flight from the first upload on. Even if an upload fails, the slot
+        // The host slot is in flight from its first upload on. Even if an upload fails, the slot
         // must not be freed before the copy stream has stopped.
         self.flight.in_flight.push_back(Load { host, read: copied, faults: None });
         let is_small = self.is_small();
@@ -276,13 +265,12 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
             let load = self.flight.in_flight.back_mut().expect("pushed above");
             return Ok(Queued::sent(slot, &mut load.host));
         };
-        // If the device cannot decode an image, workers need the host slot even after the copies.
+        // Workers need the host slot even after the copies if the device cannot decode an image.
         let Load { host, read: copied, .. } = self.flight.in_flight.pop_back().expect("pushed above");
         self.flight.events.push(copied);
         Ok(Queued { slot, stage: Stage::Decoding(Load { host, read: done, faults: Some(faults) }) })
     }
 
-    /// Returns whether the host slot that was added last fits into the workspace of a small batch.
     fn is_small(&self) -> bool {
         let host = &self.flight.last().host;
         let (info, variant) = (host.info(), self.shared.variant(host.info()));
@@ -294,32 +282,29 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         variant.small.as_ref().is_some_and(fits)
     }
 
-    /// Returns the layout of the batch that is being sent.
     fn layout(&self, info: &BatchInfo) -> &SlotLayout {
         let variant = self.shared.variant(info);
         variant.small.as_ref().filter(|_| self.is_small).unwrap_or(&variant.layout)
     }
 
-    /// Returns the workspace for the batch that is being sent, if batches need one.
     fn workspace(&self) -> Option<&Workspace<G>> {
         let workspaces = &self.workspaces[usize::from(self.is_small)];
         workspaces.get(self.sent % workspaces.len().max(1))
     }
 
-    /// Returns the offsets of the staging buffer and of the scratch memory for the batch that is
-    /// being sent. They are 0 if batches need none.
+    /// Returns the offsets of the staging buffer and of the scratch memory, or 0 if batches need
+    /// none.
     fn memory(&self) -> (usize, usize) {
         self.workspace().map_or((0, 0), |workspace| (workspace.staging, workspace.scratch))
     }
 
-    /// Returns the stream that decodes and converts the batch that is being sent.
     fn convert(&self) -> &G::Stream {
         &self.converts[self.workspace().map_or(0, |workspace| workspace.stream)]
     }
 
-    /// Queues the copies of the host slot that was added last, and records `time` around the copies
-    /// of images. If the batch `switched` from large to small or back, the copies wait for all
-    /// earlier batches. Returns the number of image bytes.
+    /// Queues the copies of the most recent host slot, and records `time` around the copies of
+    /// images. If the batches `switched` between large and small, the copies wait for all earlier
+    /// batches. Returns the number of image bytes.
     fn copy(&self, slot: &mut Slot<G>, time: &Pair<G>, switched: bool) -> Result<usize> {
         let Shared { gpu, memory, counters, .. } = &*self.shared;
         let Load { host, read: copied, .. } = self.flight.last();
@@ -335,8 +320,8 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         if std::mem::take(&mut slot.taken_back) {
             gpu.wait(&self.copy, &slot.ready)?;
         }
-        // Only the copies of images are timed. The other copies are small, and between them the
-        // copy stream may wait for the consumer.
+        // Time only the copies of images. The other copies are small, and the copy stream may wait
+        // for the consumer between them.
         let timed = |uploads: &[Upload], base: usize| {
             gpu.record(&time.begin, &self.copy)?;
             upload(uploads, base)?;
@@ -366,8 +351,8 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         Ok(images.iter().map(|upload| host.bytes(upload.span).len()).sum())
     }
 
-    /// Queues the work that decodes the images of the host slot that was added last, and fetches
-    /// their fault flags. Returns the fault flags, and an event after which they are valid.
+    /// Queues the decoding of the most recent host slot. Returns its fault flags, and an event
+    /// after which they are valid.
     fn decode(&mut self, slot: &Slot<G>, work: Bracketed) -> Result<(G::Event, G::Faults)> {
         let Shared { gpu, memory, .. } = &*self.shared;
         let time = self.flight.timing.pair(gpu)?;
@@ -378,8 +363,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         gpu.record(&time.begin, convert)?;
         let images: usize = layout.decoded.iter().map(|step| step.frames).sum();
         if info.len() * images < numbers {
-            // Clear the fault flags past the end of a partial batch, because they are fetched as
-            // well.
+            // Clear the flags past the end of a partial batch, because they are fetched as well.
             gpu.clear(convert, memory, from, layout.faults.len())?;
         }
         self.decode_images((staging, slot.offset, scratch), info)?;
@@ -394,7 +378,6 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         Ok((done, faults))
     }
 
-    /// Queues the computations for the host slot that was added last.
     fn compute(&mut self, slot: &Slot<G>, work: Bracketed) -> Result<()> {
         let Shared { gpu, memory, .. } = &*self.shared;
         let time = self.flight.timing.pair(gpu)?;
@@ -418,15 +401,13 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         Ok(())
     }
 
-    /// Queues the decoding of every image field, given the offsets of the staging buffer, the slot
-    /// and the scratch memory.
     fn decode_images(&self, (staging, slot, scratch): (usize, usize, usize), info: &BatchInfo) -> Result<()> {
         let Shared { gpu, memory, .. } = &*self.shared;
         let (layout, convert) = (self.layout(info), self.convert());
         for (image, (step, largest)) in layout.decoded.iter().zip(&info.header.largest).enumerate() {
             let count = info.len() * step.frames;
             let Some(largest) = *largest else {
-                // Clear the fault flags, because the device decodes none of these images.
+                // The device decodes none of these images.
                 gpu.clear(convert, memory, scratch + step.faults, count * DecodeOps::FAULT_BYTES)?;
                 continue;
             };
@@ -458,10 +439,10 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
 
 impl<G: Gpu, F: HostFeed> Drop for Thread<G, F> {
     /// Upholds invariants 1, 5 and 7 even if a panic ends the thread. After a driver error, the
-    /// waits fail immediately, and nothing more is copied.
+    /// waits fail immediately.
     fn drop(&mut self) {
-        // Batches are taken back before the feed is dropped, so that workers do not decode images
-        // of canceled batches.
+        // Take the batches back before the feed is dropped, so that workers do not decode images of
+        // canceled batches.
         self.take_back();
         drop(self.feed.take());
         drop(self.end.take());
@@ -470,7 +451,6 @@ impl<G: Gpu, F: HostFeed> Drop for Thread<G, F> {
                 self.shared.fail(&e);
             }
         }
-        // No copy is in flight anymore, so only timed events remain to be read.
         while let Ok(mut slot) = self.freed.try_recv() {
             self.flight.returned(&mut slot);
         }

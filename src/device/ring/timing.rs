@@ -1,9 +1,8 @@
 //! Measures copies, conversions and the consumer's waits on the device's clock.
 //!
-//! Two timed events are recorded for each operation, one before it and one after it. These events
-//! do not affect the order of the work, and cost the host about 1 µs. The copy thread reads the
-//! events once they have completed, and then reuses them. So the host never waits for the device,
-//! except when a trace window begins.
+//! Two timed events enclose each operation. They do not affect the order of the work, and cost the
+//! host about 1 µs. The copy thread reads and reuses the events once they have completed. So the
+//! host never waits for the device, except when a trace window begins.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,23 +12,20 @@ use crate::device::Gpu;
 use crate::error::Result;
 use crate::trace::{Args, Counters, Row};
 
-/// Two timed events: one before an operation, and one after it.
 pub(super) struct Pair<G: Gpu> {
     pub(super) begin: G::Event,
     pub(super) end: G::Event,
 }
 
-/// The kind of a timed operation.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Bracket {
     Copy,
     Decode,
     Convert,
-    /// The wait of the consumer's stream, from the request until the batch is ready.
+    /// From the request until the batch is ready.
     Stall,
 }
 
-/// A timed operation, and the batch that it belongs to.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bracketed {
     pub(super) what: Bracket,
@@ -38,8 +34,8 @@ pub(super) struct Bracketed {
     pub(super) bytes: usize,
 }
 
-/// The offset between the device's clock and the clock of a trace. Measured when a trace window
-/// begins.
+/// The offset between the device's clock and a trace's clock, measured at the start of a trace
+/// window.
 struct Clock<G: Gpu> {
     stream: G::Stream,
     zero: G::Event,
@@ -49,12 +45,10 @@ struct Clock<G: Gpu> {
     window: u64,
 }
 
-/// The timed operations of a ring, owned by the copy thread.
 pub(super) struct Timing<G: Gpu> {
     counters: Arc<Counters>,
     spare: Vec<Pair<G>>,
-    /// Operations in the order in which their events were recorded. They complete in almost the
-    /// same order.
+    /// In the order of recording. Operations complete in almost the same order.
     pending: VecDeque<(Bracketed, Pair<G>)>,
     clock: Option<Clock<G>>,
 }
@@ -64,7 +58,6 @@ impl<G: Gpu> Timing<G> {
         Timing { counters, spare: Vec::new(), pending: VecDeque::new(), clock: None }
     }
 
-    /// Returns a pair of events for the next operation.
     pub(super) fn pair(&mut self, gpu: &G) -> Result<Pair<G>> {
         match self.spare.pop() {
             Some(pair) => Ok(pair),
@@ -72,12 +65,10 @@ impl<G: Gpu> Timing<G> {
         }
     }
 
-    /// Takes ownership of the events recorded around the operation `what`.
     pub(super) fn recorded(&mut self, what: Bracketed, pair: Pair<G>) {
         self.pending.push_back((what, pair));
     }
 
-    /// Reads the events of the operations that have completed.
     pub(super) fn read_completed(&mut self, gpu: &G) -> Result<()> {
         self.set_clock(gpu)?;
         while let Some((_, pair)) = self.pending.front() {
@@ -114,8 +105,8 @@ impl<G: Gpu> Timing<G> {
         Ok(())
     }
 
-    /// Sets the clock if a trace window has begun. This is the only place where the host waits for
-    /// the device, and it waits only for a stream that has no other work.
+    /// Sets the clock if a trace window has begun. The host then waits for a stream without other
+    /// work.
     fn set_clock(&mut self, gpu: &G) -> Result<()> {
         let Some(trace) = self.counters.trace() else { return Ok(()) };
         let Some(window) = trace.window().filter(|w| self.clock.as_ref().is_none_or(|clock| clock.window != *w)) else {
@@ -140,7 +131,7 @@ impl<G: Gpu> Timing<G> {
     }
 }
 
-/// Converts the elapsed time that CUDA reports, with a resolution of about 0.5 us, from ms to ns.
+/// Converts ms to ns. CUDA's elapsed times have a resolution of about 0.5 µs.
 fn ns(ms: f32) -> i64 {
     (f64::from(ms) * 1e6) as i64
 }

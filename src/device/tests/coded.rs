@@ -1,5 +1,5 @@
-//! Batches for testing the decode kernels and the model of them: every kind of image that a device
-//! decodes, with the pixels that the host makes of it.
+//! Batches for testing the decode kernels and the model of them. They contain every kind of image
+//! that a device decodes, with the pixels that the host produces.
 
 #[cfg(feature = "video")]
 use crate::batch::YuvRegion;
@@ -9,19 +9,17 @@ use crate::libjpeg::{Options, encode, with_bytes_after_segment};
 use crate::sampler::Rng;
 use crate::transform::{Augment, Plan, Resizer};
 
-/// A batch as it is uploaded.
+/// Encoded images, their records, and the pixels that the host decodes.
 #[derive(Default)]
 pub(in crate::device) struct Coded {
-    /// Height and width of the output.
     pub(in crate::device) size: (usize, usize),
     pub(in crate::device) records: Vec<u8>,
     pub(in crate::device) arena: Vec<u8>,
-    /// For each sample, the pixels that the host decodes, or `None` if the host does not decode the
-    /// sample.
+    /// Per sample, `None` if the host does not decode it.
     pub(in crate::device) expected: Vec<Option<Vec<u8>>>,
     pub(in crate::device) blocks: usize,
     pub(in crate::device) segments: usize,
-    /// Ranges of the arena that contain entropy-coded bytes.
+    /// Ranges of the arena with entropy-coded bytes.
     pub(in crate::device) data: Vec<std::ops::Range<usize>>,
 }
 
@@ -117,14 +115,13 @@ impl Coded {
         added
     }
 
-    /// Adds a failed sample, which is replaced by the sample at `donor`.
+    /// Adds a failed sample, whose record is a copy of the record of sample `donor`.
     fn add_copy(&mut self, donor: usize) {
         self.records.extend_from_within(donor * DecodeOps::BYTES..(donor + 1) * DecodeOps::BYTES);
         self.expected.push(self.expected[donor].clone());
         self.data.push(0..0);
     }
 
-    /// Replaces each copied record with a record for a sample whose pixels are already in place.
     pub(in crate::device) fn drop_copies(&mut self) {
         for (place, record) in self.records.as_chunks_mut().0.iter_mut().enumerate() {
             if DecodeOps::read(record).place() != place {
@@ -142,8 +139,7 @@ impl Coded {
     }
 }
 
-/// Returns every kind of file that a device decodes: the number of channels and the encoder
-/// options.
+/// Every kind of file that a device decodes: number of channels, and encoder options.
 pub(in crate::device) fn kinds() -> Vec<(usize, Options)> {
     let options_for = |sampling: [(u8, u8); 3]| Options { sampling, ..Options::new(85, 1, 1) };
     let mut kinds = vec![
@@ -154,14 +150,14 @@ pub(in crate::device) fn kinds() -> Vec<(usize, Options)> {
     for (h, v) in [(1, 1), (2, 1), (2, 2), (1, 2), (4, 1), (1, 4), (4, 2)] {
         kinds.push((3, Options::new(85, h, v)));
     }
-    // Three components of different sizes; then chroma at a higher resolution than luma.
+    // Three components of different sizes, and chroma at a higher resolution than luma.
     kinds.push((3, options_for([(2, 2), (2, 1), (1, 2)])));
     kinds.push((3, options_for([(1, 1), (2, 2), (2, 2)])));
     kinds.push((3, options_for([(1, 2), (2, 1), (1, 1)])));
     kinds
 }
 
-/// Draws an image with smooth areas, edges and noise, with `channels` values per pixel.
+/// Draws an image with smooth areas, edges and noise.
 pub(in crate::device) fn draw(rng: &mut Rng, size: Size, channels: usize) -> Vec<u8> {
     let (noise, step) = ([1, 20, 256][rng.below(3) as usize], 3 + rng.below(40));
     let mut pixels = Vec::new();
@@ -205,15 +201,14 @@ pub(in crate::device) fn random_jpeg(
     (oriented(&jpeg, exif), if exif > 4 { Size::new(size.height, size.width) } else { size })
 }
 
-/// Returns the file with an EXIF orientation added.
 pub(crate) fn oriented(jpeg: &[u8], exif: u8) -> Vec<u8> {
     let entry = [0x12, 0x01, 3, 0, 1, 0, 0, 0, exif, 0, 0, 0];
     let body = [&b"Exif\0\0II*\0\x08\0\0\0\x01\0"[..], &entry, &[0; 4]].concat();
     [&jpeg[..2], &[0xff, 0xe1], &(body.len() as u16 + 2).to_be_bytes(), &body, &jpeg[2..]].concat()
 }
 
-/// Rewrites the file as extended sequential (SOF1), with 16-bit quantization tables whose later
-/// values do not fit into a byte.
+/// Rewrites the file as extended sequential (SOF1), with 16-bit quantization values that do not fit
+/// into a byte.
 pub(in crate::device) fn extended(jpeg: &[u8]) -> Vec<u8> {
     let (mut out, mut rest) = (jpeg[..2].to_vec(), &jpeg[2..]);
     while rest[1] != 0xda {
@@ -236,28 +231,27 @@ pub(in crate::device) fn extended(jpeg: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Encodes a square image of four-pixel boxes, without restart markers or with one every `restart`
-/// MCUs. The codes of the image repeat, so decoding from a wrong position never synchronizes.
+/// Encodes a square image of four-pixel boxes, with a restart marker every `restart` MCUs. The
+/// codes of the image repeat, so decoding from a wrong position never synchronizes.
 pub(in crate::device) fn pattern(side: u32, restart: Option<u32>) -> Vec<u8> {
     let pixel = |i: u32| if (i % side / 4 + i / side / 4).is_multiple_of(2) { [250, 240, 200] } else { [0; 3] };
     let pixels: Vec<u8> = (0..side * side).flat_map(pixel).collect();
     encode(&pixels, side, side, 3, &Options { restart: restart.unwrap_or(0), ..Options::new(75, 2, 2) })
 }
 
-/// Encodes a square image of noise, without restart markers.
 pub(in crate::device) fn noise(side: u32) -> Vec<u8> {
     let mut rng = Rng::new(3, 1, 4);
     let pixels: Vec<u8> = (0..side * side * 3).map(|_| rng.next_u64() as u8).collect();
     encode(&pixels, side, side, 3, &Options::new(75, 2, 2))
 }
 
-/// Returns images, whole and cropped, with and without stray bytes after the last MCU of a segment,
-/// and whether the host must decode each.
+/// Returns images with and without stray bytes after the last MCU of a segment, and whether the
+/// host must decode each image.
 pub(in crate::device) fn with_rests(size: (usize, usize)) -> (Coded, Vec<bool>) {
     let (mut rng, mut coded, mut faults) = (Rng::new(23, 0, 0), Coded::new(size), Vec::new());
     let output = Size::new(size.1 as u32, size.0 as u32);
     let noise: Vec<u8> = (0..9000).map(|_| rng.below(255) as u8).collect();
-    // Segments of a few bytes, of a few lines, and of several tiles of lines.
+    // Segments of a few bytes, a few lines, and several tiles of lines.
     for (side, restart) in [(40, 1), (40, 0), (200, 2), (200, 13), (200, 50), (200, 0), (700, 0)] {
         let pixels: Vec<u8> = (0..side * side * 3).map(|i| (i / 50 % 150) as u8 + rng.below(80) as u8).collect();
         let jpeg = encode(&pixels, side, side, 3, &Options { restart, ..Options::new(85, 2, 2) });
@@ -282,24 +276,23 @@ pub(in crate::device) fn with_rests(size: (usize, usize)) -> (Coded, Vec<bool>) 
     (coded, faults)
 }
 
-/// Returns a plan that crops the last pixels of a square image, for an output of (`height`,
-/// `width`). Without restart markers, all data before these pixels must be decoded first.
+/// Crops the last pixels of a square image. Without restart markers, all earlier data must be
+/// decoded first.
 pub(in crate::device) fn corner(side: u32, (height, width): (usize, usize)) -> Plan {
     let output = Size::new(width as u32, height as u32);
     let region = Rect::new(side - output.width, side - output.height, output.width, output.height);
     Plan::resized_crop(Size::new(side, side), region, output, Rect::full(output))
 }
 
-/// Encodes an image of `size` with a restart marker every `restart` MCUs, or without restart
-/// markers if `restart` is 0.
+/// Encodes an image with a restart marker every `restart` MCUs, or none if `restart` is 0.
 pub(in crate::device) fn large(size: Size, (h, v): (u8, u8), restart: u32) -> Vec<u8> {
     let mut rng = Rng::new(size.area(), 0, 0);
     let options = Options { restart, ..Options::new(85, h, v) };
     encode(&draw(&mut rng, size, 3), size.width, size.height, 3, &options)
 }
 
-/// Adds an image of `size` with a restart marker after each row of MCUs, once per region, both as
-/// it is and [`extended`].
+/// Adds an image with a restart marker after each row of MCUs, once per region, both as it is and
+/// [`extended`].
 pub(in crate::device) fn add_large(coded: &mut Coded, size: Size, (h, v): (u8, u8), regions: &[Rect]) {
     let jpeg = large(size, (h, v), size.width.div_ceil(8 * u32::from(h)));
     let output = Size::new(coded.size.1 as u32, coded.size.0 as u32);
@@ -312,7 +305,6 @@ pub(in crate::device) fn add_large(coded: &mut Coded, size: Size, (h, v): (u8, u
     }
 }
 
-/// Returns a random plan for an output of (`height`, `width`).
 pub(in crate::device) fn random_plan(rng: &mut Rng, size: Size, (height, width): (usize, usize)) -> Plan {
     let (height, width) = (height as u32, width as u32);
     let augment = match rng.below(7) {
@@ -325,7 +317,7 @@ pub(in crate::device) fn random_plan(rng: &mut Rng, size: Size, (height, width):
         _ => Augment::eval(width.min(height) + 7, width.min(height)).output(width, height),
     };
     let augment = augment.flip(0.5).vertical_flip(0.5).fill([10, 200, 90]);
-    // Some augmentations don't support every output size: fall back to a plain resize.
+    // Some augmentations don't support every output size, so fall back to a plain resize.
     let any = Augment::resize(width, height).flip(0.5);
     augment.plan(size, rng).or_else(|_| any.plan(size, rng)).expect("a resize supports any size")
 }

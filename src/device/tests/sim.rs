@@ -1,12 +1,12 @@
-//! A simulated device made of threads. Each stream is a thread that runs its work in order, slowly
-//! and in small pieces, so that a missing wait shows up as a half-finished copy.
+//! A simulated device made of threads. Each stream is a thread that runs its work slowly and in
+//! small pieces, so that a missing wait results in a half-finished copy.
 //!
 //! **Invariants**
 //! 1. Device memory consists of atomic bytes: unordered work reads old, new or mixed bytes, as on a
 //!    real device, but never causes undefined behavior.
 //! 2. An upload reads the host slot through the pointer of its `&[u8]`, which the ring keeps alive
 //!    (`Gpu::upload`). The tests' slots also consist of atomic bytes, so a ring that breaks this
-//!    contract delivers torn batches, which the tests detect.
+//!    contract delivers torn batches.
 
 #![allow(unsafe_code)]
 
@@ -29,11 +29,11 @@ pub(in crate::device) mod decode;
 mod jpeg_follow;
 mod stream;
 
-/// Number of bytes that an upload or a conversion moves between two possible pauses.
+/// Bytes that an upload or a conversion moves between two possible pauses.
 const PIECE: usize = 64;
 
-/// A wait that the device deliberately skips. The tests must notice, or they would not notice a
-/// ring that forgets the wait.
+/// A wait that the device deliberately skips. The tests must detect each one; otherwise, they would
+/// not detect a ring without the wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mistake {
     None,
@@ -53,7 +53,7 @@ pub(crate) enum Mistake {
     EarlyReturn,
 }
 
-/// The simulated device. Clones refer to the same device.
+/// Clones refer to the same device.
 #[derive(Clone)]
 pub(crate) struct Sim(Arc<State>);
 
@@ -61,7 +61,7 @@ pub(crate) struct State {
     mistake: Mistake,
     /// Maximum pause between two pieces of work, in microseconds.
     delay: AtomicUsize,
-    /// Number of calls that succeed before one fails. If negative, no call fails.
+    /// Number of calls that succeed before one fails. If negative, all calls succeed.
     calls_left: AtomicI64,
     seed: AtomicUsize,
     pub(in crate::device) memories: AtomicUsize,
@@ -71,19 +71,18 @@ pub(crate) struct State {
     /// The thread, stream and event of each wait.
     pub(in crate::device) waits: Mutex<Vec<(std::thread::ThreadId, usize, usize)>>,
     pub(in crate::device) calls: AtomicUsize,
-    /// Number of batches that streams are decoding, and the largest such number so far.
+    /// Current and maximum number of batches that are being decoded.
     decoding: [AtomicUsize; 2],
     after_failure: AtomicUsize,
     failed: AtomicBool,
     /// Whether only one call fails.
     once: AtomicBool,
-    /// Name of the operation that failed.
+    /// The operation that failed.
     failure: Mutex<Option<String>>,
     /// Whether an unknown stream is being captured.
     pub(in crate::device) capture: AtomicBool,
-    /// Whether the driver is too old to record an event for all work.
     pub(in crate::device) cannot_mark: AtomicBool,
-    /// Numbers and queues of all streams.
+    /// Number and queue of each stream.
     queues: Mutex<Vec<(usize, Sender<Work>)>>,
 }
 
@@ -115,28 +114,26 @@ impl Sim {
         &self.0
     }
 
-    /// Lets the next `calls` calls succeed, and makes all later ones fail.
+    /// Makes all calls after the next `calls` calls fail.
     pub(crate) fn fail_after(&self, calls: usize) {
         self.0.calls_left.store(calls as i64, SeqCst);
     }
 
-    /// Lets the next `calls` calls succeed, and makes only the one after them fail.
+    /// Makes only the call after the next `calls` calls fail.
     pub(crate) fn fail_once_after(&self, calls: usize) {
         self.0.once.store(true, SeqCst);
         self.fail_after(calls);
     }
 
-    /// Returns the name of the operation that failed.
     pub(crate) fn first_failure(&self) -> Option<String> {
         self.0.failure.lock().unwrap().clone()
     }
 
-    /// Returns the largest number of batches that were decoded at the same time.
     pub(crate) fn most_decoding(&self) -> usize {
         self.0.decoding[1].load(SeqCst)
     }
 
-    /// Returns whether no ring, batch, thread or piece of work refers to the device anymore.
+    /// Returns whether no ring, batch, thread or piece of work refers to the device.
     pub(crate) fn is_idle(&self) -> bool {
         Arc::strong_count(&self.0) == 1
     }
@@ -145,16 +142,15 @@ impl Sim {
         self.0.after_failure.load(SeqCst)
     }
 
-    /// Records an event for the work in all streams, even if the simulated driver does not support
-    /// this.
+    /// Records an event for all streams, even if the simulated driver does not support this.
     pub(in crate::device) fn record_anyway(&self, event: &SimEvent) {
         let mark = {
             let mut counts = event.marks.0.lock().unwrap();
             counts.0 += 1;
             counts.0
         };
-        // If a stream has already ended, sending fails and drops its share of the mark, which then
-        // counts as reached.
+        // If a stream has ended, sending fails and drops its share of the mark, which then counts
+        // as reached.
         let queues = self.0.queues.lock().unwrap();
         let everything = Arc::new(Reached(event.marks.clone(), mark));
         for (_, queue) in &*queues {
@@ -182,10 +178,8 @@ fn failure(what: &str) -> Error {
 
 pub(crate) type SimMemory = Arc<[AtomicU8]>;
 
-/// Fault flags of decoded images.
 pub(crate) struct SimFaults(Arc<[AtomicU32]>);
 
-/// The simulated kernel that computes an array.
 #[derive(Clone, Copy)]
 pub(crate) struct SimKernel {
     /// Number of bytes per sample in the output and in the input.
@@ -196,15 +190,14 @@ pub(crate) struct SimKernel {
 
 pub(crate) type SimKernels = Vec<SimKernel>;
 
-/// Returns the byte that the simulated conversion writes for `byte`, given the first byte of the
-/// sample's record. It ignores types: all it has to show is that each byte is read at the right
-/// time. Images are converted byte by byte, and soft labels repeat the label's bytes.
+/// The byte that the simulated conversion writes for `byte`, given the first byte of the sample's
+/// record. It ignores types, because it only has to show that each byte is read at the right time.
+/// Images are converted byte by byte, and soft labels repeat the label's bytes.
 pub(crate) fn converted(byte: u8, record: u8) -> u8 {
     byte ^ 0x5a ^ record
 }
 
-/// Returns the number of bytes per sample that the simulated kernel of an array writes, and the
-/// number that it reads.
+/// Bytes per sample that the simulated kernel of an array writes, and that it reads.
 pub(in crate::device) fn sample_bytes(array: &Array) -> (usize, usize) {
     match array.origin {
         Origin::Copied { .. } => (0, 0),
@@ -269,7 +262,7 @@ impl Gpu for Sim {
     fn timed_event(&self) -> Result<SimEvent> {
         self.call("creating an event with timing")?;
         self.0.timed_events.fetch_add(1, Relaxed);
-        // A timed event needs no number, because tests identify only the events that order work.
+        // Tests identify only the events that order work, so this event needs no number.
         Ok(SimEvent { id: usize::MAX, marks: Marks::default(), passed: Some(Arc::new(Mutex::new(Instant::now()))) })
     }
 
@@ -307,7 +300,7 @@ impl Gpu for Sim {
         };
         stream.run(move |pace| {
             match passed {
-                // No pause here: timing must not slow down the streams.
+                // Timing must not slow down the streams.
                 Some(passed) => *passed.lock().unwrap() = Instant::now(),
                 None => pace.pause(),
             }
@@ -338,8 +331,8 @@ impl Gpu for Sim {
     fn wait(&self, stream: &SimStream, event: &SimEvent) -> Result<()> {
         self.call("waiting")?;
         assert!(!stream.capturing.load(SeqCst), "a wait was queued in a stream that is being captured");
-        // Streams are numbered in order of creation (consumer 1, copy 2, convert 3 and 4), and so are
-        // events: two per slot, then one per staging buffer, then one per lane.
+        // Streams are numbered in order of creation (consumer 1, copy 2, convert 3 and 4), and so
+        // are events: two per slot, then one per staging buffer, then one per lane.
         let (staging, lanes) = (SLOTS * 2..SLOTS * 2 + 2, SLOTS * 2 + 2..SLOTS * 2 + 4);
         let ignored = {
             let mut waits = self.0.waits.lock().unwrap();
@@ -350,7 +343,7 @@ impl Gpu for Sim {
                 Mistake::ReleasedWait => stream.id == 2 && event.id % 2 == 1 && event.id < SLOTS * 2,
                 Mistake::StagingWait => stream.id == 2 && staging.contains(&event.id),
                 Mistake::LaneWait => stream.id == 2 && lanes.contains(&event.id),
-                // The first wait for a workspace is the wait for the previous use of the same one.
+                // The first wait for a workspace is for its previous use.
                 Mistake::SwitchWait => {
                     stream.id == 2 && [previous, event.id].iter().all(|id| (staging.start..lanes.end).contains(id))
                 }
@@ -374,8 +367,7 @@ impl Gpu for Sim {
     }
 
     fn synchronize(&self, stream: &SimStream) -> Result<()> {
-        // Wait even if the device has failed: unlike on a real device, the streams' threads still
-        // run.
+        // Wait even if the device has failed: unlike on a real device, the streams still run.
         stream.finish();
         self.0.synchronizations.fetch_add(1, Relaxed);
         self.call("synchronizing")
@@ -466,7 +458,7 @@ impl Gpu for Sim {
         stream.run(move |pace| {
             let now = state.decoding[0].fetch_add(1, SeqCst) + 1;
             state.decoding[1].fetch_max(now, SeqCst);
-            // Mark the scratch memory, to detect work that uses it at the same time.
+            // Mark the scratch memory, to detect concurrent use.
             let mark = state.seed.fetch_add(1, Relaxed) as u8;
             let marked =
                 || scratch.iter().flat_map(|&(offset, bytes)| memory[offset..offset + bytes].iter().step_by(64));
@@ -508,7 +500,7 @@ impl Gpu for Sim {
         stream.run(move |pace| {
             if let (Some(size), Some(records)) = (retouched, records) {
                 pace.pause();
-                // Trash the output, as effects that use it for a copy of the image do.
+                // Overwrite the output, as effects that use it for a copy of the image do.
                 memory[to..to + count * input_bytes].iter().for_each(|byte| byte.store(0xa5, Relaxed));
                 (0..count).for_each(|n| retouch(&memory, from + n * input_bytes, records + n * SampleOps::BYTES, size));
             }
@@ -526,7 +518,6 @@ impl Gpu for Sim {
     }
 }
 
-/// Applies the effects on pixels in `record` to the image at `offset`, like the kernel.
 fn retouch(memory: &SimMemory, offset: usize, record: usize, (height, width): (usize, usize)) {
     let record = std::array::from_fn(|i| memory[record + i].load(Relaxed));
     let bytes = &memory[offset..offset + height * width * 3];
@@ -537,6 +528,5 @@ fn retouch(memory: &SimMemory, offset: usize, record: usize, (height, width): (u
     bytes.iter().zip(pixels).for_each(|(out, byte)| out.store(byte, Relaxed));
 }
 
-/// Number of device slots in the tests of single mistakes. These tests identify events by their
-/// numbers.
+/// Number of device slots in tests that identify events by their numbers.
 pub(in crate::device) const SLOTS: usize = 3;

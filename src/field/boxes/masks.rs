@@ -11,8 +11,6 @@ use crate::source::Sample;
 use crate::transform::{Clipped, Plan};
 
 impl Boxes {
-    /// Writes the masks of the boxes in `visible_boxes`. The sample has `box_count` boxes. Pixels
-    /// that are covered by objects in `hidden` are set to 0.
     pub(super) fn write_masks(
         name: &str,
         sample: &Sample<'_>,
@@ -108,7 +106,6 @@ impl Objects for Boxes {
     }
 }
 
-/// Reads the field `name`, which contains the masks of a sample with `box_count` boxes.
 fn read_masks<'a>(
     name: &str,
     sample: &Sample<'a>,
@@ -123,7 +120,7 @@ fn read_masks<'a>(
     Ok(field)
 }
 
-/// Draws the mask of box `index` at the size of the output, without geometric operations.
+/// Draws a mask at the output size, without geometric operations.
 fn draw_mask(
     field: &encoded::Encoded<'_>,
     index: usize,
@@ -132,7 +129,7 @@ fn draw_mask(
     out: &mut [u8],
 ) -> Result<()> {
     segments.draw(index, frame.size(), units, drawn).map_err(|e| field.at_field(&e))?;
-    // `drawn` is stored column by column, in the coordinates of the annotated image.
+    // `drawn` is column-major, in the coordinates of the annotated image.
     let (width, shown, high) = (plan.output.width as usize, plan.shown(), frame.size().height as usize);
     let (across, down) = if frame.is_transposed() { (1, high) } else { (high, 1) };
     out.fill(0);

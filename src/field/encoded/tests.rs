@@ -1,4 +1,4 @@
-//! Tests that all encodings of the same numbers are read alike, and tests the error messages.
+//! All encodings of the same numbers are read alike, and errors have the documented messages.
 
 use std::fmt::Write as _;
 
@@ -11,8 +11,6 @@ fn field(name: &str, bytes: &[u8]) -> (String, Vec<u8>) {
     (name.to_owned(), bytes.to_owned())
 }
 
-/// Reads the batch field `x` from a sample with the given fields. Returns the numbers and their
-/// shape.
 fn read<T: Element>(fields: &[(String, Vec<u8>)]) -> Result<(Vec<T>, Vec<usize>)> {
     let sample = fields.iter().try_fold(Sample::new("s"), |sample, (name, bytes)| sample.with_field(name, bytes))?;
     let mut out = Vec::new();
@@ -28,7 +26,6 @@ fn cause<T: Element + std::fmt::Debug>(name: &str, bytes: impl AsRef<[u8]>) -> S
     read_one::<T>(name, bytes).unwrap_err().cause().to_owned()
 }
 
-/// Returns an `.npy` file like one that NumPy writes.
 fn npy(descr: &str, shape: &[usize], data: &[u8]) -> Vec<u8> {
     let mut axes = String::new();
     shape.iter().for_each(|axis| write!(axes, "{axis}, ").unwrap());
@@ -78,7 +75,7 @@ fn encoding_names_and_array_headers_are_recognized() {
         let shape = numbers(&sample, name, &mut out).unwrap();
         assert_eq!((&out[..], &shape[..]), (&[1.5, -2.0][..], &[2][..]), "{name}");
     }
-    // Eight bytes, so this could pass for two 32-bit numbers, but it must be read as JSON.
+    // These eight bytes could also be two 32-bit numbers, but the name says JSON.
     let sample = Sample::new("s").with_field("json", &b"[1,2.50]"[..]).unwrap();
     let mut out = Vec::<f32>::new();
     numbers(&sample, "json", &mut out).unwrap();
@@ -241,7 +238,7 @@ proptest! {
         prop_assert_eq!(&json.0, values);
         prop_assert!(rows.is_empty() || json.1 == shape);
         prop_assert_eq!(read_one::<i64>("x.txt", text.join(" ")).unwrap().0, values);
-        // Numbers become the nearest floats, as with Rust's `as`.
+        // Rust's `as` rounds to the nearest float.
         let floats: Vec<f32> = values.iter().map(|&v| v as f32).collect();
         prop_assert_eq!(read_one::<f32>("x.npy", npy("<i8", &shape, &raw)).unwrap().0, floats.clone());
         prop_assert_eq!(read_one::<f32>("x.txt", text.join(", ")).ok(), (!text.is_empty()).then(|| (floats, vec![values.len()])).or(Some((vec![], vec![0]))));

@@ -1,11 +1,9 @@
-//! Tests each rule with fixed statistics, and checks with random statistics that percentages are
-//! between 0 and 100.
+//! Tests each rule with fixed statistics, and the range of percentages with random statistics.
 
 use super::*;
 use crate::trace::{DecodedCacheStats, NetworkStats, ProcessStats, Straggler};
 
-/// Returns `stats` after applying `change`. A struct expression is not possible, because the type
-/// is non-exhaustive.
+/// `Stats` is non-exhaustive, so struct expressions are not possible.
 fn changed<T>(mut stats: T, change: impl FnOnce(&mut T)) -> T {
     change(&mut stats);
     stats
@@ -18,8 +16,8 @@ fn stage(count: u64, seconds: f64, bytes: u64) -> StageStats {
     })
 }
 
-/// Returns the statistics of ten seconds of a loader with 4 workers, which are busy half of the
-/// time. The consumer waits 40 % of the time.
+/// Ten seconds of a loader with 4 workers, which are busy half of the time. The consumer waits 40 %
+/// of the time.
 fn loader() -> Stats {
     Stats {
         workers: 4,
@@ -75,7 +73,7 @@ fn streams_that_are_always_busy_are_named() {
     );
     let convert = Stats { convert: Some(stage(100, 8.5, 0)), copy: Some(stage(100, 5.0, 1)), ..loader() }.verdict();
     assert_eq!(convert.limit, Bottleneck::Convert);
-    // The host hardly waits, because copies are queued. Only the device's clock shows the wait.
+    // Copies are queued, so only the device's clock shows the wait.
     let device =
         Stats { waited_seconds: 0.1, stall: Some(stage(100, 5.0, 0)), copy: Some(stage(100, 9.0, 1)), ..loader() };
     assert_eq!(device.verdict().limit, Bottleneck::Copy);
@@ -140,9 +138,8 @@ fn a_slow_sample_is_named_unless_its_thread_had_no_core() {
     assert_eq!(Stats { delayed_seconds: 3.0, ..stats }.verdict().limit, Bottleneck::Unclear);
 }
 
-/// The numbers were measured on a dataset in which 1 % of the photographs have 7 to 24 megapixels.
-/// Sixteen workers prepare a batch in 1.4 ms, but a worker takes 100 ms for each of the largest
-/// photographs.
+/// Measured on a dataset in which 1 % of the photographs have 7 to 24 megapixels. Sixteen workers
+/// prepare a batch in 1.4 ms, but a worker takes 100 ms for each of the largest photographs.
 #[test]
 fn rare_large_samples_are_blamed_while_threads_wait_for_cores() {
     let large = |n: u64| Straggler { bytes: 9_000_000, ..slow(n, 0.06 + 0.01 * n as f64, 0.2 * n as f64) };
@@ -239,8 +236,7 @@ fn running_and_waiting_time_add_up() {
         assert_eq!(verdict.limit, Bottleneck::Decode);
         verdict.text
     };
-    // Workers are busy for 36 s and wait for a core for 18 s of that time, so they run for at most
-    // 18 s.
+    // Workers are busy for 36 s and wait for a core for 18 s of that time.
     for cpu_seconds in [18.0, 25.0] {
         let text = running(cpu_seconds, 18.0);
         let words = "workers were running 50 % of their busy time; for the rest they were waiting for a free core";
@@ -305,7 +301,6 @@ fn no_advice_promises_more_than_the_loop_can_gain() {
             assert!(promised <= max_speedup + 0.05, "{promised} of {max_speedup}: {verdict}");
         }
     }
-    // If threads are already waiting for cores, more threads gain nothing.
     let crowded = Stats { delayed_seconds: 4.0, ..many };
     assert_eq!(crowded.verdict().limit, Bottleneck::Decode, "{}", crowded.verdict());
 }
@@ -322,8 +317,6 @@ fn slow_starts_of_epochs_are_named_next_to_another_limit() {
     assert!(!Stats { epochs: 1, ..busy }.verdict().text.contains("repeat"), "one epoch has one start");
 }
 
-/// Checks, with random counters, that every percentage in the verdict and the table is between 0
-/// and 100 %.
 #[test]
 fn every_share_is_from_0_to_1() {
     let mut state = 7_u64;
@@ -378,7 +371,7 @@ fn every_share_is_from_0_to_1() {
     assert!(limits.len() >= 8 && both > 1000, "{limits:?}, {both}");
 }
 
-/// Returns the statistics of ten seconds of a loader that waits for its store.
+/// Ten seconds of a loader that waits for its store.
 fn remote(network: NetworkStats) -> Stats {
     let network = Some(changed(network, |network| network.answers = stage(9_000, 1_000.0, 1 << 30)));
     Stats { ahead: Some(stage(6400, 60.0, 1 << 30)), network, ..loader() }
@@ -418,7 +411,6 @@ fn waiting_for_a_store_is_network_bound() {
     // If read-ahead is disabled, the workers read the samples themselves.
     let reads = Stats { ahead: None, read: stage(6400, 30.0, 1 << 30), ..remote(usual.clone()) };
     assert_eq!(reads.verdict().limit, Bottleneck::Network);
-    // A store is not the bottleneck if nothing waits for it, or if it has received no requests.
     let decodes = Stats { decode: stage(6400, 36.0, 0), ahead: None, ..remote(usual) };
     assert_eq!(decodes.verdict().limit, Bottleneck::Decode);
     assert_eq!(remote(NetworkStats::default()).verdict().limit, Bottleneck::Read);
@@ -440,7 +432,6 @@ fn the_table_has_slot_waits_and_process_counters() {
     assert!(slot.ends_with(" 25.0 % the coordinator's time, waiting for a free slot"), "{table}");
     assert!(table.contains("7 major and 0 minor page faults, 3.0 MiB from the disk, 2.5 MiB of anonymous memory"));
     assert!(table.ends_with("\n  2 damaged images were decoded"), "{table}");
-    // Without process counters and waits for slots, both lines are omitted.
     let table = Stats { slot: stage(0, 0.0, 0), process: ProcessStats::default(), ..loader() }.to_string();
     assert!(!table.contains("MiB") && !table.lines().any(|line| line.starts_with("  slot ")), "{table}");
 }

@@ -1,12 +1,10 @@
-//! Reads and writes the files of blocks. The header of a file identifies the bytes that follow, and
-//! contains their checksum.
+//! Block files. The header identifies the bytes that follow, and contains their checksum.
 //!
 //! The format is little-endian. The header consists of the magic number, the offset, the number of
 //! bytes, the length of the object, the dataset, the sample, the lengths of the tag and of the name
 //! as 32-bit numbers, the CRC-32 of the bytes, the tag, the name, and the CRC-32 of the header. A
-//! missing tag has the length `u32::MAX`. The name is the URL. If the object has a server, the
-//! server precedes the URL, between two line feeds. The last byte of the magic number is the
-//! version.
+//! missing tag has the length `u32::MAX`. The name is the URL. If the object has a server, the name
+//! starts with the server between two line feeds. The last byte of the magic number is the version.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -19,12 +17,11 @@ use warpfeed_sources::Object;
 use super::eviction::{Key, Owner};
 
 const MAGIC: [u8; 8] = *b"wfblock\x01";
-/// Length in bytes of the header up to the tag.
+/// Length of the header up to the tag, in bytes.
 const FIXED: usize = 8 + 5 * 8 + 3 * 4;
-/// Maximum size of a header in bytes.
+/// Size in bytes.
 const MAX_HEADER: usize = 1 << 16;
 
-/// The range of an object that a block contains.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Range<'a> {
     pub(super) object: &'a Object,
@@ -33,9 +30,8 @@ pub(super) struct Range<'a> {
 }
 
 impl Range<'_> {
-    /// Returns the key of the block: a 128-bit FNV-1a hash of the range and of the object's URL,
-    /// length, tag and server. The header contains all of these, so a hash collision causes only a
-    /// cache miss.
+    /// A 128-bit FNV-1a hash of the range and of the object's URL, length, tag and server. The
+    /// header contains all of these, so a hash collision causes only a cache miss.
     pub(super) fn key(&self) -> Key {
         let tag = self.object.tag.as_deref();
         let numbers = [self.object.len, self.offset, self.len, u64::from(tag.is_some())];
@@ -65,27 +61,26 @@ impl Range<'_> {
         header
     }
 
-    /// Returns the number of bytes that the block occupies on a disk with 4 KiB pages.
+    /// The size on a disk with 4 KiB pages.
     pub(super) fn bytes(&self) -> u64 {
         (self.len + (FIXED + self.names() + 4) as u64).next_multiple_of(4096)
     }
 
-    /// Returns whether the header is small enough for a block.
     pub(super) fn fits(&self) -> bool {
         self.names() + FIXED + 4 <= MAX_HEADER
     }
 
-    /// Returns the total length of the tag and the name in the header.
+    /// Length of the tag and the name in the header.
     fn names(&self) -> usize {
         let server = self.object.server.as_ref().map_or(0, |server| server.len() + 2);
         self.object.url.len() + self.object.tag.as_ref().map_or(0, String::len) + server
     }
 }
 
-/// Delimiter of the server in a name. No URL begins with this character.
+/// No URL begins with this character.
 const SERVER: char = '\n';
 
-/// Returns the URL of an object. If the object has a server, the server precedes the URL.
+/// The server, if any, precedes the URL.
 fn name(object: &Object) -> Cow<'_, str> {
     match &object.server {
         Some(server) => format!("{SERVER}{server}{SERVER}{}", object.url).into(),
@@ -93,13 +88,11 @@ fn name(object: &Object) -> Cow<'_, str> {
     }
 }
 
-/// Splits a name into the server and the URL.
 fn split(name: &str) -> (Option<Arc<str>>, &str) {
     let split = name.strip_prefix(SERVER).and_then(|name| name.split_once(SERVER));
     split.map_or((None, name), |(server, url)| (Some(server.into()), url))
 }
 
-/// Writes a block.
 pub(super) fn write(file: &mut File, range: Range<'_>, owner: Owner, bytes: &[u8]) -> io::Result<()> {
     let header = range.header(owner, crc32fast::hash(bytes));
     // A single system call suffices for nearly every block.
@@ -111,14 +104,12 @@ pub(super) fn write(file: &mut File, range: Range<'_>, owner: Owner, bytes: &[u8
     file.write_all(&bytes[written.saturating_sub(header.len())..])
 }
 
-/// Fills `out` with the bytes of a block. Returns `false` if the block is damaged or contains a
-/// different range.
+/// Returns `false` if the block is damaged or contains a different range.
 pub(super) fn read(file: &mut File, range: Range<'_>, out: &mut [u8]) -> io::Result<bool> {
-    // The owner and the checksum in this header are placeholders. The values in the file replace
-    // them.
+    // The file's owner and checksum replace these placeholders.
     let mut header = range.header(Owner::default(), 0);
     let expected = header.clone();
-    // One more byte is requested, to detect a file that is too long.
+    // One more byte reveals a file that is too long.
     let mut extra = [0];
     let expected_len = header.len() + out.len();
     let mut read = 0;
@@ -141,18 +132,15 @@ pub(super) fn read(file: &mut File, range: Range<'_>, out: &mut [u8]) -> io::Res
     }
     let (body, end) = header.split_at(header.len() - 4);
     let sound = read == expected_len && crc32fast::hash(body).to_le_bytes() == end;
-    // All fields except the owner and the checksum must match the range.
     let same = [0..32, 48..56, FIXED..body.len()].into_iter().all(|part| body[part.clone()] == expected[part]);
     Ok(sound && same && crc32fast::hash(out).to_le_bytes() == body[56..60])
 }
 
-/// Returns whether the file at `path` begins with the magic number of a block.
 pub(super) fn has_magic(path: &Path) -> bool {
     let mut magic = [0; MAGIC.len()];
     File::open(path).and_then(|mut file| file.read_exact(&mut magic)).is_ok() && magic == MAGIC
 }
 
-/// The content of a block's header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) object: Object,
@@ -163,8 +151,7 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// Reads the header of a block file. Returns `None` if the file does not begin with a valid
-    /// header.
+    /// Returns `None` if the file does not begin with a valid header.
     pub(super) fn read(file: &mut File) -> io::Result<Option<Self>> {
         let mut bytes = vec![0; FIXED];
         if let Err(e) = file.read_exact(&mut bytes) {
@@ -200,7 +187,7 @@ impl Header {
         Range { object: &self.object, offset: self.offset, len: self.len }
     }
 
-    /// Returns whether the bytes after the header match the checksum.
+    /// Checks the bytes after the header.
     pub(super) fn check(&self, file: &mut File) -> io::Result<bool> {
         let (mut hasher, mut remaining) = (crc32fast::Hasher::new(), self.len);
         let mut buffer = [0; 1 << 16];
@@ -293,7 +280,7 @@ mod tests {
             let mut out = vec![0; other.len as usize];
             assert!(!read(&mut File::open(&path).unwrap(), other, &mut out).unwrap(), "{other:?}");
         }
-        // The keys are part of the file format, so they must never change.
+        // The keys are part of the file format.
         assert_eq!(range.key(), 0x4baf_da83_b638_7a9b_bd93_9c9a_6298_ca90);
     }
 }

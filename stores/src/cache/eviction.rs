@@ -1,34 +1,32 @@
 //! Chooses the blocks to keep.
 //!
-//! If the order is known, the block whose next use is farthest in the future is evicted first. A
-//! new block is not admitted if it would be the first to be evicted. This is Belady's optimal
-//! algorithm ("A study of replacement algorithms for a virtual-storage computer", 1966), extended
-//! by bypassing. Next uses are not stored but computed with the inverse of the order. If the order
-//! is not known, the least recently used block is evicted first.
+//! If the order is known, the block with the most distant next use is evicted first. A new block is
+//! not admitted if it would be the first to be evicted. This is Belady's optimal algorithm ("A
+//! study of replacement algorithms for a virtual-storage computer", 1966), extended by bypassing.
+//! Next uses are not stored but computed with the inverse of the order. If the order is not known,
+//! the least recently used block is evicted first.
 //!
 //! Next uses in different datasets are compared by their distance in epochs, because training and
 //! validation data alternate once per epoch.
 //!
 //! When a loader opens, closes or steps back, the next uses of its dataset's blocks become unknown.
 //! A cache may contain millions of blocks, and reads must not wait until all of them are ranked, so
-//! the next uses are recomputed in small steps. Meanwhile, no block is evicted, and a new block
-//! that would require an eviction is not admitted.
+//! the next uses are recomputed in small steps. Until then, no block is evicted, and a block that
+//! would require an eviction is not admitted.
 
 use std::collections::{BTreeSet, HashMap};
 
 use warpfeed_sources::{BatchIndex, Lookahead, NextUse};
 
-/// Key of a block: a hash of its object, version and range.
+/// A hash of the block's object, version and range.
 pub(super) type Key = u128;
 
-/// Number of epochs in which the next use of a sample is searched. With n machines, a sample
-/// returns to the same machine after n epochs on average.
+/// A sample's next use is searched in this many epochs. With n machines, a sample returns to the
+/// same machine after n epochs on average.
 const SEARCHED_EPOCHS: u64 = 256;
-/// Maximum number of blocks that are ranked again for each new block. With 128 machines, ranking
-/// this many blocks takes about 5 ms.
+/// Blocks that are ranked again for each new block. With 128 machines, this takes about 5 ms.
 const MAX_RANKED: usize = 256;
 
-/// The sample that a block belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Owner {
     /// Hash of the dataset, or 0 if the order is not known.
@@ -41,14 +39,13 @@ struct BlockEntry {
     bytes: u64,
     owner: Owner,
     rank: Rank,
-    /// [`Dataset::state`] when the block was ranked.
     state: u64,
 }
 
 /// Eviction rank of a block.
 #[derive(Debug, Clone, Copy)]
 enum Rank {
-    /// Sequence number of the last use, for a block whose next use cannot be determined.
+    /// Sequence number of the last use, for a block with an unknown next use.
     Used(u64),
     /// Time of the next use in the owner's dataset. See [`Follower::time`].
     Next(u64),
@@ -62,8 +59,8 @@ struct Follower {
 }
 
 impl Follower {
-    /// Converts the position of a batch to a time: a number of epochs in fixed point, with 32
-    /// fractional bits.
+    /// Converts the position of a batch to a number of epochs in fixed point, with 32 fractional
+    /// bits.
     fn time(&self, index: BatchIndex) -> u64 {
         let batches = self.order.batches(index.epoch).max(1);
         let fraction = (u128::from(index.batch.min(batches)) << 32) / u128::from(batches);
@@ -80,29 +77,27 @@ impl Follower {
         }
     }
 
-    /// Returns the distance of `time` from now, or 0 if `time` is in the past.
+    /// 0 if `time` is in the past.
     fn distance(&self, time: u64) -> u64 {
         time.saturating_sub(self.time(self.position))
     }
 }
 
-/// The blocks of one dataset.
 #[derive(Default)]
 struct Dataset {
-    /// Loaders that read the dataset. The most recent loader determines the ranks.
+    /// The most recent loader determines the ranks.
     followers: Vec<Follower>,
-    /// Counter that is incremented whenever the ranks become outdated.
+    /// Incremented whenever the ranks become outdated.
     state: u64,
-    /// Blocks whose next use is unknown, ordered by their last use.
+    /// Blocks with an unknown next use, ordered by their last use.
     used: BTreeSet<(u64, Key)>,
     /// Blocks ordered by the time of their next use.
     queue: BTreeSet<(u64, Key)>,
-    /// Blocks whose ranks are from an earlier state, ordered by these ranks.
+    /// Blocks with ranks from an earlier state, ordered by these ranks.
     old: Vec<BTreeSet<(u64, Key)>>,
 }
 
 impl Dataset {
-    /// Marks the ranks of all blocks as outdated.
     fn outdate(&mut self) {
         self.state += 1;
         let old = [std::mem::take(&mut self.used), std::mem::take(&mut self.queue)];
@@ -116,7 +111,7 @@ impl Dataset {
 
 /// The blocks of one tier, in eviction order.
 pub(super) struct Index {
-    /// Maximum total size of all blocks in bytes.
+    /// Size in bytes.
     limit: u64,
     bytes: u64,
     entries: HashMap<Key, BlockEntry>,
@@ -153,12 +148,12 @@ impl Index {
         self.entries.contains_key(&key)
     }
 
-    /// Iterates over all blocks, with their keys, sizes in bytes and owners.
+    /// Yields keys, sizes in bytes and owners.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Key, u64, Owner)> {
         self.entries.iter().map(|(&key, entry)| (key, entry.bytes, entry.owner))
     }
 
-    /// Adds the order of a loader that reads `dataset`. Returns the id of the loader.
+    /// Returns the id of the loader.
     pub(super) fn follow(&mut self, dataset: u64, order: Lookahead) -> u64 {
         self.followers += 1;
         let id = self.followers;
@@ -169,7 +164,6 @@ impl Index {
         id
     }
 
-    /// Removes the order of the loader `id`.
     pub(super) fn unfollow(&mut self, dataset: u64, id: u64) {
         if let Some(dataset) = self.datasets.get_mut(&dataset) {
             dataset.followers.retain(|follower| follower.id != id);
@@ -177,12 +171,12 @@ impl Index {
         }
     }
 
-    /// Records that the loader `id` has reached `now`.
+    /// The loader `id` has reached `now`.
     pub(super) fn start(&mut self, dataset: u64, id: u64, now: BatchIndex) {
         let Some(dataset) = self.datasets.get_mut(&dataset) else { return };
         let Some(follower) = dataset.followers.iter_mut().find(|follower| follower.id == id) else { return };
-        // Normally, blocks are ranked again one by one, when their next use has passed. After a
-        // step back, earlier uses are in the future again, so all ranks are outdated.
+        // Normally, a block is ranked again when its next use has passed. After a step back,
+        // earlier uses are in the future again, so all ranks are outdated.
         let is_step_back = now < follower.position;
         follower.position = now;
         if is_step_back {
@@ -190,14 +184,14 @@ impl Index {
         }
     }
 
-    /// Ranks some of the blocks whose ranks are outdated. Returns whether all ranks are current.
+    /// Ranks some of the outdated blocks. Returns whether all ranks are current.
     fn update_ranks(&mut self) -> bool {
         let mut passed = Vec::new();
         for dataset in self.datasets.values() {
             let Some(follower) = dataset.followers.last() else { continue };
             let now = follower.time(follower.position);
             // If the next uses of more than `MAX_RANKED` blocks have passed, the remaining blocks
-            // are not ranked again yet, and count as the blocks that are needed soonest.
+            // count as those that are needed soonest.
             passed
                 .extend(dataset.queue.iter().take_while(|(next, _)| *next < now).take(MAX_RANKED).map(|(_, key)| *key));
         }
@@ -215,7 +209,6 @@ impl Index {
         self.datasets.values().all(|dataset| dataset.old.is_empty())
     }
 
-    /// Recomputes the rank of a block.
     fn rank(&mut self, key: Key) {
         let Some(mut entry) = self.take(key) else { return };
         let follower = self.datasets.get(&entry.owner.dataset).and_then(|dataset| dataset.followers.last());
@@ -259,7 +252,6 @@ impl Index {
         Some(entry)
     }
 
-    /// Records a use of a block.
     pub(super) fn used(&mut self, key: Key) {
         if let Some(BlockEntry { rank: Rank::Used(_), .. }) = self.entries.get(&key)
             && let Some(entry) = self.take(key)
@@ -285,9 +277,9 @@ impl Index {
     }
 
     /// Returns the blocks to evict so that a new block of `bytes` bytes fits. Returns `None` if the
-    /// new block would be evicted before them, or if the next uses of some blocks are not known
-    /// yet. The next use of the new block is searched at or after `from`, or from now on if `from`
-    /// is `None`. Updates only ranks. The caller must evict and add the blocks.
+    /// new block would be evicted before them, or if some next uses are not known yet. The next use
+    /// of the new block is searched from `from` on, or from now on if it is `None`. Updates only
+    /// ranks: the caller must evict and add the blocks.
     pub(super) fn admit(&mut self, bytes: u64, owner: Owner, from: Option<BatchIndex>) -> Option<Vec<Key>> {
         if bytes > self.limit {
             return None;
@@ -350,8 +342,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the order of machine `node` out of `nodes`. Each machine reads batches of `batch`
-    /// samples.
+    /// Each machine reads batches of `batch` samples.
     fn order(len: u64, seed: u64, node: u64, nodes: u64, batch: u64) -> (Lookahead, Arc<Shuffled>) {
         let order = Arc::new(Shuffled::new(len, seed));
         let (global, inner) = (nodes * batch, order.clone());
@@ -367,14 +358,13 @@ mod tests {
         (Lookahead::new(0, move |_| len / global, samples).with_next(next), order)
     }
 
-    /// Returns the number of hits of an index with `limit` blocks, and the number of hits of the
-    /// optimal policy, in the epochs from `from` up to `epochs`.
+    /// Returns the number of hits of an index with `limit` blocks, and of the optimal policy, in
+    /// the epochs from `from` up to `epochs`.
     fn hits(order: &Lookahead, limit: usize, from: u64, epochs: u64) -> (u64, u64) {
         let batches: Vec<(BatchIndex, Vec<u64>)> =
             order.from(BatchIndex::default()).take_while(|(batch, _)| batch.epoch < epochs + 40).collect();
         let reads: Vec<(BatchIndex, u64)> =
             batches.iter().flat_map(|(batch, samples)| samples.iter().map(|&s| (*batch, s))).collect();
-        // For each read, find the position of the next read of the same sample in the full list.
         let mut next = vec![usize::MAX; reads.len()];
         let mut last = HashMap::new();
         for (i, (_, sample)) in reads.iter().enumerate().rev() {
@@ -490,7 +480,7 @@ mod tests {
             inverse.position(epoch, sample, batch)
         };
         let loader = Lookahead::new(0, move |_| len, samples).with_next(next);
-        // Simulate a restarted job that continues with the second half of the epoch.
+        // A restarted job continues with the second half of the epoch.
         let half = len / 2;
         let key = |position: u64| Key::from(order.index(0, position));
         let mut index = Index::new(half);
@@ -505,7 +495,7 @@ mod tests {
                 let before = searched.load(Ordering::Relaxed);
                 let admitted = index.admit(1, first, None);
                 let count = searched.load(Ordering::Relaxed) - before;
-                // Each block takes at most two searches, in this epoch and in the next epoch.
+                // Each block takes at most two searches, in this epoch and in the next.
                 assert!(count <= 2 * (MAX_RANKED + 1), "{count} searches in one step");
                 steps += 1;
                 if steps == half as usize / MAX_RANKED + 1 || admitted.is_some() {
@@ -515,12 +505,10 @@ mod tests {
             }
         };
         assert_eq!(settle(&mut index, Some(vec![key(len - 1)])), 4, "the block that is read last is evicted");
-        // After stepping one epoch ahead and back, the blocks are ranked again.
         index.start(7, number, BatchIndex { epoch: 1, batch: 0 });
         index.start(7, number, BatchIndex::default());
         assert_eq!(settle(&mut index, Some(vec![key(len - 1)])), 4);
-        // A block that is used or removed while blocks are being ranked again is found in either
-        // queue.
+        // A block that is used or removed while blocks are being ranked again is in either queue.
         index.unfollow(7, number);
         index.used(key(half));
         index.remove(key(half + 1));

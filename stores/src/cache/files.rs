@@ -9,8 +9,8 @@
 //! A process that uses the files holds a shared lock on `files/KEY.lock` until it ends, so files in
 //! use are never removed. The process that downloads the files also locks `files/KEY.fill`. A
 //! damaged file is replaced instead of changed, because other processes may have mapped it.
-//! `files/used` contains the total size of all files in bytes. The `files/room.lock` lock protects
-//! this number.
+//! `files/used` contains the total size of all files in bytes, and the `files/room.lock` lock
+//! protects this number.
 //!
 //! A process may be killed at any moment. The next process continues the download after the last
 //! part with a correct checksum. Files are renamed before they are removed, so that an incomplete
@@ -32,33 +32,31 @@ use super::folder::{FILES, Folder, present};
 use super::listing::{self, Listing};
 use crate::runtime::PerProcess;
 
-/// Size of a request in bytes.
+/// Size in bytes.
 const PART: u64 = 8 << 20;
-/// Interval at which a process checks whether a lock is free.
+/// Interval between two attempts to take a lock.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// Time without a new part after which a process stops waiting for the process that downloads the
-/// files.
+/// If the downloading process receives no part for this time, other processes stop waiting for it.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(600);
-/// Interval between progress messages in the log.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 const RECORD: usize = 24;
 const USED: &str = "used";
 const REMOVED: &str = "removed";
 
-/// The locks of the datasets that this process uses. They are held until the process ends.
+/// The locks of the datasets that this process uses, held until the process ends.
 static HELD: PerProcess<Mutex<Vec<(PathBuf, File)>>> = PerProcess::new();
 
 fn held_locks() -> Result<MutexGuard<'static, Vec<(PathBuf, File)>>> {
     Ok(HELD.get(|| Ok(Mutex::default()))?.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Returns the total size in bytes of all whole files in the folder.
+/// Total size of all whole files, in bytes.
 pub(super) fn used(folder: &Folder) -> io::Result<u64> {
     let bytes = present(fs::read(folder.path.join(FILES).join(USED)))?;
     Ok(bytes.and_then(|bytes| Some(u64::from_le_bytes(bytes.try_into().ok()?))).unwrap_or(0))
 }
 
-/// The objects of a dataset under the URL `base`, and their local files.
+/// `base` is the URL above all objects.
 struct Dataset<'a> {
     base: &'a str,
     objects: &'a [Object],
@@ -66,12 +64,9 @@ struct Dataset<'a> {
     path: PathBuf,
 }
 
-/// Downloads `objects` to `folder`. The folder may contain `limit` bytes of files and blocks. Calls
-/// `shrink` when less space remains for blocks. Returns the folder of the files.
-///
-/// # Errors
-/// If the objects do not fit, if their names are not valid file names on this machine, or if they
-/// cannot be read or written.
+/// Downloads `objects` to `folder`, which may contain `limit` bytes of files and blocks, and
+/// returns the folder of the files. Calls `shrink` when less space remains for blocks. Fails if the
+/// objects do not fit, or if their names are not valid file names on this machine.
 pub(super) fn download(
     folder: &Folder,
     limit: u64,
@@ -100,7 +95,7 @@ pub(super) fn download(
     if !dataset.is_complete().map_err(failed)? {
         let filling = lock_file(&dataset.path.with_extension("fill")).map_err(failed)?;
         dataset.wait(|| try_exclusive(&filling))?;
-        // Another process may have downloaded the files while this process was waiting.
+        // Another process may have downloaded the files in the meantime.
         if !dataset.is_complete().map_err(failed)? {
             free_space(folder, limit, &dataset)?;
             shrink();
@@ -117,12 +112,10 @@ fn lock_file(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).truncate(false).write(true).open(path)
 }
 
-/// Tries to take the lock exclusively.
 fn try_exclusive(file: &File) -> io::Result<bool> {
     locked(file.try_lock())
 }
 
-/// Tries to take the lock in shared mode.
 fn try_shared(file: &File) -> io::Result<bool> {
     locked(file.try_lock_shared())
 }
@@ -135,7 +128,7 @@ fn locked(result: std::result::Result<(), TryLockError>) -> io::Result<bool> {
     }
 }
 
-/// Returns the number of bytes that the files occupy on disk, in whole pages.
+/// Size of the files on disk, in whole pages.
 fn bytes(objects: &[Object]) -> u64 {
     objects.iter().map(|object| object.len.next_multiple_of(4096)).sum()
 }
@@ -150,7 +143,7 @@ fn free_space(folder: &Folder, limit: u64, dataset: &Dataset<'_>) -> Result<()> 
     let needed = bytes(dataset.objects);
     let (mut others, mut sum) = (Vec::new(), needed);
     for (path, listing) in datasets(folder).map_err(failed)?.into_iter().filter(|(path, _)| *path != dataset.path) {
-        // The size of a dataset without its list is unknown, so this dataset is removed first.
+        // The size of a dataset without its list is unknown, so remove it first.
         let Some(listing) = listing else {
             others.push((0, path, 0));
             continue;
@@ -185,7 +178,7 @@ fn free_space(folder: &Folder, limit: u64, dataset: &Dataset<'_>) -> Result<()> 
     listing::write(folder, &files.join(USED), &sum.to_le_bytes()).map_err(failed)
 }
 
-/// Removes the files at `path`, unless a process is using them. Returns whether they were removed.
+/// Returns `false` if a process is using the files.
 fn remove(path: &Path) -> io::Result<bool> {
     let lock = lock_file(&path.with_extension("lock"))?;
     if !try_exclusive(&lock)? {
@@ -197,8 +190,7 @@ fn remove(path: &Path) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Returns the datasets in the folder, each with its list of objects, or `None` if the list is
-/// damaged.
+/// The list of objects is `None` if it is damaged.
 pub(super) fn datasets(folder: &Folder) -> io::Result<Vec<(PathBuf, Option<Listing>)>> {
     let entries = match fs::read_dir(folder.path.join(FILES)) {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
@@ -224,8 +216,8 @@ pub(super) fn datasets(folder: &Folder) -> io::Result<Vec<(PathBuf, Option<Listi
     Ok(datasets)
 }
 
-/// Returns the datasets with files in the folder, each with the number and the total size in bytes
-/// of its files.
+/// Returns the datasets in the folder, each with the number and the total size in bytes of its
+/// files.
 pub(super) fn contents(folder: &Folder) -> io::Result<Vec<(String, (u64, u64))>> {
     let cached = datasets(folder)?.into_iter().filter_map(|(_, listing)| listing);
     let objects_of = cached.map(|Listing { prefix, objects, .. }| {
@@ -236,8 +228,8 @@ pub(super) fn contents(folder: &Folder) -> io::Result<Vec<(String, (u64, u64))>>
     Ok(objects_of.collect())
 }
 
-/// Reads all files, and drops the files that do not match their checksums. Dropped files are
-/// downloaded again when the dataset is next opened. Returns the number of dropped files.
+/// Drops the files that do not match their checksums, which are then downloaded again when the
+/// dataset is opened. Returns the number of dropped files.
 pub(super) fn check(folder: &Folder) -> Result<u64> {
     let failed = |e: io::Error| Error::io(&folder.path, &e);
     let mut damaged = 0;
@@ -271,7 +263,7 @@ fn drop_file(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Removes the files of all datasets that no process is using.
+/// Keeps the files of datasets that a process is using.
 pub(super) fn empty(folder: &Folder) -> io::Result<()> {
     let files = folder.path.join(FILES);
     if !files.is_dir() {
@@ -329,11 +321,8 @@ impl<'a> Dataset<'a> {
         self.path.join("data")
     }
 
-    /// Waits until `try_lock` returns true. `try_lock` tries to take a lock. The system releases
-    /// the lock if its process dies.
-    ///
-    /// # Errors
-    /// If no part arrives for too long, or if the reads of this thread are canceled.
+    /// Waits until `try_lock` returns true. The system releases the lock if its process dies. Fails
+    /// if no part arrives for too long, or if the reads of this thread are canceled.
     fn wait(&self, try_lock: impl Fn() -> io::Result<bool>) -> Result<()> {
         let arrived = || fs::metadata(self.path.join("arrived")).map_or(0, |metadata| metadata.len());
         let (mut seen, mut since, mut is_logged) = (arrived(), Instant::now(), false);
@@ -362,8 +351,8 @@ impl<'a> Dataset<'a> {
         Ok(())
     }
 
-    /// Returns the checksum and the modification time of each file, or `None` if not all files have
-    /// been received.
+    /// Returns the checksum and the modification time of each file, or `None` if files are
+    /// incomplete.
     fn complete(&self) -> io::Result<Option<Vec<[u8; 12]>>> {
         let complete = match fs::read(self.path.join("complete")) {
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
@@ -373,8 +362,7 @@ impl<'a> Dataset<'a> {
         Ok((records.len() == self.objects.len() && rest.is_empty()).then(|| records.to_vec()))
     }
 
-    /// Returns whether all files are complete. If a file was modified after it was received, its
-    /// content is compared with its checksum.
+    /// Checks the content of files that were modified after they were received.
     fn is_complete(&self) -> io::Result<bool> {
         let Some(records) = self.complete()? else { return Ok(false) };
         for ((record, name), object) in records.iter().zip(&self.names).zip(self.objects) {
@@ -390,7 +378,6 @@ impl<'a> Dataset<'a> {
         Ok(true)
     }
 
-    /// Downloads the missing parts.
     fn fill(&self, read: &ReadParts<'_>) -> Result<()> {
         let failed = |e: io::Error| Error::io(&self.path, &e);
         let mut have = self.arrived().map_err(failed)?;
@@ -448,8 +435,8 @@ impl<'a> Dataset<'a> {
         written.and_then(|()| fs::rename(&partial, self.path.join("complete"))).map_err(failed)
     }
 
-    /// Returns, for each file, the number of bytes that have been received and their checksum.
-    /// Drops files that do not match the journal.
+    /// Returns, for each file, the number of received bytes and their checksum. Drops files that do
+    /// not match the journal.
     fn arrived(&self) -> io::Result<Vec<(u64, Hasher)>> {
         let bytes = match fs::read(self.path.join("arrived")) {
             Err(e) if e.kind() == ErrorKind::NotFound => Vec::new(),
@@ -464,15 +451,15 @@ impl<'a> Dataset<'a> {
                 latest[file] = Some((number(8), checksum));
             }
         }
-        // An incomplete record at the end is removed, because it would shift all later records.
+        // An incomplete record at the end would shift all later records.
         if bytes.len() % RECORD > 0 {
             let file = OpenOptions::new().write(true).open(self.path.join("arrived"))?;
             file.set_len((bytes.len() - bytes.len() % RECORD) as u64)?;
         }
         let sizes = latest.into_iter().zip(&self.names).zip(self.objects).map(|((latest, name), object)| {
             let path = self.data().join(name);
-            // An incomplete file may end with a part whose record was not written. A complete file
-            // must have exactly the recorded length.
+            // An incomplete file may end with a part without a record. A complete file must have
+            // exactly the recorded length.
             let on_disk = present(fs::metadata(&path))?.map(|file| file.len());
             let fits = |len: u64| len < object.len || on_disk == Some(len);
             if let Some((len, checksum)) = latest.filter(|&(len, _)| len <= object.len && fits(len))
@@ -489,7 +476,7 @@ impl<'a> Dataset<'a> {
     }
 }
 
-/// Truncates the file at `path` to `offset` bytes, and appends `bytes`.
+/// Truncates the file to `offset` bytes, and appends `bytes`.
 fn append(path: &Path, offset: u64, bytes: &[u8]) -> io::Result<()> {
     if offset == 0 {
         fs::create_dir_all(path.parent().expect("a file is in a folder"))?;
@@ -510,14 +497,14 @@ fn record(index: usize, len: u64, checksum: u32) -> [u8; RECORD] {
     record
 }
 
-/// Returns the length of a file, and its modification time in nanoseconds since 1970.
+/// The time is in nanoseconds since 1970.
 fn modified(path: &Path) -> io::Result<(u64, u64)> {
     let metadata = fs::metadata(path)?;
     let time = metadata.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
     Ok((metadata.len(), time.as_nanos() as u64))
 }
 
-/// Returns the checksum of a file, or `None` if it is missing or does not have `len` bytes.
+/// `None` if the file is missing or does not have `len` bytes.
 fn checksum_of(path: &Path, len: u64) -> io::Result<Option<u32>> {
     match present(fs::metadata(path))? {
         Some(metadata) if metadata.len() == len => Ok(hashed(path, len)?.map(Hasher::finalize)),
@@ -525,8 +512,7 @@ fn checksum_of(path: &Path, len: u64) -> io::Result<Option<u32>> {
     }
 }
 
-/// Returns the checksum of the first `len` bytes of a file, or `None` if the file is missing or
-/// shorter.
+/// Hashes the first `len` bytes. Returns `None` if the file is missing or shorter.
 fn hashed(path: &Path, len: u64) -> io::Result<Option<Hasher>> {
     let Some(file) = present(File::open(path))? else { return Ok(None) };
     let (mut file, mut hasher, mut remaining) = (file.take(len), Hasher::new(), len);

@@ -1,15 +1,15 @@
-//! Manages the folder of a cache. Several processes may share the folder.
+//! The folder of a cache, which several processes may share.
 //!
 //! Every block is a separate file, so any process can find it without a list. A journal lists the
-//! blocks and their owners. Processes use the journal to limit the total size and to choose the
-//! block to evict. A process changes the journal only while it holds a file lock. The system
-//! releases the lock if the process dies.
+//! blocks and their owners, to limit the total size and to choose the block to evict. A process
+//! changes the journal only while it holds a file lock, which the system releases if the process
+//! dies.
 //!
 //! A process may be killed at any moment, so the order of the steps matters. A new block is
 //! recorded in the journal before its complete file gets the final name. The file of an evicted
-//! block is deleted before the journal records the removal. So the journal lists every block, and
-//! perhaps some blocks without a file. Reading one of those is a cache miss, after which the block
-//! is written again. A power failure may damage blocks, which their checksums reveal.
+//! block is deleted before the journal records the removal. The journal therefore lists every
+//! block, and perhaps some blocks without a file. Reading such a block is a cache miss, and the
+//! block is written again. A power failure may damage blocks, which their checksums reveal.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
@@ -35,18 +35,17 @@ const BLOCKS: &str = "blocks";
 const PARTIAL: &str = "partial";
 pub(super) const FILES: &str = "files";
 
-/// Magic number of a journal, including the version.
+/// Includes the version.
 const MAGIC: [u8; 8] = *b"wfcache\x01";
 const RECORD: usize = 48;
-/// Maximum number of records per block. A journal with more records is rewritten.
+/// A journal with more records per block is rewritten.
 const MAX_RECORDS_PER_BLOCK: u64 = 4;
-/// Maximum time to wait for the lock. A process that holds the lock for longer is probably
-/// suspended. In that case, the block is not cached.
+/// A process that holds the lock for longer is probably suspended, and the block is not cached.
 const LOCK_TIMEOUT: Duration = Duration::from_millis(200);
-/// Age after which a partial file is removed, because the process that wrote it must have ended.
+/// The process that wrote an older partial file must have ended.
 const MAX_PARTIAL_AGE: Duration = Duration::from_secs(3600);
 
-/// Blocks, with their headers and their sizes on disk in bytes.
+/// Headers, and sizes on disk in bytes.
 pub(super) type Blocks = Vec<(Key, Header, u64)>;
 
 #[derive(Debug, Clone)]
@@ -55,11 +54,9 @@ pub(super) struct Folder {
 }
 
 impl Folder {
-    /// Opens the cache in the folder at `path`. Creates the folder if it does not exist.
-    ///
-    /// # Errors
-    /// If the folder contains other files, or is a cache of a different version. If the folder
-    /// cannot be created or is not writable, the inner result is an error.
+    /// Opens the cache in the folder at `path`, which is created if it does not exist. Fails if the
+    /// folder contains other files, or is a cache of a different version. The inner result is an
+    /// error if the folder cannot be created or is not writable.
     pub(super) fn open(path: &Path) -> Result<io::Result<Self>> {
         let folder = Folder { path: path.to_owned() };
         folder.check_owner()?;
@@ -70,10 +67,7 @@ impl Folder {
         })
     }
 
-    /// Opens an existing cache in the folder at `path`.
-    ///
-    /// # Errors
-    /// If the folder is not a cache.
+    /// Fails if the folder is not a cache.
     pub(super) fn existing(path: &Path) -> Result<Self> {
         let folder = Folder { path: path.to_owned() };
         match folder.prepare(false) {
@@ -83,7 +77,7 @@ impl Folder {
         }
     }
 
-    /// Checks that other users cannot create files in the folder.
+    /// Other users must not be able to create files in the folder.
     #[cfg(unix)]
     fn check_owner(&self) -> Result<()> {
         let (Ok(folder), Ok(process)) = (fs::metadata(&self.path), fs::metadata("/proc/self")) else { return Ok(()) };
@@ -97,14 +91,13 @@ impl Folder {
         }
     }
 
-    /// Does nothing, because the standard library provides the owner and the mode of a file only on
-    /// Unix.
+    /// The standard library provides the owner and the mode of a file only on Unix.
     #[cfg(not(unix))]
     fn check_owner(&self) -> Result<()> {
         Ok(())
     }
 
-    /// Returns the content of the folder's marker file, or `None` if the file is missing.
+    /// The content of the marker file, or `None` if it is missing.
     fn mark(&self) -> std::result::Result<Option<Vec<u8>>, Refused> {
         match fs::read(self.path.join(MARKER)) {
             Ok(mark) if mark == MARK.as_bytes() => Ok(Some(mark)),
@@ -133,8 +126,8 @@ impl Folder {
             // temporary name first.
             let is_marker = name.starts_with("warpfeed-cache.");
             if known_names.contains(&&*name) && mark.is_none() && create {
-                // The other process writes the marker before any other file, so the marker may
-                // exist by now.
+                // The other process writes the marker before any other file, so it may exist by
+                // now.
                 mark = self.mark()?;
             }
             if !is_marker && (!known_names.contains(&&*name) || (mark.is_none() && create)) {
@@ -166,7 +159,6 @@ impl Folder {
         Ok(())
     }
 
-    /// Removes the partial files of killed processes.
     fn remove_stale(&self) {
         for entry in fs::read_dir(self.path.join(PARTIAL)).into_iter().flatten().flatten() {
             let name = entry.file_name();
@@ -185,12 +177,11 @@ impl Folder {
         self.path.join(BLOCKS).join(format!("{:02x}", key >> 120)).join(format!("{key:032x}"))
     }
 
-    /// Returns a temporary path for a new file, which is renamed when it is complete.
+    /// A new file is renamed when it is complete.
     pub(super) fn partial(&self) -> PathBuf {
         self.path.join(PARTIAL).join(unique())
     }
 
-    /// Renames a complete file to the name of its block.
     pub(super) fn publish(&self, partial: &Path, key: Key) -> io::Result<()> {
         let target = self.block(key);
         match fs::rename(partial, &target) {
@@ -202,10 +193,9 @@ impl Folder {
         }
     }
 
-    /// Takes the folder's lock. Returns `None` if another process holds the lock for too long.
+    /// Returns `None` if another process holds the lock for too long.
     pub(super) fn lock(&self) -> io::Result<Option<File>> {
-        // The file is opened for each lock. A file that stayed open would be shared with a forked
-        // child, and so would the lock.
+        // A forked child would share a file that stays open, and so would share the lock.
         let file = OpenOptions::new().create(true).truncate(false).write(true).open(self.path.join(LOCK))?;
         let start = Instant::now();
         loop {
@@ -237,8 +227,7 @@ impl Folder {
                 let key = Key::from_str_radix(&name, 16).ok().filter(|&key| self.block(key) == path);
                 let header = match File::open(&path) {
                     Ok(mut file) if key.is_some() => Header::read(&mut file)?,
-                    // The file existed when the folder was listed, but another process has removed
-                    // it since.
+                    // Another process has removed the file since the folder was listed.
                     Err(e) if e.kind() == ErrorKind::NotFound => continue,
                     Err(e) => return Err(e),
                     Ok(_) => None,
@@ -256,8 +245,8 @@ impl Folder {
     }
 }
 
-/// Converts the error for a missing file to `None`. After any other error, the state of the file is
-/// unknown, so the file must not be treated as missing or damaged.
+/// Converts the error for a missing file to `None`. After any other error, the file must not be
+/// treated as missing or damaged.
 pub(super) fn present<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
@@ -265,7 +254,6 @@ pub(super) fn present<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-/// The reason for rejecting a folder.
 enum Refused {
     Not(String),
     Io(io::Error),
@@ -283,7 +271,7 @@ impl From<io::Error> for Refused {
     }
 }
 
-/// Creates a folder and its parents. On Unix, only the current user can access them.
+/// On Unix, only the current user can access the new folders.
 fn new_folder(path: &Path) -> io::Result<()> {
     let mut builder = DirBuilder::new();
     #[cfg(unix)]
@@ -295,7 +283,6 @@ fn new_folder(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Returns whether [`unique`] may have created this name.
 fn is_unique(name: &str) -> bool {
     let mut parts = name.split('-');
     let mut number = || parts.next().is_some_and(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()));
@@ -303,15 +290,14 @@ fn is_unique(name: &str) -> bool {
     numbers && parts.next().is_none()
 }
 
-/// Returns a name that no other process, thread or container uses.
+/// No other process, thread or container uses this name.
 fn unique() -> String {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    // Relaxed suffices, because only uniqueness matters.
+    // Only uniqueness matters.
     format!("{}-{}-{}", std::process::id(), now.as_nanos(), NUMBER.fetch_add(1, Ordering::Relaxed))
 }
 
-/// A change to the set of blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Record {
     Add(Key, u64, Owner),
@@ -350,13 +336,12 @@ impl Record {
 /// The position up to which this process has read the journal.
 #[derive(Debug, Default)]
 pub(super) struct Journal {
-    /// Identifier of the journal. It changes when the journal is rewritten.
+    /// Changes when the journal is rewritten.
     generation: u64,
-    /// Number of bytes that the process has read.
     read: u64,
 }
 
-/// The blocks in a journal, with their sizes in bytes and their owners.
+/// Blocks of a journal, with their sizes in bytes and their owners.
 type Known = HashMap<Key, (u64, Owner)>;
 
 /// Changes in the journal since a process last read it.
@@ -366,7 +351,7 @@ pub(super) enum News {
 }
 
 impl Journal {
-    /// Reads the changes since the last call, for [`Index::learn`]. The folder must be locked.
+    /// The changes since the last call, for [`Index::learn`]. The folder must be locked.
     pub(super) fn news(&mut self, folder: &Folder) -> io::Result<News> {
         let path = folder.path.join(JOURNAL);
         let mut bytes = Vec::new();
@@ -409,13 +394,12 @@ impl Journal {
         Ok(News::All(blocks))
     }
 
-    /// Returns whether the journal, which lists `blocks` blocks, contains so many obsolete records
-    /// that it should be rewritten.
+    /// Returns whether a journal of `blocks` blocks has so many obsolete records that it should be
+    /// rewritten.
     pub(super) fn is_sparse(&self, blocks: usize) -> bool {
         self.read > 1 << 16 && self.read / RECORD as u64 > MAX_RECORDS_PER_BLOCK * blocks as u64
     }
 
-    /// Rewrites the journal.
     pub(super) fn write(&mut self, folder: &Folder, blocks: &Known) -> io::Result<()> {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let generation = (now.as_nanos() as u64).max(self.generation.wrapping_add(1));
@@ -434,14 +418,14 @@ impl Journal {
         Ok(())
     }
 
-    /// Appends records. The lock must have been held since the last call to
-    /// [`news`](Journal::news). The caller must apply the records to the index.
+    /// The lock must have been held since the last call to [`news`](Journal::news). The caller must
+    /// apply the records to the index.
     pub(super) fn append(&mut self, folder: &Folder, records: &[Record]) -> io::Result<()> {
         let bytes: Vec<u8> = records.iter().flat_map(|record| record.encode()).collect();
         let mut file = OpenOptions::new().write(true).open(folder.path.join(JOURNAL))?;
         file.seek(SeekFrom::Start(self.read))?;
         if let Err(e) = file.write_all(&bytes) {
-            // If the disk is full, some of the records may have been written. Remove these records.
+            // If the disk is full, only some of the records may have been written.
             let _ = file.set_len(self.read);
             return Err(e);
         }
@@ -449,11 +433,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Returns all blocks that were ever added to the journal of `folder`, including removed
-    /// blocks.
-    ///
-    /// # Errors
-    /// If the journal cannot be read.
+    /// Returns all blocks that were ever added to the journal, including removed blocks.
     pub(super) fn added(folder: &Folder) -> io::Result<HashSet<Key>> {
         let bytes = present(fs::read(folder.path.join(JOURNAL)))?.unwrap_or_default();
         let records = bytes.get(16..).unwrap_or_default().as_chunks::<RECORD>().0.iter();
@@ -464,7 +444,7 @@ impl Journal {
         Ok(added.collect())
     }
 
-    /// Writes a new journal that lists the blocks in the folder, which must be locked. Returns the
+    /// Writes a new journal of the blocks in the folder, which must be locked, and returns the
     /// blocks.
     pub(super) fn rebuild(&mut self, folder: &Folder) -> io::Result<Known> {
         let (blocks, _) = folder.scan()?;
@@ -475,7 +455,6 @@ impl Journal {
 }
 
 impl Index {
-    /// Applies changes to the set of blocks.
     pub(super) fn apply(&mut self, records: &[Record]) {
         for &record in records {
             match record {
@@ -485,7 +464,6 @@ impl Index {
         }
     }
 
-    /// Applies the changes that were read from the journal.
     pub(super) fn learn(&mut self, news: &News) {
         match news {
             News::Changes(records) => self.apply(records),

@@ -5,10 +5,10 @@
 //! holds the `files/KEY.lock` lock while it lists the objects. The format is little-endian. The
 //! file contains the magic number, the time of the listing in seconds, the prefix, the number of
 //! objects, the objects (the URL after the prefix, the length, the tag and the server), and the
-//! CRC-32 of all preceding bytes. Each string is preceded by its length, and a missing string has
-//! the length `u32::MAX`. The last byte of the magic number is the version.
+//! CRC-32 of all preceding bytes. Each string follows its length, and a missing string has the
+//! length `u32::MAX`. The last byte of the magic number is the version.
 //!
-//! Only a new listing finds new objects. So before a cached one is used, a few of its objects are
+//! Only a new listing finds new objects. Before a cached listing is used, a few of its objects are
 //! compared with the server, and its age is logged. Reading an object that has changed fails and
 //! invalidates the listing.
 
@@ -25,17 +25,14 @@ use super::folder::{FILES, Folder, present};
 
 const MAGIC: [u8; 8] = *b"wflist\x00\x01";
 const ABSENT: u32 = u32::MAX;
-/// Maximum number of objects that are compared with the server before a cached listing is used. The
-/// requests are sent concurrently.
+/// Objects that are compared with the server, concurrently, before a cached listing is used.
 const MAX_PROBES: usize = 8;
-/// Interval at which a process checks whether the lock is free.
+/// Interval between two attempts to take the lock.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// How long to wait for a process that holds the lock, and may be suspended, before listing the
-/// objects anyway.
+/// A process that holds the lock for longer may be suspended, so the objects are listed anyway.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(600);
 pub(super) const LISTING: &str = "listing";
 
-/// A cached listing.
 pub(super) struct Listing {
     /// Time of the listing, in seconds since 1970.
     pub(super) time: u64,
@@ -64,7 +61,7 @@ impl Listing {
         bytes
     }
 
-    /// Decodes a listing. Returns `None` if the bytes are not a complete listing.
+    /// Returns `None` if the bytes are not a complete listing.
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let (body, checksum) = bytes.split_last_chunk()?;
         if crc32fast::hash(body).to_le_bytes() != *checksum {
@@ -75,7 +72,7 @@ impl Listing {
         let prefix = text(rest)??.to_owned();
         let count = long(rest)?;
         let mut objects = Vec::new();
-        // Most listings come from one server, so let the objects share its string.
+        // Most listings come from one server, so the objects share its string.
         let mut server: Option<Arc<str>> = None;
         for _ in 0..count {
             let url = format!("{prefix}{}", text(rest)??);
@@ -90,21 +87,18 @@ impl Listing {
         rest.is_empty().then_some(Listing { time, prefix, objects })
     }
 
-    /// Reads the file at `path`. Returns `None` if it is missing, damaged, or not a listing.
+    /// Returns `None` if the file is missing, damaged, or not a listing.
     pub(super) fn load(path: &Path) -> io::Result<Option<Self>> {
         Ok(present(fs::read(path))?.and_then(|bytes| Self::decode(&bytes)))
     }
 
-    /// Returns the age of the listing in seconds.
+    /// Age in seconds.
     pub(super) fn age(&self) -> u64 {
         now().saturating_sub(self.time)
     }
 
-    /// Compares a few objects with the server, and returns whether they are unchanged. A missing or
-    /// inaccessible object counts as changed.
-    ///
-    /// # Errors
-    /// If the server does not respond.
+    /// Compares a few objects with the server. A missing or inaccessible object counts as changed.
+    /// Fails if the server does not respond.
     fn is_current(&self, store: &dyn Store) -> Result<bool> {
         let count = self.objects.len().min(MAX_PROBES);
         let last = self.objects.len() - 1;
@@ -122,7 +116,7 @@ impl Listing {
                     Some(stop) => stop.during(|| check(object)),
                     None => check(object),
                 });
-                // If a thread cannot be spawned, the request is sent from this thread.
+                // If a thread cannot be spawned, this thread sends the request.
                 thread.map_err(|_| check(object))
             };
             let threads: Vec<_> = probes.map(spawn).collect();
@@ -147,7 +141,7 @@ fn long(rest: &mut &[u8]) -> Option<u64> {
     Some(u64::from_le_bytes(*number))
 }
 
-/// Decodes the next string: `None` if the bytes end too early, `Some(None)` for a missing string.
+/// Returns `None` if the bytes end too early, and `Some(None)` for a missing string.
 fn text<'a>(rest: &mut &'a [u8]) -> Option<Option<&'a str>> {
     let (len, after) = rest.split_first_chunk()?;
     *rest = after;
@@ -160,8 +154,7 @@ fn text<'a>(rest: &mut &'a [u8]) -> Option<Option<&'a str>> {
     std::str::from_utf8(text).ok().map(Some)
 }
 
-/// Returns the path of the file for `text` with the given extension. The file name is a 128-bit
-/// FNV-1a hash of `text`.
+/// The file name is a 128-bit FNV-1a hash of `text`, with the extension.
 fn path_for(folder: &Folder, text: &str, extension: &str) -> PathBuf {
     let hash = text.bytes().fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d, |hash: u128, byte| {
         (hash ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b)
@@ -169,11 +162,8 @@ fn path_for(folder: &Folder, text: &str, extension: &str) -> PathBuf {
     folder.path.join(FILES).join(format!("{hash:032x}.{extension}"))
 }
 
-/// Returns the objects of `store` under `prefix`, and whether they come from the cached listing. If
-/// there is no current cached listing, lists the objects and caches the new listing.
-///
-/// # Errors
-/// If the objects cannot be listed.
+/// Returns the objects of `store` under `prefix`, and whether they come from the cached listing.
+/// Without a current listing, lists the objects and caches the result.
 pub(super) fn list(folder: &Folder, store: &dyn Store, prefix: &str) -> Result<(Vec<Object>, bool)> {
     let path = path_for(folder, prefix, LISTING);
     if let Some(objects) = current(&path, store, prefix)? {
@@ -197,12 +187,10 @@ pub(super) fn list(folder: &Folder, store: &dyn Store, prefix: &str) -> Result<(
     Ok((objects, false))
 }
 
-/// Returns the objects of the cached listing at `path`, if it is current.
-///
-/// # Errors
-/// If the server does not respond.
+/// Returns the objects of the cached listing, if it is current. Fails if the server does not
+/// respond.
 fn current(path: &Path, store: &dyn Store, prefix: &str) -> Result<Option<Vec<Object>>> {
-    // If the cached listing can't be read, ignore it and write a new one.
+    // A listing that cannot be read is replaced.
     let cached = Listing::load(path).ok().flatten();
     let cached = cached.filter(|cached| cached.prefix == prefix && !cached.objects.is_empty());
     let Some(cached) = cached else { return Ok(None) };
@@ -226,11 +214,9 @@ pub(super) fn write(folder: &Folder, path: &Path, bytes: &[u8]) -> io::Result<()
     written
 }
 
-/// Waits for the lock at `path`. The system releases the lock if its process dies. Returns `None`
-/// if the folder is not writable, or if another process holds the lock for too long.
-///
-/// # Errors
-/// If the reads of this thread are canceled.
+/// Waits for the lock. The system releases it if its process dies. Returns `None` if the folder is
+/// not writable, or if another process holds the lock for too long. Fails if the reads of this
+/// thread are canceled.
 fn lock(path: &Path) -> Result<Option<File>> {
     let Ok(file) = OpenOptions::new().create(true).truncate(false).write(true).open(path) else { return Ok(None) };
     let mut waited = Duration::ZERO;
@@ -248,7 +234,6 @@ fn lock(path: &Path) -> Result<Option<File>> {
     }
 }
 
-/// Removes the cached listing of `prefix`.
 pub(super) fn forget(folder: &Folder, prefix: &str) {
     match fs::remove_file(path_for(folder, prefix, LISTING)) {
         Err(e) if e.kind() != ErrorKind::NotFound => tracing::warn!("cannot remove the listing of {prefix}: {e}"),
@@ -256,7 +241,6 @@ pub(super) fn forget(folder: &Folder, prefix: &str) {
     }
 }
 
-/// Returns the paths of all cached listings.
 pub(super) fn listing_paths(folder: &Folder) -> io::Result<Vec<PathBuf>> {
     let entries = match fs::read_dir(folder.path.join(FILES)) {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),

@@ -85,7 +85,6 @@ pub fn check(path: impl AsRef<Path>) -> Result<Contents> {
             Ok(mut file) => {
                 Header::read(&mut file).and_then(|again| Ok(again == Some(header.clone()) && header.check(&mut file)?))
             }
-            // Another process has dropped the block.
             Err(e) if e.kind() == ErrorKind::NotFound => Ok(true),
             Err(e) => Err(e),
         };
@@ -109,7 +108,7 @@ pub fn check(path: impl AsRef<Path>) -> Result<Contents> {
     damaged.extend(without_header);
     for path in listing::listing_paths(&folder).map_err(|e| Error::io(&folder.path, &e))? {
         let failed = |e: std::io::Error| Error::io(&path, &e);
-        // If the file no longer exists, another process has dropped it.
+        // Another process may have dropped the file.
         if Listing::load(&path).map_err(failed)?.is_none() && path.try_exists().map_err(failed)? {
             drop_listing(&path)?;
             contents.damaged += 1;
@@ -160,7 +159,7 @@ fn list_contents(folder: &Folder) -> Result<(Contents, Blocks)> {
     Ok((contents, blocks))
 }
 
-/// Removes blocks, and writes a journal of the remaining blocks.
+/// Writes a journal of the remaining blocks.
 fn drop_blocks(folder: &Folder, keys: &[Key]) -> Result<()> {
     if keys.is_empty() {
         return Ok(());

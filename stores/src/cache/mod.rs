@@ -9,9 +9,9 @@
 //! 6. `store` wraps a store with the cache.
 //! 7. `manage` shows, checks and empties a folder. `warm` fills a cache.
 //!
-//! A block is one range of one version of an object, and usually contains one sample. Blocks are
-//! not fixed-size parts of an object, because the loader reads samples in shuffled order, and would
-//! fetch and store many bytes that it does not use.
+//! A block is one range of one version of an object, and usually contains one sample. The loader
+//! reads samples in shuffled order, so with blocks of a fixed size, it would fetch and store many
+//! bytes that it does not use.
 
 mod block;
 mod eviction;
@@ -53,10 +53,9 @@ use tiered::TieredCache;
 /// read of a sample may happen on a different machine. For orders that cannot be inverted, such as
 /// draws with replacement, the cache evicts the least recently used sample.
 ///
-/// **Sharing.** All processes of a user on a machine may use the same folder at the same time, for
-/// any datasets and any versions of the data. Each process fetches the samples that it does not
-/// find in the cache. A process may be killed at any time. A restarted job finds the existing
-/// blocks.
+/// **Sharing.** All processes of a user on a machine may share a folder, for any datasets and any
+/// versions of the data. Each process fetches the samples that it does not find in the cache. A
+/// process may be killed at any time, and a restarted job finds the existing blocks.
 ///
 /// **Safety.** Every block has a checksum, which every read verifies. A damaged block is dropped
 /// and fetched again. The version (ETag or generation) of an object is part of the name of
@@ -75,8 +74,8 @@ use tiered::TieredCache;
 /// They count toward `bytes` and take precedence over blocks. They are kept at least until the
 /// processes that opened them have ended.
 ///
-/// **Errors.** A full disk or a read-only folder causes one warning. After the warning, the cache
-/// stores nothing new, and the loader reads everything that is not cached from the store.
+/// **Errors.** After a full disk or a read-only folder, the cache logs one warning and stores
+/// nothing new, and the loader reads everything that is not cached from the store.
 #[derive(Clone)]
 pub struct Cache(Arc<TieredCache>);
 
@@ -98,8 +97,7 @@ impl Cache {
     /// # Errors
     /// See [`open`](Cache::open).
     pub fn with_memory(path: impl AsRef<Path>, bytes: u64, memory: u64) -> Result<Self> {
-        // The loaders of a process share a cache, so that the cache knows the orders of all
-        // loaders.
+        // All loaders of a process share a cache, so that the cache knows all of their orders.
         static OPEN: PerProcess<OpenCaches> = PerProcess::new();
         let mut open = OPEN.get(|| Ok(Mutex::default()))?.lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|(_, cache)| cache.strong_count() > 0);
@@ -159,10 +157,8 @@ impl std::fmt::Debug for Cache {
     }
 }
 
-/// The caches that are open in this process.
 type OpenCaches = Mutex<Vec<(Opened, Weak<TieredCache>)>>;
 
-/// Identifies an open cache by its folder and its limits.
 #[derive(PartialEq)]
 struct Opened {
     path: PathBuf,

@@ -1,5 +1,3 @@
-//! Wraps a store with a cache.
-
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,8 +20,8 @@ impl Cached {
         Cached { cache, store, listed: Arc::default() }
     }
 
-    /// Passes on the `result` of a request for `url`. If a changed object may have caused an error,
-    /// drops the cached listing, so that the next opening lists the objects again.
+    /// If a changed object may have caused the error, drops the cached listing, so that the next
+    /// opening lists the objects again.
     fn check_result<T>(cache: &Cache, listed: &Mutex<Vec<String>>, url: &str, result: Result<T>) -> Result<T> {
         let is_lasting = |e: &Error| e.kind() == ErrorKind::Source && !e.is_transient();
         if result.as_ref().is_err_and(is_lasting) {
@@ -55,7 +53,7 @@ impl Store for Cached {
         self.store.object(url)
     }
 
-    /// Doesn't cache the bytes: reads outside a known order are for indexes and whole shards.
+    /// Bytes outside a known order belong to indexes and whole shards, and are not cached.
     fn read(&self, object: &Object, offset: u64, out: &mut [u8]) -> Result<()> {
         match self.cache.0.get(object, offset, out) {
             Some(_) => Ok(()),
@@ -74,7 +72,7 @@ impl Store for Cached {
         Self::check_result(&self.cache, &self.listed, &object.url, self.store.read_ranges(object, &mut missing))
     }
 
-    /// The caller has already looked in the cache, so go to the store.
+    /// The caller has already looked in the cache.
     fn fetch(&self, object: &Object, range: Range<u64>, reply: ReadCompletion) {
         let (cache, listed, url) = (self.cache.clone(), self.listed.clone(), object.url.clone());
         self.store.fetch(object, range, reply.map(move |result| Self::check_result(&cache, &listed, &url, result)));

@@ -2,8 +2,8 @@
 //!
 //! A read never waits for the folder's lock, or for another thread's access to a slow disk. The
 //! memory tier and the folder's index each have a mutex, which is held only for computation. To
-//! change the folder, a thread first takes the journal's mutex, then the folder's lock, and
-//! finally, only briefly, the mutex of the index.
+//! change the folder, a thread takes the journal's mutex, then the folder's lock, and finally, only
+//! briefly, the mutex of the index.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File, OpenOptions};
@@ -20,27 +20,25 @@ use super::eviction::{Index, Key, Owner};
 use super::folder::{Folder, Journal, Record};
 use super::{Counts, files, listing};
 
-/// Blocks in memory and in a folder.
 pub(super) struct TieredCache {
     folder: Option<Folder>,
     /// Maximum number of bytes of files and blocks in the folder.
     limit: u64,
-    /// Whether new blocks are written. Becomes false after the first error, such as a full disk.
+    /// Becomes false after the first error, such as a full disk.
     writable: AtomicBool,
     memory: Mutex<MemoryTier>,
-    /// The journal. A thread holds the mutex while it changes the folder, so that the process's
-    /// other threads wait for this mutex instead of the folder's lock.
+    /// A thread holds the mutex while it changes the folder, so that other threads wait for this
+    /// mutex instead of the folder's lock.
     journal: Mutex<Journal>,
     disk: Mutex<Disk>,
     loaders: AtomicU64,
-    /// Id of the process that opened the cache. A forked child cannot use the cache, because a
-    /// mutex that another thread held would stay locked forever.
+    /// A forked child cannot use the cache, because a mutex that another thread held would stay
+    /// locked forever.
     process: u32,
     counts: Counters,
 }
 
-/// Maximum number of evictions per new block. If more evictions are needed, because the limit was
-/// lowered or a large block replaces small blocks, they happen at the next writes.
+/// If a lowered limit or a large block requires more evictions, they happen at the next writes.
 const MAX_EVICTIONS: usize = 256;
 
 struct MemoryTier {
@@ -55,11 +53,9 @@ struct Disk {
     index: Index,
     /// Blocks that the journal lists but that have no file.
     lost: HashSet<Key>,
-    /// Maps the id of each loader to its id in the index.
     followers: HashMap<u64, u64>,
 }
 
-/// A block in memory.
 struct Block {
     object: Object,
     offset: u64,
@@ -80,11 +76,8 @@ struct Counters {
 }
 
 impl TieredCache {
-    /// Opens the cache at `path` with a limit of `disk` bytes, and with up to `memory` bytes of
-    /// blocks in memory.
-    ///
-    /// # Errors
-    /// If the folder is not a cache. A read-only folder causes only a warning.
+    /// Limits the folder to `disk` bytes, and the blocks in memory to `memory` bytes. Fails if the
+    /// folder is not a cache. A read-only folder causes only a warning.
     pub(super) fn open(path: &Path, disk: u64, memory: u64) -> Result<Self> {
         let (folder, writable) = match Folder::open(path)? {
             Ok(folder) => (Some(folder), true),
@@ -100,7 +93,6 @@ impl TieredCache {
         Ok(cache)
     }
 
-    /// Creates a cache of up to `bytes` bytes in memory, without a folder.
     pub(super) fn in_memory(bytes: u64) -> Self {
         Self::new(None, false, 0, bytes)
     }
@@ -131,7 +123,7 @@ impl TieredCache {
         self.disk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether this process opened the cache. Logs a warning once if it did not.
+    /// Logs a warning once if this process did not open the cache.
     fn is_own_process(&self) -> bool {
         static IS_LOGGED: AtomicBool = AtomicBool::new(false);
         let is_own = std::process::id() == self.process;
@@ -143,23 +135,21 @@ impl TieredCache {
         is_own
     }
 
-    /// Runs `change` while the folder is locked and the index is up to date. No other process can
-    /// add or remove blocks during the call. After an error, the cache no longer writes to the
-    /// folder.
+    /// Runs `change` while the folder is locked and the index is up to date, so no other process
+    /// can add or remove blocks. After an error, the cache no longer writes to the folder.
     fn with_lock(&self, change: impl FnOnce(&Folder, &mut Journal, &Mutex<Disk>) -> io::Result<()>) {
         let Some(folder) = self.folder.as_ref().filter(|_| self.writable.load(Relaxed)) else { return };
         let mut journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
         let changed = folder.lock().and_then(|lock| {
-            // If there is no lock, another process has held it for too long and is probably
-            // suspended. The change is skipped.
+            // Another process has held the lock for too long and is probably suspended, so skip the
+            // change.
             let Some(_lock) = lock else { return Ok(()) };
-            // Reads need the index, so its mutex is not held while files are read and written.
+            // Reads need the index, so its mutex is not held during I/O.
             let (news, used) = (journal.news(folder)?, files::used(folder)?);
             let sparse = {
                 let mut disk = self.disk();
                 let index = &mut disk.index;
                 index.learn(&news);
-                // Whole files take precedence over blocks.
                 index.set_limit(self.limit.saturating_sub(used));
                 journal
                     .is_sparse(index.len())
@@ -183,7 +173,7 @@ impl TieredCache {
     }
 
     /// If exactly the range of `object` that begins at `offset` and fills `out` is cached, copies
-    /// its bytes to `out`, and returns the tier that they came from.
+    /// its bytes to `out`, and returns their tier.
     pub(super) fn get(&self, object: &Object, offset: u64, out: &mut [u8]) -> Option<Tier> {
         if !self.is_own_process() || !is_versioned(object) {
             return None;
@@ -203,13 +193,13 @@ impl TieredCache {
         None
     }
 
-    /// Counts `bytes` bytes that came from the store.
+    /// Counts bytes that came from the store.
     pub(super) fn missed(&self, bytes: usize) {
         self.counts.misses.fetch_add(1, Relaxed);
         self.counts.missed_bytes.fetch_add(bytes as u64, Relaxed);
     }
 
-    /// Returns whether exactly this range is cached, without reading it.
+    /// Does not read the range.
     pub(super) fn has(&self, object: &Object, offset: u64, len: u64) -> bool {
         if !self.is_own_process() || !is_versioned(object) {
             return false;
@@ -218,7 +208,7 @@ impl TieredCache {
         if self.memory().blocks.contains_key(&key) {
             return true;
         }
-        // The folder may contain blocks of other processes that this index does not list yet.
+        // This index may lack blocks of other processes.
         let disk = self.disk();
         let unknown = !disk.index.contains(key) || disk.lost.contains(&key);
         drop(disk);
@@ -267,8 +257,7 @@ impl TieredCache {
         false
     }
 
-    /// Offers `bytes` to the cache. They begin at offset `offset` of `object`. The next use of the
-    /// bytes is in batch `from` or later.
+    /// `bytes` begin at offset `offset` of `object`. Their next use is in batch `from` or later.
     pub(super) fn offer(&self, object: &Object, offset: u64, bytes: &[u8], owner: Owner, from: Option<BatchIndex>) {
         if !self.is_own_process() || !is_versioned(object) {
             return;
@@ -303,7 +292,7 @@ impl TieredCache {
         }
     }
 
-    /// Writes a block to the folder, unless it would be the first to be evicted.
+    /// The block is not written if it would be the first to be evicted.
     fn write(&self, range: Range<'_>, bytes: &[u8], owner: Owner, from: Option<BatchIndex>) {
         let Some(folder) = self.folder.as_ref().filter(|_| self.writable.load(Relaxed)) else { return };
         let (key, size) = (range.key(), range.bytes());
@@ -338,7 +327,7 @@ impl TieredCache {
             let Some(mut evicted) = evicted else { return folder.publish(&partial, key) };
             let fits = evicted.len() <= MAX_EVICTIONS;
             evicted.truncate(MAX_EVICTIONS);
-            // The files are removed before their records, so that every file has a record.
+            // Files are removed before their records, so that every file has a record.
             evicted.iter().try_for_each(|&key| remove(folder, key))?;
             let mut records: Vec<_> = evicted.into_iter().map(Record::Remove).collect();
             records.extend(fits.then_some(Record::Add(key, size, owner)));
@@ -348,8 +337,7 @@ impl TieredCache {
                 return Ok(());
             }
             if let Err(e) = folder.publish(&partial, key) {
-                // The record is removed as well. Otherwise, the next process would treat the block
-                // as present.
+                // With a record, the next process would treat the block as present.
                 let records = [Record::Remove(key)];
                 journal.append(folder, &records)?;
                 lock().index.apply(&records);
@@ -363,10 +351,7 @@ impl TieredCache {
         let _ = fs::remove_file(&partial);
     }
 
-    /// Returns the objects of `store` under `prefix`, and whether the listing came from the cache.
-    ///
-    /// # Errors
-    /// If the objects cannot be listed.
+    /// Returns the objects under `prefix`, and whether the listing came from the cache.
     pub(super) fn list(&self, store: &dyn Store, prefix: &str) -> Result<(Vec<Object>, bool)> {
         match self.folder.as_ref().filter(|_| self.is_own_process()) {
             Some(folder) => listing::list(folder, store, prefix),
@@ -374,10 +359,8 @@ impl TieredCache {
         }
     }
 
-    /// Downloads `objects`, and returns the local folder. All objects are under the URL `base`.
-    ///
-    /// # Errors
-    /// If the cache has no folder, if the files do not fit, or if the objects cannot be read.
+    /// Downloads `objects`, which are all under the URL `base`, and returns the local folder. Fails
+    /// if the cache has no folder, or if the files do not fit.
     pub(super) fn download(&self, base: &str, objects: &[Object], read: &ReadParts<'_>) -> Result<PathBuf> {
         if !self.is_own_process() {
             let cause = "the cache was opened before this process was forked: open the dataset after the fork";
@@ -404,7 +387,6 @@ impl TieredCache {
         });
     }
 
-    /// Removes the cached listing of `prefix`.
     pub(super) fn forget(&self, prefix: &str) {
         self.folder.iter().for_each(|folder| listing::forget(folder, prefix));
     }
@@ -465,13 +447,12 @@ impl TieredCache {
     }
 }
 
-/// Returns whether the versions of an object have separate blocks. The tag is part of a block's
-/// key, so this is true unless the tag is missing or weak.
+/// The tag is part of a block's key, so the versions of an object have separate blocks unless the
+/// tag is missing or weak.
 fn is_versioned(object: &Object) -> bool {
     object.tag.as_ref().is_some_and(|tag| !tag.starts_with("W/"))
 }
 
-/// Removes a block.
 pub(super) fn remove(folder: &Folder, key: Key) -> io::Result<()> {
     match fs::remove_file(folder.block(key)) {
         Err(e) if e.kind() != ErrorKind::NotFound => Err(e),
@@ -518,7 +499,6 @@ mod tests {
             assert!(!writes.is_finished() && start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
             assert_eq!(bytes, [0; 9]);
         });
-        // The journal has been rewritten.
         assert!(journal.is_file() && cache.has(&object, 9, 9));
         assert_eq!(cache.get(&object, 9, &mut [0; 9]), Some(Tier::Folder));
     }

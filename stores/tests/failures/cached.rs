@@ -19,7 +19,6 @@ use crate::sweep::{Case, Table};
 
 const ROOM: u64 = 1 << 30;
 
-/// A dataset in a store.
 struct Data {
     objects: Arc<Objects>,
     url: String,
@@ -35,8 +34,7 @@ impl Data {
         Data { objects: Arc::new(Objects::of(root.path(), "mem://set")), url }
     }
 
-    /// Returns a loader that reads through a cache of `bytes` bytes in `folder` and `memory` bytes
-    /// in memory.
+    /// The cache has `bytes` bytes in `folder` and `memory` bytes in memory.
     fn loader(&self, folder: &Path, bytes: u64, memory: u64) -> Result<Loader> {
         let cache = Cache::with_memory(folder, bytes, memory)?;
         let loader = Loader::new(&*self.url).stores([("mem", cache.store(self.objects.clone()))]);
@@ -44,7 +42,7 @@ impl Data {
     }
 }
 
-/// Checks the cache in `folder` after a failure, before a loader uses it again.
+/// Checks the cache after a failure, before a loader uses it again.
 fn check_folder(folder: &Path, seen: &std::result::Result<String, String>) -> std::result::Result<(), String> {
     let failure = |what: &str| Err(format!("wrong: {what} (the loader had returned {seen:?})"));
     if !folder.join("warpfeed-cache").exists() {
@@ -70,7 +68,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Creates a cache folder and fills it with a loader in a separate process.
+/// A loader in a separate process fills the cache.
 fn filled(data: &Data) -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     let folder = root.path();
@@ -79,8 +77,7 @@ fn filled(data: &Data) -> tempfile::TempDir {
     root
 }
 
-/// Returns whether the loader failed because it ran out of memory or threads, which is acceptable
-/// even though the store works.
+/// A lack of memory or threads is an acceptable error even though the store works.
 fn is_error_of_the_loader(e: &str) -> bool {
     e.contains("memory") || e.contains("thread") || e.contains("workers")
 }
@@ -90,8 +87,8 @@ fn a_failing_cache_disk_changes_no_batch() {
     own_process!(a_failing_cache_disk_changes_no_batch);
     let _serial = serial();
     let mut table = Table::default();
-    // `blocks` contains the expected minimum and maximum number of blocks after a loader has
-    // succeeded, or is `None` if the loader cannot work without the cache folder.
+    // `blocks` are the expected minimum and maximum number of blocks after a loader has succeeded,
+    // or `None` if the loader cannot work without the cache folder.
     let mut sweep = |name: &str, data: &Data, limits: (u64, u64), begins: Option<&Path>, blocks: Option<(u64, u64)>| {
         let (bytes, memory) = limits;
         let run = Box::new(move |folder: &Path, expected: Option<&str>| {
@@ -105,12 +102,12 @@ fn a_failing_cache_disk_changes_no_batch() {
             {
                 return Err(format!("wrong: the store works, but the loader failed: {e}"));
             }
-            // Wait until the loader's last thread has ended. Otherwise, the next loader would share
-            // the old loader's in-memory index of the folder.
+            // Until its last thread ends, the old loader would share its in-memory index of the
+            // folder with the next loader.
             wait_for_loader_threads();
             check_folder(&folder, &seen)?;
-            // On a busy machine, one loader may not be enough: a thread that waits too long for the
-            // folder's lock gives up caching its block.
+            // On a busy machine, a thread that waits too long for the folder's lock does not cache
+            // its block, so one loader may not be enough.
             let mut now = 0;
             for _ in 0..3 {
                 let again = load(expected)?;

@@ -1,7 +1,6 @@
-//! Tests that reads through the cache return the same bytes as reads from the store. This must hold
-//! for any cache size, any number of processes, and any fault: killed processes, damaged blocks, a
-//! full disk, a read-only folder, and changed objects. The cache must delete only files that it has
-//! written.
+//! Tests that reads through the cache return the same bytes as reads from the store, for any cache
+//! size, any number of processes, and any fault: killed processes, damaged blocks, a full disk, a
+//! read-only folder, and changed objects. The cache must delete only files that it has written.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -17,10 +16,9 @@ use warpfeed::source::{BatchIndex, Lookahead, Object, ReadCompletion, Store, Tie
 use warpfeed::{Error, Result};
 use warpfeed_stores::{Cache, check, empty, show};
 
-/// Number of samples in the object. Each sample has 40 to 20,000 bytes.
+/// Each sample has 40 to 20,000 bytes.
 const SAMPLES: u64 = 200;
 
-/// Returns the offset of a sample in the object.
 fn offset_of(sample: u64) -> u64 {
     (0..sample).map(len).sum()
 }
@@ -29,7 +27,8 @@ fn len(sample: u64) -> u64 {
     40 + sample * 7919 % 19_960
 }
 
-/// A store with one object. The content depends on the version. Counts the bytes that are read.
+/// A store with one object, with content that depends on the version. Counts the bytes that are
+/// read.
 struct Objects {
     version: Mutex<u64>,
     bytes: AtomicU64,
@@ -72,7 +71,7 @@ impl Store for Objects {
     }
 }
 
-/// Returns the order of shuffled epochs with batches of 10 samples.
+/// Shuffled epochs with batches of 10 samples.
 fn lookahead() -> Lookahead {
     let index_at = |epoch: u64, position: u64| Shuffled::new(SAMPLES, 3).index(epoch, position);
     let samples = move |index: BatchIndex| Some((0..10).map(|i| index_at(index.epoch, index.batch * 10 + i)).collect());
@@ -117,14 +116,12 @@ fn epochs(store: &Arc<dyn Store>, mut index: BatchIndex, batches: u64) -> BatchI
     index
 }
 
-/// Opens the folder independently of other open caches. Normally, a process has only one cache per
-/// folder and limit.
+/// Normally, a process has only one cache per folder and limit.
 fn open_as_another_process(folder: &Path, limit: u64) -> Cache {
     static MEMORY: AtomicU64 = AtomicU64::new(0);
     Cache::with_memory(folder, limit, 1 + MEMORY.fetch_add(1, Relaxed) % 40).unwrap()
 }
 
-/// Returns all files under a folder and their lengths.
 fn files(path: &Path) -> Vec<(PathBuf, u64)> {
     let mut list = Vec::new();
     for entry in fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()) {
@@ -170,7 +167,7 @@ fn reads_through_the_cache_return_the_bytes_of_the_store() {
             epochs(&again.store(objects.clone()), BatchIndex::default(), SAMPLES / 10);
             assert_eq!((objects.bytes.load(Relaxed), again.counts().hit_rate()), (dataset_bytes, Some(1.0)));
         }
-        // Read in an order that the cache does not know.
+        // An order that the cache does not know.
         let object = store.object("mem://set/x").unwrap();
         for sample in (0..SAMPLES).chain(0..SAMPLES) {
             let mut ranges = vec![0; 2 * len(sample) as usize];
@@ -209,7 +206,7 @@ fn a_cache_of_a_third_of_the_data_serves_a_third_of_the_bytes() {
     assert!(counts.written_bytes < 15 * offset_of(SAMPLES), "{counts:?}");
 }
 
-/// The child process of the tests below. Reads until it is killed.
+/// Reads until it is killed.
 #[test]
 #[ignore = "started by other tests"]
 fn child_process_fills_the_cache() {
@@ -228,8 +225,7 @@ fn filler(folder: &Path, bytes: u64, epoch: u64, batches: u64) -> Child {
     command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
-/// Checks the folder after its processes have ended: all blocks must be valid and within the limit,
-/// and there must be no other files.
+/// All blocks must be valid and within the limit, and there must be no other files.
 fn check_folder(folder: &Path, limit: u64) {
     let cache = open_as_another_process(folder, limit);
     epochs(&cache.store(Objects::new(1)), BatchIndex::default(), 2 * SAMPLES / 10);
@@ -244,7 +240,7 @@ fn check_folder(folder: &Path, limit: u64) {
 fn processes_share_a_folder() {
     let folder = tempfile::tempdir().unwrap();
     let limit = offset_of(SAMPLES) / 2;
-    // All processes open the folder at the same time, before it exists.
+    // All processes open the folder before it exists.
     let path = folder.path().join("new/cache");
     let fillers: Vec<_> = (0..4).map(|epoch| filler(&path, limit, epoch, 3 * SAMPLES / 10)).collect();
     for mut filler in fillers {
@@ -279,11 +275,11 @@ fn a_process_killed_with_the_lock_does_not_block_others() {
     let folder = tempfile::tempdir().unwrap();
     let cache = Cache::open(folder.path(), 1 << 30).unwrap();
     epochs(&cache.store(Objects::new(1)), BatchIndex::default(), SAMPLES / 10);
-    // Simulate a process that was killed before it renamed its files: the blocks are in the journal
-    // but have no files.
+    // If a process is killed before it renames its files, the blocks are in the journal but have no
+    // files.
     let paths = blocks(folder.path());
     paths.iter().take(20).for_each(|(path, _)| fs::remove_file(path).unwrap());
-    // Simulate a process or machine that stopped while it wrote a record.
+    // A process or machine stopped while it wrote a record.
     let journal = folder.path().join("journal");
     let mut records = fs::read(&journal).unwrap();
     records.extend_from_slice(b"part of a record");
@@ -292,7 +288,6 @@ fn a_process_killed_with_the_lock_does_not_block_others() {
     epochs(&again.store(Objects::new(1)), BatchIndex::default(), 2 * SAMPLES / 10);
     assert_eq!(blocks(folder.path()).len(), paths.len(), "missing blocks are written again");
     check_folder(folder.path(), 1 << 30);
-    // The journal is missing, or its file is not a valid journal.
     for content in [None, Some("not a journal at all")] {
         fs::remove_file(&journal).unwrap();
         if let Some(content) = content {
@@ -325,7 +320,6 @@ fn a_damaged_block_is_fetched_again() {
             }
             1 => bytes.truncate(rng.below(bytes.len() as u64) as usize),
             2 => bytes.push(0),
-            // The file of this block contains a different block.
             _ => bytes = fs::read(&paths[number - 1].0).unwrap(),
         }
         fs::write(path, bytes).unwrap();
@@ -334,7 +328,6 @@ fn a_damaged_block_is_fetched_again() {
     epochs(&cache.store(objects.clone()), BatchIndex::default(), SAMPLES / 10);
     assert_eq!((cache.counts().damaged, objects.bytes.load(Relaxed)), (SAMPLES, 2 * offset_of(SAMPLES)));
     check_folder(folder.path(), 1 << 30);
-    // `check` finds damaged blocks without a loader.
     fs::write(&paths[0].0, "").unwrap();
     let mut bytes = fs::read(&paths[1].0).unwrap();
     *bytes.last_mut().unwrap() ^= 1;
@@ -355,7 +348,7 @@ fn a_changed_object_never_returns_old_bytes() {
         epochs(&store, BatchIndex::default(), 2 * SAMPLES / 10);
     }
     assert_eq!(objects.bytes.load(Relaxed), 3 * offset_of(SAMPLES));
-    // Objects without a tag are not cached, because their versions cannot be distinguished.
+    // The versions of objects without a tag cannot be distinguished.
     let keep = store.keep(9, &lookahead()).unwrap();
     let untagged = Object { tag: None, ..store.object("mem://set/x").unwrap() };
     keep.offer(&untagged, 0, &[1; 5000], 0, BatchIndex::default());
@@ -379,8 +372,7 @@ fn a_foreign_folder_is_refused_and_nothing_is_deleted() {
     assert!(Cache::open(photos.join("only-copy.jpg"), 1000).is_err());
     assert_eq!(files(folder.path()).len(), 1);
 
-    // A folder is not a cache merely because its files have the same names as in a cache: a user
-    // may name files after their hashes.
+    // A user may name files after their hashes, as in a cache.
     for name in ["journal", "lock", "blocks", "partial", "files"] {
         let mine = folder.path().join("mine");
         let file = mine.join(name).join("00").join("0".repeat(32));
@@ -395,8 +387,7 @@ fn a_foreign_folder_is_refused_and_nothing_is_deleted() {
     let path = folder.path().join("cache");
     let cache = Cache::open(&path, 50_000).unwrap();
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
-    // Create a user's file that has the name of a block, and old files in the folder for partial
-    // files.
+    // A user's file with the name of a block, and old files in the folder for partial files.
     let old = [path.join("partial/notes.txt"), path.join("partial/1-2-3")];
     let block = path.join("blocks/00").join("0".repeat(32));
     fs::create_dir_all(block.parent().unwrap()).unwrap();
@@ -423,7 +414,6 @@ fn a_foreign_folder_is_refused_and_nothing_is_deleted() {
     assert_eq!(before.sets.keys().collect::<Vec<_>>(), ["mem://set"]);
     assert_eq!(empty(&path).unwrap(), before);
     assert_eq!((show(&path).unwrap().blocks, blocks(&path).len()), (0, 2));
-    // A process that is already running can continue.
     epochs(&cache.store(Objects::new(1)), BatchIndex::default(), SAMPLES / 10);
     assert!(show(&path).unwrap().blocks > 0);
 
@@ -465,7 +455,6 @@ fn objects_without_a_strong_version_are_not_cached() {
 
 #[test]
 fn reads_continue_if_the_folder_is_read_only() {
-    // Nobody can create files in this folder.
     let cache = Cache::open("/proc/warpfeed/cache", 1 << 30).unwrap();
     epochs(&cache.store(Objects::new(1)), BatchIndex::default(), SAMPLES / 10);
     assert_eq!((cache.counts().written_bytes, cache.counts().disk), (0, 0));
@@ -482,8 +471,8 @@ fn reads_continue_if_the_folder_is_read_only() {
     assert_eq!((blocks(folder.path()).len(), cache.counts().disk), (block_count, 30), "existing blocks are still read");
 }
 
-/// This test needs the permission to mount a file system. Without this permission, only the
-/// previous test covers the error.
+/// This test needs the permission to mount a file system. Without it, only the previous test covers
+/// the error.
 #[cfg(target_os = "linux")]
 #[test]
 fn reads_continue_if_the_disk_is_full() {
@@ -548,7 +537,6 @@ fn a_slow_folder_does_not_delay_reads_from_memory() {
                 std::thread::sleep(Duration::from_millis(1));
             }
         });
-        // A second thread keeps writing to the folder, so it waits for the lock.
         let writes = scope.spawn(|| {
             for sample in 60..80 {
                 keep.offer(&object, offset_of(sample), &bytes(sample), sample, BatchIndex::default());
@@ -560,8 +548,7 @@ fn a_slow_folder_does_not_delay_reads_from_memory() {
             for (sample, expected) in &expected {
                 let (sample, mut actual) = (*sample, vec![0; expected.len()]);
                 keep.start(BatchIndex::default());
-                // A sample that was evicted from memory is read from the folder, or is a cache
-                // miss.
+                // A sample that was evicted from memory is in the folder, or is a cache miss.
                 let tier = keep.get(&object, offset_of(sample), &mut actual);
                 reads += 1;
                 assert!(tier.is_none() || actual == *expected);

@@ -31,10 +31,9 @@ use store::Objects;
 
 use warpfeed_stores::Cache;
 
-/// Number of random cases in an ordinary run.
+/// Random cases in an ordinary run.
 const DRAWS: u64 = 12;
 
-/// Uploads the files under `folder` to the server.
 fn upload(server: &Server, folder: &Path, path: &str) {
     for entry in fs::read_dir(folder).unwrap() {
         let file = entry.unwrap().path();
@@ -48,8 +47,7 @@ fn a_dataset_is_the_same_from_a_server_and_through_the_cache() {
     own_process!(a_dataset_is_the_same_from_a_server_and_through_the_cache);
     let (server, _) = Server::start_for_urls();
     let of_urls = |scheme: &str| warpfeed_stores::all().into_iter().find(|(name, _)| *name == scheme).unwrap().1;
-    // Each dataset has its own URL, because the cache may contain an earlier dataset with the same
-    // URL.
+    // The cache may contain an earlier dataset with the same URL.
     let number = std::cell::Cell::new(0);
     let storages = |format: &'static Format, folder: &Path, name: &str| -> Vec<Member> {
         number.set(number.get() + 1);
@@ -62,7 +60,6 @@ fn a_dataset_is_the_same_from_a_server_and_through_the_cache() {
         let mem = if name.is_empty() { format!("mem://{dataset}") } else { format!("mem://{dataset}/{name}") };
         let mut members = vec![
             member(format, "cache", mem.clone(), in_memory(), true),
-            // The cache folder now contains the whole dataset.
             member(format, "cache, again", mem.clone(), in_memory(), true),
         ];
         if formats::BY_RANGES.contains(&format.name) {

@@ -1,7 +1,7 @@
 //! Tests that a faulty server delivers the same samples and batches as the local files. In fifty
 //! random schedules, with and without a cache, the server refuses requests, truncates and delays
 //! responses, sends wrong lengths or ranges, or does not respond. Expired credentials and changed
-//! objects must give errors that name the cause, and what retries cannot fix must fail within
+//! objects must cause errors that name them. An error that retries cannot fix must appear within
 //! seconds and say what to do.
 
 use std::fs;
@@ -45,21 +45,20 @@ fn drive(source: &dyn Source, expected: &[OwnedSample], seed: u64, bytes: usize,
     Ok(())
 }
 
-/// Reads from a server with the fault schedule `seed`. Returns the error, or `None` if all reads
-/// succeed.
+/// Reads from a server with the fault schedule `seed`. Returns the error, if any.
 fn run(seed: u64, shards: &[(String, Vec<u8>)], expected: &[OwnedSample], happened: &[AtomicU64]) -> Option<Error> {
     let (server, address) = Server::start();
     shards.iter().for_each(|(name, bytes)| server.put(&format!("/set/{name}"), bytes.clone()));
     let folder = tempfile::tempdir().unwrap();
     let stores = match seed % 2 {
         0 => warpfeed_stores::all(),
-        // The cache holds a third of the dataset.
+        // A third of the dataset.
         _ => Cache::open(folder.path(), SAMPLES * 4096 / 3).unwrap().stores(warpfeed_stores::all()),
     };
     let url = format!("{address}/set/s-{{000000..{:06}}}.tar", shards.len() - 1);
     let source = Options::new().stores(stores).open(url).unwrap();
     server.schedule.store(seed + 1, Ordering::SeqCst);
-    // Mostly keep the budget small, or both epochs would be prefetched before the server changes.
+    // With a large budget, both epochs would be prefetched before the server changes.
     let bytes = if seed % 10 < 8 { [4_000, 12_000, 1 << 20][seed as usize % 3] } else { 4_000 };
     let end = drive(&*source, expected, seed, bytes, || match seed % 10 {
         8 => shards.iter().for_each(|(name, bytes)| server.put(&format!("/set/{name}"), vec![1; bytes.len()])),
@@ -142,7 +141,6 @@ fn an_unusable_server_causes_an_error_within_seconds() {
         let begun = Instant::now();
         let url = format!("{address}/set/{name}.tar");
         let store = warpfeed_stores::all().into_iter().find(|(scheme, _)| *scheme == "http").unwrap().1;
-        // Opening a tar shard reads all of it.
         let object = Object { url: url.clone(), len: 4096, tag: Some("\"v0\"".into()), server: None };
         let read = store.read(&object, 0, &mut [0; 4096]).unwrap_err();
         let opened = Options::new().stores(warpfeed_stores::all()).open(&url).err().unwrap();

@@ -19,8 +19,8 @@ use warpfeed::source::{
 use warpfeed::{Error, Result};
 use warpfeed_stores::{Cache, check, empty, show};
 
-/// A store of in-memory objects that all have the same version. The store counts the bytes that are
-/// read, and fails after `left` reads.
+/// In-memory objects that all have the same version. Counts the bytes that are read, and fails
+/// after `left` reads.
 struct Objects {
     objects: BTreeMap<String, Vec<u8>>,
     version: Mutex<u64>,
@@ -89,7 +89,7 @@ fn with(folder: &Path, limit: u64, store: &Arc<Objects>) -> Options {
     Options::new().store("mem", Cache::open(folder, limit).unwrap().store(store.clone()))
 }
 
-/// Creates a folder of images with annotations in YOLO and Pascal VOC format.
+/// Images with annotations in YOLO and Pascal VOC format.
 fn annotated() -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     let write = |name: &str, bytes: &[u8]| {
@@ -185,8 +185,7 @@ fn every_format_opens_from_a_store() {
     }
 }
 
-/// Returns the objects of a YOLO dataset at `url`, which needs local files: two images of `bytes`
-/// bytes, and their labels.
+/// A YOLO dataset, which needs local files: two images of `bytes` bytes, and their labels.
 fn yolo(url: &str, bytes: usize) -> BTreeMap<String, Vec<u8>> {
     let image = |n: usize| {
         let rest = (0..bytes).map(|i| ((i + n) * 31 % 251) as u8);
@@ -199,12 +198,11 @@ fn yolo(url: &str, bytes: usize) -> BTreeMap<String, Vec<u8>> {
     (1..3).flat_map(both).collect()
 }
 
-/// Returns a dataset that is large enough for several requests.
+/// Large enough for several requests.
 fn large() -> Arc<Objects> {
     Objects::of(yolo("mem://set", 10 << 20))
 }
 
-/// Creates the dataset of [`large`] in a local folder.
 fn large_local() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     for (url, bytes) in yolo("", 10 << 20) {
@@ -245,7 +243,7 @@ fn interrupted_downloads_continue_and_ranks_share_them() {
     let before = store.bytes.load(SeqCst);
     assert!(samples(&*opened().unwrap()) == local);
     assert_eq!(store.bytes.load(SeqCst), before);
-    // A changed byte is detected by the checksum, and the file is fetched again.
+    // The checksum reveals a changed byte, and the file is fetched again.
     let mut bytes = fs::read(&file).unwrap();
     let len = bytes.len() as u64;
     bytes[9_000_000] ^= 1;
@@ -280,8 +278,7 @@ fn an_error_names_the_missing_object_or_setting() {
     assert_eq!((files().len(), samples(&*set).len()), (1, 2));
 }
 
-/// The child process of other tests. Opens the dataset in the folder that an environment variable
-/// names.
+/// Opens the dataset in the folder that an environment variable names.
 #[test]
 #[ignore = "started by other tests"]
 fn child_process_opens_the_dataset() {
@@ -361,7 +358,6 @@ fn a_cached_listing_does_not_hide_a_changed_object() {
     }
     let before = Objects::below(&root.path().join("yolo"));
     let old = samples(&*with(folder.path(), 1 << 30, &before).open("mem://set").unwrap());
-    // One of the objects gets a different tag and different bytes.
     let mut objects = before.objects.clone();
     objects.insert("mem://set/labels/17.txt".to_owned(), b"0 0.5 0.5 0.75 0.75\n".to_vec());
     let mut after = Objects::of(objects);
@@ -392,7 +388,7 @@ fn check_finds_a_damaged_file_that_is_in_use() {
     assert!(samples(&*open()) == local && samples(&*used) == local);
 }
 
-/// Another process may be suspended while it frees space, which must not block this one.
+/// Another process may be suspended while it frees space.
 #[test]
 fn opening_can_be_canceled_while_another_process_evicts() {
     let (folder, store) = (tempfile::tempdir().unwrap(), large());

@@ -14,7 +14,7 @@ use crate::process::own_process;
 use crate::support::Server;
 use warpfeed::source::{CancelToken, Concat, Options, OwnedSample, Source, open};
 
-/// The simulated Hub of this process's test, and its URL.
+/// The simulated Hub, and its URL.
 static HUB: LazyLock<(Arc<Server>, String)> = LazyLock::new(|| {
     let hub = Server::start_for_urls();
     // SAFETY: this is the only test in the process, and the servers read no environment variables.
@@ -22,7 +22,7 @@ static HUB: LazyLock<(Arc<Server>, String)> = LazyLock::new(|| {
     hub
 });
 
-/// Returns a complete response with this body and a link to the next page.
+/// A complete response with a link to the next page.
 fn page(body: &str, next: Option<&str>) -> String {
     let link = next.map(|next| format!("Link: <{next}>; rel=\"next\"\r\n")).unwrap_or_default();
     format!("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}\r\n{link}\r\n{body}", body.len())
@@ -101,7 +101,7 @@ fn a_hub_listing_is_complete_or_fails() {
     let e = set("empty", vec![page("{}", None)], vec![]).err().unwrap();
     assert!(e.cause().contains("the response contains no commit"), "{e}");
 
-    // The next page is on a different server, which must not receive the token.
+    // A different server must not receive the token.
     other.scripts.lock().unwrap().insert("/page2".to_owned(), vec![page(&two, None)]);
     let pages = vec![(tree("away"), vec![page(&one, Some(&format!("{elsewhere}/page2")))])];
     assert_eq!(set("away", vec![commit.clone()], pages).unwrap().len(), 3);

@@ -13,7 +13,7 @@ use warpfeed::source::{Object, Options, Source, Store};
 use warpfeed::{Error, Result};
 use warpfeed_stores::{Cache, check, empty, refresh, show};
 
-/// A store of in-memory objects, each with its own version. Counts listings.
+/// In-memory objects, each with its own version. Counts listings.
 #[derive(Default)]
 struct Objects {
     objects: Mutex<BTreeMap<String, (u64, Vec<u8>)>>,
@@ -99,8 +99,8 @@ fn a_folder_is_listed_once_by_one_of_the_ranks() {
 fn a_changed_object_causes_an_error_and_a_new_listing() {
     let (folder, store) = (tempfile::tempdir().unwrap(), Objects::of(40));
     opened(&folder, &store).unwrap();
-    // Change an object in the middle of the listing. Opening compares only the first and the last
-    // object with the store, so it does not notice the change.
+    // Opening compares only the first and the last object with the store, so it does not detect a
+    // change in the middle.
     store.put("mem://set/0/002.bmp", 200);
     let set = opened(&folder, &store).unwrap();
     assert_eq!(store.lists.load(SeqCst), 1);

@@ -12,11 +12,11 @@ use warpfeed::pack::Pack;
 use warpfeed::source::{CancelToken, Memory, Options, OwnedSample};
 use warpfeed::{Augment, Loader};
 
-/// Maximum time for closing a loader. It is shorter than the 30 seconds after which a request fails
-/// without being closed, and much longer than a busy machine needs.
+/// Shorter than the 30 seconds after which a request fails without being closed, and much longer
+/// than a busy machine needs.
 const MOMENT: Duration = Duration::from_secs(20);
 
-/// Returns an 8x8 BMP.
+/// An 8x8 BMP.
 fn image(number: u8) -> Vec<u8> {
     let mut bytes = b"BM".to_vec();
     for word in [54 + 192u32, 0, 54, 40, 8, 8, 1 | 24 << 16, 0, 192, 0, 0, 0, 0] {
@@ -69,7 +69,7 @@ fn closing_does_not_wait_for_a_silent_server() {
 
 fn wait_until_no_request_waits(server: &Server) {
     let begun = Instant::now();
-    // Connections are not counted, because idle ones stay open for later requests.
+    // Idle connections stay open for later requests, so connections are not counted.
     while server.waiting.load(Ordering::SeqCst) > 0 {
         assert!(begun.elapsed() < MOMENT, "{} requests are still waiting", server.waiting.load(Ordering::SeqCst));
         thread::sleep(Duration::from_millis(10));

@@ -16,7 +16,7 @@ fn samples(source: &dyn Source) -> Vec<OwnedSample> {
     (0..source.len()).map(read).collect()
 }
 
-/// Creates tar shards in a folder. Returns the folder and the number of samples.
+/// Returns the folder of the tar shards and the number of samples.
 fn shards() -> (tempfile::TempDir, usize) {
     let root = tempfile::tempdir().unwrap();
     let sample = |n: u8| OwnedSample::new(format!("s{n:02}")).field("npy", vec![n; 900]).label(n.into());
@@ -75,8 +75,8 @@ fn an_error_for_a_changed_object_contains_the_range() {
 
 #[test]
 fn packing_to_a_store_uses_multipart_uploads() {
-    // 60 MB shards, each of which is uploaded in 8 parts, and a last shard that is smaller than
-    // one part.
+    // 60 MB shards, each of which is uploaded in 8 parts, and a last shard that is smaller than one
+    // part.
     let sample = |n: u8| OwnedSample::new(format!("s{n:02}")).field("npy", vec![n; 10_000_000]).label(n.into());
     let source = Memory::new((0..13).map(sample).collect());
     let local = tempfile::tempdir().unwrap();

@@ -8,43 +8,39 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-/// A web server that serves objects, with byte ranges, versions, and S3's `ListObjectsV2` with a
-/// single page.
+/// Serves objects, with byte ranges, versions, and S3's `ListObjectsV2` with a single page.
 #[derive(Default)]
 pub struct Server {
     /// Version and bytes of each object, by its path, such as `/bucket/key`.
     pub objects: Mutex<BTreeMap<String, (u64, Vec<u8>)>>,
-    /// If this is not 0, some of the range requests are refused, truncated, or answered with a
-    /// wrong length.
+    /// If not 0, some range requests are refused, truncated, or answered with a wrong length.
     pub faults: AtomicU64,
     /// Seed for random faults of range requests, or 0 for no faults. The third attempt at a range
     /// always succeeds.
     pub schedule: AtomicU64,
-    /// Number of attempts at each range of each object.
+    /// Attempts at each range of each object.
     pub attempts: Mutex<BTreeMap<(String, usize), u64>>,
-    /// Number of occurrences of each fault.
+    /// Occurrences of each fault.
     pub happened: Mutex<BTreeMap<u64, u64>>,
-    /// Whether the credentials have expired.
     pub expired: AtomicBool,
     pub requests: AtomicU64,
     /// Whether listings contain ETags without quotes, like Azure's.
     pub bare: AtomicBool,
     /// Whether the server never responds to range requests.
     pub silent: AtomicBool,
-    /// Number of requests that are waiting for a response that never comes.
+    /// Requests that are waiting for a response that never comes.
     pub waiting: AtomicU64,
     /// Complete responses by path, in order. The last response repeats.
     pub scripts: Mutex<BTreeMap<String, Vec<String>>>,
     /// Request line and headers of every request.
     pub received: Mutex<Vec<String>>,
-    /// Multipart uploads in progress, each with its parts by number.
+    /// In progress, each with its parts by number.
     pub uploads: Mutex<BTreeMap<String, BTreeMap<usize, Vec<u8>>>>,
 }
 
-/// Fault number that means no fault. All other fault numbers are smaller.
+/// Greater than the number of any fault.
 pub const SOUND: u64 = 10;
 
-/// Decodes a percent-encoded part of a URL.
 pub fn decoded(text: &str) -> String {
     let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
     while let [first, after @ ..] = rest {
@@ -102,8 +98,7 @@ fn faulty(
 }
 
 impl Server {
-    /// Starts a server that receives all requests for `s3://` and `hf://`, for a test in a separate
-    /// process.
+    /// Receives all requests for `s3://` and `hf://`, for a test in a separate process.
     #[allow(unsafe_code)]
     pub fn start_for_urls() -> (Arc<Server>, String) {
         let (server, address) = Server::start();
@@ -141,13 +136,12 @@ impl Server {
         objects.insert(path.to_owned(), (version, bytes));
     }
 
-    /// Returns the upload in progress for the object at `path`.
     pub fn upload(&self, path: &str) -> Option<String> {
         let prefix = format!("{}.", path.replace('/', "."));
         self.uploads.lock().unwrap().keys().find(|id| id.starts_with(&prefix)).cloned()
     }
 
-    /// Serves the requests of one connection until the connection ends or a body is truncated.
+    /// Serves one connection until it ends or a body is truncated.
     fn serve(&self, mut stream: &TcpStream) -> Option<()> {
         let mut reader = BufReader::new(stream.try_clone().ok()?);
         loop {
@@ -185,14 +179,12 @@ impl Server {
         }
     }
 
-    /// Returns the next scripted response to a request for `target`.
     fn scripted(&self, target: &str) -> Option<String> {
         let mut scripts = self.scripts.lock().unwrap();
         let answers = scripts.get_mut(target)?;
         Some(if answers.len() > 1 { answers.remove(0) } else { answers[0].clone() })
     }
 
-    /// Handles a request that writes, and returns the response.
     fn change(&self, method: &str, target: &str, headers: &BTreeMap<String, String>, body: Vec<u8>) -> Vec<u8> {
         let head = |status: &str, text: &str| {
             format!("HTTP/1.1 {status}\r\nETag: \"e\"\r\nContent-Length: {}\r\n\r\n{text}", text.len()).into_bytes()
@@ -245,7 +237,7 @@ impl Server {
         }
     }
 
-    /// Returns the response, and whether the connection stays open.
+    /// Also returns whether the connection stays open.
     fn answer(&self, method: &str, target: &str, headers: &BTreeMap<String, String>) -> (Vec<u8>, bool) {
         let head = |status: &str, more: &str, len: usize| {
             let time = "Last-Modified: Mon, 23 Nov 2026 07:00:00 GMT";
@@ -278,7 +270,7 @@ impl Server {
         let seed = self.schedule.load(Ordering::SeqCst);
         if seed > 0 {
             let fault = self.fault(seed, path, start);
-            // The lock on the objects is released while the response is delayed.
+            // A delayed response must not block other requests.
             let (body, len) = (body.to_vec(), bytes.len());
             drop(objects);
             return faulty(fault, &body, start, len, &more, &head);
@@ -295,7 +287,6 @@ impl Server {
         }
     }
 
-    /// Chooses the fault for a request for the range of `path` that starts at `start`.
     fn fault(&self, seed: u64, path: &str, start: usize) -> u64 {
         let attempt = {
             let mut attempts = self.attempts.lock().unwrap();

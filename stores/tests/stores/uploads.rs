@@ -9,12 +9,11 @@ use crate::support::Server;
 use warpfeed::pack::Pack;
 use warpfeed::source::{Memory, Options, OwnedSample, Source, Store, Upload, open};
 
-/// Size in bytes of a large object that is uploaded in three parts.
+/// Size in bytes. The object is uploaded in three parts.
 const LARGE: usize = 18 << 20;
 const DENIED: &str = "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n";
 const ABSENT: &str = "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n";
 
-/// Returns the server of this process's test.
 fn server() -> &'static Server {
     static SERVER: LazyLock<Arc<Server>> = LazyLock::new(|| Server::start_for_urls().0);
     &SERVER
@@ -39,14 +38,13 @@ fn object(path: &str) -> Option<Vec<u8>> {
     server().objects.lock().unwrap().get(path).map(|(_, bytes)| bytes.clone())
 }
 
-/// Returns the requests with `method` for paths that begin with `path`.
+/// The paths begin with `path`.
 fn requests(method: &str, path: &str) -> Vec<String> {
     let seen = server().received.lock().unwrap();
     seen.iter().filter(|line| line.starts_with(&format!("{method} {path}"))).cloned().collect()
 }
 
-/// Returns the number of uploads that were started in `bucket`, and the number of uploads that were
-/// completed or aborted.
+/// Uploads that were started in `bucket`, and uploads that were completed or aborted.
 fn counts(bucket: &str) -> (usize, usize) {
     let started = requests("POST", bucket).iter().filter(|line| line.contains("?uploads")).count();
     let ended = |line: &&String| line.contains("uploadId=");
@@ -73,7 +71,7 @@ fn the_first_of_two_concurrent_uploads_wins() {
 fn a_failed_upload_is_aborted_and_cannot_be_completed() {
     own_process!(a_failed_upload_is_aborted_and_cannot_be_completed);
     let scripts = |target: &str| server().scripts.lock().unwrap().insert(target.into(), vec![DENIED.into()]);
-    // This upload cannot be started. No object with only its first bytes may appear.
+    // No object with only the first bytes of the failed upload may appear.
     scripts("POST /failed/begin?uploads");
     scripts("POST /failed/begin?uploads=");
     let mut upload = store().create("s3://failed/begin").unwrap();
@@ -81,7 +79,6 @@ fn a_failed_upload_is_aborted_and_cannot_be_completed() {
     assert!(upload.write(b"more").is_err() && upload.complete(true).is_err());
     assert_eq!((object("/failed/begin"), counts("/failed/begin")), (None, (1, 0)));
 
-    // The server refuses a part of an upload.
     let mut upload = start_upload("s3://failed/part", &bytes(1));
     let number = server().upload("/failed/part").unwrap();
     for part in 3..9 {
@@ -93,14 +90,12 @@ fn a_failed_upload_is_aborted_and_cannot_be_completed() {
     assert!(upload.complete(true).is_err());
     assert_eq!((object("/failed/part"), counts("/failed/part")), (None, (1, 1)));
 
-    // The server refuses the last request.
     let upload = start_upload("s3://failed/end", &bytes(1));
     let number = server().upload("/failed/end").unwrap();
     scripts(&format!("POST /failed/end?uploadId={number}"));
     assert!(upload.complete(true).unwrap_err().cause().contains("access is denied"));
     assert_eq!(server().upload("/failed/end"), None);
 
-    // The upload is dropped before it is completed.
     drop(start_upload("s3://failed/dropped", &bytes(1)));
     assert_eq!((object("/failed/dropped"), counts("/failed/dropped")), (None, (1, 1)));
 }

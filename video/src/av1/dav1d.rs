@@ -34,17 +34,16 @@ pub struct Decoder {
     context: Dav1dContext,
 }
 
-/// A decoded picture. It shares its memory with the decoder, so no pixels are copied.
+/// Shares its memory with the decoder, so no pixels are copied.
 pub struct Picture {
     own: Dav1dPicture,
 }
 
-/// Wraps a reference in the `Option<NonNull<T>>` that rav1d takes for a C pointer.
+/// `Option<NonNull<T>>` is rav1d's type for a C pointer.
 fn to<T>(value: &mut T) -> Option<NonNull<T>> {
     Some(NonNull::from(value))
 }
 
-/// Converts a negated `errno` from rav1d to a [`Result`].
 fn checked(code: i32, what: &str) -> Result<()> {
     match -code {
         0 => Ok(()),
@@ -129,8 +128,7 @@ impl Decoder {
     }
 }
 
-/// Returns the maximum frame size that the sequence header in `packet` declares, or `None` if there
-/// is no sequence header.
+/// The maximum frame size in the sequence header of `packet`, if there is one.
 pub(crate) fn size_of(packet: &[u8]) -> Option<(u32, u32)> {
     let mut header = MaybeUninit::<Dav1dSequenceHeader>::uninit();
     let start = NonNull::from(packet).cast();

@@ -1,9 +1,9 @@
 //! [`FrameDecoder`]: decodes the frames of records.
 //!
 //! A record that starts with the packets already decoded only needs the rest of its packets. The
-//! decoder compares the packets themselves rather than an identifier of their group, because a
-//! wrong identifier would silently produce the wrong frame. It keeps the last few pictures, because
-//! a frame may be requested twice in a row: at the ends of an episode, frames are repeated.
+//! packets themselves are compared rather than an identifier of their group, because a wrong
+//! identifier would silently produce the wrong frame. The last few pictures are kept, because
+//! frames are repeated at the ends of an episode.
 //!
 //! Copying and comparing the packets takes about a thousandth of the decoding time.
 
@@ -13,7 +13,6 @@ use crate::error::{Error, Result};
 use crate::frame::Planes;
 use crate::record::{Record, unsupported};
 
-/// Number of pictures that are kept.
 const MAX_PICTURES: usize = 4;
 
 /// Decodes the frames of records. If a record continues the group of the previous record, only its
@@ -21,13 +20,10 @@ const MAX_PICTURES: usize = 4;
 pub struct FrameDecoder {
     max_pixels: u32,
     decoder: Option<Decoder>,
-    /// Body of the record whose packets have been decoded.
     body: Vec<u8>,
-    /// Number of packets of `body` that have been decoded.
     count: usize,
-    /// The last pictures, each with the index of its packet and the end of that packet in `body`.
+    /// Each picture with the index of its packet and the end of that packet in `body`.
     pictures: Vec<(usize, usize, Picture)>,
-    /// Number of packets decoded so far.
     decoded: u64,
 }
 
@@ -72,7 +68,6 @@ impl FrameDecoder {
         if !self.continues(record) {
             self.start(record)?;
         }
-        // The position of the packet in the body.
         let mut end = record.config.len();
         for (position, packet) in record.packets().enumerate() {
             end += 4 + packet.len();
@@ -93,8 +88,7 @@ impl FrameDecoder {
         show(&planes)
     }
 
-    /// Returns whether the decoded packets are the first packets of `record`, or whether the
-    /// picture of `record` has been kept.
+    /// Whether the decoded packets are the first packets of `record`, or its picture has been kept.
     fn continues(&self, record: &Record<'_>) -> bool {
         if self.decoder.is_none() || self.count == 0 {
             return false;
@@ -102,12 +96,10 @@ impl FrameDecoder {
         if record.count() >= self.count {
             return record.body().starts_with(&self.body);
         }
-        // An earlier frame of the same group.
         let picture = self.pictures.iter().find(|(position, ..)| position + 1 == record.count());
         picture.is_some_and(|(_, end, _)| self.body.get(..*end) == Some(record.body()))
     }
 
-    /// Drops the previous group, and prepares to decode the packets of `record`.
     fn start(&mut self, record: &Record<'_>) -> Result<()> {
         self.body.clear();
         self.pictures.clear();
@@ -118,7 +110,7 @@ impl FrameDecoder {
         }
         crate::error::reserve(&mut self.body, record.config.len())?;
         self.body.extend_from_slice(record.config);
-        // The configuration consists of four bytes, followed by headers that packets may omit.
+        // Four bytes, and then headers that packets may omit.
         if let Some(headers) = record.config.get(4..).filter(|headers| !headers.is_empty()) {
             check_size(headers, record)?;
             let decoder = self.decoder.as_mut().expect("created above");
@@ -127,7 +119,6 @@ impl FrameDecoder {
         Ok(())
     }
 
-    /// Decodes packet `position`, which ends at byte `end` of the body.
     fn next(&mut self, record: &Record<'_>, position: usize, packet: &[u8], end: usize) -> Result<()> {
         let decoder = self.decoder.as_mut().ok_or_else(|| Error::damaged("no decoder"))?;
         check_size(packet, record)?;
@@ -149,8 +140,8 @@ impl FrameDecoder {
     }
 }
 
-/// Checks that packets do not declare larger frames than the record does. Called before memory is
-/// allocated for the frames.
+/// Checks, before frames are allocated, that packets do not declare larger frames than the record
+/// does.
 fn check_size(packet: &[u8], record: &Record<'_>) -> Result<()> {
     match size_of(packet) {
         Some((width, height)) if width > record.width || height > record.height => Err(Error::damaged(format!(

@@ -45,12 +45,12 @@ pub(super) const PROJECTION: u32 = 0x7670;
 /// Yaw, pitch and roll of a projection, in degrees.
 pub(super) const POSES: [u32; 3] = [0x7673, 0x7674, 0x7675];
 
-/// Returns whether an element is a child of the segment, and thus ends a cluster of unknown size.
+/// Such an element ends a cluster of unknown size.
 pub(super) fn is_in_segment(id: u32) -> bool {
     [SEEK_HEAD, INFO, TRACKS, CLUSTER, CUES, CHAPTERS, TAGS, ATTACHMENTS].contains(&id)
 }
 
-/// An iterator over the elements in a byte slice. Yields the ID and the content of each element.
+/// Yields the ID and the content of each element in a byte slice.
 pub(super) struct Elements<'a>(pub(super) &'a [u8]);
 
 impl<'a> Iterator for Elements<'a> {
@@ -77,10 +77,7 @@ impl<'a> Iterator for Elements<'a> {
     }
 }
 
-/// Returns the unsigned integer in `content`.
-///
-/// # Errors
-/// If it has more than eight bytes.
+/// Fails if the integer has more than eight bytes.
 pub(super) fn unsigned(id: u32, content: &[u8]) -> Result<u64> {
     match content.len() {
         0..=8 => Ok(integer(content)),
@@ -88,10 +85,7 @@ pub(super) fn unsigned(id: u32, content: &[u8]) -> Result<u64> {
     }
 }
 
-/// Returns the floating-point number in `content`.
-///
-/// # Errors
-/// If it does not have 0, 4 or 8 bytes.
+/// Fails if the number does not have 0, 4 or 8 bytes.
 pub(super) fn float(id: u32, content: &[u8]) -> Result<f64> {
     match *content {
         [] => Ok(0.0),

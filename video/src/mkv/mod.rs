@@ -1,16 +1,15 @@
 //! Reads the positions and times of packets from Matroska and WebM files (RFC 9559).
 //!
-//! **Idea.** A Matroska file has no table of packets. Clusters contain blocks, and the header of a
-//! block states the track, the time and whether the packet is a key frame. The reader reads these
-//! headers and skips the packets. The index of the file (`Cues`) lists only key frames, so it is
-//! ignored.
+//! **Idea.** A Matroska file has no table of packets. Clusters contain blocks, and a block's header
+//! states the track, the time and whether the packet is a key frame. The reader reads these headers
+//! and skips the packets. It ignores the file's index (`Cues`), which lists only key frames.
 //!
 //! **Cost.** One pass over the file, with reads of up to 16 KiB, skipping larger packets. A packet
-//! takes about 28 bytes of memory, and at least six bytes in the file, so the size of the file
+//! takes about 28 bytes of memory and at least six bytes in the file, so the size of the file
 //! limits the table.
 //!
 //! **Rejected.** Lacing and compression of video tracks, rotated and cropped videos, and elements
-//! that extend past the end of the file. Clusters and segments of unknown size are supported.
+//! that extend past the end of the file.
 
 mod elements;
 mod read;

@@ -10,14 +10,13 @@ use crate::error::{Error, Result, reserve};
 use crate::input::Input;
 use crate::track::{Packet, Track};
 
-/// Maximum size of the description of the tracks.
+/// Size in bytes.
 const MAX_TRACKS: usize = 16 << 20;
-/// Number of nanoseconds per second.
 const SECOND: u64 = 1_000_000_000;
-/// Maximum length of the header of a block: the number of the track, a time and the flags.
+/// Length of the track number, a time and the flags.
 const MAX_BLOCK_HEAD: usize = 11;
 
-/// Returns whether a file is a Matroska or WebM file, judging by its first bytes (at least 4).
+/// `bytes` contains at least the first 4 bytes of the file.
 pub fn matches(bytes: &[u8]) -> bool {
     bytes.starts_with(&EBML.to_be_bytes())
 }
@@ -41,21 +40,18 @@ pub fn read(input: &dyn Input) -> Result<Track> {
     Err(Error::damaged(format!("the file of {len} bytes has no segment, which contains the packets")))
 }
 
-/// The segment of a file while it is read.
 struct Segment<'a> {
     window: Window<'a>,
     track: Option<VideoTrack>,
-    /// Number of nanoseconds per unit of time.
+    /// Number of nanoseconds per tick.
     scale: u64,
     packets: Vec<Packet>,
 }
 
-/// The header of a block.
 struct BlockHead {
     /// Time relative to the cluster.
     time: i16,
     flags: u8,
-    /// Offset of the packet.
     start: u64,
 }
 
@@ -68,7 +64,7 @@ impl Segment<'_> {
             let element = self.window.element(offset, end)?;
             offset = match element.id {
                 CLUSTER => self.cluster(&element, end)?,
-                // A file of unknown size may be followed by a different one.
+                // A second file may follow a file of unknown size.
                 EBML | SEGMENT if segment.end.is_none() => break,
                 id => {
                     match id {
@@ -86,7 +82,7 @@ impl Segment<'_> {
         let track = self
             .track
             .ok_or_else(|| Error::damaged(format!("the file of {len} bytes does not describe its tracks")))?;
-        // If a second is a whole number of the file's own units, times are counted in these units.
+        // If a second is a whole number of the file's ticks, times are counted in these ticks.
         let (factor, per_second) = match self.scale {
             0 => return Err(Error::damaged("the file has 0 nanoseconds per unit of time: expected a positive number")),
             scale if SECOND.is_multiple_of(scale) => (1, SECOND / scale),
@@ -112,7 +108,7 @@ impl Segment<'_> {
         Ok(())
     }
 
-    /// Adds the packets of a cluster. Returns the end of the cluster. `end` is the end of the
+    /// Adds the packets of a cluster, and returns the end of the cluster. `end` is the end of the
     /// segment.
     fn cluster(&mut self, cluster: &Element, end: u64) -> Result<u64> {
         let (mut offset, end) = (cluster.start, cluster.end.unwrap_or(end));
@@ -139,7 +135,6 @@ impl Segment<'_> {
         Ok(end)
     }
 
-    /// Adds the packet of a block group, if the block belongs to the video.
     fn group(&mut self, group: &Element, time: Option<u64>) -> Result<()> {
         let (mut offset, end) = (group.start, group.known_end()?);
         let (mut block, mut is_key) = (None, true);
@@ -158,7 +153,7 @@ impl Segment<'_> {
         }
     }
 
-    /// Reads the header of a block. Returns `None` if the block belongs to a different track.
+    /// Returns `None` if the block belongs to a different track.
     fn block(&mut self, block: &Element) -> Result<Option<BlockHead>> {
         let Some(track) = &self.track else {
             return Err(Error::unsupported(
@@ -187,7 +182,7 @@ impl Segment<'_> {
         Ok(Some(BlockHead { time: i16::from_be_bytes([high, low]), flags, start }))
     }
 
-    /// Adds the packet of a block in a cluster that starts at `time`.
+    /// `time` is the start of the cluster.
     fn push(&mut self, block: &Element, head: &BlockHead, time: Option<u64>, is_key: bool) -> Result<()> {
         let offset = block.offset;
         let time =

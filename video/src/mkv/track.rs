@@ -8,22 +8,18 @@ use super::elements::{
 use crate::codec::{Codec, CodecConfig};
 use crate::error::{Error, Result, reserve};
 
-/// Type of a video track.
 const IS_VIDEO: u64 = 1;
 
-/// The video track of a file.
 #[derive(Debug)]
 pub(super) struct VideoTrack {
-    /// Number of the track, which its blocks contain.
+    /// Number of the track in its blocks.
     pub(super) number: u64,
     pub(super) config: CodecConfig,
 }
 
 impl VideoTrack {
-    /// Finds the first video track in the content of the `Tracks` element.
-    ///
-    /// # Errors
-    /// If there is none, if it is damaged, or if it uses a feature that is not supported.
+    /// Finds the first video track in the content of the `Tracks` element. Fails if there is none,
+    /// or if it uses a feature that is not supported.
     pub(super) fn find(tracks: &[u8]) -> Result<Self> {
         let mut others = 0;
         for element in Elements(tracks) {
@@ -57,7 +53,7 @@ impl VideoTrack {
                 CODEC_DELAY if unsigned(id, content)? != 0 => {
                     return Err(unsupported("the video track has a codec delay"));
                 }
-                // An empty element has the default value, 1.
+                // The default value is 1.
                 TRACK_TIMESTAMP_SCALE if !content.is_empty() && float(id, content)? != 1.0 => {
                     return Err(unsupported("the video track has its own time scale"));
                 }
@@ -78,15 +74,13 @@ impl VideoTrack {
     }
 }
 
-/// Returns the error for a feature that is not supported.
 fn unsupported(what: &str) -> Error {
     Error::unsupported(format!("{what}: rewrite the file, for example with `ffmpeg -i in.mkv -c copy out.mp4`"))
 }
 
-/// Returns the codec called `name`, and whether the track contains the same configuration record as
-/// an MP4 file.
+/// Also returns whether the track contains the same configuration record as an MP4 file.
 fn codec(name: &[u8]) -> Result<(Codec, bool)> {
-    // A name may be followed by zeros.
+    // Zeros may follow a name.
     let end = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
     Ok(match &name[..end] {
         b"V_AV1" => (Codec::Av1, true),
@@ -136,7 +130,7 @@ fn picture(video: &[u8]) -> Result<(u32, u32, Option<Color>)> {
 }
 
 /// Returns the primaries, the transfer function, the matrix and whether values use the full range.
-/// 2 means that a property is not specified.
+/// 2 means that a property is unspecified.
 fn colors(color: &[u8]) -> Result<Color> {
     let (mut colors, mut is_full) = ([2_u16; 3], false);
     for element in Elements(color) {

@@ -3,30 +3,23 @@
 use crate::error::{Error, Result, reserve};
 use crate::input::Input;
 
-/// Maximum number of bytes per read.
 pub(super) const WINDOW: usize = 16 << 10;
 
-/// Maximum length of the identifier and the size of an element.
+/// Length of an element's identifier and size.
 const MAX_HEAD: usize = 12;
 
-/// An element of a file.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Element {
-    /// The identifier, including the bits that mark its length.
+    /// Includes the bits that mark its length.
     pub(super) id: u32,
-    /// Offset of the element in the file.
     pub(super) offset: u64,
-    /// Offset of the content.
     pub(super) start: u64,
-    /// The end of the content, or `None` if the size is unknown.
+    /// `None` if the size is unknown.
     pub(super) end: Option<u64>,
 }
 
 impl Element {
-    /// Returns the end of the content.
-    ///
-    /// # Errors
-    /// If the size is unknown.
+    /// Fails if the size is unknown.
     pub(super) fn known_end(&self) -> Result<u64> {
         self.end
             .ok_or_else(|| Error::damaged(format!("element {:x} at byte {} has an unknown size", self.id, self.offset)))
@@ -37,7 +30,6 @@ impl Element {
 pub(super) struct Window<'a> {
     input: &'a dyn Input,
     len: u64,
-    /// Offset of the buffer in the file.
     offset: u64,
     bytes: Vec<u8>,
 }
@@ -51,8 +43,8 @@ impl<'a> Window<'a> {
         self.len
     }
 
-    /// Returns the bytes from `offset` to `end`, but at most `max_bytes` bytes. `max_bytes` is less
-    /// than [`WINDOW`], and `end` is inside the file.
+    /// Returns the bytes from `offset` to `end`, but at most `max_bytes` bytes, which is less than
+    /// [`WINDOW`]. `end` is inside the file.
     pub(super) fn get(&mut self, offset: u64, end: u64, max_bytes: usize) -> Result<&[u8]> {
         let count = end.saturating_sub(offset).min(max_bytes as u64) as usize;
         let is_inside = offset >= self.offset && offset + count as u64 <= self.offset + self.bytes.len() as u64;
@@ -68,10 +60,8 @@ impl<'a> Window<'a> {
         Ok(&self.bytes[start..start + count])
     }
 
-    /// Reads the header of the element at `offset`, which is inside a parent that ends at `end`.
-    ///
-    /// # Errors
-    /// If the header is damaged, or if the element ends after its parent.
+    /// Reads the header of the element at `offset`. Fails if the element ends after its parent,
+    /// which ends at `end`.
     pub(super) fn element(&mut self, offset: u64, end: u64) -> Result<Element> {
         let bytes = self.get(offset, end, MAX_HEAD)?;
         let (id, size, head) = header(bytes).ok_or_else(|| {
@@ -87,10 +77,7 @@ impl<'a> Window<'a> {
         }
     }
 
-    /// Returns the content of an element.
-    ///
-    /// # Errors
-    /// If the content has more than `max_bytes` bytes.
+    /// Fails if the content has more than `max_bytes` bytes.
     pub(super) fn content(&mut self, element: &Element, max_bytes: usize) -> Result<Vec<u8>> {
         let size = element.known_end()? - element.start;
         let size = usize::try_from(size).ok().filter(|&size| size <= max_bytes).ok_or_else(|| {
@@ -106,10 +93,6 @@ impl<'a> Window<'a> {
         Ok(bytes)
     }
 
-    /// Returns the value of an element that contains an unsigned integer.
-    ///
-    /// # Errors
-    /// If the integer has more than eight bytes.
     pub(super) fn integer(&mut self, element: &Element) -> Result<u64> {
         let end = element.known_end()?;
         if end - element.start > 8 {
@@ -120,13 +103,12 @@ impl<'a> Window<'a> {
     }
 }
 
-/// Returns the value of a big-endian unsigned integer.
 pub(super) fn integer(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0, |number, &byte| number << 8 | u64::from(byte))
 }
 
-/// Parses a number of variable length, of up to `max_bytes` bytes. Returns the number with the bit
-/// that marks its length, the number without this bit, and its length.
+/// Parses a variable-length number of up to `max_bytes` bytes. Returns the number with the bit that
+/// marks its length, the number without this bit, and its length.
 pub(super) fn variable(bytes: &[u8], max_bytes: usize) -> Option<(u64, u64, usize)> {
     let len = bytes.first()?.leading_zeros() as usize + 1;
     let marked = integer(bytes.get(..len).filter(|_| len <= max_bytes)?);

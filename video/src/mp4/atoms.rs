@@ -2,12 +2,10 @@
 
 use crate::error::{Error, Result};
 
-/// Returns the name of a box for messages.
 pub(super) fn name(kind: [u8; 4]) -> String {
     format!("\"{}\"", kind.escape_ascii())
 }
 
-/// An MP4 box, or atom.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Atom<'a> {
     pub(super) kind: [u8; 4],
@@ -15,20 +13,18 @@ pub(super) struct Atom<'a> {
 }
 
 impl<'a> Atom<'a> {
-    /// Returns a reader for the content.
     pub(super) fn fields(self) -> Fields<'a> {
         Fields { kind: self.kind, remaining: self.data }
     }
 
-    /// Reads the version and the flags of a full box. Returns a reader for the rest of the content,
-    /// the version, and the flags.
+    /// Returns a reader for the content after the version and the flags, the version, and the
+    /// flags.
     pub(super) fn full(self) -> Result<(Fields<'a>, u8, u32)> {
         let mut fields = self.fields();
         let word = fields.u32()?;
         Ok((fields, (word >> 24) as u8, word & 0x00ff_ffff))
     }
 
-    /// Returns the first box of the given kind in this box.
     pub(super) fn child(self, kind: &[u8; 4]) -> Result<Option<Atom<'a>>> {
         for atom in Atoms(self.data) {
             let atom = atom?;
@@ -39,21 +35,18 @@ impl<'a> Atom<'a> {
         Ok(None)
     }
 
-    /// Returns the first box of the given kind, and fails if there is none.
     pub(super) fn need(self, kind: &[u8; 4]) -> Result<Atom<'a>> {
         self.child(kind)?
             .ok_or_else(|| Error::damaged(format!("box {} does not contain the box {}", name(self.kind), name(*kind))))
     }
 }
 
-/// The boxes in a sequence of bytes.
 pub(super) struct Atoms<'a>(pub(super) &'a [u8]);
 
 impl<'a> Iterator for Atoms<'a> {
     type Item = Result<Atom<'a>>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        // QuickTime ends some lists with four zero bytes.
         if self.0.len() < 8 {
             return None;
         }
@@ -81,7 +74,6 @@ impl<'a> Iterator for Atoms<'a> {
     }
 }
 
-/// Reads the fields of a box, one after the other.
 #[derive(Debug, Clone)]
 pub(super) struct Fields<'a> {
     kind: [u8; 4],
@@ -126,12 +118,11 @@ impl<'a> Fields<'a> {
         self.array()
     }
 
-    /// Returns an 8-byte number if `wide` is true, and a 4-byte number otherwise.
+    /// Reads 8 bytes if `wide` is true, and 4 bytes otherwise.
     pub(super) fn either(&mut self, wide: bool) -> Result<u64> {
         if wide { self.u64() } else { self.u32().map(u64::from) }
     }
 
-    /// Returns the next `count` entries of `size` bytes each.
     pub(super) fn entries(&mut self, count: u32, size: usize) -> Result<std::slice::ChunksExact<'a, u8>> {
         let bytes = (count as usize).checked_mul(size).filter(|&bytes| bytes <= self.remaining.len());
         let bytes = bytes.ok_or_else(|| {
@@ -145,7 +136,6 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Returns the 32-bit number at byte `offset` of an entry.
 pub(super) fn word(entry: &[u8], offset: usize) -> u32 {
     u32::from_be_bytes([entry[offset], entry[offset + 1], entry[offset + 2], entry[offset + 3]])
 }

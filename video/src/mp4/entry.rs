@@ -4,7 +4,6 @@ use super::atoms::{Atom, Atoms, Fields};
 use crate::codec::{Codec, CodecConfig};
 use crate::error::{Error, Result};
 
-/// Parses the first sample entry of the `stsd` box.
 pub(super) fn parse(stsd: Atom<'_>) -> Result<CodecConfig> {
     let (mut fields, ..) = stsd.full()?;
     let count = fields.u32()?;
@@ -33,7 +32,7 @@ pub(super) fn parse(stsd: Atom<'_>) -> Result<CodecConfig> {
     Ok(config)
 }
 
-/// Returns the color description in a `colr` box. Returns `None` for an ICC profile.
+/// Returns `None` for an ICC profile.
 fn color(mut fields: Fields<'_>) -> Option<(u16, u16, u16, bool)> {
     let kind = fields.kind().ok()?;
     let mut number = || fields.u16().ok();

@@ -15,7 +15,7 @@ pub(super) struct Defaults {
 }
 
 impl Defaults {
-    /// Parses a `trex` box. Also returns the track identifier.
+    /// Also returns the track identifier.
     pub(super) fn parse(trex: Atom<'_>) -> Result<(u32, Self)> {
         let (mut fields, ..) = trex.full()?;
         let track = fields.u32()?;
@@ -24,22 +24,19 @@ impl Defaults {
     }
 }
 
-/// State that is carried over from one fragment to the next.
 #[derive(Debug, Default)]
 pub(super) struct Fragments {
-    /// The decoding time after the last packet.
     time: Option<i64>,
     /// Number of packets with a default size, which no table lists.
     unlisted: u64,
 }
 
-/// Flag of a packet that is not a key frame.
 const NOT_KEY: u32 = 1 << 16;
 
 impl Fragments {
-    /// Adds the packets of a `moof` box to `movie`. `moof` is the offset of the box in the file.
+    /// `moof` is the offset of the box in the file.
     pub(super) fn add(&mut self, movie: &mut Movie, bytes: &[u8], moof: u64, file_len: u64) -> Result<()> {
-        // Start of a track's data if the track's header does not specify it.
+        // The data starts here if the track's header does not specify an offset.
         let mut base = moof;
         for atom in Atoms(bytes) {
             let traf = atom?;
@@ -50,8 +47,7 @@ impl Fragments {
         Ok(())
     }
 
-    /// Adds the packets of a `traf` box, if the box belongs to the video. Returns the end of its
-    /// data.
+    /// Adds the packets of a `traf` box, if it belongs to the video. Returns the end of its data.
     fn add_track(&mut self, movie: &mut Movie, traf: Atom<'_>, (moof, base): (u64, u64), file_len: u64) -> Result<u64> {
         let (mut fields, _, flags) = traf.need(b"tfhd")?.full()?;
         let track = fields.u32()?;
@@ -86,7 +82,7 @@ impl Fragments {
         Ok(end)
     }
 
-    /// Adds the packets of a `trun` box. Returns the end of its data.
+    /// Returns the end of the data.
     fn add_run(
         &mut self,
         movie: &mut Movie,
@@ -113,13 +109,12 @@ impl Fragments {
             let bytes = u64::from(count) * u64::from(defaults.size);
             return offset.checked_add(bytes).ok_or_else(out_of_range);
         }
-        // The listed numbers must fit in the box before memory is allocated for them.
+        // Check that the listed numbers fit in the box before memory is allocated.
         if listed > 0 {
             let _ = fields.clone().entries(count, listed * 4)?;
         }
         if is_video {
-            // A file may have many fragments. Reserving the exact size would copy all packets for
-            // each fragment.
+            // Reserving the exact size would copy all packets for each fragment.
             let packets = &mut movie.packets;
             if packets.capacity() - packets.len() < count as usize {
                 reserve(packets, packets.len().max(count as usize))?;

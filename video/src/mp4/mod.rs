@@ -2,14 +2,15 @@
 //! files.
 //!
 //! **Idea.** For each track, the `moov` box lists the size of each packet, the file chunk that
-//! contains the packet, and the presentation time. In a fragmented file, `moof` boxes throughout
-//! the file contain these lists. The reader combines all lists into one [`Track`](crate::Track),
-//! and does not read the packets.
+//! contains the packet, and the presentation time. A fragmented file has several such lists in
+//! `moof` boxes. The reader combines all lists into one [`Track`](crate::Track), and does not read
+//! the packets.
 //!
 //! **Cost.** One read for each top-level box of the file (most files have four), and one pass over
-//! the tables. Memory use is about 28 bytes per packet, plus the tables while they are parsed. The
-//! file size limits every allocation: a table must fit in its box, and a box in the file. Packets
-//! that share one size are not listed one by one, so their number is limited separately.
+//! the tables. A packet takes about 28 bytes of memory, in addition to the tables while they are
+//! parsed. The file size limits every allocation: a table must fit in its box, and a box in the
+//! file. Packets that share one size are not listed one by one, so their number is limited
+//! separately.
 //!
 //! **Edit lists.** Empty edits delay the start. They may precede one edit with media at normal
 //! speed. Frames before the start or after the end of this edit are not shown, and the first shown

@@ -7,13 +7,11 @@ use crate::codec::CodecConfig;
 use crate::error::{Error, Result, reserve};
 use crate::track::{Packet, Track};
 
-/// The video track of a `moov` box.
 pub(super) struct Movie {
-    /// Identifier of the track.
     pub(super) track: u32,
     config: CodecConfig,
     orientation: u8,
-    /// Number of ticks per second, for the movie and for the track.
+    /// Ticks per second of the movie and of the track.
     per_second: (u32, u32),
     edit: Edit,
     /// Packets in decoding order. Times are in the track's ticks, before the edit list is applied.
@@ -22,21 +20,18 @@ pub(super) struct Movie {
     pub(super) defaults: Vec<(u32, Defaults)>,
 }
 
-/// The edit list.
 #[derive(Debug, Clone, Copy, Default)]
 struct Edit {
-    /// Whether the file contains an edit list.
     is_listed: bool,
     /// Time before the first frame, in ticks of the movie.
     delay: u64,
-    /// The media time at which the edit starts, in ticks of the track.
+    /// Media time at which the edit starts, in ticks of the track.
     start: i64,
-    /// Duration of the edit in ticks of the movie, or 0 if the edit does not end.
+    /// Duration in ticks of the movie, or 0 if the edit does not end.
     duration: u64,
 }
 
 impl Movie {
-    /// Parses the content of the `moov` box of a file with `file_len` bytes.
     pub(super) fn parse(bytes: &[u8], file_len: u64) -> Result<Self> {
         let moov = Atom { kind: *b"moov", data: bytes };
         let mut tracks = 0;
@@ -86,16 +81,14 @@ impl Movie {
         Ok(Movie { track, config, orientation, per_second: (movie_ticks, own_ticks), edit, packets, defaults })
     }
 
-    /// Returns whether the file may have fragments.
     pub(super) fn is_fragmented(&self) -> bool {
         !self.defaults.is_empty()
     }
 
-    /// Applies the edit list, and returns the track.
     pub(super) fn track(self) -> Result<Track> {
         let Movie { config, orientation, per_second: (movie, own), edit, mut packets, .. } = self;
         let out_of_range = || Error::damaged("the times of the video are out of range");
-        // The delay need not be a whole number of the track's ticks.
+        // The delay may be a fraction of the track's ticks.
         let delay = u128::from(edit.delay) * u128::from(own);
         let factor = u128::from(movie) / gcd(delay % u128::from(movie), u128::from(movie));
         let delay = i128::try_from(delay * factor / u128::from(movie)).map_err(|_| out_of_range())?;
@@ -123,7 +116,6 @@ fn gcd(a: u128, b: u128) -> u128 {
     if a == 0 { b } else { gcd(b % a, a) }
 }
 
-/// Returns the number of ticks per second in an `mvhd` or `mdhd` box.
 fn ticks_per_second(atom: Atom<'_>) -> Result<u32> {
     let (mut fields, version, _) = atom.full()?;
     // The creation and modification times.
@@ -134,7 +126,7 @@ fn ticks_per_second(atom: Atom<'_>) -> Result<u32> {
     }
 }
 
-/// Returns the identifier of a track, and its rotation as an EXIF orientation.
+/// Returns the track's identifier, and its rotation as an EXIF orientation.
 fn header(tkhd: Atom<'_>) -> Result<(u32, u8)> {
     let (mut fields, version, _) = tkhd.full()?;
     fields.take(if version == 1 { 16 } else { 8 })?;
@@ -144,8 +136,7 @@ fn header(tkhd: Atom<'_>) -> Result<(u32, u8)> {
     Ok((track, orientation(fields).unwrap_or(1)))
 }
 
-/// Returns the EXIF orientation that is equivalent to a matrix. Returns `None` if the matrix is not
-/// a rotation by a multiple of 90 degrees.
+/// Returns `None` if the matrix is not a rotation by a multiple of 90 degrees.
 fn orientation(mut fields: Fields<'_>) -> Option<u8> {
     let mut number = || fields.i32().ok();
     let (a, b, _, c, d) = (number()?, number()?, number()?, number()?, number()?);
@@ -162,7 +153,6 @@ fn orientation(mut fields: Fields<'_>) -> Option<u8> {
     }
 }
 
-/// Checks that the packets are in this file.
 fn check_same_file(minf: Atom<'_>) -> Result<()> {
     let Some(dinf) = minf.child(b"dinf")? else { return Ok(()) };
     let Some(dref) = dinf.child(b"dref")? else { return Ok(()) };
@@ -178,7 +168,6 @@ fn check_same_file(minf: Atom<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Parses an `elst` box.
 fn edit(elst: Atom<'_>) -> Result<Edit> {
     let (mut fields, version, _) = elst.full()?;
     let count = fields.u32()?;

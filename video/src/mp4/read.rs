@@ -7,10 +7,10 @@ use crate::error::{Error, Result, reserve};
 use crate::input::Input;
 use crate::track::Track;
 
-/// Maximum number of packets that share one size, and thus are not listed one by one.
+/// Packets that share one size are not listed one by one, so no table bounds their number.
 pub(super) const MAX_UNLISTED: u64 = 1 << 20;
 
-/// Returns whether a file is an MP4 or QuickTime file, judging by its first bytes (at least 8).
+/// `bytes` contains at least the first 8 bytes of the file.
 pub fn matches(bytes: &[u8]) -> bool {
     let kinds: [&[u8; 4]; 8] = [b"ftyp", b"styp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot"];
     bytes.get(4..8).is_some_and(|kind| kinds.iter().any(|valid| **valid == *kind))
@@ -55,8 +55,8 @@ pub fn read(input: &dyn Input) -> Result<Track> {
     movie.track()
 }
 
-/// Reads the header of the box at `offset`. Returns the kind of the box, and the start and end of
-/// its content. Returns `None` if fewer than eight bytes remain.
+/// Reads a box header. Returns the kind of the box, and the start and end of its content, or `None`
+/// if fewer than eight bytes remain.
 fn header(input: &dyn Input, offset: u64, len: u64) -> Result<Option<([u8; 4], u64, u64)>> {
     if len - offset < 8 {
         return Ok(None);
@@ -85,7 +85,6 @@ fn header(input: &dyn Input, offset: u64, len: u64) -> Result<Option<([u8; 4], u
     Ok(Some((kind, offset + head_len, end.min(len))))
 }
 
-/// Reads the bytes from `start` to `end`.
 fn load(input: &dyn Input, start: u64, end: u64, out: &mut Vec<u8>) -> Result<()> {
     out.clear();
     let len = usize::try_from(end - start).map_err(|_| Error::unsupported("a box has more than 2^32 bytes"))?;

@@ -11,7 +11,6 @@ use crate::track::Packet;
 pub(super) fn packets(stbl: Atom<'_>, file_len: u64) -> Result<Vec<Packet>> {
     let mut packets = sizes(stbl, file_len)?;
     if packets.is_empty() {
-        // In a fragmented file, the `moov` box lists no packets.
         return Ok(packets);
     }
     positions(stbl, &mut packets)?;
@@ -24,7 +23,6 @@ fn packet(size: u32) -> Packet {
     Packet { offset: 0, time: 0, size, is_key: false, is_shown: true }
 }
 
-/// Creates the packets with their sizes.
 fn sizes(stbl: Atom<'_>, file_len: u64) -> Result<Vec<Packet>> {
     let mut packets = Vec::new();
     if let Some(stz2) = stbl.child(b"stz2")? {
@@ -63,8 +61,7 @@ fn sizes(stbl: Atom<'_>, file_len: u64) -> Result<Vec<Packet>> {
     Ok(packets)
 }
 
-/// Checks that `count` packets of `size` bytes fit in the file. Packets of equal size are not
-/// listed one by one, so nothing else bounds the count.
+/// Packets of equal size are not listed one by one, so nothing else bounds their count.
 pub(super) fn check_unlisted(count: u64, size: u32, file_len: u64) -> Result<()> {
     let max_packets = (file_len / u64::from(size.max(1))).min(MAX_UNLISTED);
     if size == 0 || count > max_packets {
@@ -75,7 +72,6 @@ pub(super) fn check_unlisted(count: u64, size: u32, file_len: u64) -> Result<()>
     Ok(())
 }
 
-/// Sets the offsets of the packets from the offsets of the chunks.
 fn positions(stbl: Atom<'_>, packets: &mut [Packet]) -> Result<()> {
     let (atom, width) = match stbl.child(b"co64")? {
         Some(co64) => (co64, 8),
@@ -117,7 +113,6 @@ fn positions(stbl: Atom<'_>, packets: &mut [Packet]) -> Result<()> {
     Ok(())
 }
 
-/// Sets the presentation times from the durations (`stts`) and the composition offsets (`ctts`).
 fn times(stbl: Atom<'_>, packets: &mut [Packet]) -> Result<()> {
     let (mut time, mut next) = (0_i64, 0);
     for run in table(stbl.need(b"stts")?, 8)? {
@@ -141,7 +136,7 @@ fn times(stbl: Atom<'_>, packets: &mut [Packet]) -> Result<()> {
     for run in table(ctts, 8)? {
         let end = packets.len().min(usize::saturating_add(next, word(run, 0) as usize));
         for packet in &mut packets[next..end] {
-            // Unsigned in version 0, but some writers store negative numbers there.
+            // Unsigned in version 0, where some writers still store negative numbers.
             packet.time = packet.time.saturating_add((word(run, 4) as i32).into());
         }
         next = end;
@@ -149,7 +144,7 @@ fn times(stbl: Atom<'_>, packets: &mut [Packet]) -> Result<()> {
     Ok(())
 }
 
-/// Marks the key frames. Without a table, all packets are key frames.
+/// Without a table, all packets are key frames.
 fn keys(stbl: Atom<'_>, packets: &mut [Packet]) -> Result<()> {
     let Some(stss) = stbl.child(b"stss")? else {
         packets.iter_mut().for_each(|packet| packet.is_key = true);
@@ -168,7 +163,6 @@ fn keys(stbl: Atom<'_>, packets: &mut [Packet]) -> Result<()> {
     Ok(())
 }
 
-/// Returns the entries of a table that begins with an entry count.
 fn table<'a>(atom: Atom<'a>, size: usize) -> Result<std::slice::ChunksExact<'a, u8>> {
     let (mut fields, ..): (Fields<'a>, _, _) = atom.full()?;
     let count = fields.u32()?;

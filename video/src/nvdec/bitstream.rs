@@ -1,42 +1,36 @@
 //! Rewrites packets of MP4 files in the format that the driver's parser expects.
 //!
-//! - **H.264 and HEVC**: MP4 puts the length of each NAL unit in front of it, and stores parameter
-//!   sets outside the packets. The parser expects start codes instead (Annex B of ISO/IEC 14496-10
-//!   and 23008-2), and the parameter sets in front of the first packet.
+//! - **H.264 and HEVC**: MP4 stores the length of each NAL unit before it, and parameter sets
+//!   outside the packets. The parser expects start codes instead (Annex B of ISO/IEC 14496-10 and
+//!   23008-2), and the parameter sets before the first packet.
 //! - **VP9**: packets are not changed.
 
 use crate::codec::{Codec, CodecConfig};
 use crate::error::{Error, Result, reserve};
 
-/// Marks the start of a NAL unit.
+/// Precedes each NAL unit.
 const START: [u8; 4] = [0, 0, 0, 1];
 
-/// The information needed to rewrite the packets of a video.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Bitstream {
     codec: Codec,
-    /// Size of the length prefix of a NAL unit in bytes, for H.264 and HEVC.
+    /// Size of the length before each NAL unit, in bytes, for H.264 and HEVC.
     length_bytes: usize,
-    /// The bytes in front of the first packet.
     headers: Vec<u8>,
 }
 
-/// What the parser is expected to find in a packet.
+/// What the parser should find in a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Content {
-    /// Minimum number of pictures.
     pub(super) images: usize,
-    /// Whether this packet may be a key frame of an open group of pictures. If so, later packets
-    /// may contain leading pictures, which depend on earlier pictures. They cannot be decoded if
-    /// decoding starts here.
+    /// Whether this packet may be a key frame of an open group of pictures. Later packets may then
+    /// contain leading pictures, which depend on earlier pictures and cannot be decoded if decoding
+    /// starts here.
     pub(super) is_open: bool,
 }
 
 impl Bitstream {
-    /// Parses the configuration record of a video.
-    ///
-    /// # Errors
-    /// If the record is damaged, or if the codec is not supported.
+    /// Parses a configuration record. Fails if the codec is not supported.
     pub(super) fn new(config: &CodecConfig) -> Result<Self> {
         let record = &config.record[..];
         let (length_bytes, headers) = match config.codec {
@@ -45,7 +39,7 @@ impl Bitstream {
             Codec::Vp9 => (0, Vec::new()),
             codec => {
                 return Err(Error::unsupported(format!(
-                    "{codec} cannot be decoded on the GPU: H.264, HEVC and VP9 can"
+                    "{codec} cannot be decoded on the GPU: expected H.264, HEVC or VP9"
                 )));
             }
         };
@@ -58,9 +52,6 @@ impl Bitstream {
 
     /// Replaces the content of `out` with the rewritten packet. `first` says whether decoding
     /// starts with this packet.
-    ///
-    /// # Errors
-    /// If the packet is damaged.
     pub(super) fn rewrite(&self, packet: &[u8], first: bool, out: &mut Vec<u8>) -> Result<Content> {
         out.clear();
         reserve(out, self.headers.len() + packet.len() + packet.len() / 8 + 64)?;
@@ -74,7 +65,6 @@ impl Bitstream {
         self.start_codes(packet, out)
     }
 
-    /// Replaces the lengths of the NAL units with start codes.
     fn start_codes(&self, packet: &[u8], out: &mut Vec<u8>) -> Result<Content> {
         let (mut rest, mut slices, mut skipped, mut is_open) = (packet, 0, 0, self.codec == Codec::H264);
         while !rest.is_empty() {
@@ -116,7 +106,6 @@ impl Bitstream {
     }
 }
 
-/// What a NAL unit contains.
 enum Unit {
     /// A slice of a picture. If `is_closed` is true, decoding may start with this picture, and
     /// later pictures do not refer to pictures before it.
@@ -142,7 +131,6 @@ impl Unit {
     }
 }
 
-/// Reads a configuration record sequentially.
 struct Record<'a> {
     name: &'static str,
     record: &'a [u8],
@@ -171,7 +159,6 @@ impl<'a> Record<'a> {
         self.take(2).map(|bytes| usize::from(bytes[0]) << 8 | usize::from(bytes[1]))
     }
 
-    /// Appends `count` parameter sets.
     fn sets(&mut self, count: usize, out: &mut Vec<u8>) -> Result<()> {
         for _ in 0..count {
             let length = self.two_bytes()?;
@@ -183,7 +170,7 @@ impl<'a> Record<'a> {
     }
 }
 
-/// Returns the size of a NAL unit's length prefix and the parameter sets of an `avcC` box.
+/// Returns the size of a NAL unit's length in bytes, and the parameter sets.
 fn avc(record: &[u8]) -> Result<(usize, Vec<u8>)> {
     let mut reader = Record { name: "avcC", record, remaining: record };
     let length_bytes = usize::from(reader.take(5)?[4] & 3) + 1;
@@ -195,7 +182,7 @@ fn avc(record: &[u8]) -> Result<(usize, Vec<u8>)> {
     Ok((length_bytes, sets))
 }
 
-/// Parses an `hvcC` box into the number of bytes of a length, and the parameter sets.
+/// Returns the size of a NAL unit's length in bytes, and the parameter sets.
 fn hevc(record: &[u8]) -> Result<(usize, Vec<u8>)> {
     let mut reader = Record { name: "hvcC", record, remaining: record };
     let length_bytes = usize::from(reader.take(22)?[21] & 3) + 1;
@@ -216,7 +203,7 @@ mod tests {
         CodecConfig { codec, width: 0, height: 0, record: record.to_vec(), color: None }
     }
 
-    /// One SPS of 3 bytes, two PPS of 2 and 1 bytes, lengths of `length_bytes`.
+    /// One SPS of 3 bytes, and two PPS of 2 and 1 bytes.
     fn avcc(length_bytes: u8) -> Vec<u8> {
         vec![1, 100, 0, 30, 0xfc | (length_bytes - 1), 0xe1, 0, 3, 0x67, 1, 2, 2, 0, 2, 0x68, 3, 0, 1, 0x68]
     }
@@ -300,6 +287,6 @@ mod tests {
     #[test]
     fn other_codecs_are_refused_by_name() {
         let error = Bitstream::new(&config(Codec::Other(*b"mp4v"), &[])).unwrap_err().to_string();
-        assert_eq!(error, "\"mp4v\" cannot be decoded on the GPU: H.264, HEVC and VP9 can");
+        assert_eq!(error, "\"mp4v\" cannot be decoded on the GPU: expected H.264, HEVC or VP9");
     }
 }

@@ -1,19 +1,17 @@
-//! [`Decoder`]: decodes the packets from a key frame on, and reads frames.
+//! [`Decoder`]: decodes packets from a key frame on, and reads frames.
 //!
 //! **Idea.** The driver's parser reads the packets. It calls one function when the format is known,
-//! and another for each image in decoding order, which queues the image for an engine. An H.264 or
-//! HEVC packet encodes one image, so a frame is found by its packet, no matter when the frame is
-//! shown. A VP9 packet may encode hidden images or show an earlier image, so the headers of VP9
-//! frames are read. The parser also reports times, but sorts them and assigns them to the images in
-//! presentation order, so they are useless here.
+//! and another for each image in decoding order, which queues the image for an engine. The parser
+//! also reports times, but assigns them to the images in presentation order, so they are ignored.
+//! An H.264 or HEVC packet encodes one image, so a packet identifies a frame. A VP9 packet may
+//! encode hidden images or show an earlier image, so the headers of VP9 frames are read.
 //!
 //! **Cost.** Creating a decoder takes much longer than decoding an image, so a decoder is created
-//! for the largest size so far, and is reconfigured if a different size follows. A parser is
-//! created for each key frame, so that frames do not depend on earlier groups.
+//! for the largest size so far, and is reconfigured for other sizes. A parser is created for each
+//! key frame, so that frames do not depend on earlier groups.
 //!
-//! **Exactness.** An engine can crop and scale images, but neither is used. The output has the
-//! encoded size and is cropped during the copy, so all samples have the values that the standard
-//! defines.
+//! **Exactness.** The engine neither crops nor scales. Its output has the encoded size and is
+//! cropped during the copy, so all samples have the values that the standard defines.
 //!
 //! **Damage.** Packets are checked before they are passed to the driver. The engine reports damage
 //! of H.264 and HEVC, but not of VP9.
@@ -45,13 +43,12 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::frame::{Coding, Planes};
 
 /// Number of images that the parser holds back, so that the surfaces of the last frames are not
-/// reused at once.
+/// reused immediately.
 const DELAY: u32 = 4;
 
 /// Maximum time that an engine may take for an image.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Decodes packets on a GPU.
 pub(super) struct Decoder {
     group: Option<Group>,
     input: Vec<u8>,
@@ -61,34 +58,30 @@ pub(super) struct Decoder {
 // SAFETY: the handles may be used on any thread while their context is current (invariant 1).
 unsafe impl Send for Decoder {}
 
-/// The packets since a key frame.
 struct Group {
     bitstream: Bitstream,
     parser: ffi::Parser,
     references: References,
     /// For each packet, the index of the image that it shows.
     shown: Vec<Option<usize>>,
-    /// The error after which no more packets can be decoded.
+    /// The error that prevents decoding of more packets.
     broken: Option<(ErrorKind, String)>,
     /// Whether images that precede the key frame in presentation order may follow.
     has_leading: bool,
 }
 
-/// The state of the functions that the parser calls.
 struct State {
     session: Option<Session>,
     images: Images,
     codec: Codec,
     format: Option<Format>,
-    /// The packet that is being parsed.
     packet: usize,
-    /// The presentation order of the key frame, if earlier images may follow it.
+    /// Presentation order of the key frame, if earlier images may follow it.
     key_order: Option<c_int>,
     /// Whether the group starts with an H.264 key frame that is not an IDR image.
     is_open: bool,
     /// Matrix and range of VP9, which the driver does not report.
     vp9_color: (u8, bool),
-    /// Whether an image that follows the key frame in presentation order was decoded.
     is_past_leading: bool,
     /// Whether the driver reports damage for this codec.
     reports_damage: bool,
@@ -102,10 +95,6 @@ struct State {
 }
 
 impl Decoder {
-    /// Creates a decoder that uses the video engines of a GPU.
-    ///
-    /// # Errors
-    /// If a function of the driver fails.
     pub(super) fn new(device: Device) -> Result<Self> {
         let mut stream = null_mut();
         {
@@ -142,10 +131,6 @@ impl Decoder {
     }
 
     /// Forgets all packets. The next packet must be a key frame of a video with this configuration.
-    ///
-    /// # Errors
-    /// If the configuration is damaged, if the GPU cannot decode the codec, or if a function of the
-    /// driver fails.
     pub(super) fn start(&mut self, config: &CodecConfig) -> Result<()> {
         let bitstream = Bitstream::new(config)?;
         let user = self.state.as_ptr().cast();
@@ -159,7 +144,6 @@ impl Decoder {
         (state.is_open, state.is_past_leading, state.reports_damage) = (false, false, true);
         let mut params = ffi::ParserParams::zeroed();
         params.codec = cuvid_codec(config.codec).expect("checked by the bitstream");
-        // `on_sequence` sets the final number.
         params.max_surfaces = 1;
         params.max_display_delay = DELAY;
         params.user = user;
@@ -181,7 +165,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// Destroys the parser. The context is current.
+    /// The context must be current.
     fn end(&mut self, device: &Device) {
         if let Some(group) = self.group.take() {
             // SAFETY: `start` created the parser. It is not running.
@@ -189,15 +173,9 @@ impl Decoder {
         }
     }
 
-    /// Passes the next packet in decoding order to the engine.
-    ///
-    /// # Errors
-    /// If the packet is damaged, if the GPU cannot decode the format, or if a function of the
-    /// driver fails. All later packets then fail, until [`start`](Self::start) is called. If a
-    /// packet was damaged, the frames of earlier packets can still be read.
-    ///
-    /// # Panics
-    /// If [`start`](Self::start) was not called before.
+    /// Passes the next packet in decoding order to the engine. After an error, all later packets
+    /// fail until [`start`](Self::start) is called, but the frames of earlier packets can still be
+    /// read if only the packet was damaged.
     pub(super) fn push(&mut self, packet: &[u8]) -> Result<()> {
         let device = self.state().device.clone();
         let _here = device.enter()?;
@@ -228,17 +206,9 @@ impl Decoder {
         Err(error)
     }
 
-    /// Copies the frame of a packet to host memory. Returns `false` if the frame is no longer in GPU memory. The
-    /// frame of the last packet is always in GPU memory.
-    ///
-    /// A frame is damaged if its packet is damaged, or an earlier packet on which the frame may
-    /// depend.
-    ///
-    /// # Errors
-    /// If the frame is damaged, if the packet shows no frame, or if a function of the driver fails.
-    ///
-    /// # Panics
-    /// If the packet was not pushed.
+    /// Copies the frame of a packet to host memory. Returns `false` if the frame is no longer in GPU
+    /// memory, which cannot happen for the last packet. A frame is damaged if its packet, or an
+    /// earlier packet on which the frame may depend, is damaged.
     pub(super) fn frame(&mut self, packet: usize) -> Result<bool> {
         let device = self.state().device.clone();
         let _here = device.enter()?;
@@ -257,7 +227,7 @@ impl Decoder {
         Ok(true)
     }
 
-    /// Returns the frame that [`frame`](Self::frame) has read.
+    /// The frame that [`frame`](Self::frame) has copied.
     pub(super) fn planes(&mut self) -> Planes<'_> {
         let state = self.state();
         state.frame.planes(state.host.bytes())
@@ -273,7 +243,6 @@ impl Decoder {
 impl Drop for Decoder {
     fn drop(&mut self) {
         let device = self.state().device.clone();
-        // Without the driver, nothing can be freed.
         if let Ok(_here) = device.enter() {
             self.end(&device);
             let state = self.state();
@@ -289,7 +258,6 @@ impl Drop for Decoder {
     }
 }
 
-/// The error of a frame that depends on a damaged packet.
 fn fault(packet: usize, why: &str) -> Error {
     match packet {
         0 => Error::damaged(format!("the packet of the key frame is damaged ({why})")),
@@ -298,8 +266,8 @@ fn fault(packet: usize, why: &str) -> Error {
 }
 
 impl Group {
-    /// Parses a packet. Returns the index of the image that it shows. If a function that the parser
-    /// called fails, its error is stored in the state.
+    /// Returns the index of the image that the packet shows. If a function that the parser called
+    /// fails, its error is stored in the state.
     fn push(
         &mut self,
         input: &mut Vec<u8>,
@@ -362,19 +330,17 @@ impl Group {
     }
 }
 
-/// A decoder handle of the driver.
 struct Session {
     handle: ffi::DecoderHandle,
     codec: c_int,
     bit_depth: u8,
-    /// Coded size.
     size: (u32, u32),
     max: (u32, u32),
     surfaces: u32,
 }
 
 impl Session {
-    /// Returns a decoder for a format: `session` itself if it can be used, or a new one.
+    /// Reuses `session` for a format if possible.
     fn fit(session: Option<Session>, device: &Device, format: &Format, name: Codec) -> Result<Session> {
         let driver = device.driver();
         let size = (format.coded_width, format.coded_height);
@@ -398,7 +364,7 @@ impl Session {
                     session.size = size;
                     return Ok(session);
                 }
-                // Create a new one, which reports the reason if that fails as well.
+                // Creating a new one reports the reason if it fails as well.
             } else if is_same {
                 max = (max.0.max(session.max.0), max.1.max(session.max.1));
             }
@@ -424,7 +390,7 @@ impl Session {
         Ok(Session { handle, codec: format.codec, bit_depth, size, max, surfaces })
     }
 
-    /// Destroys the decoder. The context is current.
+    /// The context must be current.
     fn destroy(self, device: &Device) -> Option<Session> {
         // SAFETY: invariant 1.
         unsafe { (device.driver().cuvid.destroy_decoder)(self.handle) };
@@ -432,12 +398,12 @@ impl Session {
     }
 }
 
-/// Size of the decoder's output for a coded size. The output width and height are even.
+/// The output width and height are even.
 fn output_size((width, height): (u32, u32)) -> (u32, u32) {
     (width.next_multiple_of(2), height.next_multiple_of(2))
 }
 
-/// Returns the left, top, right and bottom of the area that is shown.
+/// Left, top, right and bottom of the shown area.
 fn area(format: &Format) -> (c_int, c_int, c_int, c_int) {
     let ffi::Rect { left, top, right, bottom } = format.display_area;
     (left, top, right, bottom)
@@ -447,14 +413,13 @@ fn full_rect((width, height): (u32, u32)) -> ffi::ShortRect {
     ffi::ShortRect { left: 0, top: 0, right: width as c_short, bottom: height as c_short }
 }
 
-/// Page-locked memory.
 struct HostMemory {
     data: *mut c_void,
     bytes: usize,
 }
 
 impl HostMemory {
-    /// Makes the memory at least `bytes` long. The context is current.
+    /// The context must be current.
     fn grow(&mut self, device: &Device, bytes: usize) -> Result<()> {
         if bytes > self.bytes {
             self.free(device);
@@ -488,8 +453,7 @@ impl HostMemory {
 }
 
 impl State {
-    /// Calls `function`, and stores its error or panic. Returns what the parser expects: 0 makes it
-    /// stop.
+    /// Calls `function`, and stores its error or panic. A result of 0 makes the parser stop.
     ///
     /// # Safety
     /// `state` points to a [`State`] that no other code accesses during the call.
@@ -513,7 +477,7 @@ impl State {
     }
 
     /// Destroys the session and forgets all images, because the state of the engine is unknown. The
-    /// context is current.
+    /// context must be current.
     fn fail(&mut self, device: &Device) {
         self.images.clear();
         if let Some(session) = self.session.take() {
@@ -521,7 +485,7 @@ impl State {
         }
     }
 
-    /// Prepares the decoder for a format. Returns the number of its surfaces.
+    /// Returns the number of surfaces.
     fn start(&mut self, format: &Format) -> Result<c_int> {
         let size = (format.coded_width, format.coded_height);
         if let (Some(before), Some(session)) = (&self.format, &self.session) {
@@ -560,7 +524,6 @@ impl State {
         Ok(surfaces as c_int)
     }
 
-    /// Queues an image for the engine.
     fn queue(&mut self, params: *mut PicParams) -> Result<c_int> {
         // SAFETY: the parser passes a valid structure.
         let image = unsafe { &*params };
@@ -585,8 +548,7 @@ impl State {
         Ok(1)
     }
 
-    /// If there is an image in the surface, waits until the image is decoded, and stores whether it
-    /// is damaged.
+    /// If there is an image in the surface, waits for it, and stores whether it is damaged.
     fn wait(&mut self, surface: usize) -> Result<()> {
         let Some(session) = &self.session else { return Ok(()) };
         if self.images.at(surface).is_none_or(|image| image.is_damaged.is_some()) {
@@ -617,7 +579,7 @@ impl State {
         Ok(())
     }
 
-    /// Copies the image in `surface` to host memory. The context is current.
+    /// Copies the image in `surface` to host memory. The context must be current.
     fn read(&mut self, surface: usize, is_field: bool, index: usize, packet: usize, device: &Device) -> Result<()> {
         let (Some(format), Some(session)) = (self.format, &self.session) else {
             return Err(Error::damaged("an image precedes its format"));

@@ -21,16 +21,15 @@ use super::ffi::{self, Caps, Cuda, Cuvid, Status};
 use crate::codec::Codec;
 use crate::error::{Error, ErrorKind, Result};
 
-/// Maximum time that the process waits at exit for calls in progress.
+/// Maximum wait at exit for calls in progress.
 const EXIT_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Number of scopes in which a context is current, in all threads.
+/// Number of scopes, in all threads, in which a context is current.
 static ENTERED: AtomicUsize = AtomicUsize::new(0);
 static IS_EXITING: AtomicBool = AtomicBool::new(false);
 /// The process that opened a GPU first, or 0.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
-/// The functions of the driver.
 #[derive(Clone, Copy)]
 pub(super) struct Driver {
     pub(super) cuda: Cuda,
@@ -38,7 +37,7 @@ pub(super) struct Driver {
 }
 
 impl Driver {
-    /// Opens the libraries of the driver, once per process.
+    /// Opens the driver's libraries once per process.
     pub(super) fn get() -> Result<Self> {
         static DRIVER: OnceLock<Result<Driver, String>> = OnceLock::new();
         let opened = DRIVER.get_or_init(|| Driver::open("libcuda.so.1", "libnvcuvid.so.1"));
@@ -65,7 +64,6 @@ impl Driver {
         }
     }
 
-    /// Converts the result of a function.
     pub(super) fn check(&self, status: Status, doing: impl FnOnce() -> String) -> Result<()> {
         if status == 0 {
             return Ok(());
@@ -83,28 +81,27 @@ impl Driver {
     }
 }
 
-/// Opens a library, which then stays loaded.
+/// The library is never unloaded.
 fn library(name: &str) -> Result<&'static libloading::Library, String> {
     // SAFETY: the initializers of the driver's libraries have no preconditions.
     let opened = unsafe { libloading::Library::new(name) };
     let library = opened.map_err(|e| {
-        // The source is the linker's message, which names the library.
+        // The linker's message names the library.
         std::error::Error::source(&e).map_or_else(|| format!("{name}: {e}"), ToString::to_string)
     })?;
     Ok(Box::leak(Box::new(library)))
 }
 
-/// A GPU that decodes videos.
 #[derive(Clone)]
 pub(super) struct Device(Arc<Primary>);
 
-/// The primary context of a device, which the whole process shares.
+/// The whole process shares the primary context of a device.
 struct Primary {
     driver: Driver,
     ordinal: usize,
     device: c_int,
     context: ffi::Context,
-    /// What the GPU can decode. A query takes milliseconds, so the results are cached.
+    /// A query takes milliseconds, so the results are cached.
     caps: Mutex<Vec<Caps>>,
 }
 
@@ -122,7 +119,6 @@ impl Drop for Primary {
     }
 }
 
-/// A scope with driver calls in progress.
 struct Call;
 
 impl Drop for Call {
@@ -132,10 +128,9 @@ impl Drop for Call {
 }
 
 impl Primary {
-    /// Begins a scope with driver calls.
     fn call(&self) -> Result<Call> {
         check_process()?;
-        // The call is counted first, so that the exit handler either sees it or makes it fail.
+        // The call is counted first, so that the exit handler either waits for it or makes it fail.
         ENTERED.fetch_add(1, Ordering::SeqCst);
         let call = Call;
         if IS_EXITING.load(Ordering::SeqCst) {
@@ -145,10 +140,7 @@ impl Primary {
     }
 }
 
-/// Checks that this process may use the GPU.
-///
-/// # Errors
-/// If the process was forked from a process that had opened a GPU.
+/// Fails if the process was forked from a process that had opened a GPU.
 pub(super) fn check_process() -> Result<()> {
     match PROCESS.load(Ordering::SeqCst) {
         0 => Ok(()),
@@ -161,9 +153,8 @@ pub(super) fn check_process() -> Result<()> {
     }
 }
 
-/// Registers the exit handler, once per process. The driver must be initialized first. Exit
-/// handlers run in reverse order of registration, so the driver's handlers then run after this
-/// handler.
+/// Registers the exit handler, once per process. Exit handlers run in reverse order of
+/// registration. The driver must be initialized first, so that its handlers run after this one.
 fn on_exit() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -172,7 +163,6 @@ fn on_exit() {
     });
 }
 
-/// Rejects new driver calls, and waits for calls in progress.
 extern "C" fn close() {
     // A child created by `fork` inherits the handler, but not the threads that make the calls.
     if check_process().is_err() {
@@ -186,10 +176,7 @@ extern "C" fn close() {
 }
 
 impl Device {
-    /// Returns the GPU with index `ordinal`, which is opened once per process.
-    ///
-    /// # Errors
-    /// If there is no driver, if its video library is missing, or if there is no such GPU.
+    /// The GPU is opened once per process.
     pub(super) fn shared(ordinal: usize) -> Result<Self> {
         static DEVICES: Mutex<Vec<Device>> = Mutex::new(Vec::new());
         let driver = Driver::get()?;
@@ -221,7 +208,7 @@ impl Device {
         &self.0.driver
     }
 
-    /// Returns the name of the GPU, such as `NVIDIA H200`.
+    /// For example, `NVIDIA H200`.
     fn name(&self) -> String {
         let Ok(_call) = self.0.call() else { return format!("GPU {}", self.0.ordinal) };
         let mut name = [0; 128];
@@ -232,11 +219,8 @@ impl Device {
     }
 
     /// Makes the context of the device current on this thread until the result is dropped, and
-    /// prevents calls on this thread from invalidating CUDA graph captures in other threads.
-    ///
-    /// # Errors
-    /// In a child process created by `fork`, while the process exits, or if a function of the driver
-    /// fails.
+    /// prevents calls on this thread from invalidating CUDA graph captures in other threads. Fails
+    /// in a child process created by `fork`, and while the process exits.
     pub(super) fn enter(&self) -> Result<Entered<'_>> {
         let call = self.0.call()?;
         let driver = &self.0.driver;
@@ -255,9 +239,6 @@ impl Device {
 
     /// Checks that the GPU can decode frames of a size, with 4:2:0 chroma. `what` describes the
     /// frames.
-    ///
-    /// # Errors
-    /// If the GPU cannot decode the frames, or if a function of the driver fails.
     pub(super) fn check(
         &self,
         codec: Codec,
@@ -293,7 +274,6 @@ impl Device {
     }
 }
 
-/// Returns the driver's number for a codec.
 pub(super) fn cuvid_codec(codec: Codec) -> Option<c_int> {
     match codec {
         Codec::H264 => Some(ffi::codec::H264),
@@ -303,7 +283,6 @@ pub(super) fn cuvid_codec(codec: Codec) -> Option<c_int> {
     }
 }
 
-/// Returns why video engines cannot decode frames of a size, if they cannot.
 fn why_not(caps: &Caps, (width, height): (u32, u32)) -> Option<String> {
     let (min_width, min_height) = (u32::from(caps.min_width), u32::from(caps.min_height));
     if caps.is_supported == 0 {
@@ -319,7 +298,6 @@ fn why_not(caps: &Caps, (width, height): (u32, u32)) -> Option<String> {
     }
 }
 
-/// A scope on one thread in which the context of a device is current.
 pub(super) struct Entered<'a> {
     driver: &'a Driver,
     mode: Option<c_int>,
@@ -346,7 +324,7 @@ mod tests {
 
     #[test]
     fn a_missing_video_library_names_the_variable_of_containers() {
-        // Any library can replace the driver, because opening the second library fails first.
+        // Opening the second library fails first, so any library can replace the driver.
         let text = Driver::open("libc.so.6", "libwarpfeed-missing.so.1").err().unwrap();
         assert!(text.contains("libwarpfeed-missing.so.1"), "{text}");
         for part in ["NVIDIA_DRIVER_CAPABILITIES", "`video`", "AV1", "warpfeed pack --frames"] {

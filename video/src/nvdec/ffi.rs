@@ -21,7 +21,6 @@ pub(super) type Status = c_int;
 /// The result of a query that the codec or the GPU does not support.
 pub(super) const NOT_SUPPORTED: Status = 801;
 
-/// Declares a table of functions, and loads it from a library.
 macro_rules! table {
     ($(#[$doc:meta])* $name:ident { $($field:ident = $symbol:literal: fn($($arg:ty),*) -> Status,)* }) => {
         $(#[$doc])*
@@ -46,7 +45,7 @@ macro_rules! table {
 }
 
 table! {
-    /// Functions of the CUDA driver, `libcuda`.
+    /// `libcuda`.
     Cuda {
         init = "cuInit": fn(c_uint) -> Status,
         device_get = "cuDeviceGet": fn(*mut c_int, c_int) -> Status,
@@ -68,7 +67,7 @@ table! {
 }
 
 table! {
-    /// Functions of the video decoder, `libnvcuvid`.
+    /// `libnvcuvid`.
     Cuvid {
         caps = "cuvidGetDecoderCaps": fn(*mut Caps) -> Status,
         create_parser = "cuvidCreateVideoParser": fn(*mut Parser, *mut ParserParams) -> Status,
@@ -214,7 +213,7 @@ structs! {
         chroma: c_int,
         bitrate: c_uint,
         aspect_ratio: [c_int; 2],
-        /// Bits 0 to 2 are the video format, bit 3 says whether values have the full range.
+        /// Bits 0 to 2 are the video format. Bit 3 says whether values have the full range.
         signal: c_uchar,
         primaries: c_uchar,
         transfer: c_uchar,
@@ -302,7 +301,7 @@ structs! {
         is_reference: c_int,
         is_intra: c_int,
         reserved: [c_uint; 30],
-        /// `CUVIDH264PICPARAMS` for H.264. Most of it is not used here.
+        /// `CUVIDH264PICPARAMS` for H.264, which is mostly unused here.
         codec_specific: [c_int; 24],
         /// The presentation order of the two fields of an H.264 image.
         order_h264: [c_int; 2],

@@ -34,7 +34,7 @@ impl Frame {
     /// If an allocation fails.
     pub(super) fn set(&mut self, size: (usize, usize), coding: Coding, samples: &[u8]) -> Result<()> {
         self.size = size;
-        // Matrix 0 stands for RGB, which is never subsampled, so 0 can only mean that the matrix is
+        // Matrix 0 stands for RGB, which is never subsampled, so 0 means that the matrix is
         // unspecified.
         self.coding = Coding { matrix: if coding.matrix == 0 { 2 } else { coding.matrix }, ..coding };
         if coding.bits == 8 {

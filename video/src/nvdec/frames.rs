@@ -8,15 +8,12 @@ use crate::error::{Error, Result};
 use crate::frame::Planes;
 use crate::record::Record;
 
-/// Maximum number of frames that are decoded ahead. More frames could replace the current frame in
-/// GPU memory before it is read.
+/// More frames could replace the current frame in GPU memory before it is read.
 const MAX_AHEAD: usize = 2;
 
-/// Decodes the frames of records on a GPU, with one of the decoders that all threads share. Frames are
-/// copied to host memory.
-///
-/// It holds on to its decoder until [`rest`](Self::rest) is called, so that each frame of a clip
-/// continues from the one before.
+/// Decodes the frames of records on a GPU, and copies them to host memory. All threads share the
+/// decoders. A thread holds its decoder until [`rest`](Self::rest) is called, so that the frames of
+/// a clip continue from each other.
 pub struct FrameDecoder {
     gpu: usize,
     pool: Option<Arc<Pool>>,
@@ -42,12 +39,12 @@ impl FrameDecoder {
         self.decoded
     }
 
-    /// Returns the decoder to the pool, for other threads.
+    /// Returns the decoder to the pool for other threads.
     pub fn rest(&mut self) {
         let Some(session) = self.session.take() else { return };
         match (&self.pool, check_process()) {
             (Some(pool), Ok(())) => pool.give_back(session),
-            // In a forked child, the pool may be locked by a thread that doesn't exist here.
+            // In a forked child, a thread that no longer exists may have locked the pool.
             _ => std::mem::forget(session),
         }
     }

@@ -1,48 +1,41 @@
 //! Remembers which surface contains which image, and which images are damaged.
 //!
 //! Once an image is decoded, the engine reports whether it is damaged. A frame counts as faulty if
-//! its own image or an earlier one in decoding order is damaged. This depends only on the packets
-//! between the key frame and the frame. So a frame that fails does so no matter which other frames
-//! are read.
+//! its own image or an earlier one in decoding order is damaged. Whether a frame fails therefore
+//! depends only on the packets since the key frame, not on which other frames are read.
 //!
-//! Damaged images that precede the key frame in presentation order (leading images) do not make
-//! later images faulty. Leading images may refer to images before the key frame, but later images
-//! do not refer to leading images.
+//! Leading images, which precede the key frame in presentation order, may refer to images before
+//! the key frame. If they are damaged, later images are not faulty, because they do not refer to
+//! leading images.
 
-/// An image in a surface of the decoder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Image {
-    /// Index of the image in decoding order.
+    /// Index in decoding order, from the key frame.
     pub(super) index: usize,
     pub(super) packet: usize,
     /// Whether the image precedes the key frame in presentation order.
     pub(super) is_leading: bool,
-    /// Whether the image consists of a single field so far.
     pub(super) is_field: bool,
     pub(super) is_damaged: Option<bool>,
 }
 
-/// The images since a key frame.
 #[derive(Debug, Default)]
 pub(super) struct Images {
     surfaces: Vec<Option<Image>>,
     count: usize,
-    /// Index and packet of the first damaged image that is not a leading image.
+    /// The first one that is not a leading image.
     damaged: Option<(usize, usize)>,
 }
 
 impl Images {
-    /// Forgets all images.
     pub(super) fn clear(&mut self) {
         *self = Images::default();
     }
 
-    /// Returns the number of images so far.
     pub(super) fn count(&self) -> usize {
         self.count
     }
 
-    /// Adds an image that the engine will write into `surface`.
     pub(super) fn add(&mut self, surface: usize, packet: usize, is_leading: bool, is_field: bool) {
         if self.surfaces.len() <= surface {
             self.surfaces.resize(surface + 1, None);
@@ -55,21 +48,20 @@ impl Images {
         self.surfaces.get_mut(surface).and_then(Option::as_mut)
     }
 
-    /// Returns the surface that contains an image, unless a later image has replaced it.
+    /// Returns the surface of an image, unless a later image has replaced it.
     pub(super) fn surface(&self, index: usize) -> Option<(usize, Image)> {
         let mut images =
             self.surfaces.iter().enumerate().filter_map(|(index, image)| image.map(|image| (index, image)));
         images.find(|(_, image)| image.index == index)
     }
 
-    /// Returns the surfaces of the images up to `index` whose state is not yet known.
+    /// Returns the surfaces of the images up to `index` with an unknown state.
     pub(super) fn unknown(&self, index: usize) -> impl Iterator<Item = usize> {
         let is_unknown = move |image: &Image| image.index <= index && image.is_damaged.is_none();
         let images = self.surfaces.iter().enumerate();
         images.filter(move |(_, image)| image.as_ref().is_some_and(is_unknown)).map(|(index, _)| index)
     }
 
-    /// Sets the state of the image in `surface`.
     pub(super) fn set(&mut self, surface: usize, is_damaged: bool) {
         let Some(image) = self.at(surface) else { return };
         image.is_damaged = Some(is_damaged);
@@ -79,8 +71,8 @@ impl Images {
         }
     }
 
-    /// Returns the packet that makes an image faulty, if any. The states of all images up to this
-    /// image must be known.
+    /// Returns the packet that makes an image faulty. The states of all images up to this image
+    /// must be known.
     pub(super) fn fault(&self, index: usize) -> Option<usize> {
         match self.damaged {
             Some((first, packet)) if first <= index => Some(packet),

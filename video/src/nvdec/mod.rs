@@ -39,6 +39,5 @@ pub fn check(codec: Codec) -> Result<()> {
         .map_err(|e| Error::new(e.kind(), format!("the video is encoded with {codec}, and {e}")))
 }
 
-/// What to do if a GPU cannot decode a video.
 const ALTERNATIVES: &str = "re-encode the videos as AV1, which needs no GPU (`ffmpeg -i in.mp4 -c:v libsvtav1 -g 2 -crf 30 out.mp4`), \
      or convert the dataset to images once with `warpfeed pack --frames`";

@@ -1,9 +1,9 @@
 //! [`Pool`]: the decoders of one GPU, shared by all threads.
 //!
-//! A decoder takes GPU memory, and a few decoders keep all video engines of the GPU busy. A GPU
-//! gets at most [`MAX_SESSIONS`] decoders, and a thread holds one decoder while it decodes a
-//! sequence of frames. A thread preferably gets a decoder that has already decoded packets of the
-//! requested frame. Otherwise, the thread gets the least recently used decoder of the same format.
+//! A decoder takes GPU memory, and a few decoders keep all video engines of the GPU busy. A GPU has
+//! at most [`MAX_SESSIONS`] decoders, and a thread holds one while it decodes a sequence of frames.
+//! The pool prefers a decoder that has already decoded packets of the requested frame, and then the
+//! least recently used one of the same format.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -14,21 +14,17 @@ use crate::error::{Error, Result, reserve};
 use crate::frame::Planes;
 use crate::record::Record;
 
-/// Maximum number of decoders per GPU. A thread waits until its frame is decoded, so the seven
-/// engines of an H100 need more than seven decoders. Creating a decoder takes 36 ms there.
+/// Maximum number of decoders per GPU. Threads wait until their frame is decoded, so the seven
+/// engines of an H100 need more than seven decoders. There, creating a decoder takes 36 ms.
 pub(super) const MAX_SESSIONS: usize = 16;
 
-/// A decoder, and the packets that the decoder has decoded.
 pub(super) struct Session {
     decoder: Decoder,
     format: Option<(Codec, u32, u32)>,
-    /// The body of the record whose packets were decoded.
     body: Vec<u8>,
-    /// Offset in `body` at which each decoded packet ends.
     ends: Vec<usize>,
 }
 
-/// The decoders of a GPU.
 pub(super) struct Pool {
     device: Device,
     idle: Mutex<Idle>,
@@ -36,17 +32,14 @@ pub(super) struct Pool {
 }
 
 struct Idle {
-    /// Decoders that no thread uses, the most recently used last.
+    /// Idle decoders, the most recently used last.
     sessions: Vec<Session>,
-    /// Number of all decoders, idle or in use.
+    /// Idle or in use.
     count: usize,
 }
 
 impl Pool {
-    /// Returns the pool of a GPU. Its decoders are destroyed when the last user drops the pool.
-    ///
-    /// # Errors
-    /// If the GPU cannot be opened.
+    /// The decoders are destroyed when the last user drops the pool.
     pub(super) fn of(gpu: usize) -> Result<Arc<Self>> {
         static POOLS: Mutex<Vec<(usize, Weak<Pool>)>> = Mutex::new(Vec::new());
         let device = Device::shared(gpu)?;
@@ -68,7 +61,7 @@ impl Pool {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a decoder. Waits while other threads use all of them.
+    /// Waits while other threads use all decoders.
     pub(super) fn take(&self, record: &Record<'_>) -> Result<Session> {
         let mut idle = self.idle();
         loop {
@@ -94,7 +87,6 @@ impl Pool {
         Ok(Session { decoder, format: None, body: Vec::new(), ends: Vec::new() })
     }
 
-    /// Gives a decoder back.
     pub(super) fn give_back(&self, session: Session) {
         self.idle().sessions.push(session);
         self.freed.notify_one();
@@ -112,16 +104,15 @@ impl Pool {
 }
 
 impl Session {
-    /// Returns whether the decoder can decode the record without being reconfigured.
     fn fits(&self, record: &Record<'_>) -> bool {
         self.format == Some((record.codec, record.width, record.height))
     }
 
     /// Returns whether the decoder can decode `record` without starting again from the key frame.
     ///
-    /// The first packets of both must be equal. Their bytes are compared, because comparing a
-    /// wrong identifier would result in a wrong frame. If the requested frame was already decoded,
-    /// its image must still be in GPU memory. Clips in presentation order request such frames.
+    /// The first packets of both must be equal. Their bytes are compared, because a wrong
+    /// identifier would result in a wrong frame. If the requested frame was already decoded, as in
+    /// clips in presentation order, its image must still be in GPU memory.
     pub(super) fn continues(&mut self, record: &Record<'_>) -> bool {
         let pushed = self.ends.len().min(record.count());
         self.fits(record)
@@ -135,10 +126,6 @@ impl Session {
     ///
     /// The packets of `later` records in the same group are queued before the frame is read, so that
     /// the engine continues while the caller converts the frame.
-    ///
-    /// # Errors
-    /// If the GPU cannot decode the video, if a packet of `record` is damaged, or if a function of
-    /// the driver fails.
     pub(super) fn decode(&mut self, record: &Record<'_>, later: &[Record<'_>]) -> Result<usize> {
         let mut result = self.try_decode(record, later);
         if result.is_err() && !later.is_empty() {
@@ -183,7 +170,6 @@ impl Session {
         Ok(self.ends.len() - before)
     }
 
-    /// Forgets all packets, and prepares to decode the packets of `record`.
     fn start(&mut self, record: &Record<'_>) -> Result<()> {
         self.ends.clear();
         self.body.clear();
@@ -200,7 +186,6 @@ impl Session {
         Ok(())
     }
 
-    /// Queues the packets of `record` that are not yet decoded.
     fn push(&mut self, record: &Record<'_>) -> Result<()> {
         let pushed = self.ends.len();
         reserve(&mut self.ends, record.count().saturating_sub(pushed))?;

@@ -1,8 +1,7 @@
 //! A simulated driver that decodes nothing, and tests that use this driver.
 //!
 //! The simulated driver reuses surfaces as early as the real driver may. It fills each image with
-//! the number in the image's packet, so that tests notice a frame from a wrong packet. Images are
-//! shown in presentation order.
+//! the number in the image's packet, so that tests notice a frame from a wrong packet.
 
 #![allow(unsafe_code, clippy::undocumented_unsafe_blocks, reason = "the functions have the signatures of the driver")]
 
@@ -24,29 +23,24 @@ const SIZE: (u32, u32) = (64, 48);
 
 struct Parser {
     params: ffi::ParserParams,
-    /// Whether each surface waits to be shown.
     surfaces: Vec<bool>,
     /// Surfaces of images that are not shown yet, with their presentation order.
     waiting: Vec<(u8, usize)>,
     references: [Option<usize>; 8],
-    /// Index in `references` for the next H.264 reference image.
     next: usize,
-    /// Number of VP9 images so far.
     count: u8,
 }
 
 #[derive(Default)]
 struct Engine {
-    /// The number and the state of each surface.
     surfaces: Vec<(u8, bool)>,
     mapped: Vec<u8>,
 }
 
-/// An image in a packet.
 struct Toy {
     number: u8,
     order: u8,
-    /// The references that the image replaces, as a bit mask.
+    /// Bit mask of the references that the image replaces.
     refresh: u32,
     is_damaged: bool,
 }
@@ -71,7 +65,6 @@ impl Parser {
         let mut params = ffi::PicParams::zeroed();
         params.surface = surface as c_int;
         params.order_h264 = [c_int::from(toy.order); 2];
-        // The engine reads the number and the state from these fields.
         params.bytes = u32::from(toy.number);
         params.slices = u32::from(toy.is_damaged);
         if unsafe { self.params.on_decode.unwrap()(self.params.user, &raw mut params) } == 0 {
@@ -94,7 +87,7 @@ impl Parser {
         true
     }
 
-    /// Parses H.264: the slices contain a number, an order and a state.
+    /// The slices contain a number, an order and a state.
     fn slices(&mut self, data: &[u8]) -> bool {
         let starts: Vec<usize> = (0..data.len()).filter(|&offset| data[offset..].starts_with(&[0, 0, 0, 1])).collect();
         starts.iter().all(|&offset| {
@@ -108,7 +101,7 @@ impl Parser {
         })
     }
 
-    /// Parses VP9: frames are numbered from 1.
+    /// Frames are numbered from 1.
     fn frames(&mut self, data: &[u8]) -> bool {
         let mut goes_on = true;
         let parsed = for_each_frame(data, |frame| {
@@ -288,7 +281,7 @@ fn device() -> Device {
     Device::open(Driver { cuda, cuvid }, 0).unwrap()
 }
 
-/// The kind of an image, which says whether other images refer to it.
+/// Whether other images refer to the image.
 #[derive(Clone, Copy)]
 enum Kind {
     /// A key frame that no leading images precede in presentation order.
@@ -299,7 +292,6 @@ enum Kind {
     Single,
 }
 
-/// Creates an H.264 packet with the given number.
 fn packet(number: usize, (kind, order, is_damaged): (Kind, u8, bool)) -> Vec<u8> {
     let header = match kind {
         Kind::Idr => 0x65,
@@ -314,7 +306,7 @@ fn config(codec: Codec) -> CodecConfig {
     CodecConfig { codec, width: SIZE.0, height: SIZE.1, record, color: None }
 }
 
-/// Returns the number that all samples of a frame have as their value.
+/// All samples of a frame have the same value.
 fn number_of(planes: &Planes<'_>) -> u8 {
     let samples = (0..3).flat_map(|plane| {
         let (width, height) = planes.size(plane);
@@ -325,8 +317,7 @@ fn number_of(planes: &Planes<'_>) -> u8 {
     first as u8
 }
 
-/// Returns the number in the frame of packet `packet`, or `None` if the frame is no longer in GPU
-/// memory.
+/// Returns `None` if the frame is no longer in GPU memory.
 fn number(decoder: &mut Decoder, packet: usize) -> Result<Option<u8>, String> {
     let found = decoder.frame(packet).map_err(|e| e.to_string())?;
     Ok(found.then(|| number_of(&decoder.planes())))
@@ -378,7 +369,7 @@ fn the_frame_of_a_vp9_packet_is_the_one_that_it_shows() {
     let packets = [
         (vp9::key(2), 1),
         (vp9::inter(true, 1), 2),
-        // A hidden image, which replaces reference 2, and a shown image.
+        // A hidden image that replaces reference 2, and a shown image.
         (vp9::superframe(&[vp9::inter(false, 4), vp9::inter(true, 1)]), 4),
         (vp9::inter(true, 0), 5),
         (vp9::inter(true, 1), 6),
@@ -425,7 +416,7 @@ fn a_packet_without_an_image_is_damaged() {
     assert!(error.contains("the parser of the driver found no image in it"), "{error}");
 }
 
-/// Returns the records of the frames of a group with B frames. The numbers start after `first`.
+/// A group with B frames. The numbers start after `first`.
 fn records(first: usize) -> Vec<Vec<u8>> {
     let group = [(Idr, 1, false), (Reference, 5, false), (Reference, 3, false), (Single, 2, false), (Single, 4, false)];
     let packets: Vec<_> = group.iter().enumerate().map(|(index, &image)| packet(first + index, image)).collect();
@@ -449,7 +440,7 @@ fn show(decoder: &mut FrameDecoder, record: &[u8]) -> u8 {
 fn the_same_frames_result_for_any_order_of_records() {
     let (records, pool) = (records(0), Arc::new(Pool::new(device())));
     let mut decoder = FrameDecoder::on(&pool);
-    // Frames in presentation order, then all pairs of frames.
+    // Presentation order first, then all pairs of frames.
     assert_eq!([0, 3, 2, 4, 1].map(|index| show(&mut decoder, &records[index])), [1, 4, 3, 5, 2]);
     for (first, second) in (0..25).map(|pair| (pair / 5, pair % 5)) {
         let found = [first, second].map(|index| show(&mut decoder, &records[index]));
@@ -468,7 +459,6 @@ fn the_same_frames_result_for_any_order_of_records() {
     assert_eq!(pool.count(), 1);
 }
 
-/// Decodes a frame while `later` frames are decoded ahead.
 fn show_before(decoder: &mut FrameDecoder, record: &[u8], later: &[Vec<u8>]) -> u8 {
     let later: Vec<_> = later.iter().map(|bytes| Record::parse(bytes).unwrap()).collect();
     decoder.decode(&Record::parse(record).unwrap(), &later, |planes| Ok(number_of(planes))).unwrap()
@@ -484,7 +474,6 @@ fn frames_are_decoded_ahead_and_only_once() {
     assert_eq!(decoder.decoded(), 4);
 }
 
-/// The simulated parser may reuse the surface of the frame for a later packet.
 #[test]
 fn the_same_frames_result_with_later_frames_of_any_order() {
     let (first_records, other, pool) = (records(0), records(10), Arc::new(Pool::new(device())));
@@ -563,7 +552,7 @@ fn a_child_process_refuses_to_decode_and_ends_cleanly() {
     let (pool, records) = (Arc::new(Pool::new(device())), records(0));
     let mut decoder = FrameDecoder::on(&pool);
     show(&mut decoder, &records[0]);
-    // The pool is locked by a thread that does not exist in the child process.
+    // A thread that does not exist in the child process has locked the pool.
     let locked = pool.lock();
     let child = unsafe { libc::fork() };
     if child == 0 {

@@ -3,26 +3,22 @@
 //!
 //! A packet contains up to eight frames, of which one is shown. A frame replaces some of the eight
 //! reference images, or shows one of them without encoding anything. The driver reports neither
-//! shown reference images nor the matrix, so this module tracks both.
+//! shown reference images nor the matrix.
 //!
 //! **Source.** VP9 Bitstream & Decoding Process Specification, version 0.6, sections 6.2 and 7.2,
 //! and annex B.
 
 use crate::error::{Error, Result};
 
-/// The sync code in the headers of intra frames.
 const SYNC_CODE: u32 = 0x49_83_42;
 
-/// What a packet contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Content {
-    /// Number of images that the packet encodes.
     pub(super) images: usize,
-    /// The shown image, as its index among all encoded images since the key frame.
+    /// Index of the shown image among all encoded images since the key frame.
     pub(super) shown: usize,
 }
 
-/// The images that later frames may refer to.
 #[derive(Debug, Default)]
 pub(super) struct References {
     /// For each reference, the index of its image, counted from the key frame.
@@ -33,7 +29,6 @@ pub(super) struct References {
     pub(super) color: (u8, bool),
 }
 
-/// A frame header.
 pub(super) enum Header {
     /// Shows a reference image.
     Existing(usize),
@@ -41,17 +36,14 @@ pub(super) enum Header {
         /// Bit `n` is set if reference `n` is replaced.
         refresh: u32,
         is_shown: bool,
-        /// Matrix and range, if this is a key frame.
+        /// Matrix and range. `None` if this is not a key frame.
         key: Option<(u8, bool)>,
     },
 }
 
 impl References {
-    /// Adds the frames of a packet.
-    ///
-    /// # Errors
-    /// If a header is damaged, or if the packet does not show exactly one frame. After an error,
-    /// the references must not be used any more.
+    /// Adds the frames of a packet. After an error, the references must not be used anymore. It is
+    /// an error if the packet does not show exactly one frame.
     pub(super) fn add(&mut self, packet: &[u8]) -> Result<Content> {
         let first = self.count;
         let mut shown = None;
@@ -86,7 +78,7 @@ impl References {
     }
 }
 
-/// Reads bits, starting with the highest bit of each byte.
+/// Starts with the highest bit of each byte.
 struct Bits<'a> {
     bytes: &'a [u8],
     position: usize,
@@ -118,7 +110,7 @@ impl Bits<'_> {
         }
     }
 
-    /// Reads the bit depth, the color space and the subsampling. Returns the matrix and the range.
+    /// Returns the matrix and the range.
     fn color(&mut self, profile: u32) -> Result<(u8, bool)> {
         if profile >= 2 {
             self.take(1)?;
@@ -174,8 +166,7 @@ impl Header {
     }
 }
 
-/// Calls `with` for each frame of a packet. If a packet contains several frames, an index of their
-/// lengths follows the frames.
+/// If a packet contains several frames, an index of their lengths follows the frames.
 pub(super) fn for_each_frame(packet: &[u8], mut with: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
     let Some((lengths, length_bytes)) = index(packet) else { return with(packet) };
     let mut rest = packet;
@@ -190,8 +181,8 @@ pub(super) fn for_each_frame(packet: &[u8], mut with: impl FnMut(&[u8]) -> Resul
     Ok(())
 }
 
-/// Returns the lengths of the frames in a packet, and the number of bytes of a length. Returns
-/// `None` if the packet contains a single frame, which needs no index.
+/// Returns the lengths of the frames in a packet, and the number of bytes of a length. A single
+/// frame needs no index.
 fn index(packet: &[u8]) -> Option<(&[u8], usize)> {
     let last = *packet.last()?;
     if last >> 5 != 0b110 {
@@ -206,7 +197,6 @@ fn index(packet: &[u8]) -> Option<(&[u8], usize)> {
 pub(super) mod tests {
     use super::*;
 
-    /// Writes the header of a frame.
     pub(in super::super) fn key(color_space: u8) -> Vec<u8> {
         // Marker 2, profile 0, coded, key frame, shown, not resilient. The sync code. Full range.
         bytes(&format!("10000010{SYNC_CODE:024b}{color_space:03b}1"))
@@ -245,7 +235,7 @@ pub(super) mod tests {
         let packets = [
             key(1),
             inter(true, 1),
-            // A hidden frame, which replaces reference 2, and a visible one.
+            // A hidden frame that replaces reference 2, and a visible frame.
             superframe(&[inter(false, 4), inter(true, 1)]),
             inter(true, 1),
             existing(2),

@@ -6,7 +6,6 @@ use warpfeed_video::record::Record;
 
 use crate::support::{Random, bytes, crc, videos};
 
-/// Returns the CRC-32 of each frame that FFmpeg shows.
 fn expected(name: &str) -> Option<Vec<u32>> {
     let path = crate::support::fixture(&format!("{name}.frames"));
     let text = std::fs::read_to_string(path).ok()?;
@@ -26,7 +25,7 @@ fn frames_are_equal_to_dav1d_bit_for_bit() {
         let file = bytes(&format!("{name}.mp4"));
         let track = open(&file).unwrap();
         assert_eq!(track.len(), expected.len(), "{name}");
-        // Start with the last frame, to show that each frame can be decoded alone.
+        // Start with the last frame, to test that each frame can be decoded alone.
         for frame in (0..track.len()).rev() {
             decoder.flush();
             let mut last = None;
@@ -96,7 +95,7 @@ fn each_packet_of_a_clip_is_decoded_once() {
     };
     // Eight frames from four groups of pictures.
     assert_eq!((0..8).map(&mut show).last(), Some(8));
-    // The repeated frames at the end of an episode, and the frame before them.
+    // At the end of an episode, frames are repeated.
     assert_eq!([7, 7, 6, 7].map(&mut show), [8; 4]);
     // A frame of a different group, and then frames of the first group again.
     assert_eq!([1, 0, 3].map(&mut show), [10, 10, 12]);

@@ -19,7 +19,7 @@ const FILES: [(&str, &str); 9] = [
     ("live.webm", "g2"),
 ];
 
-/// Returns the time, the size and the key flag of each packet that ffprobe lists.
+/// The time, the size and the key flag of each packet that ffprobe lists.
 fn expected_packets(name: &str) -> Vec<(i64, u32, bool)> {
     let text = String::from_utf8(bytes(&format!("{name}.packets"))).unwrap();
     let parse = |line: &str| {
@@ -88,13 +88,12 @@ fn frames_are_those_of_the_mp4_file_bit_for_bit() {
     assert!(compared > 50, "{compared}");
 }
 
-/// An element with a size of eight bytes.
+/// The size takes eight bytes.
 fn element(id: u32, content: &[u8]) -> Vec<u8> {
     let size = (1 << 56) | content.len() as u64;
     [id_bytes(id), size.to_be_bytes().to_vec(), content.to_vec()].concat()
 }
 
-/// An element of unknown size.
 fn unknown(id: u32, content: &[u8]) -> Vec<u8> {
     [id_bytes(id), vec![0xff], content.to_vec()].concat()
 }
@@ -108,13 +107,13 @@ fn number(id: u32, value: u64) -> Vec<u8> {
     element(id, &value.to_be_bytes())
 }
 
-/// A block of track `track` with a time relative to its cluster.
+/// The time is relative to the cluster.
 fn block(id: u32, (track, time, flags): (u8, i16, u8), packet: &[u8]) -> Vec<u8> {
     let [high, low] = time.to_be_bytes();
     element(id, &[&[0x80 | track, high, low, flags], packet].concat())
 }
 
-/// The parts of a file: an audio track and a video track with number 2.
+/// An audio track, and a video track with number 2.
 struct Parts {
     info: Vec<u8>,
     entry: Vec<u8>,
@@ -150,7 +149,6 @@ const SIMPLE: u32 = 0xa3;
 const GROUP: u32 = 0xa0;
 const BLOCK: u32 = 0xa1;
 
-/// Returns a Matroska file with the packets of an MP4 file.
 pub(crate) fn remuxed(mp4: &[u8]) -> Vec<u8> {
     let track = open(&mp4.to_vec()).unwrap();
     let config = track.config();
@@ -173,7 +171,6 @@ pub(crate) fn remuxed(mp4: &[u8]) -> Vec<u8> {
     parts.file()
 }
 
-/// A decoder that gets the same records gives the same frames.
 #[test]
 fn records_of_videos_for_gpus_are_those_of_the_mp4_file() {
     for name in ["gpu-h264", "gpu-hevc", "gpu-vp9"] {
@@ -191,7 +188,7 @@ fn records_of_videos_for_gpus_are_those_of_the_mp4_file() {
     }
 }
 
-/// The content, time, key flag and visibility of a packet.
+/// Content, time, key flag and visibility.
 type Found = (Vec<u8>, i64, bool, bool);
 
 fn actual_packets(file: &[u8]) -> (u64, Vec<Found>) {
@@ -246,7 +243,6 @@ fn blocks_of_all_kinds_are_found() {
             (per_second, scaled)
         );
     }
-    // Clusters and a segment of unknown size.
     let open_cluster =
         |time, packet: &[u8]| unknown(0x1f43_b675, &[number(0xe7, time), block(SIMPLE, (2, 0, 0x80), packet)].concat());
     let tags = element(0x1254_c367, b"");
@@ -254,7 +250,6 @@ fn blocks_of_all_kinds_are_found() {
     let file = [element(0x1a45_dfa3, b""), unknown(0x1853_8067, &segment)].concat();
     let times: Vec<_> = actual_packets(&file).1.into_iter().map(|(bytes, time, ..)| (bytes, time)).collect();
     assert_eq!(times, [(b"a".to_vec(), 5), (b"b".to_vec(), 6), (b"c".to_vec(), 7)]);
-    // A second file that follows the first is ignored.
     assert_eq!(actual_packets(&[file.clone(), file].concat()).1.len(), 3);
 }
 
@@ -326,7 +321,6 @@ fn videos_without_pixels_are_rejected() {
     }
 }
 
-/// An input that counts the reads.
 struct Counted<'a>(&'a [u8], std::cell::Cell<usize>);
 
 impl Input for Counted<'_> {
@@ -390,7 +384,6 @@ fn ten_thousand_mutations_neither_panic_nor_allocate_much() {
         match open(&file) {
             Ok(track) => {
                 opened += 1;
-                // A block takes at least six bytes.
                 assert!(track.packets().len() <= file.len() / 6);
                 for packet in track.packets() {
                     assert!(packet.offset + u64::from(packet.size) <= file.len() as u64);

@@ -3,10 +3,9 @@
 use crate::support::{Random, bytes, videos};
 use warpfeed_video::{Codec, ErrorKind, Input, Track, open};
 
-/// A packet: offset, size, presentation time, whether it is a key frame, and whether it is shown.
+/// Offset, size, presentation time, whether it is a key frame, and whether it is shown.
 type Listed = (u64, u32, i64, bool, bool);
 
-/// Returns the packets that ffprobe lists.
 fn expected_packets(name: &str) -> Vec<Listed> {
     let text = String::from_utf8(bytes(&format!("{name}.packets"))).unwrap();
     let parse = |line: &str| {
@@ -42,7 +41,6 @@ fn frames_are_found_by_their_exact_time() {
             assert_eq!(track.frame_at(time.seconds(), 0.0), Some(frame), "{name} {frame}");
             assert_eq!(track.nearest(time.seconds() + 1e-4), Some(frame), "{name} {frame}");
             assert_eq!(track.frame_at(time.seconds() + 2e-4, 1e-4), None, "{name} {frame}");
-            // `needed` returns the packets from a key frame to the requested frame.
             let needed = track.needed(frame);
             assert!(needed[0].is_key, "{name} {frame}");
             assert_eq!(needed.last().unwrap().time, time.ticks);
@@ -80,7 +78,6 @@ fn the_color_of_the_container_is_read() {
     assert_eq!(color("g2.mp4"), None);
 }
 
-/// An input that counts the bytes read from it.
 struct Counted<'a>(&'a [u8], std::cell::Cell<u64>);
 
 impl Input for Counted<'_> {
@@ -125,7 +122,7 @@ fn ten_thousand_mutations_neither_panic_nor_allocate_much() {
     let (mut opened, mut failed) = (0, 0);
     for round in 0..10_000 {
         let mut file = files[round % files.len()].clone();
-        // Damage mostly the tables, which in most files are at the end.
+        // Most files have their tables at the end.
         let tables = file.windows(4).rposition(|four| four == b"moov" || four == b"moof").unwrap_or(0);
         for _ in 0..=random.below(4) {
             let offset = if random.below(4) == 0 {
@@ -141,8 +138,8 @@ fn ten_thousand_mutations_neither_panic_nor_allocate_much() {
         match open(&file) {
             Ok(track) => {
                 opened += 1;
-                // A damaged table can claim at most 2^20 packets of one common size. Otherwise,
-                // each packet takes at least one byte of a table.
+                // A damaged table can claim at most 2^20 packets of a common size. Otherwise, each
+                // packet takes at least one byte of a table.
                 assert!(track.packets().len() <= 1 << 20, "{}", names[round % names.len()]);
                 for frame in (0..track.len()).take(20) {
                     assert!(!track.needed(frame).is_empty());

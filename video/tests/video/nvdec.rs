@@ -17,7 +17,7 @@ const VIDEOS: [(&str, Coding); 3] = [
     ("gpu-vp9", Coding { matrix: 1, is_full_range: false, bits: 8 }),
 ];
 
-/// Returns a decoder. If there is no GPU, prints why the test is skipped, and returns `None`.
+/// Without a GPU, prints why the test is skipped.
 fn decoder() -> Option<FrameDecoder> {
     match check(Codec::H264) {
         Ok(()) => Some(FrameDecoder::new(1 << 20, 0)),
@@ -28,18 +28,17 @@ fn decoder() -> Option<FrameDecoder> {
     }
 }
 
-/// Returns the CRC-32 of each frame that FFmpeg shows.
 fn expected(name: &str) -> Vec<u32> {
     let text = std::fs::read_to_string(fixture(&format!("{name}.crc"))).unwrap();
     text.lines().map(|line| u32::from_str_radix(line.split_once(' ').unwrap().1, 16).unwrap()).collect()
 }
 
-/// Decodes frames of a video in some order, and compares their CRC-32.
+/// Decodes frames in the given order, and compares their CRC-32.
 fn compare(decoder: &mut FrameDecoder, video: (&str, Coding), frames: impl Iterator<Item = usize>) {
     compare_file(decoder, video, &bytes(&format!("{}.mp4", video.0)), frames);
 }
 
-/// Like `compare`, but for a file with the same packets as the video.
+/// The file has the same packets as the video.
 fn compare_file(
     decoder: &mut FrameDecoder,
     (name, coding): (&str, Coding),

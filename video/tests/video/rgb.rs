@@ -29,7 +29,6 @@ fn oracle(frame: &Planes<'_>, x: usize, y: usize) -> [f64; 3] {
         _ => (0.299, 0.114),
     };
     let (r, b) = (e + 2.0 * (1.0 - red) * v, e + 2.0 * (1.0 - blue) * u);
-    // Luma is the weighted sum of red, green and blue.
     [r, (e - red * r - blue * b) / (1.0 - red - blue), b]
 }
 

@@ -9,13 +9,12 @@ pub(crate) fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
 }
 
-/// Returns the content of a fixture.
 pub(crate) fn bytes(name: &str) -> Vec<u8> {
     let path = fixture(name);
     std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-/// Returns the names of all videos, without their extension.
+/// Without their extension.
 pub(crate) fn videos() -> Vec<String> {
     let mut names: Vec<String> = std::fs::read_dir(fixture(""))
         .expect("the folder of fixtures exists")
@@ -26,7 +25,7 @@ pub(crate) fn videos() -> Vec<String> {
     names
 }
 
-/// Returns the CRC-32 of all samples, in the order and the format of FFmpeg.
+/// CRC-32 of all samples, in the order and the format of FFmpeg.
 #[cfg(any(feature = "av1", feature = "nvdec"))]
 pub(crate) fn crc(planes: &Planes<'_>) -> u32 {
     let mut crc = !0_u32;
@@ -36,7 +35,7 @@ pub(crate) fn crc(planes: &Planes<'_>) -> u32 {
             crc = (crc >> 1) ^ (0xedb8_8320 & (crc & 1).wrapping_neg());
         }
     };
-    // FFmpeg's planes of RGB are in the same order as the planes of AV1: green, blue, red.
+    // Like AV1, FFmpeg orders the planes of RGB as green, blue, red.
     for plane in 0..3 {
         let (width, height) = planes.size(plane);
         for y in 0..height {
@@ -52,7 +51,7 @@ pub(crate) fn crc(planes: &Planes<'_>) -> u32 {
     !crc
 }
 
-/// Pseudorandom numbers that are the same in each run.
+/// The same in each run.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
@@ -67,7 +66,6 @@ impl Random {
         (self.next() % end.max(1) as u64) as usize
     }
 
-    /// Changes up to four bytes of `file` at `offset`, or truncates `file` there.
     pub(crate) fn mutate(&mut self, file: &mut Vec<u8>, offset: usize) {
         match self.below(4) {
             0 => file[offset] ^= 1 << self.below(8),

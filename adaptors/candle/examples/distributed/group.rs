@@ -11,18 +11,17 @@ use warpfeed::Rank;
 
 use crate::sgd::Sgd;
 
-/// Timeout for connecting to rank 0.
+/// For connecting to rank 0.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// All processes of a run.
 pub(crate) struct Group {
     nccl: Comm,
     device: Device,
 }
 
 impl Group {
-    /// Connects the processes. Rank 0 sends the NCCL unique ID to the other ranks over TCP. It
-    /// listens on port `MASTER_PORT` + 1, because torchrun itself uses `MASTER_PORT`.
+    /// Rank 0 sends the NCCL unique ID to the other ranks over TCP, on port `MASTER_PORT` + 1,
+    /// because torchrun itself uses `MASTER_PORT`.
     pub(crate) fn join(rank: Rank, device: &Device) -> Result<Self> {
         let address = std::env::var("MASTER_ADDR").unwrap_or_else(|_| "127.0.0.1".into());
         let port = std::env::var("MASTER_PORT").ok().and_then(|port| port.parse::<u16>().ok()).unwrap_or(29_500) + 1;
@@ -48,18 +47,18 @@ impl Group {
             stream.read_exact(&mut bytes)?;
             Id::uninit(bytes.map(|byte| byte as std::ffi::c_char))
         };
-        // On candle's own stream, a step and its all-reduce need no event in between.
+        // A step and its all-reduce then need no event in between.
         let stream = device.as_cuda_device()?.cuda_stream();
         let nccl = Comm::from_rank(stream, rank.rank, rank.world_size, id).map_err(failed)?;
         Ok(Group { nccl, device: device.clone() })
     }
 
-    /// Returns the mean of `tensor` over all processes. The tensor must be `f32` and contiguous.
+    /// The mean over all processes. `tensor` must be `f32` and contiguous.
     pub(crate) fn average(&self, tensor: &Tensor) -> Result<Tensor> {
         self.reduce(tensor, &ReduceOp::Avg)
     }
 
-    /// Returns the element-wise maximum of `tensor` over all processes. The tensor must be `f32`.
+    /// The element-wise maximum over all processes. `tensor` must be `f32`.
     #[allow(dead_code)] // only the benchmark uses it
     pub(crate) fn largest(&self, tensor: &Tensor) -> Result<Tensor> {
         self.reduce(tensor, &ReduceOp::Max)
@@ -78,7 +77,7 @@ impl Group {
         Ok(Tensor::from_storage(storage, tensor.shape().clone(), BackpropOp::none(), false))
     }
 
-    /// Replaces each gradient with its mean over all processes, in one all-reduce.
+    /// In one all-reduce.
     pub(crate) fn average_gradients(&self, sgd: &Sgd, gradients: &mut GradStore) -> Result<()> {
         let with_gradient: Vec<(&Var, Tensor)> =
             sgd.variables().filter_map(|(_, variable)| Some((variable, gradients.get(variable)?.clone()))).collect();
@@ -89,7 +88,7 @@ impl Group {
         Ok(())
     }
 
-    /// Replaces the running statistics of batch normalization with their means over all processes.
+    /// Averages the running statistics of batch normalization.
     pub(crate) fn average_statistics(&self, sgd: &Sgd) -> Result<()> {
         let running: Vec<&Var> =
             sgd.variables().filter(|(name, _)| name.contains("running_")).map(|(_, v)| v).collect();
@@ -110,12 +109,12 @@ impl Group {
             .collect()
     }
 
-    /// Returns an error unless the weights of all processes are bit-identical.
+    /// Fails unless the weights of all processes are bit-identical.
     pub(crate) fn assert_same_weights(&self, sgd: &Sgd) -> Result<()> {
         for (name, variable) in sgd.variables() {
             let (min, max) = (self.reduce(variable, &ReduceOp::Min)?, self.reduce(variable, &ReduceOp::Max)?);
             let difference = (max - min)?.abs()?.max_all()?.to_scalar::<f32>()?;
-            // `!=` is true for NaN, so a NaN difference is an error.
+            // `!=` is true for NaN.
             if difference != 0.0 {
                 candle_core::bail!("{name}: the weights of two processes differ by {difference}");
             }

@@ -16,7 +16,6 @@
 mod group;
 #[path = "../train/net.rs"]
 mod net;
-// Only `train` saves its state.
 #[allow(dead_code)]
 #[path = "../train/sgd.rs"]
 mod sgd;
@@ -37,9 +36,9 @@ use net::ResNet;
 use sgd::Sgd;
 
 const SIDE: u32 = 64;
-/// Total batch size of all processes. Because this size is fixed, the results are the same for any
-/// number of processes. The exceptions are rounding, and batch normalization, which uses the
-/// statistics of each process's share.
+/// Total batch size of all processes. It is fixed, so the number of processes affects results only
+/// through rounding, and through batch normalization, which uses the statistics of each process's
+/// share.
 const GLOBAL_BATCH: usize = 128;
 const RATE: f64 = 0.1;
 const WARM_UP: f64 = 20.0;
@@ -77,8 +76,7 @@ fn run() -> Result<()> {
     train(&data, epochs)
 }
 
-/// Starts `processes` copies of this program with the environment variables that torchrun sets, and
-/// waits for them.
+/// Starts `processes` copies of this program with the environment variables that torchrun sets.
 fn start(processes: usize, arguments: &[String]) -> Result<()> {
     let program = std::env::current_exe()?;
     let begin = |rank: usize| {
@@ -170,8 +168,7 @@ fn train(data: &Arc<dyn Source>, epochs: u64) -> Result<()> {
     Ok(())
 }
 
-/// Returns the fraction of held-out images, over all processes, that the network classifies
-/// correctly.
+/// Over all processes.
 fn accuracy(net: &ResNet, held_out: &mut Batches<CudaBatch>, group: &Group, device: &Device) -> Result<f64> {
     let mut counts = Tensor::zeros(2, DType::F32, device)?;
     for batch in held_out.epoch(0) {

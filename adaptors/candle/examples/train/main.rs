@@ -8,9 +8,8 @@
 //! ```
 //!
 //! The program writes `checkpoint.safetensors` and `curve.png` to FOLDER (default: `target/train`).
-//! You may stop the program at any time and start it again. It resumes after the last saved step,
-//! with the same batches and losses as an uninterrupted run. After the last epoch, it removes the
-//! checkpoint.
+//! When it is stopped and started again, it resumes after the last saved step, with the same
+//! batches and losses as an uninterrupted run. After the last epoch, it removes the checkpoint.
 //!
 //! Without a path, the exit code is 0 if the accuracy is well above chance.
 //!
@@ -88,7 +87,7 @@ fn train() -> Result<()> {
     fs::remove_file(&settings.checkpoint)?;
     println!("{:.0} s; the learning curve is {}", began.elapsed().as_secs_f64(), image.display());
     let accuracy = measured.accuracies.last().map_or(0.0, |&(_, share)| share);
-    // The comparison is false for NaN, so a NaN accuracy is an error.
+    // False for NaN.
     let learned = accuracy > ACCURACY;
     if generated && !learned {
         let (reached, expected) = (100.0 * accuracy, 100.0 * ACCURACY);
@@ -97,7 +96,7 @@ fn train() -> Result<()> {
     Ok(())
 }
 
-/// Returns the first GPU if there is one and the `cuda` feature is enabled, and otherwise the CPU.
+/// The first GPU, with the `cuda` feature.
 fn device() -> Result<Device> {
     #[cfg(feature = "cuda")]
     if warpfeed::cuda::available().is_ok() {

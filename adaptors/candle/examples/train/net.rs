@@ -17,14 +17,12 @@ struct Block {
     first_norm: BatchNorm,
     second: Conv2d,
     second_norm: BatchNorm,
-    /// The shortcut's layers, or `None` if the block changes neither the number of channels nor the
-    /// resolution.
+    /// `None` if the block changes neither the number of channels nor the resolution.
     short_cut: Option<(Conv2d, BatchNorm)>,
     halves: bool,
 }
 
-/// The network. Images are `f32`, of shape (N, 3, H, W). With n widths, H and W must be multiples
-/// of 2^n.
+/// Images are `f32`, of shape (N, 3, H, W). With n widths, H and W must be multiples of 2^n.
 pub(crate) struct ResNet {
     stem: Conv2d,
     stem_norm: BatchNorm,
@@ -69,7 +67,7 @@ impl Block {
 }
 
 impl ResNet {
-    /// Creates the network with one block for each of `widths`.
+    /// One block for each of `widths`.
     pub(crate) fn new(widths: &[usize], classes: usize, weights: &VarBuilder<'_>) -> Result<Self> {
         let mut blocks = Vec::new();
         let mut inputs = widths[0];
@@ -86,11 +84,10 @@ impl ResNet {
         })
     }
 
-    /// Sets `variables`, in order, from a fixed sequence of random numbers, so that every run
-    /// starts with the same values. candle cannot do this, because its random number generator for
-    /// the CPU cannot be seeded. Weights are uniform with the variance that He et al. propose
-    /// ("Delving Deep into Rectifiers", 2015), and the head's bias is 0. Normalization layers
-    /// already have scale 1 and bias 0.
+    /// Sets `variables`, in order, from a fixed sequence of random numbers, because candle's random
+    /// number generator for the CPU cannot be seeded. Weights are uniform with the variance that He
+    /// et al. propose ("Delving Deep into Rectifiers", 2015), and the head's bias is 0.
+    /// Normalization layers already have scale 1 and bias 0.
     pub(crate) fn initialize<'a>(variables: impl Iterator<Item = (&'a str, &'a Var)>) -> Result<()> {
         let mut state = 42u64;
         let mut uniform = || {
@@ -110,8 +107,8 @@ impl ResNet {
         Ok(())
     }
 
-    /// Returns the class scores, of shape (N, classes). If `train` is true, batch normalization
-    /// uses the statistics of the batch, and updates the running statistics.
+    /// The class scores, of shape (N, classes). With `train`, batch normalization uses the
+    /// statistics of the batch, and updates the running statistics.
     pub(crate) fn forward(&self, images: &Tensor, train: bool) -> Result<Tensor> {
         let mut maps = self.stem_norm.forward_t(&self.stem.forward(images)?, train)?.relu()?;
         for block in &self.blocks {

@@ -1,5 +1,5 @@
-//! The training loop: opens the loaders, resumes from a checkpoint if there is one, and writes a
-//! checkpoint every [`Settings::save_every`] steps and after each epoch.
+//! The training loop. It resumes from a checkpoint if there is one, and writes one every
+//! [`Settings::save_every`] steps and after each epoch.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,14 +17,12 @@ use crate::sgd::Sgd;
 
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// Number of warm-up steps that raise the learning rate to its maximum. Afterward, the rate
-/// decreases linearly to zero.
+/// Warm-up steps raise the learning rate to its maximum. Afterward, it decreases linearly to zero.
 const WARM_UP: f64 = 20.0;
 
-/// Parameters of a run.
 pub(crate) struct Settings {
     pub(crate) data: Arc<dyn Source>,
-    /// Held-out data. If `None`, a fifth of each class of `data` is held out.
+    /// If `None`, a fifth of each class of `data` is held out.
     pub(crate) held_out: Option<Arc<dyn Source>>,
     pub(crate) device: Device,
     pub(crate) side: u32,
@@ -35,12 +33,10 @@ pub(crate) struct Settings {
     pub(crate) workers: usize,
     pub(crate) checkpoint: PathBuf,
     pub(crate) save_every: usize,
-    /// Step at which to save and stop, counted from the start of training rather than from the
-    /// resume.
+    /// Counted from the start of training rather than from the resume.
     pub(crate) stop_after: Option<usize>,
 }
 
-/// How a run ended.
 #[derive(Debug)]
 pub(crate) enum Outcome {
     Stopped,
@@ -60,7 +56,7 @@ pub(crate) fn run(settings: &Settings) -> Result<Outcome> {
 }
 
 impl Settings {
-    /// Returns the loaders of the training images and of the held-out images.
+    /// For the training images and the held-out images.
     fn loaders(&self, resume: Option<Checkpoint>) -> Result<[Loader; 2]> {
         let data = Loader::source(self.data.clone());
         let parts = match &self.held_out {
@@ -112,7 +108,8 @@ fn train<B: ToCandle>(
     for number in batches.first_epoch()..settings.epochs {
         let (began, before) = (Instant::now(), batches.stats());
         let first = measured.losses.len();
-        // Keep losses on the device until they are saved: reading one would wait for its step.
+        // Losses stay on the device until they are saved, because reading one would wait for its
+        // step.
         let mut losses: Vec<Tensor> = Vec::new();
         let mut epoch = batches.epoch(number);
         while let Some(batch) = epoch.next() {
@@ -156,7 +153,6 @@ fn train<B: ToCandle>(
     Ok(Outcome::Finished(measured))
 }
 
-/// Returns the fraction of held-out images that the network classifies correctly.
 fn accuracy<B: ToCandle>(net: &ResNet, held_out: &mut Batches<B>, device: &Device) -> Result<f64> {
     let (mut correct, mut total) = (0.0, 0);
     for batch in held_out.epoch(0) {

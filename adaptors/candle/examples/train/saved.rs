@@ -15,10 +15,9 @@ const RUN: &str = "run.json";
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// Measurements so far. They are plotted, and saved with the weights.
+/// Plotted, and saved with the weights.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Measured {
-    /// Loss of every step.
     pub(crate) losses: Vec<f32>,
     /// For each finished epoch, the number of steps so far, and the held-out accuracy from 0 to 1.
     pub(crate) accuracies: Vec<(usize, f64)>,
@@ -30,7 +29,6 @@ struct Run {
     measured: Measured,
 }
 
-/// Saves a run at `path`.
 pub(crate) fn save(path: &Path, loader: Checkpoint, measured: &Measured, sgd: &Sgd) -> Result<()> {
     let json = serde_json::to_vec(&Run { loader, measured: measured.clone() })?;
     let count = json.len();
@@ -42,17 +40,14 @@ pub(crate) fn save(path: &Path, loader: Checkpoint, measured: &Measured, sgd: &S
     Ok(())
 }
 
-/// A saved run, with its weights still on the host. [`Sgd::restore`] restores them.
+/// [`Sgd::restore`] restores the weights, which are still on the host.
 pub(crate) struct Saved {
-    /// Position of the loader, for [`Loader::resume`](warpfeed::Loader::resume).
+    /// For [`Loader::resume`](warpfeed::Loader::resume).
     pub(crate) loader: Checkpoint,
-    /// Measurements up to the checkpoint.
     pub(crate) measured: Measured,
-    /// Weights and momentum.
     pub(crate) tensors: std::collections::HashMap<String, Tensor>,
 }
 
-/// Loads the run saved at `path`, if there is one.
 pub(crate) fn load(path: &Path, device: &Device) -> Result<Option<Saved>> {
     if !path.exists() {
         return Ok(None);

@@ -10,27 +10,25 @@ use candle_nn::VarMap;
 const MOMENTUM: f64 = 0.9;
 const DECAY: f64 = 5e-4;
 
-/// The trained variables by name, each with its momentum.
+/// Each variable with its momentum, by name.
 pub(crate) struct Sgd {
     variables: BTreeMap<String, (Var, Tensor)>,
 }
 
 impl Sgd {
-    /// Creates an optimizer for all variables of `weights`, with zero momentum.
     pub(crate) fn new(weights: &VarMap) -> Result<Self> {
         let weights_by_name = weights.data().lock().expect("no thread panicked while holding the weights");
         let with_zero_momentum = |(name, var): (&String, &Var)| Ok((name.clone(), (var.clone(), var.zeros_like()?)));
         Ok(Sgd { variables: weights_by_name.iter().map(with_zero_momentum).collect::<Result<_>>()? })
     }
 
-    /// Takes one step of gradient descent. Variables without a gradient, such as the running
-    /// statistics, do not change.
+    /// Variables without a gradient, such as the running statistics, do not change.
     pub(crate) fn step(&mut self, gradients: &GradStore, rate: f64) -> Result<()> {
         for (variable, momentum) in self.variables.values_mut() {
             let Some(gradient) = gradients.get(variable) else { continue };
             let value = variable.as_detached_tensor();
             // A candle gradient keeps the autograd graph of its step alive, with every activation,
-            // and the momentum is a sum of all gradients so far.
+            // and the momentum is a sum of all gradients.
             let gradient = gradient.detach();
             *momentum = (((&*momentum * MOMENTUM)? + gradient)? + (&value * DECAY)?)?;
             variable.set(&(value - (&*momentum * rate)?)?)?;
@@ -38,20 +36,18 @@ impl Sgd {
         Ok(())
     }
 
-    /// Returns the variables with their names, sorted by name.
+    /// Sorted by name.
     pub(crate) fn variables(&self) -> impl Iterator<Item = (&str, &Var)> {
         self.variables.iter().map(|(name, (variable, _))| (name.as_str(), variable))
     }
 
-    /// Returns the state that a resumed run needs: for each variable, its value `NAME` and its
-    /// momentum `momentum.NAME`.
+    /// For each variable, its value `NAME` and its momentum `momentum.NAME`.
     pub(crate) fn state(&self) -> impl Iterator<Item = (String, Tensor)> + '_ {
         self.variables.iter().flat_map(|(name, (variable, momentum))| {
             [(name.clone(), variable.as_detached_tensor()), (format!("momentum.{name}"), momentum.clone())]
         })
     }
 
-    /// Restores the state that [`state`](Sgd::state) returned.
     pub(crate) fn restore(&mut self, state: &std::collections::HashMap<String, Tensor>) -> Result<()> {
         let find = |name: &str| {
             state.get(name).ok_or_else(|| candle_core::Error::msg(format!("the checkpoint does not contain {name}")))

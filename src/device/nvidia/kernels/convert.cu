@@ -6,15 +6,13 @@
 // stores of a warp are contiguous. One template provides three entry points per type and layout:
 //   f16_nchw      without records; P pixels fill 16 bytes of a plane (4 f32, 8 f16), or 8 (u8)
 //   f16_nchw_ops  with one record per sample, or a null pointer; two groups of P pixels per thread
-//   f16_nchw_any  with one record per sample, or a null pointer; P = 1, for widths that are not
-//                 a multiple of P
+//   f16_nchw_any  like f16_nchw_ops, but with P = 1, for widths that are not a multiple of P
 // blockIdx.y is the sample, so all threads of a block take the same branches on a record. Records
-// are loaded 16 bytes at a time. Reading their fields one by one would take twice as long as
-// reading the pixels.
+// are loaded 16 bytes at a time, because loading the fields one by one would take twice as long as
+// loading the pixels.
 //
 // Arithmetic uses round-to-nearest intrinsics in the same order as on the host, so both produce the
-// same bits. The file is compiled without contraction of multiply-adds. `convert.ptx` is the
-// compiled form (see README.md).
+// same bits. The file is compiled without contraction of multiply-adds (see README.md).
 
 #include "records.cuh"
 
@@ -33,8 +31,8 @@ struct F16 {
     }
 };
 
-// compute_70 has no instruction that converts to bf16. This code rounds the bits to nearest even,
-// and keeps NaN.
+// compute_70 has no instruction that converts to bf16, so round the bits to nearest even, and keep
+// NaN.
 struct Bf16 {
     typedef u16 Bits;
     static __device__ __forceinline__ u32 bits(float v) {
@@ -71,8 +69,8 @@ template <int P> struct Raw {
         for (int i = 0; i < 3; i++) u.word[i] = __ldg(reinterpret_cast<const W*>(from) + i);
     }
     __device__ __forceinline__ u32 byte(int i) const { return (u.part[i / 4] >> (8 * (i % 4))) & 0xffu; }
-    // Returns a byte as a float, 0 to 255. Inserting the byte into the mantissa of 2^23 takes one
-    // instruction at full rate; a conversion instruction runs at a quarter of that rate.
+    // Returns byte `i` as a float, 0 to 255. Inserting the byte into the mantissa of 2^23 takes one
+    // instruction at full rate, whereas a conversion runs at a quarter of that rate.
     __device__ __forceinline__ float value(int i) const {
         return __fsub_rn(__uint_as_float(__byte_perm(u.part[i / 4], 0x4b000000u, 0x7440 + i % 4)), 8388608.0f);
     }
@@ -96,8 +94,8 @@ template <int P> __device__ __forceinline__ u32 reach(const Rect& rect, u32 x, u
 
 #include "effects_on_values.cuh"
 
-// A copy of a value as an array of 16-byte words, so that it is loaded 16 bytes at a time. The
-// value must be aligned to 16 bytes.
+// A copy of a value as an array of 16-byte words, so that it is loaded 16 bytes at a time. `T` must
+// be aligned to 16 bytes.
 template <class T> union Words {
     uint4 word[sizeof(T) / 16];
     T value;
@@ -107,7 +105,7 @@ template <class T> union Words {
     }
 };
 
-// Computes P output pixels of one sample before mixing, starting at column `x` of row `y`.
+// Computes P output pixels of one sample, before mixing, from column `x` of row `y`.
 template <int P>
 __device__ __forceinline__ void develop(const Raw<P>& raw, const SampleOps* ops, u32 effects, u32 x, u32 y, const Normalize& norm,
                                         float (&v)[3 * P]) {
@@ -130,8 +128,7 @@ template <class T, int P> struct Packed {
 };
 
 // A thread converts G groups of one sample, which are one block width apart. It requests the bytes
-// of all groups before it processes any, because saturating the memory requires many requests in
-// flight.
+// of all groups before it processes any, because saturating the memory takes many requests.
 template <class T, int P, int G, bool Nchw, bool Ops>
 __device__ __forceinline__ void convert(typename T::Bits* out, const u8* in, const SampleOps* all, u32 count, u32 height, u32 width,
                                         const Normalize& norm) {
@@ -203,7 +200,6 @@ __device__ __forceinline__ void convert(typename T::Bits* out, const u8* in, con
                 #pragma unroll
                 for (int i = 0; i < 3 * P; i++) v[i] = __fmaf_rn(norm.scale[i % 3], own[g].value(i), norm.bias[i % 3]);
             }
-            // Without records, bytes are copied unchanged.
             const auto bits = [&](int i) { return !Ops && sizeof(Bits) == 1 ? own[g].byte(i) : T::bits(v[i]); };
             if constexpr (P == 1) {
                 if (active) {
@@ -222,8 +218,8 @@ __device__ __forceinline__ void convert(typename T::Bits* out, const u8* in, con
                 }
             } else {
                 // In this layout, the three words of a thread are adjacent, so direct stores would
-                // leave gaps between the lanes of a warp. The warp passes them through shared
-                // memory and stores 32 adjacent words at a time. A stride of three words does not
+                // leave gaps between the lanes of a warp. The warp passes the words through shared
+                // memory, and stores 32 adjacent words at a time. A stride of three words does not
                 // cause bank conflicts.
                 typedef typename Packed<T, P>::W W;
                 __shared__ W stage[4][96];
@@ -252,10 +248,10 @@ __device__ __forceinline__ void convert(typename T::Bits* out, const u8* in, con
     }
 }
 
-// BOUNDS: maximum number of threads per block, and minimum number of blocks per multiprocessor. The
-// minimum limits the registers per thread: more registers would cost more in occupancy than they
-// gain (measured on an H200: f16 with records runs at 90 % of the speed of a plain copy with the
-// limit, and at 82 % without).
+// BOUNDS is the maximum number of threads per block, and the minimum number of blocks per
+// multiprocessor. The minimum limits the registers per thread: more registers would cost more in
+// occupancy than they gain (on an H200, f16 with records runs at 90 % of the speed of a plain copy
+// with the limit, and at 82 % without).
 #define ENTRY(name, T, P, G, BOUNDS, nchw, with_ops)                                                                                    \
     extern "C" __global__ void __launch_bounds__ BOUNDS                                                                                 \
         name(T::Bits* out, const u8* in, const SampleOps* ops, u32 count, u32 height, u32 width, Normalize norm) {                      \
@@ -279,7 +275,7 @@ ENTRY(bf16_nhwc, Bf16, 8, 1, (128), false, false)
 
 // Writes soft labels with `classes` columns. The sample's class gets `weight`, and the partner's
 // class gets 1 - `weight`. Then a fraction `smoothing` of the total is spread evenly over the
-// classes (torchvision's MixUp on one-hot labels, followed by label smoothing). A label outside
+// classes, as in torchvision's MixUp of one-hot labels followed by label smoothing. A label outside
 // 0..classes contributes nothing.
 extern "C" __global__ void __launch_bounds__(128)
 soft_labels(float* out, const long long* labels, const SampleOps* ops, u32 count, u32 classes, float smoothing) {

@@ -1,13 +1,12 @@
-// An image on the device, u8 (H, W, 3), to which effects on pixels are applied. One block works on
-// one image. All threads of the block call each method together, and return from it together once
-// the whole image has been processed.
+// A u8 image (H, W, 3) on the device, and the operations on its pixels. A block works on one image.
+// All threads of the block must call each method together, and each method returns once the whole
+// image has been processed.
 
-// Size of a tile of the blur, and its maximum radius in pixels.
+// Size of a tile of the blur, and the maximum blur radius, in pixels.
 enum { BLURRED_COLUMNS = 64, BLURRED_ROWS = 16, MAX_RADIUS = 31 };
 
-// Shared memory of the block.
 struct Scratch {
-    // For each channel, the new value of each channel value.
+    // For each channel, the new value of each old value.
     u8 table[3][256];
     // For each channel, the number of pixels with each value.
     u32 counts[3][256];
@@ -17,14 +16,13 @@ struct Scratch {
     float sums[BLURRED_ROWS * (BLURRED_COLUMNS + 2 * MAX_RADIUS) * 3];
 };
 
-// Converts to a channel value, 0 to 255. NaN becomes 0, as in Rust.
+// NaN becomes 0, as in Rust.
 __device__ __forceinline__ u32 level(float v) { return u32(fminf(fmaxf(v, 0.0f), 255.0f)); }
 
-// Returns `a * b + c`, rounded to a double and then to a float.
+// Rounds `a * b + c` to a double and then to a float.
 __device__ __forceinline__ float fused(float a, float b, float c) { return float(double(a) * double(b) + double(c)); }
 
-// The host adds in doubles, in which every sum is exact, so a fused multiply-add rounds
-// identically.
+// The host adds doubles, in which every sum is exact, so a fused multiply-add rounds identically.
 __device__ __forceinline__ u32 gray(const u32 (&rgb)[3]) {
     return u32(__fmaf_rn(float(rgb[2]), 0.114f, __fmaf_rn(float(rgb[1]), 0.587f, float(rgb[0]) * 0.2989f)));
 }
@@ -35,13 +33,13 @@ __device__ __forceinline__ float blend(float value, float other, const float (&s
 
 struct Image {
     u8* data;
-    // Memory for a copy of the image, which `save` fills.
     u8* copy;
     u32 height, width;
     u32 pixels;
 
-    // Calls `f` with the red, green and blue of each pixel that this thread processes. If `Store`
-    // is set, stores the values that `f` assigns. Four pixels are processed as three words.
+    // Calls `f` with the red, green and blue of each pixel that this thread processes. With
+    // `Store`, stores the values that `f` assigns. Four pixels are loaded and stored as three
+    // words.
     template <bool Store, class F> __device__ __forceinline__ void visit(F f) const {
         const u32 fours = reinterpret_cast<size_t>(data) % 4 == 0 ? pixels / 4 : 0;
         u32* const words = reinterpret_cast<u32*>(data);
@@ -75,11 +73,10 @@ struct Image {
         __syncthreads();
     }
 
-    // Modifies each pixel independently.
     template <class F> __device__ __forceinline__ void map(F f) const { visit<true>(f); }
 
-    // Replaces each channel value by its entry in the table: one table for all channels, or one per
-    // channel.
+    // Replaces each channel value by its entry in the table. There is one table for all channels,
+    // or one per channel.
     __device__ __forceinline__ void look_up(Scratch& scratch, u32 tables) const {
         visit<true>([&](u32 (&rgb)[3]) {
             #pragma unroll
@@ -87,15 +84,14 @@ struct Image {
         });
     }
 
-    // Replaces each channel value `v` by `f(v)`. `f` is called once for each of the 256 possible
-    // values.
+    // Replaces each channel value `v` by `f(v)`. Calls `f` only once for each of the 256 values.
     template <class F> __device__ __forceinline__ void map_levels(Scratch& scratch, F f) const {
         for (u32 v = threadIdx.x; v < 256; v += blockDim.x) scratch.table[0][v] = u8(f(v));
         __syncthreads();
         look_up(scratch, 1);
     }
 
-    // Counts, for each channel, the pixels with each value.
+    // Counts the pixels with each value, per channel.
     __device__ __forceinline__ void count_levels(Scratch& scratch) const {
         for (u32 i = threadIdx.x; i < 3 * 256; i += blockDim.x) scratch.counts[i / 256][i % 256] = 0;
         __syncthreads();
@@ -117,7 +113,6 @@ struct Image {
         __syncthreads();
     }
 
-    // Returns the sum of `f` over all pixels.
     template <class F> __device__ __forceinline__ u64 sum(Scratch& scratch, F f) const {
         if (threadIdx.x == 0) scratch.sum = 0;
         __syncthreads();

@@ -1,32 +1,33 @@
 // Decodes baseline JPEGs to u8 (H, W, 3): Huffman decoding, inverse DCT, upsampling, color
 // conversion, crop, resize and flip.
 //
-// Eight entry points run one after the other. They skip samples that a worker has decoded.
-// blockIdx.y is the sample; the rows after the last sample help with samples that are much larger
-// than the others (see `Share`).
-//   jpeg_axes the resize filter of each axis, as tables jpeg_tables the Huffman tables, in the form
-//   that the next three kernels use jpeg_follow the decoder state at each line of the long
-//   segments, one thread per line jpeg_starts the blocks that begin in each line, from these states
-//   jpeg_huffman entropy-coded bytes to coefficients, one thread per short segment or line
-//   jpeg_idct coefficients to samples, one thread per block jpeg_turn samples to upright pixels,
-//   for images with an EXIF orientation jpeg_resize samples to pixels of the output, one thread
-//   block per eight rows or fewer
+// Eight entry points run one after the other, and skip samples that a worker has decoded.
+// blockIdx.y is the sample; the grid has more rows than samples if some samples are large (see
+// `Share`).
+//   jpeg_axes     computes the resize filter of each axis
+//   jpeg_tables   builds the Huffman tables for the next three kernels
+//   jpeg_follow   finds the decoder state at each line of the long segments, one thread per line
+//   jpeg_starts   finds the blocks that begin in each line, from these states
+//   jpeg_huffman  decodes bytes to coefficients, one thread per short segment or line
+//   jpeg_idct     transforms coefficients to component samples, one thread per block
+//   jpeg_turn     writes upright pixels of images with an EXIF orientation
+//   jpeg_resize   resizes to the output, one thread block per eight rows or fewer
 //
 // Huffman decoding is serial within a segment, so a JPEG without restart markers would occupy a
 // single thread. But Huffman codes are self-synchronizing. `jpeg_follow` cuts the segment into
 // lines of 128 bytes, decodes all of them in parallel from guessed states, and repeats this until
 // the states agree (Weissenberger and Schmidt, "Massively Parallel Huffman Decoding on GPUs",
-// 2018). The result is exact. The price is that each line is decoded at least twice: once for its
-// state, once for its coefficients. Images that do not synchronize are left to the host.
+// 2018). The result is exact. The cost is that each line is decoded at least twice: once for its
+// state, and once for its coefficients. Images that do not synchronize are left to the host.
 //
-// All arithmetic is the same as on the host, in the same order, so both produce the same bits. Up
-// to the pixels, the code corresponds to `jpeg/src/kernels/scalar.rs` and `jpeg/src/rows.rs`, and
-// the remaining code to `transform/resize/axis.rs` and `transform/resize/scalar.rs`. The file is
-// compiled without contraction of multiply-adds. `jpeg.ptx` is the compiled form (see README.md).
+// All arithmetic is the same as on the host, in the same order, so both produce the same bits. The
+// host's code is in `jpeg/src/kernels/scalar.rs` and `jpeg/src/rows.rs` up to the pixels, and in
+// `transform/resize/axis.rs` and `transform/resize/scalar.rs` from there. The file is compiled
+// without contraction of multiply-adds (see README.md).
 //
-// Records come from the host and are trusted. Entropy-coded bytes are not trusted. Whatever they
-// are, decoding ends in bounded time and stays inside its memory. If the bytes are invalid or
-// cannot be decoded in parallel, the sample's flag in `faults` is set. Later kernels skip the
+// Records come from the host and are trusted. Entropy-coded bytes are not trusted. For arbitrary
+// bytes, decoding ends in bounded time and stays inside its memory. If the bytes are invalid or
+// cannot be decoded in parallel, the sample's flag in `faults` is set. Later kernels then skip the
 // sample, and the host decodes it.
 
 #include "records.cuh"
@@ -34,7 +35,7 @@
 typedef signed short i16;
 
 // The samples of a launch, `first..end`. A sample gets one more share per `heavy` units of work, or
-// none if `heavy` is 0.
+// only one share if `heavy` is 0.
 struct Samples { u32 end, first, heavy; };
 
 // What counts as a sample's work: bytes in the kernels that process entropy-coded data, and blocks
@@ -44,11 +45,11 @@ struct Blocks { static __device__ __forceinline__ u32 of(const DecodeOps& o) { r
 
 // The samples that a thread block processes, and its share of each.
 //
-// The number of thread blocks per sample fits a sample of average size. A single photograph of 24
+// The number of thread blocks per sample fits a sample of average size. A photograph of 24
 // megapixels is a hundred times the work, and the whole batch would wait for it. So the grid has
 // more rows than samples: row `y` is the first share of sample `y`, and the rows after the last
-// sample are further shares of heavy samples, in order. The host launches enough rows, since all
-// samples together have at most (sum of the work) / heavy further shares.
+// sample are further shares of heavy samples, in order. All samples together have at most (sum of
+// the work) / heavy further shares, and the host launches that many rows.
 struct Share {
     u32 n;              // the sample, or `end` if there is none
     u32 index, count;   // this share of `count`
@@ -84,10 +85,10 @@ struct Share {
         }
         return {samples.end, 0, 1};
     }
-    // Moves on to this thread block's next sample, if the batch has more samples than a grid has
-    // rows. No sample is heavy then.
+    // Advances to this thread block's next sample, if there are more samples than grid rows. No
+    // sample is heavy in this case.
     __device__ __forceinline__ void next() { n += gridDim.y; }
-    // The index of this thread block among the thread blocks of the sample, and their number.
+    // Index of this thread block among the thread blocks of the sample.
     __device__ __forceinline__ u32 block() const { return index * gridDim.x + blockIdx.x; }
     __device__ __forceinline__ u32 blocks() const { return count * gridDim.x; }
 };
@@ -95,14 +96,14 @@ struct Share {
 enum Upsampling { NONE, H2V1, H1V2, H2V2, REPLICATE };
 enum Color { GRAY, YCBCR, RGB };
 
-// The head of a sample consists of quantization tables, Huffman tables (`Spec`) and segments.
+// The head of a sample's data: quantization tables, Huffman tables (`Spec`), and segments.
 struct Spec { u8 counts[16], symbols[256]; };
 struct Segment {
     u32 byte, bytes, first, counted;
     enum : u32 { CUT = 1u << 31 };      // flag in `counted`: the segment continues after the needed MCUs
     __device__ __forceinline__ u32 count() const { return counted & ~CUT; }
-    // Maximum number of bits that may follow the last needed MCU. After the last MCU of a complete
-    // segment, only padding up to the next byte is allowed.
+    // Maximum number of bits after the last needed MCU. After the last MCU of a complete segment,
+    // only padding up to the next byte is allowed.
     __device__ __forceinline__ u32 most_left() const { return counted & CUT ? ~0u : 7; }
 };
 
@@ -118,10 +119,10 @@ __device__ __forceinline__ const Segment* segments_of(const DecodeOps& o, const 
 
 enum { MAX_TAPS = 64 };
 
-// Start of a table with the filter along one axis of `n` outputs. It is followed by n pairs (start,
-// taps), and then by MAX_TAPS / 2 rows of n pairs of coefficients. An odd last tap is paired with
-// a zero. The sample's record for `jpeg_resize` precedes its two tables. `DecodeOps::axes_bytes`
-// computes the same size.
+// Start of a table with the filter along one axis of `n` outputs. n pairs (start, taps) follow it,
+// and then MAX_TAPS / 2 rows of n pairs of coefficients. An odd last tap is paired with a zero. The
+// sample's record for `jpeg_resize` precedes its two tables. `DecodeOps::axes_bytes` computes the
+// same size.
 struct __align__(16) Axis { u32 precision, start, end, unused; };
 __device__ __forceinline__ u32 axis_bytes(u32 n) { return (16 + n * (8 + MAX_TAPS * 2) + 15) / 16 * 16; }
 __device__ __forceinline__ u8* axis_of(u8* axes, u32 sample, u32 axis, u32 width, u32 height) {
@@ -146,7 +147,7 @@ __device__ __forceinline__ void write_view(DecodeOps* to, const DecodeOps& o, u3
     for (u32 i = 0; i < o.count; i++) to->parts[i] = {1, 1, i, 1, 1, NONE, o.region.width, o.region.height};
 }
 
-// Calls `each` with every positive weight of an output, before the weights are normalized to a sum
+// Calls `each` with every positive weight of an output. The weights are not yet normalized to a sum
 // of 1. Returns the position of the first weight.
 template <class Each>
 __device__ __forceinline__ u32 weigh(double middle, double radius, double narrow, u32 length, Each each) {
@@ -192,8 +193,8 @@ jpeg_axes(u8* axes, u32* faults, const DecodeOps* all, u32 count, u32 height, u3
             const u32 first = weigh(middle, radius, narrow, length, [&](u32, double weight) {
                 sum += weight, most = fmax(most, weight), taps++;
             });
-            // Division is monotonic, so it is enough to divide the largest weight. `atomicMax`
-            // works because non-negative doubles compare like their bit patterns.
+            // Division is monotonic, so dividing the largest weight is enough. `atomicMax` works
+            // because non-negative doubles compare like their bit patterns.
             atomicMax(&largest, u64(__double_as_longlong(most / sum)));
             if (output == 0) head.start = first;
             if (output == outputs - 1) head.end = first + taps;
@@ -226,26 +227,26 @@ jpeg_axes(u8* axes, u32* faults, const DecodeOps* all, u32 count, u32 height, u3
 // --- Huffman decoding ------------------------------------------------------------------------------------------------------------
 
 // Only segments of at least LONG bytes are cut into pieces, and only in samples with a segment of
-// at least MIN_SPLIT_BYTES. For less, finding the pieces takes longer than decoding them in
+// at least MIN_SPLIT_BYTES. For smaller ones, finding the pieces takes longer than decoding in
 // parallel saves.
 enum { LONG = 1024, MIN_SPLIT_BYTES = 2048 };
 
 enum { MAX_TABLES = 4, MOST_BLOCKS = 10 };     // two tables of DC differences, two of AC coefficients
-// Number of bits per table lookup.
+// Bits per table lookup.
 enum { DC_BITS = 9, AC_BITS = 11 };
 // Codes of this length or longer may not fit into one lookup.
 enum { LONG_CODE = 9 };
 
 // A position in a block is 1 + the index of the latest coefficient, or 0 before the DC difference.
 // From DONE on, the block is complete; a valid one ends exactly at DONE or with an end-of-block
-// code. ASIDE is where lanes write values that are not coefficients, so that they need no branch.
+// code. Lanes write values that are not coefficients to ASIDE, which avoids a branch.
 enum { DONE = 64, ASIDE = 65, ENDED = 128, STUCK = 192 };
 
 // Creates the table entry for the next bits: length of the code and its value in bits | advance of
 // the position in the block << 8 | offset from these bits to the value << 16.
 //
-// The looked-up bits must cover the code and the first bit of its value, which is the sign. A code
-// too long for that gets the entry STUCK, and the decoder then tries one code length after the
+// The looked-up bits must cover the code and the first bit of its value, which is the sign. The
+// entry is STUCK if the code is too long for this. The decoder then tries one code length after the
 // other.
 __device__ __forceinline__ u32 entry(u32 length, u32 symbol, u32 bits, u32 looked, bool dc) {
     const u32 size = symbol & 15, run = dc ? 0 : symbol >> 4;
@@ -273,7 +274,7 @@ struct __align__(16) Tables {
     __device__ __forceinline__ static u32 part_of(u32 choice) { return choice >> 28; }
     __device__ __forceinline__ static u32 number_of(u32 choice, bool dc) { return choice >> (dc ? 24 : 26) & 3; }
 
-    // Finds the code of LONG_CODE or more bits at the start of the 16-bit `window`. Returns its
+    // Finds the code of at least LONG_CODE bits at the start of the 16-bit `window`. Returns its
     // length | symbol << 8, or 0 if no code matches.
     __device__ __forceinline__ u32 find(u32 table, u32 window) const {
         u32 length = LONG_CODE;
@@ -285,19 +286,18 @@ struct __align__(16) Tables {
     }
 };
 
-// Everything that `jpeg_tables` writes for a sample.
 struct __align__(16) Built {
     Tables tables;
-    // The following tables replace `dc` and `ac` in kernels that do not need the coefficients.
+    // These tables replace `dc` and `ac` in kernels that do not need the coefficients.
     //
-    // Like `dc`, but if the bits also contain an end-of-block code right after the difference, the
-    // entry skips both, and contains the length of that code << 5.
+    // Like `dc`, but if an end-of-block code directly follows the difference, the entry skips both,
+    // and contains the length of the end-of-block code << 5.
     u32 dc_twice[2 << DC_BITS];
     // The lower 16 bits contain one symbol, as in `ac`. The upper 16 bits contain two symbols if
     // the looked-up bits contain both, and otherwise the same symbol again.
     u32 twice[2 << AC_BITS];
 
-    // Copies the tables with all threads of a block.
+    // All threads of a block copy the tables together.
     template <bool Twice> __device__ __forceinline__ void copy(Tables& to) const {
         enum { ALL = sizeof(Tables) / 16, LOOKED_UP = (sizeof(tables.dc) + sizeof(tables.ac)) / 16 };
         for (u32 i = threadIdx.x; i < ALL; i += blockDim.x) {
@@ -312,8 +312,8 @@ static_assert(sizeof(Built) == 42288, "as DecodeOps::TABLES_BYTES");
 // Maximum length of an end-of-block code that `dc_twice` covers.
 enum { SHORT_END = 7 };
 
-// blockIdx.x is the index of the table. A table that the sample does not have is written without
-// codes, because kernels copy all of `Tables` and must not read unwritten memory.
+// blockIdx.x is the index of the table. A missing table is written without codes, because kernels
+// copy all of `Tables` and must not read unwritten memory.
 extern "C" __global__ void __launch_bounds__(128)
 jpeg_tables(Built* all_built, const u8* arena, const DecodeOps* all, u32 count) {
     __shared__ u32 limits[17], offsets[17];
@@ -329,7 +329,7 @@ jpeg_tables(Built* all_built, const u8* arena, const DecodeOps* all, u32 count) 
         // There are always two tables for DC differences, and two for AC coefficients.
         if (__popc(dc) == 1) dc |= 1u << o.tables;
         const bool exists = table < o.tables;
-        // The AC table that is used after this DC table, if there is exactly one.
+        // The AC table that is used after this DC table, if it is unique.
         u32 follower = ~0u;
         for (u32 part = 0; part < o.count; part++) {
             const u32 ac = o.choice[part] >> 8 & 3;
@@ -380,7 +380,6 @@ jpeg_tables(Built* all_built, const u8* arena, const DecodeOps* all, u32 count) 
         }
         const bool is_dc = dc >> table & 1;
         const u32 bits = is_dc ? DC_BITS : AC_BITS;
-        // Finds the symbol at the start of `bits` bits.
         const auto find = [&](u32 looked) {
             const u32 window = looked << (16 - bits);
             u32 length = 1;
@@ -415,11 +414,11 @@ jpeg_tables(Built* all_built, const u8* arena, const DecodeOps* all, u32 count) 
 }
 
 // Reads the bits of a lane's piece. A lane that waits for memory stalls its whole warp, so it reads
-// 16 bytes at a time, long before it needs them, into a ring buffer in shared memory.
+// 16 bytes at a time, early, into a ring buffer in shared memory.
 struct Bits {
     enum { RING = 16 };     // words
-    // Maximum number of bits that a lane consumes between two calls of `fill`: three words by
-    // lookup, then one code by search.
+    // Maximum number of bits between two calls of `fill`: three words by lookup, then one code by
+    // search.
     enum { LOOKED_UP = 96, MAX_BITS = LOOKED_UP + 31 };
 
     const uint4* chunks;
@@ -431,14 +430,14 @@ struct Bits {
     u32 position;       // bits from there
 
     __device__ __forceinline__ Bits() {}
-    // Starts at bit `bit` of the sample's bytes.
+    // Starts at bit `bit` of the sample's data.
     __device__ __forceinline__ Bits(const DecodeOps& o, const u8* arena, u32 bit, u32* ring) : ring(ring) {
         chunks = reinterpret_cast<const uint4*>(arena + o.at) + bit / 128;
         last = (o.bytes + 32) / 16 - 1 - bit / 128;
         origin = bit / 128 * 128;
         position = bit % 128;
         filled = 0;
-        // Prefetch the later chunks into the cache while the first one is read.
+        // Prefetch the later chunks into the cache while loading the first one.
         asm volatile("prefetch.global.L1 [%0];" :: "l"(chunks + min(2u, last)));
         ahead = __ldg(chunks);
         put();
@@ -454,7 +453,7 @@ struct Bits {
         filled += 4;
         ahead = __ldg(chunks + min(filled / 4, last));
     }
-    // Until the next call, a lane consumes at most four words, so the ring never runs empty.
+    // A lane consumes at most four words until the next call, so the ring never runs empty.
     __device__ __forceinline__ void fill() {
         static_assert(31 + MAX_BITS < 5 * 32 && 6 + 3 <= RING, "the ring has what is needed, and room for a chunk");
         if (filled - position / 32 < 6) put();
@@ -465,8 +464,8 @@ struct Bits {
     }
 };
 
-// Words in shared memory, with the address in a register. Given an ordinary array, the compiler
-// reloads the address in each iteration, which takes about as long as the read itself (compute
+// Words in shared memory, with the address in a register. With an ordinary array, the compiler
+// reloads the address in each iteration, which takes about as long as the load itself (compute
 // capability 9.0).
 struct Shared {
     u32 at;
@@ -485,12 +484,12 @@ struct Shared {
 // block.
 struct Rounds {
     enum { WORDS = 4 };
-    // The next bits. A table entry contains the number of bits to shift out, at most 25.
+    // A table entry contains the number of bits to shift out, at most 25.
     u32 words[WORDS];
     // 128 - the remaining bit budget | position in the block << 8
     u32 progress;
     u32 budget;
-    // Maximum number of bits that a code and its value take in one lookup.
+    // Maximum number of bits that one lookup consumes.
     enum { MAX_BITS = 25 };
     static_assert(Bits::LOOKED_UP - 1 + MAX_BITS <= WORDS * 32, "the words have all bits that are taken");
 
@@ -512,8 +511,8 @@ struct Rounds {
         for (u32 i = 0; i < WORDS; i++) words[i] = __funnelshift_l(i + 1 < WORDS ? words[i + 1] : 0, words[i], found);
         progress += found & 0xff1f;
     }
-    // Decodes one symbol, unless the block or the bits have ended. Returns the 1-based position
-    // that receives the value, or ASIDE.
+    // Decodes one symbol, unless the block or the bits have ended. Returns the 1-based position of
+    // the value, or ASIDE.
     __device__ __forceinline__ u32 round(const u32* look, u32 shift, u32& value) {
         const bool was_on = on();
         const u32 looked = look[words[0] >> shift], found = was_on ? looked : 0;
@@ -522,7 +521,7 @@ struct Rounds {
         return was_on && progress < ASIDE << 8 ? progress >> 8 : ASIDE;
     }
     // Returns a DC difference found in `dc_twice`, or 0 if its code is not in the table. Also skips
-    // an end-of-block code that follows, unless the bits end before that code.
+    // an end-of-block code after the difference, unless the bits end before that code.
     __device__ __forceinline__ u32 difference(const Shared& look) {
         const u32 found = look[words[0] >> (32 - DC_BITS)], end = found >> 5 & 7, own = (found & 31) - end;
         const u32 value = __funnelshift_l(words[0], 0, own) + (found >> 16);
@@ -530,8 +529,8 @@ struct Rounds {
         step(stops ? own | 1 << 8 : found);
         return progress < STUCK << 8 ? value : 0;
     }
-    // Skips one or two symbols without computing their values. Near the end of the block or of the
-    // bits, skips only one.
+    // Skips one or two symbols without computing their values. Skips only one near the end of the
+    // block or of the bits.
     __device__ __forceinline__ void skip(const Shared& look) {
         const bool near = ((progress + (17 << 8 | AC_BITS)) & 0xc080) != 0;
         const u32 looked = look[words[0] >> (32 - AC_BITS)] >> (near ? 0 : 16);
@@ -542,17 +541,17 @@ struct Rounds {
     __device__ __forceinline__ u32 taken() const { return (progress & 255) - (128 - budget); }
 };
 
-// How many symbols of a block are decoded between two calls of `fill`: FEW if that finishes the
-// blocks of all lanes, otherwise ROUNDS.
+// Number of symbols that are decoded between two calls of `fill`: FEW if that finishes the blocks
+// of all lanes, otherwise ROUNDS.
 enum { FEW = 2, ROUNDS = 12 };
 
-// Searches for a code and reads the value after it. Returns false if no code matches.
+// Finds a code by search, and reads the value after it. Returns false if no code matches.
 __device__ __forceinline__ bool find_one(const Tables& tables, Bits& bits, u32 choice, u32& place, u32& value) {
     place -= STUCK;
     const u32 window = bits.peek(), found = tables.find(Tables::number_of(choice, place == 0), window >> 16);
     if (found == 0) return false;
     const u32 length = found & 255, size = found >> 8 & 15, run = place == 0 ? 0 : found >> 12;
-    // This is EXTEND in T.81 F.2.2.1.
+    // EXTEND in T.81 F.2.2.1.
     const u32 behind = window << length, negative = ~u32(int(behind) >> 31);
     value = (behind >> 1 >> (31 - size)) + (negative & (1 - (1u << size)));
     place += size == 0 && run < 15 && place != 0 ? u32(ENDED) : run + 1;
@@ -583,11 +582,11 @@ __device__ __forceinline__ bool decode_some(const Tables& tables, Bits& bits, u3
     return sense;
 }
 
-// Returns whether a block may end at this position. A run that extends past the end of the block is
-// invalid.
+// Returns whether a block may end at this position. A run of zeros past the end is invalid.
 __device__ __forceinline__ bool is_sound(u32 place) { return place == DONE || place >= ENDED; }
 
-// A piece of a segment: consecutive blocks whose first bit and preceding DC coefficients are known.
+// A piece of a segment: consecutive blocks with known first bit and known preceding DC
+// coefficients.
 struct __align__(16) Start {
     u32 bit, end;       // start of the first block, end of the segment; relative to the sample's first byte
     u32 block, count;   // index of the first block in the image, and number of blocks
@@ -597,12 +596,11 @@ struct __align__(16) Start {
 
 // --- starts of the pieces of long segments
 
-// Number of bytes per line. The scratch memory contains one Start per line of the arena. Longer
-// lines need fewer passes, but each pass lasts until the line with the most symbols is decoded. On
-// compute capability 9.0, batches of photographs take 12 % less time than with 256 bytes.
+// Bytes per line. The scratch memory contains one Start per line of the arena. Longer lines need
+// fewer passes, but each pass lasts until the line with the most symbols is decoded. On compute
+// capability 9.0, batches of photographs take 12 % less time than with 256 bytes.
 enum { LINE_BYTES = 128 };
 
-// Returns the first line that may contain a piece.
 __device__ __forceinline__ u32 first_line(const DecodeOps& o) {
     return (o.count * 128 + o.tables * u32(sizeof(Spec)) + o.segments * u32(sizeof(Segment))) / LINE_BYTES;
 }
@@ -614,8 +612,8 @@ struct Line {
     Extent extent;
     bool any, first;    // whether it contains a piece; whether that is the first of its segment
 
-    // Each piece begins at the start of a line, except the first piece of a segment, which begins
-    // with the segment and extends to the end of the first whole line.
+    // Each piece begins at the start of a line, except the first piece of a segment: it begins with
+    // the segment, and extends to the end of the first whole line.
     __device__ __forceinline__ Line(const DecodeOps& o, const Segment* segments, u32 line) {
         u32 low = 0, high = o.segments;
         while (high - low > 1) {
@@ -639,7 +637,7 @@ struct State {
     __device__ __forceinline__ u32 code() const { return ahead | b << 8 | place << 16; }
 };
 
-// Sums over a piece: the number of blocks that begin in it, and the sums of their DC differences.
+// The number of blocks that begin in a piece, and the sums of their DC differences.
 struct Gain {
     u32 count, dc[3];
     __device__ __forceinline__ Gain operator+(const Gain& other) const {
@@ -708,8 +706,8 @@ __device__ __forceinline__ u32 follow(const Tables& tables, const DecodeOps& o, 
     return State(bits.position - limit, b, place).code();
 }
 
-// What is known about a line before the gains of the previous lines are. A Start then overwrites
-// it.
+// Properties of a line that do not depend on the gains of the previous lines. A Start then
+// overwrites them.
 struct __align__(16) Followed {
     u32 entry, exit;    // states
     u32 first;          // the bit at which the first block begins
@@ -720,28 +718,28 @@ struct __align__(16) Followed {
 static_assert(sizeof(Followed) == sizeof(Start), "a Start overwrites a Followed");
 
 // A thread block decodes TILE consecutive lines. The first OVERLAP of them are also the last lines
-// of the previous tile, so that the codes have synchronized where the tile's own lines begin.
+// of the previous tile, so that the codes have synchronized at the start of the tile's own lines.
 enum { TILE = 128, OVERLAP = 16, STEP = TILE - OVERLAP };
 
-// Regular patterns never synchronize: each pass fixes only one more line. After PASSES passes of
-// `jpeg_follow` over a tile, or CHAIN lines at the start of a tile in `jpeg_starts`, the sample is
-// left to the host. CHAIN is less than the number of lines in a tile, so `jpeg_starts` never
+// Codes of regular patterns never synchronize: each pass fixes only one more line. So a sample is
+// left to the host after PASSES passes of `jpeg_follow` over a tile, or CHAIN lines at the start of
+// a tile in `jpeg_starts`. CHAIN is less than the number of lines in a tile, so `jpeg_starts` never
 // changes a tile's last line.
 enum { PASSES = 96, CHAIN = 64 };
 static_assert(CHAIN < STEP, "tiles do not wait for each other");
 
-// Returns the first line of tile `i` that no previous tile contains.
 __device__ __forceinline__ u32 own_line(const DecodeOps& o, u32 i) {
     return first_line(o) + i * STEP + (i == 0 ? 0 : OVERLAP);
 }
 
-// Finds the decoder state at each line. A line is first decoded as if an MCU began at its start,
-// and then again from the exit state of the previous line, until no exit state changes. After that,
-// only lines before the tile can still change the tile's states. Between passes, lines with a new
-// entry state are compacted onto the first threads, so that most warps have nothing to do.
+// Finds the decoder state at each line. First, each line is decoded as if an MCU began at its
+// start. Then it is decoded again from the exit state of the previous line, until no exit state
+// changes. After that, only lines before the tile can still change the tile's states. Between
+// passes, lines with a new entry state are compacted onto the first threads, so that most warps are
+// idle.
 //
-// Where codes synchronize late, which is typical of high quality, a line's entry state tends to
-// alternate between a few values. So the last two decodings of each line are stored, and never
+// Where codes synchronize late, which is typical of high quality, a line's entry state often
+// alternates between a few values. So the last two decodings of each line are stored, and never
 // repeated. Of 500 photographs from ImageNet, the median needs 5 passes, and the slowest 31.
 extern "C" __global__ void __launch_bounds__(TILE)
 jpeg_follow(Followed* followed, u32* faults, const Built* built, const u8* arena, const DecodeOps* all, Samples samples) {
@@ -768,7 +766,7 @@ jpeg_follow(Followed* followed, u32* faults, const Built* built, const u8* arena
             if (!copied) built[n].copy<true>(tables);
             copied = true;
             const bool exact = line.first || threadIdx.x == 0;
-            // The last two decodings of this thread's line, and whether `followed` contains the
+            // The last two decodings of this thread's line. `written` is whether `followed` has the
             // last one.
             Followed now = {~0u, 0, 0, 0, {0, {0, 0, 0}}}, earlier = now;
             bool written = true;
@@ -822,7 +820,7 @@ jpeg_follow(Followed* followed, u32* faults, const Built* built, const u8* arena
 enum { SUMMERS = 256 };
 
 // Returns the sum over all lines that precede this thread's line in its segment. `carried` is the
-// sum before the first thread's line; on return, it is the sum before the next tile.
+// sum before the first thread's line. On return, it is the sum before the next tile.
 __device__ __forceinline__ Gain sum_before(const Gain& own, bool first, Gain* sums, bool* firsts, Gain& carried) {
     const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     Gain sum = own;
@@ -852,7 +850,7 @@ __device__ __forceinline__ Gain sum_before(const Gain& own, bool first, Gain* su
 }
 
 // Decodes the first lines of each tile again, until they agree with the end of the previous tile. A
-// prefix sum over the lines then tells which block begins each piece.
+// prefix sum over the lines then gives the blocks that begin each piece.
 extern "C" __global__ void __launch_bounds__(SUMMERS)
 jpeg_starts(Start* starts, u32* faults, const Built* built, const u8* arena, const DecodeOps* all, Samples samples) {
     __shared__ Tables tables;
@@ -867,9 +865,8 @@ jpeg_starts(Start* starts, u32* faults, const Built* built, const u8* arena, con
         const u32 begin = first_line(o), lines = o.bytes / LINE_BYTES + 1;
         Start* const own_starts = starts + o.at / LINE_BYTES;
         Followed* const followed = reinterpret_cast<Followed*>(own_starts);
-        // One thread per tile decodes lines again, for as long as the previous line's exit state
-        // differs from what was assumed. It can rely on the previous tile, because no thread
-        // changes a tile's last line.
+        // One thread per tile decodes lines again while the previous line's exit state differs from
+        // the assumed one. The previous tile's last line is final, because no thread changes it.
         bool changed = false, lost = false;
         const u32 from = own_line(o, 1 + threadIdx.x);
         for (u32 tile = from; tile < lines; tile += SUMMERS * STEP) {
@@ -917,18 +914,16 @@ jpeg_starts(Start* starts, u32* faults, const Built* built, const u8* arena, con
 
 // --- coefficients
 
-// Shared memory of a warp's lanes.
 struct __align__(16) Lanes {
-    enum { STRIDE = 36 };       // in words: lanes access blocks 16 bytes at a time, in different banks
+    enum { STRIDE = 36 }; // in words: lanes access blocks 16 bytes at a time, in different banks
     u32 blocks[32 * STRIDE];    // coefficients of each lane's block, initially 0, and ASIDE
     u32 ring[Bits::RING * 32];
 };
 
-// Index of blocks outside the window, which are not stored.
+// Marks blocks outside the window, which are not stored.
 enum : u32 { NOWHERE = ~0u };
 
-// Computes the index of a block in the scratch memory, from fields of the record that are held in
-// registers.
+// Computes the index of a block in the scratch memory. Fields of the record are kept in registers.
 struct Place {
     u32 x, y, b;
     u32 mcus, blocks, row, rows, column, columns, first;
@@ -950,11 +945,10 @@ struct Place {
     }
 };
 
-// Starts of a sample's pieces. The pieces of its segments come first, followed by the pieces of the
-// lines of long segments.
+// Starts of a sample's pieces: first its segments, and then the lines of its long segments.
 struct Pieces {
     const Segment* segments;
-    const Start* starts;    // start of the first line
+    const Start* starts;
     u32 short_ones, count, blocks;
     bool in_one;
     __device__ __forceinline__ Pieces(const DecodeOps& o, const u8* arena, const Start* all)
@@ -962,7 +956,7 @@ struct Pieces {
           blocks(o.blocks), in_one(o.longest < MIN_SPLIT_BYTES) {
         count = short_ones + (in_one ? 0 : o.bytes / LINE_BYTES + 1 - first_line(o));
     }
-    // For a long segment, or for a line without a piece, the result has no blocks.
+    // A long segment, or a line without a piece, gives a Start without blocks.
     __device__ __forceinline__ Start operator[](u32 i) const {
         if (i >= short_ones) return starts[i - short_ones];
         const Segment s = segments[i];
@@ -972,8 +966,8 @@ struct Pieces {
 };
 
 // Decodes pieces `i`, `i + step` and so on. Returns false if the bytes of a piece are invalid. To
-// keep the warp together, a lane that has finished its block waits until the warp has decoded
-// ROUNDS symbols; then all such lanes store their blocks and start the next ones. Coefficients stay
+// keep the warp converged, a lane that has finished its block waits until the warp has decoded
+// ROUNDS symbols. Then all such lanes store their blocks and start the next ones. Coefficients stay
 // in zigzag order, which `jpeg_idct` expects.
 __device__ __forceinline__ bool decode(const Tables& tables, Lanes& lanes, const DecodeOps& o, const Pieces& pieces, u32 i,
                                        u32 step, const u8* arena, i16* coefficients) {
@@ -989,7 +983,6 @@ __device__ __forceinline__ bool decode(const Tables& tables, Lanes& lanes, const
         bits.fill();
         if (place >= DONE) {
             if (place != ENDED) {
-                // The current block.
                 const u32 part = Tables::part_of(choice),
                           level = (part == 0 ? dc[0] : part == 1 ? dc[1] : dc[2]) + u32(own[0]);
                 if (part == 0) dc[0] = level; else if (part == 1) dc[1] = level; else dc[2] = level;
@@ -1027,7 +1020,6 @@ __device__ __forceinline__ bool decode(const Tables& tables, Lanes& lanes, const
     }
 }
 
-// Each thread decodes pieces of a sample, one after the other.
 extern "C" __global__ void __launch_bounds__(128)
 jpeg_huffman(i16* coefficients, u32* faults, const Built* built, const u8* arena, const DecodeOps* all, Samples samples,
              const Start* starts) {
@@ -1084,7 +1076,7 @@ template <int Shift, int Step> __device__ __forceinline__ void transform(int* x)
     }
 }
 
-// Row-major index in the block of each coefficient in zigzag order.
+// Row-major index of each zigzag position in a block.
 #define ZIGZAG                                                                                                                          \
     0, 1, 8, 16, 9, 2, 3, 10, 17, 24, 32, 25, 18, 11, 4, 5, 12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13, 6, 7, 14, 21, 28, 35, 42, 49,    \
     56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63
@@ -1113,7 +1105,7 @@ jpeg_idct(u8* planes, const i16* coefficients, const u32* faults, const u8* aren
         __syncthreads();
         const u32 blocks = o.columns * o.rows * o.blocks;
         for (u32 i = share.block() * blockDim.x + threadIdx.x; i < blocks; i += share.blocks() * blockDim.x) {
-            // Adjacent threads transform adjacent blocks of a component.
+            // Adjacent threads transform adjacent blocks of one component.
             u32 part = 0;
             if (o.count == 3) part = (i >= o.columns * o.rows * o.parts[1].first) + (i >= o.columns * o.rows * o.parts[2].first);
             const Component& p = o.parts[part];
@@ -1166,15 +1158,15 @@ __device__ __forceinline__ u32 odds(u32 bytes) { return bytes >> 8 & 0x00ff00ff;
 __device__ __forceinline__ u32 interleave(u32 even, u32 odd) { return (even & 0x00ff00ff) | (odd & 0x00ff00ff) << 8; }
 __device__ __forceinline__ u32 both(u32 value) { return value | value << 16; }
 
-// Reads one component's samples at four adjacent pixels of the stored image. If `up` is a constant,
-// the compiler keeps only the code for that case.
+// Loads one component's samples for four adjacent pixels of the stored image. If `up` is a
+// constant, the compiler keeps only the code for that case.
 struct Four {
     const u8* zero;     // row 0 of the component, at a multiple of 4 bytes
     u32 stride;
     u32 down, last;     // rows of pixels per sample; the last row
-    // For the triangle filter, `pick` selects four adjacent samples from two words: the two under
-    // the pixels, and one on either side. For REPLICATE, `behind` is the first pixel, and `pick` is
-    // the number of pixels per sample.
+    // For the triangle filter, `pick` selects four adjacent samples from two words: the two samples
+    // of these pixels, and one on either side. For REPLICATE, `behind` is the first pixel, and
+    // `pick` is the number of pixels per sample.
     u32 behind, pick;
 
     // `x` is a multiple of 4. The whole row of the plane is readable.
@@ -1191,7 +1183,7 @@ struct Four {
         } else if (up == REPLICATE) {
             behind = x, pick = p.across;
         } else {
-            // At an edge, the filter uses the edge sample in place of the missing neighbor.
+            // At an edge, the edge sample replaces the missing neighbor.
             const int own = x / 2, from = (own - 1) & ~3, right = p.width - 1;
             const int low = max(from, left), high = min(from + 4, left + int(stride) - 4);
             pick = u32(max(own - 1, left) - from) | u32(own - from) << 4 | u32(max(min(own + 1, right) - from, 0)) << 8 |
@@ -1205,7 +1197,6 @@ struct Four {
         const u8* const at = zero + u64(row) * stride;
         return __byte_perm(word(at), word(at + behind), pick);
     }
-    // Returns the four values in row `y`.
     __device__ __forceinline__ u32 at(u32 up, u32 y) const {
         if (up == NONE) return word(zero + u64(y) * stride);
         if (up == REPLICATE) {
@@ -1233,7 +1224,6 @@ struct Four {
     }
 };
 
-// Returns byte `i` of a word of signed bytes.
 __device__ __forceinline__ int signed_byte(u32 bytes, int i) { return (signed char)(bytes >> (8 * i)); }
 __device__ __forceinline__ u32 byte(int value) { return u32(max(min(value, 255), 0)); }
 
@@ -1244,7 +1234,7 @@ struct Sums {
     u32 red, green, blue;
     __device__ __forceinline__ void clear(u32 precision) { red = green = blue = 1u << (precision - 1); }
     __device__ __forceinline__ void add(u32 r, u32 g, u32 b, u32 weight) { red += r * weight, green += g * weight, blue += b * weight; }
-    // Adds two pixels. `weights` contains their weights, as two 16-bit numbers.
+    // `weights` contains the weights of the two pixels, as two 16-bit numbers.
     __device__ __forceinline__ void add_pair(u32 first, u32 second, u32 weights) {
         const u32 red_green = __byte_perm(first, second, 0x5140), blues = __byte_perm(first, second, 0x0062);
         red = __dp2a_lo(weights, red_green, red), green = __dp2a_hi(weights, red_green, green), blue = __dp2a_lo(weights, blues, blue);
@@ -1277,8 +1267,7 @@ struct Frame {
     }
 };
 
-// Writes the region's upright pixels over the coefficients, which are no longer needed, for images
-// with an EXIF orientation and for video frames.
+// Writes the region's upright pixels over the coefficients, which are not needed anymore.
 extern "C" __global__ void __launch_bounds__(128)
 jpeg_turn(u8* turned, const u8* planes, const u32* faults, const u8* arena, const DecodeOps* all, Samples samples) {
     for (Share share = Share::begin<Blocks>(all, samples); share.n < samples.end; share.next()) {
@@ -1293,7 +1282,6 @@ jpeg_turn(u8* turned, const u8* planes, const u32* faults, const u8* arena, cons
         u8* const out = turned + size_t(o.block) * 128;
         const u32 first = share.block() * blockDim.x + threadIdx.x, step = share.blocks() * blockDim.x;
         for (u32 i = first; i < quads * high; i += step) {
-            // Adjacent threads write adjacent pixels.
             const u32 quad = transposed ? i / high : i % quads, row = transposed ? i % high : i / quads;
             u32 values[3] = {0, 0, 0};
             for (u32 part = 0; part < o.count && o.kind == JPEG; part++) {
@@ -1338,8 +1326,8 @@ struct Strip {
     u32 rows;
     bool reversed;      // whether the output order is reversed
     u32 starts[ROWS], ends[ROWS];
-    // For each source row of an output row, its weight in that output row and in the next one, with
-    // a precision of 24 bits.
+    // For each source row of an output row, its weight in that row and in the next one, with a
+    // precision of 24 bits.
     uint2 weights[ROWS][MAX_TAPS];
 };
 
@@ -1375,8 +1363,8 @@ __device__ __forceinline__ void sum_down(uint4* lines, u32 quads, u32 x, const S
                 for (int i = 0; i < 4; i++) {
                     u32 red, green, blue;
                     if (color == YCBCR) {
-                        // The factors come from JFIF 1.02, and are multiplied by 2^16. `luma` is
-                        // multiplied by 2^16 too, plus one half for rounding.
+                        // The factors come from JFIF 1.02, and are multiplied by 2^16. So is
+                        // `luma`, which includes one half for rounding.
                         const int luma = __byte_perm(one, half, 0x4054 | i << 8), cb = signed_byte(cbs, i), cr = signed_byte(crs, i);
                         red = byte((luma + 91881 * cr) >> 16);
                         green = byte((luma - 22554 * cb - 46802 * cr) >> 16);
@@ -1393,8 +1381,8 @@ __device__ __forceinline__ void sum_down(uint4* lines, u32 quads, u32 x, const S
             lines[(strip.reversed ? rows - 1 - k : k) * quads + quad] =
                 make_uint4(now[0].tops(), now[1].tops(), now[2].tops(), now[3].tops());
             clear(now);
-            // The next row's partial sum can be carried over, unless that row also needs source
-            // rows before `begin`.
+            // Carry over the next row's partial sum, unless that row also needs source rows before
+            // `begin`.
             if (begin <= following && following <= y) {
                 begin = y;
             } else if (k + 1 < rows) {
@@ -1412,10 +1400,10 @@ __device__ __forceinline__ void sum_down(uint4* lines, u32 quads, u32 x, const S
     }
 }
 
-// Vertical sums are written to lines in dynamic shared memory, from which horizontal sums are
-// computed. This memory has space for `words` pixels and 16 more bytes, enough for the line of the
-// widest region with both ends rounded to multiples of 4. Fewer than 7 blocks per multiprocessor
-// hide less latency; more than 7 spill too many registers (measured on an H200).
+// Horizontal sums are computed from lines of vertical sums in dynamic shared memory. This memory
+// has space for `words` pixels and 16 more bytes, enough for the line of the widest region with
+// both ends rounded to multiples of 4. Fewer than 7 blocks per multiprocessor hide less latency;
+// more than 7 spill too many registers (measured on an H200).
 extern "C" __global__ void __launch_bounds__(128, 7)
 jpeg_resize(u8* out, const u32* faults, const u8* planes, const u8* axes, const DecodeOps* all, Samples samples, u32 height, u32 width,
             u32 words) {
@@ -1497,8 +1485,7 @@ jpeg_resize(u8* out, const u32* faults, const u8* planes, const u8* axes, const 
                         if (y >= end) break;
                         const u32 pixel = inside && y >= low && y < high ? sums[i].pixel(across.precision) : fill;
                         if (width % 4 == 0) {
-                            // Four pixels are 12 bytes, so three of four threads store one word
-                            // each.
+                            // Four pixels are 12 bytes, so three of four threads store a word.
                             const u32 part = lane % 4, other = __shfl_down_sync(~0u, pixel, 1);
                             if (part < 3 && x < width) *reinterpret_cast<u32*>(to + part) = pixel >> (8 * part) | other << (24 - 8 * part);
                         } else if (x < width) {

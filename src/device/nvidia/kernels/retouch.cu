@@ -1,15 +1,14 @@
 // Applies pixel effects to u8 (N, H, W, 3), in place, before normalization.
 //
-// One block per sample runs the sample's effects one after the other. That keeps an effect that
-// reads the whole image, such as equalize, a matter of `__syncthreads()`. Each effect's device code
-// is next to its host code, in `transform/ops`.
+// One block per sample applies the sample's effects one after the other. So an effect that reads
+// the whole image, such as equalize, needs only `__syncthreads()`. Each effect's device code is
+// next to its host code, in `transform/ops`.
 //
-// `copies` points to memory for a copy of each image. It borrows the output of the conversion,
-// which runs next and overwrites it.
+// `copies` points to memory for a copy of each image. This is the output of the conversion, which
+// runs next and overwrites it.
 //
 // All arithmetic is the same as on the host, in the same order, so both produce the same bits. The
-// file is compiled without contraction of multiply-adds. `retouch.ptx` is the compiled form (see
-// README.md).
+// file is compiled without contraction of multiply-adds (see README.md).
 
 #include "records.cuh"
 #include "image.cuh"

@@ -1,4 +1,4 @@
-//! Creates host slots with known contents, and computes the bytes that are expected on the device.
+//! Host slots with known contents, and the bytes that are expected on the device.
 
 #![allow(unsafe_code)]
 
@@ -24,7 +24,6 @@ pub(super) fn array(name: &str, dtype: Dtype, shape: &[usize], role: Role) -> (F
     (Field { name: name.into(), dtype, shape: shape.into() }, role)
 }
 
-/// Returns the spec of `arrays`, with five soft labels per sample if `soft_labels` is set.
 pub(super) fn spec_of(arrays: Vec<(Field, Role)>, dtype: Dtype, soft_labels: bool) -> Spec {
     let target = Target { dtype, layout: Layout::Nhwc, normalize: Normalize::UNIT, retouched: false };
     let field = Field { name: "soft_label".into(), dtype: Dtype::F32, shape: vec![5] };
@@ -32,13 +31,12 @@ pub(super) fn spec_of(arrays: Vec<(Field, Role)>, dtype: Dtype, soft_labels: boo
     Spec::new(&schema, target, soft_labels.then_some(SoftLabels { field, smoothing: 0.1 }))
 }
 
-/// Returns the spec of an image and a label. The simulated conversion writes one byte per input
-/// byte, whatever the dtype.
+/// An image and a label. The simulated conversion writes one byte per input byte, for any dtype.
 pub(super) fn spec(dtype: Dtype) -> Spec {
     spec_of(vec![image("image", 8, 9), label()], dtype, false)
 }
 
-/// Returns a spec like [`spec`], whose small batches overlap.
+/// Like [`spec`], but small batches overlap.
 pub(super) fn overlapping() -> Spec {
     Spec { lanes: Some(Lanes { count: 2, samples: BATCH / 2 }), ..spec(CONVERTED) }
 }
@@ -58,7 +56,7 @@ pub(super) fn records(image: usize) -> (Field, Role) {
 pub(super) const CONVERTED: Dtype = Dtype::F32;
 pub(super) const COPIED: Dtype = Dtype::U8;
 
-/// Returns the number of bytes per sample in each host span.
+/// Bytes per sample in each host span.
 pub(super) fn host_bytes(spec: &Spec) -> Vec<usize> {
     let span_of = |array: &Array| match array.origin {
         Origin::Copied { span } => Some((span, array.field.sample_bytes())),
@@ -71,8 +69,8 @@ pub(super) fn host_bytes(spec: &Spec) -> Vec<usize> {
     spans.into_iter().map(|(_, bytes)| bytes).collect()
 }
 
-/// Returns the number of samples in batch `number`. If small batches overlap, several small batches
-/// follow several large ones.
+/// Number of samples in a batch. If small batches overlap, several small ones follow several large
+/// ones.
 pub(super) fn count(spec: &Spec, number: u64) -> usize {
     match spec.lanes {
         Some(lanes) if number % 9 < 5 => 1 + number as usize % lanes.samples,
@@ -81,14 +79,14 @@ pub(super) fn count(spec: &Spec, number: u64) -> usize {
     }
 }
 
-/// Returns the bytes of batch `number` of `epoch` on the host, span by span.
+/// The bytes of a batch on the host, span by span.
 pub(super) fn content(spec: &Spec, epoch: u64, number: u64) -> Vec<Vec<u8>> {
     let mut rng = Rng::new(1, epoch, number);
     let random = |bytes: usize| (0..bytes * count(spec, number)).map(|_| rng.next_u64() as u8).collect();
     host_bytes(spec).into_iter().map(random).collect()
 }
 
-/// Returns the bytes of the same batch on the device, array by array.
+/// The bytes of a batch on the device, array by array.
 pub(super) fn arrived(spec: &Spec, epoch: u64, number: u64) -> Vec<Vec<u8>> {
     let host = content(spec, epoch, number);
     let copied = |array: usize| match spec.arrays[array].origin {
@@ -112,19 +110,18 @@ pub(super) fn arrived(spec: &Spec, epoch: u64, number: u64) -> Vec<Vec<u8>> {
 }
 
 pub(super) struct HostSlot {
-    // If the ring is wrong, the simulated copy may read these bytes while they are being refilled.
-    // They are atomic, so the result is a wrong batch instead of undefined behavior.
+    // The bytes are atomic, so if a faulty ring lets the slot be refilled during its copy, the
+    // result is a wrong batch instead of undefined behavior.
     fields: Vec<(Box<[AtomicU8]>, usize)>,
     info: BatchInfo,
     home: Option<Sender<HostSlot>>,
 }
 
-/// Returns the key of sample `place` of batch `number`. Consecutive keys have different lengths.
+/// Consecutive keys have different lengths.
 pub(super) fn key(number: u64, place: usize) -> String {
     format!("{number}/{place}/").repeat((number as usize + place) % 5 + 1)
 }
 
-/// Returns the mixing parameters of batch `number`.
 pub(super) fn mixing(number: u64) -> Option<Mixing> {
     (number % 2 == 1).then_some(Mixing { weight: number as f32 / BATCHES as f32, cut: None })
 }
@@ -154,7 +151,7 @@ impl Drop for HostSlot {
     }
 }
 
-/// A simulated loader with two host slots. Takes up to `delay` microseconds per batch.
+/// A simulated loader with two host slots, which takes up to `delay` microseconds per batch.
 pub(super) struct TestFeed {
     spec: Spec,
     free: Receiver<HostSlot>,

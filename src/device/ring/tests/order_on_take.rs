@@ -1,9 +1,9 @@
-//! Tests a ring that orders batches when they are taken, as in a decoder: one thread requests
+//! Tests a ring that orders batches when they are taken, as a decoder does: one thread requests
 //! batches, and other threads take them.
 
 use super::*;
 
-/// Opens a ring. The consumer's stream is busy until the returned sender is dropped.
+/// The consumer's stream is busy until the returned sender is dropped.
 fn open_busy(sim: &Sim) -> (Ring<Sim>, crossbeam::channel::Sender<()>) {
     let ring = open(sim, CONVERTED, 0).unwrap();
     ring.order_when_taken();
@@ -27,8 +27,8 @@ fn read_there(stream: &SimStream, batch: &Held<Sim>, seen: &Seen) {
 }
 
 /// Returns the number of torn batches in one epoch. A separate thread requests the batches, and
-/// this thread takes them alternately on `streams` streams and reads them. If `is_mistaken` is set, each
-/// batch is read on a different stream than the one on which it was taken.
+/// this thread takes and reads them, alternately on each stream. If `is_mistaken` is set, it reads
+/// each batch on a different stream than it takes it on.
 fn torn(streams: usize, is_mistaken: bool) -> usize {
     let sim = Sim::new(Mistake::None, 60);
     let (mut ring, gate) = open_busy(&sim);
@@ -98,7 +98,7 @@ fn no_call_becomes_part_of_a_capture() {
     ring.start(Course::one(0, 0..BATCHES));
     let (first, second) = (next(&mut ring).unwrap().unwrap(), next(&mut ring).unwrap().unwrap());
     assert_eq!(first.take_on(None).unwrap_err().kind(), ErrorKind::Capturing);
-    // The batch was not taken, so its slot is reused without recording an event in any stream.
+    // The batch was not taken, so its slot is reused without recording an event.
     drop(first);
     let (side, seen) = (sim.stream().unwrap(), Seen::default());
     second.take_on(Some(side.twin())).unwrap();
@@ -120,7 +120,8 @@ fn no_call_becomes_part_of_a_capture() {
     assert!(seen.len() == 9 && seen.iter().all(|(_, _, right)| *right), "{seen:?}");
 }
 
-/// Another framework drops its batches while every slot is in use, and no further batch is taken.
+/// A different framework drops its batches while every slot is in use, and no further batch is
+/// taken.
 #[test]
 fn a_dropped_foreign_batch_frees_its_slot_without_more_calls() {
     let sim = Sim::new(Mistake::None, 5);
@@ -134,8 +135,7 @@ fn a_dropped_foreign_batch_frees_its_slot_without_more_calls() {
     }
     let asks = std::thread::spawn(move || next(&mut ring).unwrap().map(|batch| batch.info().number()));
     std::thread::sleep(Duration::from_millis(30));
-    // The event covers the work in all streams, so the consumer's work must end before the slot is
-    // overwritten.
+    // The event covers all streams, so the consumer's work must end before the slot is overwritten.
     drop(_gate);
     drop(batches);
     assert_eq!(asks.join().unwrap().unwrap(), SLOTS as u64);

@@ -1,11 +1,9 @@
-//! Tests the ring under thread schedules that a seed chooses. The copy thread, the consumer, the
-//! loader and the streams of the simulated device take turns, so that only one of them runs at any
-//! time.
+//! Tests the ring under thread schedules chosen by a seed. The copy thread, the consumer, the
+//! loader and the simulated streams run one at a time.
 
 use super::*;
 use crate::scheduler;
 
-/// The random choices of a schedule.
 #[derive(Debug)]
 struct Drawn {
     what: usize,
@@ -41,7 +39,6 @@ impl Drawn {
     }
 }
 
-/// Number of kinds of batches.
 const KINDS: usize = 5;
 
 fn kind(what: usize) -> Spec {
@@ -54,8 +51,7 @@ fn kind(what: usize) -> Spec {
     }
 }
 
-/// Runs the ring with a deliberate mistake. Returns the number of batches and the number of torn
-/// batches.
+/// Returns the number of batches and the number of torn batches.
 fn run(drawn: &Drawn, mistake: Mistake) -> [u64; 2] {
     let sim = Sim::new(mistake, drawn.device);
     let mut ring = open_spec(&sim, kind(drawn.what), drawn.loader).unwrap();
@@ -95,7 +91,6 @@ fn run(drawn: &Drawn, mistake: Mistake) -> [u64; 2] {
     [seen.len() as u64, seen.iter().filter(|(_, _, is_whole)| !is_whole).count() as u64]
 }
 
-/// Number of thread schedules for each [`Drawn`] value.
 const ORDERS: u64 = 10;
 
 #[test]
@@ -110,7 +105,7 @@ fn no_batch_is_torn_under_any_thread_schedule() {
     println!("{}; {} batches", explored.covered, explored.counts[0]);
 }
 
-/// The schedules are meaningful only if they detect a ring with a mistake.
+/// The schedules are useful only if they detect mistakes.
 #[test]
 fn thread_schedules_detect_each_missing_wait() {
     crate::process::own_process!(thread_schedules_detect_each_missing_wait);

@@ -2,18 +2,17 @@
 
 use super::*;
 
-/// How the test registers the use of a batch with the ring.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Registration {
     Nothing,
-    /// Another framework has the address.
+    /// A different framework has the address.
     Exported,
-    /// The batch is used on the test's stream, and on a second one if there is one.
+    /// The batch is used on one or two streams of the test.
     Stream,
 }
 
-/// Reads the batch on `stream`, as a framework that has the batch's address would do. With `wait`,
-/// this function makes the stream wait for the batch. Otherwise, the ring must have done so.
+/// Reads the batch on `stream`, like a framework that has the batch's address. Unless `wait` is
+/// set, the ring must have made the stream wait for the batch.
 fn read_on(stream: &SimStream, batch: &Held<Sim>, seen: &Seen, wait: bool) {
     let (slot, memory, seen) = (batch.slot(), batch.shared.memory.clone(), seen.clone());
     let spec = &batch.shared.variant(&slot.info).spec;
@@ -23,14 +22,13 @@ fn read_on(stream: &SimStream, batch: &Held<Sim>, seen: &Seen, wait: bool) {
         if wait {
             ready();
         }
-        // The batch is read later than on the consumer's stream.
         std::thread::sleep(Duration::from_micros(500));
         let right = images.iter().enumerate().all(|(i, &byte)| memory[offset + i].load(Relaxed) == byte);
         seen.lock().unwrap().push((epoch, number, right));
     });
 }
 
-/// Returns the number of torn batches in an epoch that another framework reads on `streams`
+/// Returns the number of torn batches in an epoch that a different framework reads on `streams`
 /// streams.
 fn torn_elsewhere(streams: usize, registration: Registration) -> usize {
     let sim = Sim::new(Mistake::None, 60);
@@ -45,7 +43,6 @@ fn torn_elsewhere(streams: usize, registration: Registration) -> usize {
         for other in &others {
             if registration == Registration::Stream {
                 batch.use_on(other.twin()).unwrap();
-                // A framework makes one call for each of two fields.
                 batch.use_on(other.twin()).unwrap();
             }
             read_on(other, &batch, &seen, registration != Registration::Stream);
@@ -75,8 +72,8 @@ fn a_slot_is_reused_after_the_work_of_a_named_stream() {
     }
 }
 
-/// Other work blocks the consumer's stream for a long time. Neither the reader nor the next batches
-/// wait for this work.
+/// Unrelated work blocks the consumer's stream. Neither the reader nor the next batches wait for
+/// it.
 #[test]
 fn use_on_does_not_wait_for_the_consumers_stream() {
     let sim = Sim::new(Mistake::None, 5);

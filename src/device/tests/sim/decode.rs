@@ -13,16 +13,15 @@ use crate::decode::{Pixels, Rect, Size};
 use crate::transform::{Plan, Resizer, Window};
 
 const RECORD: usize = 256;
-/// Row-major index in the block of each coefficient in zigzag order.
+/// Row-major index of each zigzag position in a block.
 const NATURAL: [usize; 64] = [
     0, 1, 8, 16, 9, 2, 3, 10, 17, 24, 32, 25, 18, 11, 4, 5, 12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13, 6, 7, 14, 21,
     28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54,
     47, 55, 62, 63,
 ];
 
-/// Decodes a batch of records into `out`, u8 (N, H, W, 3). Returns, for each sample, whether the
-/// host must decode it. If a record says that the pixels are already in place, the pixels remain
-/// unchanged.
+/// Decodes a batch of records into `out`, u8 (N, H, W, 3). Returns whether the host must decode
+/// each sample. Skips samples whose pixels are already in place.
 pub(in crate::device) fn decode(
     records: &[u8],
     arena: &[u8],
@@ -41,7 +40,6 @@ fn u32_at(bytes: &[u8], offset: usize) -> u32 {
     u32::from_le_bytes(bytes[offset..offset + 4].try_into().expect("four bytes"))
 }
 
-/// The words of a record.
 struct Record([u32; RECORD / 4]);
 
 impl Record {
@@ -87,7 +85,6 @@ struct Component {
     tables: (usize, usize),
 }
 
-/// The samples of one component inside the window.
 struct Plane {
     samples: Vec<u8>,
     stride: usize,
@@ -101,9 +98,9 @@ impl Plane {
     }
 }
 
-/// A sample's data, and the head that precedes it.
+/// The head of a sample, which precedes its data.
 struct Head<'a> {
-    /// The head followed by the data.
+    /// The head, followed by the data.
     bytes: &'a [u8],
     quant: &'a [u8],
     tables: Vec<Lookup>,
@@ -115,13 +112,12 @@ impl<'a> Head<'a> {
         let bytes = &arena[record.word(2)..][..record.word(3)];
         let (quant, rest) = bytes.split_at(parts.len() * 128);
         let (specs, rest) = rest.split_at(record.word(13) * 272);
-        // The host has validated the codes. DC symbols need no check here.
+        // DC symbols need no check here.
         let tables = specs.chunks_exact(272).map(|spec| Lookup::new(&Spec::read(spec)?, true).ok());
         let tables = tables.collect::<Option<_>>().expect("the host has checked the tables");
         Head { bytes, quant, tables, segments: rest.chunks_exact(16).take(record.word(1)).collect() }
     }
 
-    /// Returns the DC table and the AC table of a component.
     fn tables_of(&self, part: &Component) -> (&Lookup, &Lookup) {
         (&self.tables[part.tables.0], &self.tables[part.tables.1])
     }
@@ -173,7 +169,6 @@ impl<'a> Head<'a> {
         Some(coefficients)
     }
 
-    /// Returns the samples of component `i`.
     fn plane(&self, record: &Record, (i, part): (usize, &Component), coefficients: &[[i16; 64]]) -> Plane {
         let [column, columns, row, rows, blocks] = [6, 7, 8, 9, 10].map(|i| record.word(i));
         let (wide, high) = (columns * part.h, rows * part.v);
@@ -191,7 +186,7 @@ impl<'a> Head<'a> {
     }
 }
 
-/// Decodes one sample. Returns `None` if the host must decode the sample.
+/// Returns `None` if the host must decode the sample.
 fn sample(record: &Record, arena: &[u8], output: Size, out: &mut [u8]) -> Option<()> {
     if record.word(0) == 2 {
         let frame = &arena[record.word(2)..][..record.word(3)];
@@ -260,14 +255,14 @@ fn oriented_pixels(record: &Record, pixel_at: impl Fn(usize, usize) -> [u8; 3]) 
     pixels
 }
 
-/// Returns the plan that resizes the record's region to the output.
+/// The plan that resizes the record's region to the output.
 fn plan(record: &Record, output: Size) -> Plan {
     let [left, right, top, bottom] = [56, 58, 60, 62].map(|i| record.double(i));
     let (region, shown) = (record.rect(44), record.rect(48));
     let mut plan = Plan::resized_crop(region.size(), Rect::full(region.size()), output, shown);
     plan.window = Window { x: left, y: top, width: right - left, height: bottom - top };
     (plan.flip, plan.vertical_flip) = (record.word(52) != 0, record.word(53) != 0);
-    // A record contains the position after flips, and a plan the position before flips.
+    // A record contains the position after flips, a plan the position before flips.
     if plan.flip {
         plan.target.x = output.width - shown.x - shown.width;
     }
@@ -278,8 +273,7 @@ fn plan(record: &Record, output: Size) -> Plan {
     plan
 }
 
-/// Returns the value of a component at a pixel of the image, using libjpeg-turbo's "fancy"
-/// upsampling.
+/// The value of a component at a pixel, with libjpeg-turbo's "fancy" upsampling.
 fn upsampled(part: &Component, plane: &Plane, x: usize, y: usize) -> u8 {
     let (across, down) = (x / part.across, y / part.down);
     let beside =
@@ -302,7 +296,7 @@ fn color(y: u8, cb: u8, cr: u8) -> [u8; 3] {
     rgb.map(|sum| (y + ((sum + 32768) >> 16)).clamp(0, 255) as u8)
 }
 
-/// Reads the bits of a segment one by one, followed by zeros.
+/// Reads a segment bit by bit. The bits after its end are zeros.
 struct Bits<'a> {
     bytes: &'a [u8],
     position: usize,
@@ -316,7 +310,7 @@ impl Bits<'_> {
         three << (8 + self.position % 8) >> (32 - 16) >> (16 - count)
     }
 
-    /// Reads the next symbol. Returns `None` if the next bits are not a code.
+    /// Returns `None` if the next bits are not a code.
     fn symbol(&mut self, table: &Lookup) -> Option<usize> {
         let (symbol, length) = table.find(self.peek(16) as u16)?;
         self.position += usize::from(length);
@@ -380,8 +374,7 @@ mod tests {
         }
         let mut out = vec![0xa5; batch.count() * batch.sample_bytes()];
         let faults = decode(&batch.records, &batch.arena, size, &mut out);
-        // Only the first image is left to the host: short segments need no synchronization, and
-        // noise synchronizes.
+        // Short segments need no synchronization, and noise synchronizes.
         assert_eq!(faults, [true, false, false]);
         for (i, (actual, expected)) in out.chunks(batch.sample_bytes()).zip(&batch.expected).enumerate() {
             assert!(faults[i] || Some(actual) == expected.as_deref(), "sample {i}");
@@ -405,7 +398,7 @@ mod tests {
     fn large_images_without_restart_markers_match_the_host() {
         let (size, output) = (Size::new(2500, 1900), Size::new(100, 80));
         let mut batch = coded::Coded::new((80, 100));
-        // Covers more than 2^16 blocks, and an image that is resized with up to 51 taps.
+        // Covers more than 2^16 blocks, and a resize with up to 51 taps.
         let jpeg = coded::large(size, (2, 2), 0);
         for region in [Rect::full(size), Rect::new(1700, 1500, 800, 400)] {
             let plan = Plan::resized_crop(size, region, output, Rect::full(output));

@@ -1,17 +1,16 @@
 //! Simulates `jpeg_follow` and `jpeg_starts` in `jpeg.cu`: decides whether the lines of a sample's
-//! long segments synchronize soon enough to decode them in parallel. If they do, each line begins
-//! in the state that serial decoding reaches there.
+//! long segments synchronize soon enough to decode them in parallel. If they do, the state at each
+//! line is that of serial decoding.
 //!
-//! The arena is the memory that contains the data of all samples. It is divided into lines of
-//! [`LINE_BYTES`] bytes. A tile is a group of [`TILE`] consecutive lines, which overlaps the
-//! previous tile. The head of a sample contains its tables and the list of its segments, and
-//! precedes its data.
+//! The arena is the memory with the data of all samples. It is divided into lines of [`LINE_BYTES`]
+//! bytes. A tile is a group of [`TILE`] consecutive lines, which overlaps the previous tile. A
+//! sample's data is preceded by its head, which contains its tables and the list of its segments.
 
 use warpfeed_jpeg::internal::Lookup;
 
 use crate::batch::DecodeOps;
 
-/// These constants must equal the constants with the same names in `jpeg.cu`.
+/// Must equal the constants with the same names in `jpeg.cu`.
 const LINE_BYTES: usize = DecodeOps::LINE_BYTES;
 const TILE: usize = 128;
 const OVERLAP: usize = 16;
@@ -21,13 +20,12 @@ const MIN_SPLIT_BYTES: usize = DecodeOps::MIN_SPLIT_BYTES;
 const PASSES: usize = 96;
 const CHAIN: usize = 64;
 
-/// A sample's section of the arena.
 pub(super) struct Sample<'a> {
-    /// The arena, starting at the sample's head.
+    /// The arena, from the sample's head on.
     pub(super) bytes: &'a [u8],
-    /// Number of bytes of the head and the data together.
+    /// Bytes of the head and the data together.
     pub(super) len: usize,
-    /// Number of bytes of the head.
+    /// Bytes of the head.
     pub(super) head: usize,
     /// Offset and length of each segment.
     pub(super) segments: Vec<(usize, usize)>,
@@ -41,8 +39,7 @@ pub(super) struct Sample<'a> {
 /// the block in the MCU, and number of decoded coefficients of the block.
 type State = (usize, usize, usize);
 
-/// The part of a line that belongs to a long segment. `from` and `end` are positions of bits in
-/// [`Sample::bytes`].
+/// The part of a line that belongs to a long segment, as bit positions in [`Sample::bytes`].
 #[derive(Clone, Copy)]
 struct Line {
     from: usize,
@@ -70,7 +67,7 @@ impl Sample<'_> {
         (TILE..lines.len()).step_by(STEP).all(|tile| self.join(&lines, &mut ends, tile))
     }
 
-    /// Repeats passes over a tile until no state changes. Returns `None` if this takes too many
+    /// Repeats passes over a tile until its states are stable. Returns `None` after too many
     /// passes.
     fn follow(&self, lines: &[Option<Line>]) -> Option<Vec<Ends>> {
         // The last two decodings of each line, the later one first.
@@ -115,8 +112,8 @@ impl Sample<'_> {
         None
     }
 
-    /// Decodes the start of the tile at `tile` again, from the state at the end of the previous
-    /// tile. Returns `false` if too many lines would have to be decoded again.
+    /// Decodes the start of a tile again, from the state at the end of the previous tile. Returns
+    /// `false` if too many lines would have to be decoded again.
     fn join(&self, lines: &[Option<Line>], ends: &mut [Ends], tile: usize) -> bool {
         for i in tile..lines.len().min(tile + STEP) {
             let Some(line) = lines[i].filter(|line| !line.first && ends[i - 1].1 != ends[i].0) else { return true };
@@ -128,7 +125,7 @@ impl Sample<'_> {
         true
     }
 
-    /// Returns the line with index `line`, like `Line` in `jpeg.cu`.
+    /// Like `Line` in `jpeg.cu`.
     fn line(&self, line: usize) -> Option<Line> {
         let index = self.segments.partition_point(|segment| segment.0 <= line * LINE_BYTES).saturating_sub(1);
         let (byte, bytes) = self.segments[index];
@@ -151,7 +148,7 @@ impl Sample<'_> {
         while bit < line.end {
             let (dc, ac) = self.tables[b];
             let Some((symbol, length)) = (if place == 0 { dc } else { ac }).find(self.peek(bit)) else {
-                // Invalid: skip one bit, and continue as if an MCU began there.
+                // Skip an invalid bit, and continue as if an MCU began there.
                 (bit, b, place) = (bit + 1, 0, 0);
                 continue;
             };

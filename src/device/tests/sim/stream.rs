@@ -10,10 +10,8 @@ use crossbeam::channel::{Sender, unbounded};
 use super::State;
 use crate::sampler::Rng;
 
-/// A piece of work for a stream, or `None` to end the stream.
 pub(super) type Work = Option<Box<dyn FnOnce(&mut Pace) + Send>>;
 
-/// Random pauses of one stream.
 pub(crate) struct Pace {
     rng: Rng,
     state: Arc<State>,
@@ -28,12 +26,12 @@ impl Pace {
     }
 }
 
-/// A simulated stream: a queue, and a thread that works through the queue.
+/// A simulated stream: a thread with a queue.
 pub(crate) struct SimStream {
     pub(super) id: usize,
     queue: Sender<Work>,
     thread: Option<JoinHandle<()>>,
-    /// Whether the stream pretends to be captured into a graph. Tests set this flag.
+    /// Whether the stream pretends to be captured into a graph.
     pub(crate) capturing: AtomicBool,
 }
 
@@ -44,7 +42,6 @@ impl PartialEq for SimStream {
 }
 
 impl SimStream {
-    /// Starts the thread of stream `id`. Returns the stream and its queue.
     pub(super) fn start(id: usize, state: Arc<State>) -> (Self, Sender<Work>) {
         let (queue, work) = unbounded::<Work>();
         let mut pace = Pace { rng: Rng::new(id as u64, 0, 0), state };
@@ -53,7 +50,7 @@ impl SimStream {
         (SimStream { id, queue: queue.clone(), thread: Some(thread), capturing: AtomicBool::new(false) }, queue)
     }
 
-    /// Creates a handle to stream `id`. Dropping the handle does not end the stream.
+    /// Returns a handle that does not end the stream when it is dropped.
     pub(super) fn of(id: usize, queue: Sender<Work>) -> Self {
         SimStream { id, queue, thread: None, capturing: AtomicBool::new(false) }
     }
@@ -75,7 +72,7 @@ impl SimStream {
         self.id
     }
 
-    /// Creates a second handle to the same stream. Dropping the handle does not end the stream.
+    /// Returns a second handle, which does not end the stream when it is dropped.
     pub(crate) fn twin(&self) -> SimStream {
         Self::of(self.id, self.queue.clone())
     }
@@ -90,7 +87,7 @@ impl Drop for SimStream {
     }
 }
 
-/// Sequence numbers of an event: the last recorded and the last completed recording.
+/// Sequence numbers of the last recorded and the last completed recording of an event.
 pub(super) type Marks = Arc<(Mutex<(u64, u64)>, Condvar)>;
 
 pub(crate) struct SimEvent {
