@@ -154,8 +154,9 @@ impl DecoderBuilder {
     }
 
     /// Sets the maximum number of queued requests; 1,024 by default. Further requests are rejected
-    /// with [`ErrorKind::Busy`]. Canceled requests do not count. [`Decoder::dynamic_batcher`] has its
-    /// own queue with the same limit. Opening fails if the number is 0.
+    /// with [`ErrorKind::Busy`]. Canceled requests do not count. A [dynamic
+    /// batcher](Decoder::dynamic_batcher) has its own queue with the same limit. Opening fails if
+    /// the number is 0.
     ///
     /// ```
     /// # use warpfeed::Decoder;

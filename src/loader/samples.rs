@@ -70,8 +70,8 @@ impl Loader {
         self
     }
 
-    /// Sets the augmentation of one dataset of a [mixture](Loader::mixture), given by its position in
-    /// the mixture. Other datasets use [`augment`](Loader::augment).
+    /// Sets the augmentation of the dataset at position `dataset` of a [mixture](Loader::mixture).
+    /// Other datasets use [`augment`](Loader::augment).
     ///
     /// ```
     /// # use warpfeed::{Augment, Loader};
