@@ -86,7 +86,6 @@ class Indexed:
 
 
 class Format:
-
     title, shuffles = "", False
 
     @classmethod

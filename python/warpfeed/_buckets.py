@@ -100,7 +100,6 @@ class Buckets:
 
 
 class _Sides(Indices):
-
     _limits = (0, 1 << 32)
     _expected = "a side from 0 to 2**32 - 1 pixels"
     _mask_advice = "expected the height and the width of each image"
@@ -193,7 +192,6 @@ def image_sizes(data: Any) -> list[tuple[int, int]]:
 
 
 class _Trim:
-
     def __init__(self, buckets: Buckets, names: tuple[str, ...]) -> None:
         self._buckets, self._names = buckets, names
 

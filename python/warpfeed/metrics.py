@@ -211,7 +211,6 @@ def observe(meter: Any, /, **loaders: Any) -> None:
 
 
 class _Loaders:
-
     def __init__(self, loaders: dict[str, Any]) -> None:
         if not loaders:
             raise ConfigError("no loader: expected at least one, by name, such as train=loader")
