@@ -34,9 +34,9 @@ pub const CUT: u32 = 1 << 31;
 /// The device uses 32-bit bit offsets.
 const MAX_BYTES: usize = 1 << 28;
 const INITIAL_CAPACITY: usize = 256 << 10;
-/// Limit of the number of a component's blocks between two restarts, multiplied by the largest DC
-/// difference that the tables can code. Below this limit, sums of differences fit into 32 bits on
-/// the device.
+/// Limit of a product: the number of a component's blocks between two restarts, times the largest
+/// DC difference that the tables can code. Below this limit, sums of differences fit into 32 bits
+/// on the device.
 const MAX_DC: u64 = 1 << 31;
 
 /// The layout of an image, as a device needs it.

@@ -147,7 +147,7 @@ impl Decoder {
     /// ```
     pub fn decode_group(&mut self, jobs: &mut [Job<'_>]) {
         if !self.flights.is_empty() {
-            // A bug in this crate has caused a panic in the previous group.
+            // The previous group panicked because of a bug in this crate.
             *self = Decoder::with_backend(self.backend);
         }
         let mut next = 0;

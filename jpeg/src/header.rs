@@ -148,7 +148,7 @@ pub(crate) struct Header {
     huffman: [[Option<usize>; 4]; 2],
     /// Number of MCUs between restart markers, or 0 if there are none.
     pub(crate) restart_interval: u32,
-    /// File offset and number of bytes.
+    /// File offset and number of bytes of the [`Lengths`].
     lengths: Option<(usize, u16)>,
     pub(crate) jfif: bool,
     /// The color transform in Adobe's APP14 segment: 0 for none, 1 for YCbCr, 2 for YCCK.
@@ -226,7 +226,7 @@ impl Header {
         self.advance(bytes, offset)
     }
 
-    /// The table is in natural order.
+    /// Returns a quantization table in natural order.
     pub(crate) fn quant(&self, bytes: &[u8], index: u8) -> Option<[u16; 64]> {
         let (&which, values) = bytes.get(self.quant[usize::from(index)]?..)?.split_first()?;
         let mut table = [0; 64];

@@ -100,8 +100,9 @@ impl<'a> Jpeg<'a> {
         !self.is_progressive() && (1..=self.layout.mcus.0).contains(&self.header.restart_interval)
     }
 
-    /// Estimates the cost of decoding `region`, which must be inside the image. The unit is the
-    /// cost of entropy-decoding one pixel, which about equals the cost of rendering one.
+    /// Estimates the cost of decoding `region`, which must be inside the image. Entropy-decoding
+    /// one pixel costs one unit. Rendering one pixel takes about as long, so it costs one unit as
+    /// well.
     pub fn cost(&self, region: Rect) -> u64 {
         let (size, interval) = (self.layout.size, u64::from(self.header.restart_interval));
         let region = self.orientation().region(region, size);

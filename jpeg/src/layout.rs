@@ -50,7 +50,7 @@ pub(super) struct Component {
     pub(super) first: u32,
     pub(super) across: u32,
     pub(super) down: u32,
-    /// In samples, without padding.
+    /// Size in samples, without padding.
     pub(crate) size: Size,
     pub(super) upsampling: Upsampling,
 }
@@ -62,7 +62,7 @@ pub(crate) struct Layout {
     pub(super) color: Color,
     components: [Component; MAX_COMPONENTS],
     count: usize,
-    /// Columns and rows of MCUs.
+    /// Number of columns and rows of MCUs.
     pub(super) mcus: (u32, u32),
     pub(super) mcu: (u32, u32),
     pub(super) blocks: u32,
@@ -133,7 +133,7 @@ pub(super) struct Span {
 pub(crate) struct Window {
     /// The region in pixels of the stored image.
     pub(super) region: Rect,
-    /// Includes the margin for upsampling, like `rows`.
+    /// These ranges include the margin for upsampling.
     pub(super) columns: Range<u32>,
     pub(crate) rows: Range<u32>,
     spans: [Span; MAX_COMPONENTS],

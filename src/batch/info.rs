@@ -24,10 +24,10 @@ pub struct BatchInfo {
 pub(crate) struct Header {
     /// The run to which the batch belongs. A batch of a run other than the current one is canceled.
     pub(crate) run: u64,
-    /// Within the run, starting at 0.
+    /// Index within the run, starting at 0.
     pub(crate) seq: u64,
     pub(crate) epoch: u64,
-    /// Within the epoch.
+    /// Index within the epoch.
     pub(crate) number: u64,
     /// Position of the run's next batch, or `None` if this is the last one. After the last batch of
     /// an epoch, this is the first batch of the next epoch, although that epoch may turn out to be
@@ -106,7 +106,7 @@ impl SampleInfo {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Largest {
     pub(crate) segments: u32,
-    /// In bytes.
+    /// Size in bytes.
     pub(crate) longest: u32,
     /// Maximum width of a decoded region, in pixels.
     pub(crate) columns: u32,

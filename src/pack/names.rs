@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 
 /// The file names of tar shards: `OUT.tar`, or `OUT-000000.tar`, `OUT-000001.tar`, and so on.
 pub(super) struct Names {
-    /// As the user specified it.
+    /// The target as the user specified it.
     pub(super) target: PathBuf,
     numbered: bool,
 }
@@ -62,7 +62,7 @@ impl Names {
         Ok(ends)
     }
 
-    /// In order.
+    /// Returns the paths in the order of the shards.
     pub(super) fn existing(&self) -> Result<Vec<PathBuf>> {
         if !self.numbered {
             return Ok(if self.target.exists() { vec![self.target.clone()] } else { Vec::new() });

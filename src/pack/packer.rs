@@ -26,9 +26,10 @@ pub(super) struct Packer<'a> {
     pub(super) plan: Plan,
     /// Index of the part, and the number of parts.
     pub(super) part: (u64, u64),
-    /// Discard an unfinished pack with a different plan, and replace a complete dataset.
+    /// Whether to discard an unfinished pack with a different plan, and to replace a complete
+    /// dataset.
     pub(super) force: bool,
-    /// Compare the checksums of an earlier run's shards. Otherwise, the merge compares them.
+    /// Whether to compare the checksums of an earlier run's shards. Otherwise, the merge does.
     pub(super) compare: bool,
 }
 

@@ -21,7 +21,7 @@ use crate::source::{self, CancelToken, Source, during, is_stopped};
 
 /// Maximum number of samples per worker that are in progress or waiting.
 const MAX_AHEAD_PER_WORKER: usize = 8;
-/// In bytes. While the finished samples that wait exceed this size, no new samples are started.
+/// Size in bytes. While the finished samples that wait exceed it, no new samples are started.
 const WAITING_BYTES: usize = 256 << 20;
 /// The memory of a sample is reused up to this size in bytes.
 const SPARE_BYTES: usize = 16 << 20;
@@ -56,7 +56,7 @@ pub(super) struct Run<'a> {
     pub(super) source: &'a dyn Source,
     pub(super) codecs: &'a Codecs,
     pub(super) recode: Recode,
-    /// In addition to the main image.
+    /// Fields with images in addition to the main image.
     pub(super) images: &'a [String],
     pub(super) retries: usize,
     pub(super) workers: usize,

@@ -29,7 +29,7 @@ pub(super) struct PreparedImage {
     /// `None` if the image was stored unchanged because recoding failed.
     pub(super) treatment: Option<Treatment>,
     pub(super) problem: Option<ImageProblem>,
-    /// Before and after recoding.
+    /// Sizes in bytes before and after recoding.
     pub(super) bytes: (usize, usize),
 }
 
@@ -117,7 +117,7 @@ pub(super) struct Task<'a> {
     pub(super) source: &'a dyn Source,
     pub(super) codecs: &'a Codecs,
     pub(super) recode: Recode,
-    /// In addition to the main image.
+    /// Fields with images in addition to the main image.
     pub(super) images: &'a [String],
     pub(super) retries: usize,
 }

@@ -9,7 +9,7 @@ use crate::transform::{Augment, Mixing};
 #[derive(Debug, Clone)]
 pub(crate) struct Augments {
     common: Augment,
-    /// Replace `common`: one per variant, or one per dataset of a mixture.
+    /// Augmentations that replace `common`: one per variant, or one per dataset of a mixture.
     variants: Vec<Augment>,
     /// One past the index of each dataset's last sample, if the variants belong to datasets.
     ends: Option<Arc<[u64]>>,

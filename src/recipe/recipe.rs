@@ -40,7 +40,7 @@ pub(crate) struct Recipe {
     pub(crate) seed: u64,
     /// Maximum number of retries after a transient read error.
     pub(crate) retries: usize,
-    /// Over all fields.
+    /// Maximum size of all fields of a sample.
     pub(crate) sample_bytes: u64,
     /// Whether damage that decoders tolerate makes a sample fail.
     pub(crate) strict: bool,

@@ -4,7 +4,6 @@
 //! lists all changes. A sample depends only on the changes at or before its position. A batch
 //! before a change is therefore the same whether it was prepared before or after the call of
 //! `set_weights`.
-//! called.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};

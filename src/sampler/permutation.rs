@@ -8,6 +8,7 @@ use super::{Occurrence, Position, Sampler};
 
 /// A sampler that shuffles all samples, differently in each epoch. Every sample occurs once per
 /// epoch.
+///
 /// Instead of a shuffled list, the sampler uses a keyed permutation: a balanced Feistel network
 /// (Luby and Rackoff, 1988) over the smallest even number of bits that can represent `len` values.
 /// The network is applied until the result is less than `len` (cycle walking: Black and Rogaway,

@@ -4,7 +4,7 @@
 //! a source that is not repeated runs out. Each section stores the earlier draws from every source,
 //! so any round can be looked up without replaying the rounds before it.
 
-/// In order. The first section starts at round 0.
+/// The sections in order. The first one starts at round 0.
 #[derive(Debug, Clone)]
 pub(super) struct Quotas {
     /// Draws per round. Every full round has the same quotas: the proportions rounded to whole

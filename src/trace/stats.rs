@@ -322,7 +322,7 @@ impl Stats {
         self.each_stage().max_by(|a, b| a.2.seconds.total_cmp(&b.2.seconds)).expect("at least one stage exists")
     }
 
-    /// In seconds, over all stages.
+    /// Total time in all stages, in seconds.
     pub(super) fn worked_seconds(&self) -> f64 {
         self.stages().map(|(_, stage)| stage.seconds).sum()
     }

@@ -100,7 +100,7 @@ pub(crate) fn is_hub(url: &str) -> bool {
 
 #[derive(Debug, PartialEq, Eq)]
 struct Parts<'a> {
-    /// In lowercase.
+    /// Scheme in lowercase.
     scheme: String,
     /// Everything before the key, without the slash before it.
     root: String,

@@ -5,8 +5,8 @@ use crate::error::{Error, Result};
 use crate::frame::Planes;
 use crate::record::{Record, unsupported};
 
-/// Decodes the frames of records. A record that continues the group of the previous record decodes
-/// only its new packets.
+/// Decodes the frames of records. If a record continues the group of the previous record, only its
+/// new packets are decoded.
 ///
 /// AV1 needs the `av1` Cargo feature. H.264, HEVC and VP9 need the `nvdec` Cargo feature and an
 /// NVIDIA GPU.

@@ -1,7 +1,6 @@
 //! The inverse transform on vectors of coefficients, written once for all vector widths.
 //!
 //! The transform is libjpeg's accurate integer transform; `scalar` documents its source and
-//! The transform is libjpeg's accurate integer transform; `scalar` documents its source and
 //! constants. Each 128-bit group in a vector contains one row of a block. One pass transforms eight
 //! columns at once. The block is transposed between the first pass and the second.
 //!

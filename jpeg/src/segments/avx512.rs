@@ -15,8 +15,8 @@ use super::unstuff::{self, Unstuff};
 
 /// Number of bytes per vector.
 const STEP: usize = 64;
-/// In bytes. Files are usually not in the CPU's caches, and the CPU itself does not prefetch across
-/// pages.
+/// Distance in bytes. Files are usually not in the CPU's caches, and the CPU itself does not
+/// prefetch across pages.
 const PREFETCH_DISTANCE: usize = 512;
 
 pub(super) fn unstuff() -> Option<Unstuff> {

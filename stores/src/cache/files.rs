@@ -32,7 +32,7 @@ use super::folder::{FILES, Folder, present};
 use super::listing::{self, Listing};
 use crate::runtime::PerProcess;
 
-/// In bytes.
+/// Size in bytes.
 const PART: u64 = 8 << 20;
 /// Interval between two attempts to take a lock.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -50,7 +50,7 @@ fn held_locks() -> Result<MutexGuard<'static, Vec<(PathBuf, File)>>> {
     Ok(HELD.get(|| Ok(Mutex::default()))?.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// In bytes.
+/// Total size of all whole files, in bytes.
 pub(super) fn used(folder: &Folder) -> io::Result<u64> {
     let bytes = present(fs::read(folder.path.join(FILES).join(USED)))?;
     Ok(bytes.and_then(|bytes| Some(u64::from_le_bytes(bytes.try_into().ok()?))).unwrap_or(0))
@@ -128,7 +128,7 @@ fn locked(result: std::result::Result<(), TryLockError>) -> io::Result<bool> {
     }
 }
 
-/// On disk, in whole pages.
+/// Size of the files on disk, in whole pages.
 fn bytes(objects: &[Object]) -> u64 {
     objects.iter().map(|object| object.len.next_multiple_of(4096)).sum()
 }

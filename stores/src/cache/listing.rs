@@ -34,7 +34,7 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(600);
 pub(super) const LISTING: &str = "listing";
 
 pub(super) struct Listing {
-    /// In seconds since 1970.
+    /// Time of the listing, in seconds since 1970.
     pub(super) time: u64,
     pub(super) prefix: String,
     pub(super) objects: Vec<Object>,
@@ -92,7 +92,7 @@ impl Listing {
         Ok(present(fs::read(path))?.and_then(|bytes| Self::decode(&bytes)))
     }
 
-    /// In seconds.
+    /// Age in seconds.
     pub(super) fn age(&self) -> u64 {
         now().saturating_sub(self.time)
     }

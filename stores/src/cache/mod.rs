@@ -9,9 +9,9 @@
 //! 6. `store` wraps a store with the cache.
 //! 7. `manage` shows, checks and empties a folder. `warm` fills a cache.
 //!
-//! A block is one range of one version of an object, and usually contains one sample. With
-//! fixed-size parts of an object, the loader, which reads samples in shuffled order, would fetch
-//! and store many bytes that it does not use.
+//! A block is one range of one version of an object, and usually contains one sample. The loader
+//! reads samples in shuffled order, so with blocks of a fixed size, it would fetch and store many
+//! bytes that it does not use.
 
 mod block;
 mod eviction;
