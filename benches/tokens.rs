@@ -76,7 +76,7 @@ fn main() {
     }
 }
 
-/// In each round.
+/// Ratio of the two times in each round.
 fn ratios(numerators: &[f64], other: &[f64]) -> Vec<f64> {
     numerators.iter().zip(other).map(|(numerator, other)| numerator / other).collect()
 }
@@ -94,7 +94,7 @@ fn loader(loader: Loader, (length, batch, shuffled): (usize, usize, bool)) -> Ba
     loader.epochs(0).field("tokens", field::Tokens::new(Dtype::U16, length)).host().unwrap()
 }
 
-/// In seconds.
+/// Duration of an epoch in seconds.
 fn epoch(batches: &mut Batches<HostBatch>) -> f64 {
     let start = Instant::now();
     for batch in batches.epoch_from(0, 0) {
@@ -103,7 +103,7 @@ fn epoch(batches: &mut Batches<HostBatch>) -> f64 {
     start.elapsed().as_secs_f64()
 }
 
-/// In seconds.
+/// Duration of the copy in seconds.
 fn copy(windows: &[&[u8]], (_, batch, _): (usize, usize, bool), threads: usize) -> f64 {
     let bytes = windows[0].len();
     let mut buffers = vec![vec![1_u8; batch * bytes]; SLOTS];

@@ -24,7 +24,7 @@ const MIN_UPDATE_SECONDS: f64 = 0.2;
 /// A progress bar for a measurement of fixed duration, with the loader's samples/s so far.
 pub(crate) struct Measuring {
     bar: ProgressBar,
-    /// In seconds.
+    /// Time of the last update, in seconds.
     updated: f64,
 }
 

@@ -4,7 +4,6 @@ use super::huffman::{Lookup, extend};
 use super::markers::next_marker;
 use crate::error::Result;
 
-/// Reader of the entropy-coded bits up to the next marker.
 pub(crate) struct Bits<'a> {
     bytes: &'a [u8],
     pub(crate) position: usize,
@@ -137,8 +136,7 @@ impl<'a> Bits<'a> {
         }
     }
 
-    /// Ends a segment. A valid segment leaves at most seven padding bits, so a whole unread byte
-    /// counts as damage.
+    /// A valid segment leaves at most seven padding bits, so a whole unread byte counts as damage.
     pub(crate) fn close(&mut self) {
         if !self.starved {
             self.fill_bytes();

@@ -36,7 +36,7 @@ pub(crate) struct PythonOrder {
 /// change the order in the middle of an epoch.
 #[derive(Default)]
 struct Orders {
-    /// Oldest first.
+    /// Epochs with their orders, oldest first.
     cached: VecDeque<(u64, Arc<[Occurrence]>)>,
     /// Epoch that the run has reached, or `None` before the run begins.
     position: Option<u64>,

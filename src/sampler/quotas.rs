@@ -17,7 +17,6 @@ pub(super) struct Quotas {
 
 #[derive(Debug, Clone)]
 pub(super) struct Section {
-    /// The first round of the section.
     pub(super) first: u64,
     /// Draws per round. Less than a full round in the last section, and 0 after it.
     pub(super) draws: u64,

@@ -213,7 +213,6 @@ fn shuffle(window: Option<usize>) -> (String, String) {
     }
 }
 
-/// Measurements of one thread.
 struct Alone {
     samples: usize,
     bytes: usize,
@@ -320,13 +319,13 @@ fn touch(source: &dyn Source, index: usize, scratch: &mut Vec<u8>) -> Result<usi
     Ok(total)
 }
 
-/// Linux only.
+/// Bytes that the process has read from storage (Linux only).
 fn disk_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/io").ok()?;
     text.lines().find_map(|line| line.strip_prefix("read_bytes: "))?.parse().ok()
 }
 
-/// As in the loader.
+/// Number of samples that are decoded together, as in the loader.
 const GROUP: usize = 8;
 
 struct Workbench {

@@ -10,7 +10,7 @@ use crate::data::FollowArgs;
 
 /// In font pixels. The last column and the last row are empty.
 pub(super) const LETTER: u32 = 8;
-/// Per sample.
+/// Maximum number of boxes drawn per sample.
 const MAX_BOXES: usize = 64;
 /// Number of samples that are read to find out which annotations a dataset has.
 const SAMPLES_READ: usize = 64;

@@ -53,7 +53,7 @@ pub(crate) struct Args {
     data: DataArgs,
 }
 
-/// In pixels.
+/// Number of pixels between the images.
 const GAP: u32 = 6;
 /// Pixels per font pixel, if the text fits.
 const DOT: u32 = 2;

@@ -126,7 +126,7 @@ impl Synth {
         })
     }
 
-    /// On all cores.
+    /// Generates all images, on all cores.
     fn for_each<T: Send>(&self, take: impl Fn(usize, Annotated) -> Result<T> + Sync) -> Result<Vec<T>> {
         (0..self.images).into_par_iter().map(|index| take(index, self.annotated(index)?)).collect()
     }
@@ -161,7 +161,7 @@ fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
 
 struct Object<'a> {
     seen: &'a Seen,
-    /// Row by row.
+    /// The visible pixels, row by row.
     mask: Vec<bool>,
     /// First and last column of the visible pixels.
     columns: (usize, usize),

@@ -203,9 +203,9 @@ impl Decoder {
         Err(error)
     }
 
-    /// Reads the frame of a packet. Returns `false` if the frame is no longer in GPU memory, which
-    /// cannot happen for the last packet. A frame is damaged if its packet, or an earlier packet on
-    /// which the frame may depend, is damaged.
+    /// Returns `false` if the frame is no longer in GPU memory, which cannot happen for the last
+    /// packet. A frame is damaged if its packet, or an earlier packet on which the frame may
+    /// depend, is damaged.
     pub(super) fn frame(&mut self, packet: usize, out: &mut Frame) -> Result<bool> {
         let device = self.state().device.clone();
         let _here = device.enter()?;
