@@ -139,7 +139,7 @@ impl Policy {
     /// torchvision's. Timm uses Pillow, which causes four differences:
     /// - Pixel values may differ by one.
     /// - Geometric effects always use bilinear interpolation. Timm chooses bilinear or bicubic at
-    /// random.
+    ///   random.
     /// - Geometric effects blend pixels at the edge of the image with the fill color.
     /// - The blur is an exact Gaussian, which Pillow only approximates.
     ///
