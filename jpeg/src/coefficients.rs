@@ -35,13 +35,13 @@ struct Fault {
     mcu_count: u32,
 }
 
-/// The blocks of one component, row by row. Each block has 64 coefficients in natural order.
+/// The blocks of one component, row by row, each with 64 coefficients in natural order.
 #[derive(Debug)]
 pub(crate) struct Plane {
     pub(crate) blocks_per_row: usize,
     pub(crate) block_rows: usize,
     pub(crate) data: Vec<i16>,
-    /// In natural order. The component's first scan determines the table.
+    /// The quantization table of the component's first scan, in natural order.
     pub(crate) quant: [u16; 64],
     /// For each coefficient in zigzag order: the number of low bits that no scan has contained so
     /// far, or -1 if no scan has contained any bit of the coefficient.
@@ -105,8 +105,7 @@ impl Coefficients {
         }
     }
 
-    /// Decodes all scans of the file in `bytes`. Fails if the file ends early, if scan headers or
-    /// tables contradict the frame, or if the coding is not supported.
+    /// Decodes all scans of the file in `bytes`.
     pub(crate) fn decode(&mut self, bytes: &[u8], header: &Header) -> Result<()> {
         let frame = &header.frame;
         if let Some(kind) = frame.foreign_kind() {

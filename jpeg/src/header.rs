@@ -67,7 +67,6 @@ impl Frame {
         Some(kind.to_owned())
     }
 
-    /// Returns the usual name of the chroma subsampling.
     pub(crate) fn chroma(&self) -> &'static str {
         let factors: ArrayVec<(u8, u8), 4> = self.components().iter().map(|c| (c.h, c.v)).collect();
         match factors[..] {
@@ -148,7 +147,7 @@ pub(crate) struct Header {
     huffman: [[Option<usize>; 4]; 2],
     /// Number of MCUs between restart markers, or 0 if there are none.
     pub(crate) restart_interval: u32,
-    /// File offset and number of bytes.
+    /// File offset and number of bytes of the [`Lengths`].
     lengths: Option<(usize, u16)>,
     pub(crate) jfif: bool,
     /// The color transform in Adobe's APP14 segment: 0 for none, 1 for YCbCr, 2 for YCCK.
@@ -220,13 +219,12 @@ impl Header {
     }
 
     /// Reads from byte `offset`, where the data of a scan ends, to the end of the next SOS segment.
-    /// Returns `false` if the file has no more scans. Fails if the file ends before the next
-    /// marker.
+    /// Returns `false` if the file has no more scans.
     pub(crate) fn next_scan(&mut self, bytes: &[u8], offset: usize) -> Result<bool> {
         self.advance(bytes, offset)
     }
 
-    /// The table is in natural order.
+    /// Returns a quantization table in natural order.
     pub(crate) fn quant(&self, bytes: &[u8], index: u8) -> Option<[u16; 64]> {
         let (&which, values) = bytes.get(self.quant[usize::from(index)]?..)?.split_first()?;
         let mut table = [0; 64];

@@ -90,7 +90,7 @@ pub(crate) fn extend(bits: u32, size: u32) -> i32 {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Code {
-    /// Right-aligned.
+    /// The bits of the code, right-aligned.
     pub(crate) code: u16,
     pub(crate) length: u8,
     pub(crate) symbol: u8,

@@ -50,7 +50,7 @@ pub(super) struct Component {
     pub(super) first: u32,
     pub(super) across: u32,
     pub(super) down: u32,
-    /// In samples, without padding.
+    /// Size in samples, without padding.
     pub(crate) size: Size,
     pub(super) upsampling: Upsampling,
 }
@@ -62,15 +62,14 @@ pub(crate) struct Layout {
     pub(super) color: Color,
     components: [Component; MAX_COMPONENTS],
     count: usize,
-    /// Columns and rows of MCUs.
+    /// Number of columns and rows of MCUs.
     pub(super) mcus: (u32, u32),
     pub(super) mcu: (u32, u32),
     pub(super) blocks: u32,
 }
 
 impl Layout {
-    /// Creates the layout of a file. The color space is determined as in libjpeg
-    /// (`default_decompress_parms`). If the file is not supported, the error names its kind.
+    /// The color space is determined as in libjpeg (`default_decompress_parms`).
     pub(super) fn new(header: &Header) -> Result<Layout, String> {
         let frame = &header.frame;
         if let Some(kind) = frame.foreign_kind() {
@@ -133,7 +132,7 @@ pub(super) struct Span {
 pub(crate) struct Window {
     /// The region in pixels of the stored image.
     pub(super) region: Rect,
-    /// Includes the margin for upsampling, like `rows`.
+    /// These ranges include the margin for upsampling.
     pub(super) columns: Range<u32>,
     pub(crate) rows: Range<u32>,
     spans: [Span; MAX_COMPONENTS],

@@ -3,6 +3,7 @@
 //!
 //! Without the lengths, a decoder would have to search all data before a crop for restart markers.
 //! The lengths may be wrong, so callers check that a marker follows each segment.
+//!
 //! An APP9 segment contains the identifier [`Lengths::ID`], and then one big-endian 16-bit number
 //! for each restart segment except the last: its length in bytes, including stuffed zeros but not
 //! the marker.

@@ -20,13 +20,13 @@ ROOT = Path(__file__).resolve().parents[2]
 MINI = ROOT / "datasets" / "mini"
 
 
-#: Things that a machine may lack. WARPFEED_REQUIRE lists some of them, here and in the Rust tests.
+#: What a machine may lack, as in the Rust tests.
 WORDS = [
     line.split()[0]
     for line in (ROOT / "tests" / "support" / "require.txt").read_text().splitlines()
     if not line.startswith("#")
 ]
-#: Things that this machine must have: a test that needs one of them fails instead of being skipped.
+#: A test that needs one of these fails instead of being skipped.
 REQUIRED = [word.strip() for word in os.environ.get("WARPFEED_REQUIRE", "").split(",") if word.strip()]
 
 #: The process's original stderr, which pytest does not capture.
@@ -58,7 +58,7 @@ def missing(word: str, why: str) -> NoReturn:
 
 
 def need(module: str) -> Any:
-    """Imports a module from an optional package, or skips the test."""
+    """Skips the test if the package is not installed."""
     package = module.partition(".")[0]
     try:
         result = importlib.import_module(module)
@@ -78,8 +78,7 @@ def needs(word: str, present: bool) -> pytest.MarkDecorator:
 
 
 def tell(text: str) -> None:
-    """Prints a line about a test's coverage past pytest's capture, so it shows even if the test
-    passes."""
+    """Prints a line past pytest's capture, so that it shows even if the test passes."""
     os.write(STDERR, f"\n{text}\n".encode())
 
 
@@ -92,13 +91,13 @@ def silent() -> Iterator[None]:
 
 @pytest.fixture
 def mini() -> str:
-    """Returns the path of a folder of 64 synthetic images in 4 classes."""
+    """64 synthetic images in 4 classes."""
     return str(MINI)
 
 
 @pytest.fixture(scope="session")
 def packed(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Returns the path of an LMDB: the `mini` folder after `python -m warpfeed pack`."""
+    """An LMDB of the `mini` folder, from `python -m warpfeed pack`."""
     out = tmp_path_factory.mktemp("packed") / "mini.lmdb"
     subprocess.run([sys.executable, "-m", "warpfeed", "pack", str(MINI), str(out)], check=True, capture_output=True)
     return str(out)
@@ -106,12 +105,11 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="session")
 def torch():  # type: ignore[no-untyped-def]
-    """Returns PyTorch, or skips the test if it is not installed."""
     return need("torch")
 
 
 def run(code: str, *args: str, timeout: float = 120, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Runs `code` in a new interpreter. Returns the finished process with its output."""
+    """Runs `code` in a new interpreter."""
     return subprocess.run(
         [sys.executable, "-X", "faulthandler", "-c", textwrap.dedent(code), *args],
         capture_output=True, text=True, timeout=timeout, env={**os.environ, **environment},
@@ -119,14 +117,14 @@ def run(code: str, *args: str, timeout: float = 120, **environment: str) -> subp
 
 
 def ran(code: str, *args: str, timeout: float = 120, **environment: str) -> str:
-    """Like `run`, but fails if the exit code is not 0. Returns the output."""
+    """Like `run`, but returns the output, and fails if the exit code is not 0."""
     process = run(code, *args, timeout=timeout, **environment)
     assert process.returncode == 0, f"exit code {process.returncode}\n{process.stdout}\n{process.stderr}"
     return process.stdout
 
 
 def batches_of(loader, count):  # type: ignore[no-untyped-def]
-    """Yields `count` batches, from as many epochs as necessary."""
+    """From as many epochs as necessary."""
     while True:
         for batch in loader:
             yield batch
@@ -135,12 +133,12 @@ def batches_of(loader, count):  # type: ignore[no-untyped-def]
                 return
 
 
-#: The contents of a batch: epoch, index, ids, and the bytes of each field.
+#: Epoch, index, ids, and the bytes of each field.
 Content = tuple[int, int, list[int], dict[str, bytes]]
 
 
 def contents(loader, epochs: int = 1) -> list[Content]:  # type: ignore[no-untyped-def]
-    """Returns the contents of all batches of a loader that delivers NumPy arrays."""
+    """The contents of all batches of a loader that delivers NumPy arrays."""
     out = []
     for _ in range(epochs):
         for batch in loader:
@@ -151,7 +149,7 @@ def contents(loader, epochs: int = 1) -> list[Content]:  # type: ignore[no-untyp
 
 
 def rust_batches(options: dict[str, object]) -> list[Content]:
-    """Returns the batches of the Rust loader, which the Rust example `raw_batches` writes."""
+    """The batches that the Rust example `raw_batches` writes."""
     program = os.environ.get("WARPFEED_RAW_BATCHES")
     if not program:
         missing("raw-batches", "python/test.sh builds the example and sets WARPFEED_RAW_BATCHES")
@@ -192,7 +190,7 @@ class Images:
 
 
 def bmp(width: int, height: int, color: tuple[int, int, int]) -> bytes:
-    """Returns a BMP file of a single color (red, green, blue)."""
+    """A BMP file of a single color (red, green, blue)."""
     row = bytes(reversed(color)) * width
     row += bytes(-len(row) % 4)
     out = io.BytesIO()

@@ -1,5 +1,4 @@
-"""Collects the Python examples from the pages and docstrings, and runs each example for many
-batches."""
+"""Collects the Python examples from the pages and docstrings, and runs each for many batches."""
 
 from __future__ import annotations
 
@@ -28,11 +27,10 @@ from warpfeed import Decoder, Loader
 PAGES = [ROOT / "README.md", ROOT / "python" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 MODULES = sorted((ROOT / "python" / "warpfeed").glob("*.py"))
 
-#: Number of batches that each loader in an example delivers, which is several times the number of
-#: slots of any loader.
+#: Batches per loader in an example, several times the number of slots.
 BATCHES = int(os.environ.get("WARPFEED_EXAMPLE_BATCHES", "200"))
-#: Seconds after which an example is considered hung. The process then prints the stacks of its
-#: threads and exits.
+#: Seconds after which an example counts as hung. It then prints the stacks of its threads and
+#: exits.
 LIMIT = 60 + BATCHES / 2
 
 
@@ -53,7 +51,7 @@ class Block(NamedTuple):
 
 
 def blocks_of(page: Path) -> Iterator[Block]:
-    """Yields the fenced blocks of a page, or the indented blocks after `::` in the docstrings of a
+    """The fenced blocks of a page, or the indented blocks after `::` in the docstrings of a
     module."""
     text = page.read_text(encoding="utf-8")
     if page.suffix == ".py":
@@ -70,7 +68,7 @@ def blocks_of(page: Path) -> Iterator[Block]:
 BLOCKS = [block for page in PAGES for block in blocks_of(page)]
 DOCSTRINGS = [block for module in MODULES for block in blocks_of(module)]
 
-#: Replacements for numbers that would only make an example slow, and for values that depend on the
+#: Replacements for numbers that only make an example slow, and for values that depend on the
 #: machine.
 SMALLER = [
     (r"\bbatch_size=\d+", "batch_size=3"),
@@ -90,8 +88,8 @@ SMALLER = [
     (r"\{000\.\.099\}", "{000..001}"),
 ]  # fmt: skip
 
-#: Replacements for numbers in examples that `test_docs.py` runs unchanged. The assertions in these
-#: examples depend on the original numbers.
+#: Replacements in examples that `test_docs.py` runs unchanged, because their assertions depend on
+#: the numbers.
 SMALLER_STILL = [
     (r"\b16\b", "2"),
     (r"\bbatch_size=(8|32)\b", "batch_size=2"),
@@ -103,7 +101,7 @@ SMALLER_STILL = [
     (r"\(96, 128\)", "(24, 32)"),
 ]  # fmt: skip
 
-#: Assertions that count the batches of one epoch. They hold only if the examples run unchanged.
+#: Assertions that count the batches of one epoch, and hold only if the examples run unchanged.
 COUNTED = [
     "assert trained ==",
     "assert train(loader",
@@ -114,7 +112,7 @@ COUNTED = [
 
 
 def made_small(block: Block) -> str:
-    """Returns the code of the block with smaller numbers, and without the assertions in `COUNTED`."""
+    """The block with smaller numbers, and without the assertions in `COUNTED`."""
     code = block.code
     for pattern, small in SMALLER_STILL if block.run else SMALLER:
         code = re.sub(pattern, small, code)
@@ -125,8 +123,8 @@ def made_small(block: Block) -> str:
 
 
 class Prepared(ast.NodeTransformer):
-    """Makes the loaders of a program use a given number of workers, a timeout, and small images and
-    batches."""
+    """Sets the number of workers, a timeout, and small images and batches for the loaders of a
+    program."""
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
@@ -147,7 +145,7 @@ class Prepared(ast.NodeTransformer):
                 values["timeout"] = ast.Constant(20)
             if called == "Loader" and not self.has_batch_sizes and not {None, "global_batch_size"} & arguments:
                 values["batch_size"] = ast.Constant(3)
-            # Images of the default size would be slow. Data without images has no size.
+            # Images of the default size would be slow.
             if (
                 called != "DataModule"
                 and not {None, "views"} & arguments
@@ -166,7 +164,6 @@ def program(block: Block, workers: int, code: str | None = None) -> CodeType:
 
 
 def hashed(value: Any, into: Any) -> None:
-    """Adds everything that a batch contains to a hash."""
     if isinstance(value, dict):
         for name in value:
             into.update(repr(name).encode())
@@ -287,7 +284,7 @@ def run(code: CodeType, names: dict[str, Any], again: bool, images: list[bytes])
 
 
 class Left(NamedTuple):
-    """The resources of the process that a program may leak."""
+    """Resources of the process that a program may leak."""
 
     threads: int
     descriptors: int
@@ -302,8 +299,8 @@ class Left(NamedTuple):
 
     @classmethod
     def at_most(cls, before: Left) -> Left:
-        """Waits until the resources are no more than `before`, because threads need time to end,
-        but at most two seconds. Returns the resources."""
+        """Waits up to two seconds until the resources are no more than `before`, because threads
+        need time to end."""
         for _ in range(40):
             result = cls.now()
             if result.threads <= before.threads and result.descriptors <= before.descriptors:
@@ -313,14 +310,14 @@ class Left(NamedTuple):
 
 
 def resident() -> int:
-    """Returns the private memory of the process in bytes."""
+    """Private memory of the process in bytes."""
     pages = Path("/proc/self/statm").read_text().split()
     return (int(pages[1]) - int(pages[2])) * os.sysconf("SC_PAGE_SIZE")
 
 
 @contextlib.contextmanager
 def uncollected() -> Iterator[None]:
-    """Disables the garbage collector. If the program hangs, it prints its stacks and exits."""
+    """Without the garbage collector. If the program hangs, it prints its stacks and exits."""
     gc.collect()
     gc.disable()
     faulthandler.dump_traceback_later(LIMIT, exit=True, file=conftest.STDERR)

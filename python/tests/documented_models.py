@@ -6,7 +6,7 @@ from typing import Any
 
 
 def classifier() -> Any:
-    """A classifier with the interface that Hugging Face's `Trainer` calls."""
+    """Has the interface that Hugging Face's `Trainer` calls."""
     import torch
 
     class Classifier(torch.nn.Module):
@@ -22,7 +22,6 @@ def classifier() -> Any:
 
 
 def module() -> Any:
-    """A Lightning module."""
     import lightning
     import torch
 

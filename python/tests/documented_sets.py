@@ -1,4 +1,4 @@
-"""Creates the datasets that the examples refer to, with the libraries of their formats."""
+"""Creates the datasets of the examples with the libraries of their formats."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import numpy as np
 from conftest import MINI, ROOT, need
 
 FIXTURES = ROOT / "tests" / "fixtures" / "formats"
-#: Number of samples in the datasets that this file writes.
 COUNT = 24
 WRITERS: dict[str, Callable[[Path], None]] = {}
 
@@ -34,7 +33,7 @@ def program(*arguments: object) -> None:
 
 
 def jpegs() -> list[tuple[bytes, int, str]]:
-    """Returns small copies of the images in `datasets/mini` with their labels and names, class by class."""
+    """Small copies of the images in `datasets/mini` with their labels and names, class by class."""
     results = []
     for label, folder in enumerate(sorted(path for path in MINI.iterdir() if path.is_dir())):
         results += [(smaller(file), label, f"{folder.name}/{file.stem}") for file in sorted(folder.glob("*.jpg"))[:6]]
@@ -42,8 +41,7 @@ def jpegs() -> list[tuple[bytes, int, str]]:
 
 
 def smaller(jpeg: Path) -> bytes:
-    """Returns an image at a quarter of its width and height, for fast decoding. Without Pillow,
-    returns the original."""
+    """A quarter of the width and height, for fast decoding. Without Pillow, the original."""
     try:
         from PIL import Image
     except ImportError:
@@ -113,7 +111,7 @@ def packed(target: Path) -> None:
 
 
 def tar_of(target: Path, samples: Iterable[dict[str, bytes]]) -> None:
-    """Writes a tar of samples. The keys of each sample are the file extensions of its fields."""
+    """The keys of each sample are the file extensions of its fields."""
     with tarfile.open(target, "w") as tar:
         for number, sample in enumerate(samples):
             for name, content in sample.items():
@@ -241,7 +239,7 @@ def camvid(target: Path) -> None:
         image.fromarray(values).save(target / "trainannot" / f"{number:03}.png")
 
 
-#: Number of tokens in each of the three texts in `texts.tar`.
+#: Tokens in each of the three texts in `texts.tar`.
 LENGTHS = [17, 300, 80]
 
 

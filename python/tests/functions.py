@@ -1,5 +1,5 @@
-"""Image functions that worker processes call. This module imports little, so that the processes
-start quickly."""
+"""Image functions for worker processes. This module imports little, so that the processes start
+quickly."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ KEPT: list[np.ndarray] = []
 
 
 def keeps(image: np.ndarray, rng: Any) -> np.ndarray:
-    """Keeps a reference to the image of the previous call, which must not be overwritten."""
+    """Keeps the image of the previous call, which must not be overwritten."""
     KEPT.append(image)
     sums = [int(retained.sum(dtype=np.int64)) for retained in KEPT]
     KEPT[0] = image
@@ -81,7 +81,7 @@ def stuck(image: np.ndarray, rng: Any) -> np.ndarray:
 
 
 class Large:
-    """A function whose pickle does not fit into a pipe."""
+    """Its pickle does not fit into a pipe."""
 
     def __init__(self) -> None:
         self.table = os.urandom(1 << 20)

@@ -13,14 +13,13 @@ import warpfeed
 
 #: Number of samples in the largest dataset.
 LARGEST = 48
-#: Number of epochs of a run.
 EPOCHS = 4
 #: The token that ends a document.
 END = 3
 
 
 class Files:
-    """Datasets of all sizes. The value ``x`` of a sample is its position in the dataset."""
+    """The value ``x`` of a sample is its position in the dataset."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -74,7 +73,7 @@ class Case:
         """The global batch size, unless the data determines it."""
         return self.batch
 
-    # Each kind of case sets `data`, and implements one of the two following functions.
+    # Each kind of case implements one of these two functions.
 
     data: Any
 
@@ -91,17 +90,17 @@ class Case:
         return batches, samples
 
     def least(self, world: int, samples: int) -> int:
-        """Returns the minimum number of samples in the batch of a rank, for a global batch of `samples` samples."""
+        """Minimum number of samples in the batch of a rank, for a global batch of `samples`
+        samples."""
         return {"keep": 1, "drop": 0, "pad": -(-self.batch // world)}[self.last]
 
     def check(self, batch: Any) -> None:
-        """Checks the values of a batch."""
         parts = [max(first for first in self.firsts if first <= id) for id in batch.ids]
         assert batch["x"][:, 0].tolist() == [id - first for id, first in zip(batch.ids, parts, strict=True)], "values"
 
     def calls(self, total: int, steps: int) -> list[tuple[int, list[float]]]:
-        """Returns the positions from which planned values apply. `total` and `steps` are the numbers of samples and
-        batches per epoch."""
+        """The positions from which planned values apply, for `total` samples and `steps` batches
+        per epoch."""
         results = []
         for step, (values, after) in sorted(self.planned.items()):
             index = step + 1 + after
@@ -109,11 +108,11 @@ class Case:
         return results
 
     def effective(self, step: int) -> tuple[int, int]:
-        """Returns the first batch that is affected by the call after batch `step`."""
+        """The first batch that the call after batch `step` affects."""
         raise NotImplementedError
 
     def indices(self, count: int) -> list[int] | None:
-        """Returns a random subset, which may contain samples several times."""
+        """May contain samples several times."""
         if self.rng.random() < 0.7:
             return None
         several = self.rng.random() < 0.3
@@ -179,7 +178,7 @@ class Plain(Case):
         return divmod(step + 1 + self.planned[step][1], self.steps)
 
     def order(self, epoch: int) -> list[int]:
-        """Returns the samples of an epoch, as the program's sampler function returns them."""
+        """The samples of an epoch, as the program's sampler function returns them."""
         backwards = self.chosen[::-1]
         return backwards[: len(backwards) - epoch % 3]
 
@@ -243,7 +242,7 @@ class Mixed(Case):
             self.options["repeat"] = self.passes
         self.parts = [list(range(count)) for count in counts]
         if rng.random() < 0.3:
-            # Each dataset keeps at least one batch of samples.
+            # At least one batch of samples.
             smallest = max(self.unit, 4)
             retained = [rng.randint(min(smallest, count), count) for count in counts]
             self.parts = [rng.sample(part, n) for part, n in zip(self.parts, retained, strict=True)]
@@ -290,7 +289,7 @@ class Mixed(Case):
 
     @property
     def units(self) -> list[int]:
-        """The number of samples per draw from each dataset."""
+        """Samples per draw from each dataset."""
         return self.sizes or [self.unit] * len(self.counts)
 
     @property
@@ -298,7 +297,7 @@ class Mixed(Case):
         return None if self.sizes else self.batch
 
     def position(self, samples: int) -> int:
-        """Returns the position that a schedule in samples refers to."""
+        """The position that a schedule in samples refers to."""
         if not self.sizes:
             return samples
         delivered, number = 0, 0
@@ -342,7 +341,7 @@ class Mixed(Case):
         return created
 
     def order(self, dataset: int, number: int) -> list[int]:
-        """Returns one pass over a dataset."""
+        """One pass over a dataset."""
         part, seed = self.parts[dataset], naive.seed_within(self.seed, dataset)
         if self.kind == "weights":
             weights = [self.weights[self.firsts[dataset] + n] for n in part]
@@ -361,7 +360,7 @@ class Mixed(Case):
         return naive.in_effect(self.history, now) or self.planned_shares(now)
 
     def draws(self, epoch: int) -> list[list[int]]:
-        """Returns the samples of the draws of an epoch."""
+        """The samples of the draws of an epoch."""
         count = self.total * self.passes // self.unit
         if self.drawn is None:
             orders = [functools.partial(self.order, dataset) for dataset in range(len(self.counts))]

@@ -31,14 +31,13 @@ Ranks = list[list[tuple[int, bool]]]
 
 
 class Run:
-    """One run of a case: starts at a random batch, then stops and resumes on other numbers of
-    ranks."""
+    """Starts at a random batch, then stops and resumes on other numbers of ranks."""
 
     def __init__(self, case: Case) -> None:
         self.case, self.rng, self.counted = case, case.rng, 0
         self.epochs = [case.batches(epoch) for epoch in range(EPOCHS)]
         lens = [len(batches) for batches, _ in self.epochs]
-        #: The epoch and number of each batch.
+        #: Epoch and number of each batch.
         self.all = [(epoch, number) for epoch in range(EPOCHS) for number in range(lens[epoch])]
 
     def open(self, world: int, **options: Any) -> list[warpfeed.Loader]:
@@ -56,8 +55,8 @@ class Run:
                 assert "no batch" in str(e) or "smaller than one global batch" in str(e), e
                 return
             raise AssertionError("a loader without a batch was opened")
-        # With planned calls (such as ``set_weights``), start at the first batch: when a call takes
-        # effect depends on the batches before it.
+        # When a planned call (such as ``set_weights``) takes effect depends on the batches before
+        # it.
         start = 0 if self.case.planned else self.rng.randrange(len(self.all))
         steps = self.rng.randint(14, 20) if self.case.planned else self.rng.randint(2, 9)
         stop = min(len(self.all), start + steps)
@@ -115,8 +114,7 @@ class Run:
 
 
 def compared(number: int, files: Files, kind: str | None = None) -> tuple[str, int, str]:
-    """Compares one case. Returns its kind, the number of batches, and the difference, or an empty
-    string."""
+    """Returns the kind, the number of batches, and the difference, or an empty string."""
     kind = kind or random.Random(-1 - number).choice(["plain", "plain", "mixture", "mixture", "buckets", "packing"])
     run = None
     try:

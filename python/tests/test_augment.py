@@ -1,6 +1,5 @@
-"""Tests augmentations. Each one of the Rust crate has the same name in Python, changes the pixels,
-produces the same result for any number of workers, and can be printed, compared and pickled by
-value."""
+"""Each augmentation of the Rust crate has the same name in Python, changes the pixels, produces the
+same result for any number of workers, and can be printed, compared and pickled by value."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from warpfeed import Augment, Boxes, ColorJitter, ConfigError, Loader, Mask, Mix
 
 OPTIONS: dict[str, Any] = {"batch_size": 12, "shuffle": True, "seed": 3, "subset": range(24), "output": "numpy"}
 
-#: The augmentations to which the other methods add operations, by name.
+#: Other methods add operations to these.
 BEGINNINGS: dict[str, Augment] = {
     "train": Augment.train(32),
     "eval": Augment.eval(40, 32),
@@ -150,7 +149,6 @@ def test_a_method_changes_the_pixels(mini: str, name: str) -> None:
 def test_an_augmentation_is_the_same_for_any_number_of_workers(mini: str, name: str) -> None:
     one, two = (delivered(mini, made(name), num_workers=workers) for workers in (1, 2))
     assert one == two and len(one) >= 2
-    # A random augmentation must give different results for different epochs and seeds.
     assert delivered(mini, made(name), shuffle=True, seed=4) != one
 
 
@@ -302,8 +300,8 @@ def test_a_bicubic_evaluation_equals_pillow(tmp_path: Any) -> None:
 
 
 class Drawn:
-    """Noise images. The shorter side is `side` in a third of the images, and larger or smaller in
-    the rest."""
+    """Noise images. The shorter side is `side` in a third of them, and larger or smaller in the
+    rest."""
 
     def __init__(self, side: int, seed: int) -> None:
         rng = np.random.default_rng(seed)
@@ -311,7 +309,7 @@ class Drawn:
         longer = [short + int(rng.integers(2)) * int(rng.integers(50)) for short in shorter]
         sizes = [pair if rng.integers(2) else pair[::-1] for pair in zip(shorter, longer, strict=True)]
         kinds = [rng.integers(0, 256, (*size, 3), np.uint8) for size in sizes]
-        # Put black and white next to noise, so that the filter overshoots.
+        # Black and white next to noise make the filter overshoot.
         self.images = [np.where(rng.random(kind.shape) < 0.5, kind, kind // 128 * 255).astype(np.uint8) for kind in kinds]
 
     def __len__(self) -> int:
@@ -358,8 +356,8 @@ def test_images_of_the_right_size_are_only_cropped(filter: Any) -> None:
 
 
 def letterboxed(height: int, width: int, rows: int, columns: int) -> tuple[int, int, int, int]:
-    """Returns the left and the top padding, and the size of the image, as computed by Ultralytics'
-    LetterBox."""
+    """The left and the top padding, and the size of the image, as Ultralytics' LetterBox computes
+    them."""
     ratio = min(rows / height, columns / width)
     wide, high = round(width * ratio), round(height * ratio)
     across, down = (columns - wide) / 2, (rows - high) / 2
@@ -476,7 +474,6 @@ def test_own_size_keeps_the_size_of_each_image(output: str, layout: str | None) 
                 assert rest.shape == (64, 80, 3) and (rest[height:] == (1, 2, 3)).all() and (rest[:, width:] == (1, 2, 3)).all()
                 seen.add((height, width))
     assert len(seen) > 8
-    # Trim each batch to its largest image.
     trim = functools.partial(warpfeed.collate.trim, multiple=8)
     for batch in Loader(Colored(), augment=augment, collate=trim, **options):
         sizes = [Colored.size(number) for number in batch.ids]
@@ -488,7 +485,7 @@ def test_own_size_keeps_the_size_of_each_image(output: str, layout: str | None) 
 
 @pytest.mark.parametrize("processes", [0, 1])
 def test_a_moving_function_gets_images_in_their_original_sizes(processes: int) -> None:
-    """The image transform must receive each image after its EXIF rotation and without padding."""
+    """After its EXIF rotation and without padding."""
     for augment in [Augment.own_size((64, 80)), Augment.letterbox((72, 60))]:
         options: dict[str, Any] = {"augment": augment.fill(1, 2, 3), "output": "numpy", "batch_size": 4, "subset": range(8)}
         options["drop_field"] = ["label"]
@@ -512,8 +509,7 @@ def test_an_image_larger_than_the_output_fails_or_shrinks() -> None:
 
 
 class Colored:
-    """Images of a single color. The red value is the sample number, and one box covers the
-    image."""
+    """A single color. The red value is the sample number, and one box covers the image."""
 
     def __len__(self) -> int:
         return 16
@@ -570,7 +566,6 @@ def test_a_mosaic_combines_images_and_boxes_of_four_samples() -> None:
     with_label = Labeled()
     with pytest.raises(ConfigError, match=r'a label is the class of a single sample: use drop_field=\["label"\]'):
         Loader(with_label, augment=augment, **{**options, "drop_field": []})
-    # A dataset without labels does not need `drop_field`.
     for batch, bare in zip(
         Loader(Colored(), augment=augment, **options),
         Loader(Colored(), augment=augment, **{**options, "drop_field": []}), strict=True,

@@ -1,5 +1,5 @@
-"""Tests that what a transform returns becomes the batch. An invalid result becomes an error that
-shows it. Random numbers depend only on the batch, so a resumed run sees the same ones."""
+"""The result of a transform becomes the batch. An invalid result becomes an error that shows it.
+Random numbers depend only on the batch, so a resumed run gets the same ones."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Tests that batches are bit-identical to the batches of the Rust loader, and in the same order: on
-any rank, resumed from any state, and with every output type."""
+"""Batches are bit-identical to those of the Rust loader, and in the same order: on any rank,
+resumed from any state, and with every output type."""
 
 from __future__ import annotations
 
@@ -87,9 +87,8 @@ def test_each_iter_is_the_next_epoch_unless_one_was_set(packed: str) -> None:
     loader.sampler.set_epoch(0)
     assert contents(loader) == first
     assert contents(loader) == second
-    # Leaving a loop ends its epoch. An iterator starts an epoch only when its first batch is
-    # requested. Before that, the epoch may be set: Lightning creates two iterators and then sets
-    # the epoch.
+    # Leaving a loop ends its epoch. The epoch may be set until the first batch is requested:
+    # Lightning creates two iterators and then sets the epoch.
     next(iter(loader))
     assert loader.epoch == 3
     iter(loader), (late := iter(loader))
@@ -110,7 +109,7 @@ def test_a_state_resumes_after_the_last_delivered_batch(mini: str, stop: int) ->
         for batch in run:
             seen.append(np.asarray(batch.images).tobytes())
             if len(seen) == stop:
-                # Even inside the loop, the state must point past the delivered batch.
+                # Even inside the loop, the state points past the delivered batch.
                 state = run.state_dict()
                 break
     state = json.loads(json.dumps(state or run.state_dict()))
@@ -125,7 +124,7 @@ def test_a_state_resumes_after_the_last_delivered_batch(mini: str, stop: int) ->
         while len(rest) < len(unbroken) - stop:
             rest += contents(resumed)
         assert rest == unbroken[stop:]
-    # Loop over epochs and call `set_epoch`, as trainers do.
+    # Call `set_epoch`, as trainers do.
     loaded.load_state_dict(state)
     rest = []
     for epoch in range(3):
@@ -147,7 +146,6 @@ def test_states_are_elastic_and_ranks_share_the_global_batches(mini: str) -> Non
     parts = [contents(loader, 2) for loader in ranks]
     together = [sum((list(part[i][2]) for part in parts), []) for i in range(len(alone))]
     assert together == [c[2] for c in alone]
-    # Stop a run on three ranks, and resume the run on one.
     stopped = Loader(mini, rank=1, world_size=3, **options)
     it = iter(stopped)
     next(it), next(it)

@@ -1,6 +1,6 @@
-"""Tests ``Image(frames=T)`` on datasets whose ``__getitem__`` returns a list of T images. All
-frames of a sample get the same crop, flip and effects, and each is bit-identical to the same image
-loaded alone."""
+"""``Image(frames=T)`` on datasets whose ``__getitem__`` returns a list of T images. All frames of a
+sample get the same crop, flip and effects, and each is bit-identical to the same image loaded
+alone."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def pixels(clip: int, frame: int) -> np.ndarray[Any, Any]:
 
 
 class Clips:
-    """A dataset of eight clips. ``as_list`` converts the frames of a clip to a field's value."""
+    """Eight clips. ``as_list`` converts the frames of a clip to a field's value."""
 
     def __init__(self, count: int, as_list: Any = list, name: str = "image") -> None:
         self.count, self.as_list, self.name = count, as_list, name
@@ -34,7 +34,7 @@ class Clips:
 
 
 class Frame:
-    """A dataset that contains only frame ``frame`` of each clip."""
+    """Only frame ``frame`` of each clip."""
 
     def __init__(self, frame: int) -> None:
         self.frame = frame
@@ -51,7 +51,7 @@ def frames(count: int) -> dict[str, Any]:
 
 
 def encoded(array: Any) -> bytes:
-    """Encodes an image as BMP: rows from bottom to top, each padded to a multiple of four bytes."""
+    """BMP: rows from bottom to top, each padded to a multiple of four bytes."""
     height, width, _ = array.shape
     rows = np.pad(array[::-1, :, ::-1].reshape(height, width * 3), ((0, 0), (0, -width * 3 % 4)))
     words = [54 + rows.size, 0, 54, 40, width, height, 1 | 24 << 16, 0, rows.size, 2835, 2835, 0, 0]
@@ -85,7 +85,7 @@ def test_frames_may_have_any_type_of_a_single_image(tmp_path: Path) -> None:
     for as_list in (tuple, np.stack, lambda images: [encoded(images[0]), images[1]], paths):
         actual = [images for images, _ in Loader(Clips(2, as_list), **frames(2), **options)]
         assert all(np.array_equal(a, b) for a, b in zip(actual, expected, strict=True)), as_list
-    # Under a name that doesn't say image, only encoded frames are recognized as a clip.
+    # If the name is not that of an image, only encoded frames are recognized as a clip.
     files = Clips(2, lambda images: [encoded(image) for image in images], "top")
     batches = Loader(files, fields={"image": Image("top", frames=2)}, **options)
     assert all(np.array_equal(a, b) for (a, _), b in zip(batches, expected, strict=True))

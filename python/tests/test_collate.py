@@ -1,7 +1,7 @@
-"""Tests ``collate``, a function that receives all fields and metadata of a batch. The loop receives
-its result, even after a resume and with ``replay``. An exception in the function becomes an error
-that names the batch. The built-in functions return the boxes, classes and masks of each sample, for
-every box format of the loader."""
+"""``collate`` receives all fields and metadata of a batch, and the loop receives its result, even
+after a resume and with ``replay``. An exception in the function becomes an error that names the
+batch. The built-in functions return the boxes, classes and masks of each sample, for every box
+format of the loader."""
 
 from __future__ import annotations
 
@@ -25,12 +25,11 @@ def summed(batch: Any) -> tuple[int, int, list[int], int]:
 def test_the_loop_receives_the_result_of_collate(mini: str) -> None:
     plain = [summed(_dict(b)) for b in Loader(mini, shuffle=True, seed=2, **OPTIONS)]
     assert list(Loader(mini, shuffle=True, seed=2, collate=summed, **OPTIONS)) == plain
-    # Every result is delivered, including None.
     assert list(Loader(mini, collate=lambda batch: None, **OPTIONS)) == [None] * 4
 
 
 class _Named(dict[str, Any]):
-    """A dict of two fields of a batch, with the batch's metadata as attributes."""
+    """Two fields, with the batch's metadata as attributes."""
 
 
 def _dict(batch: Any) -> Any:
@@ -158,7 +157,7 @@ def test_all_values_of_a_detection_target_are_arrays(output: str) -> None:
     for index, target in enumerate(targets[:4]):
         assert list(target) == names
         assert all(isinstance(value, torch.Tensor if torch else (np.ndarray, np.generic)) for value in target.values())
-        # The areas of crowds must be dropped together with their boxes.
+        # Crowds are dropped.
         assert target["area"].tolist() == [n + 0.5 for n in range(0, index, 2)]
     valid = [target["valid"] for target in targets]
     assert [bool(value) for value in valid] == [True] * 4 + [False] * 2 and all(value.shape == () for value in valid)

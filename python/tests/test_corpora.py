@@ -31,11 +31,9 @@ from warpfeed import Augment, DenseMap, Loader, TableOptions, WarpfeedError
 
 LIST = ROOT / "tests" / "fixtures" / "corpora.txt"
 OPTIONS: dict[str, Any] = {"batch_size": 1, "output": "numpy", "num_workers": 1, "retries": 0}
-#: Extensions of image files. A rejected file with one of these extensions must be listed. Files
-#: with other extensions may be rejected without being listed.
+#: A rejected file with one of these extensions must be listed in the file of known rejections.
 IMAGES = {".bmp", ".dib", ".gif", ".jpe", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"}
-#: Time limit per file in seconds, after which the process prints the stack of each thread and
-#: exits.
+#: Per file. The process then prints the stack of each thread and exits.
 SECONDS = 60
 
 
@@ -47,24 +45,24 @@ def corpus(name: str) -> Path:
 
 
 class Refused(Exception):
-    """Raised if warpfeed rejects a file, or reads a file that the oracle cannot read."""
+    """warpfeed rejects a file, or reads a file that the oracle cannot read."""
 
 
 class Outcomes:
-    """Collects the outcomes for the files of a corpus."""
+    """The outcomes for the files of a corpus."""
 
     def __init__(self, name: str) -> None:
         self.name, self.root, self.found, self.other = name, corpus(name), collections.Counter[str](), {}
         self.wrong: list[str] = []
 
     def check(self, path: Path, compare: Callable[[], str], listed: bool = True) -> None:
-        """Checks a file and records the outcome. ``compare`` must return a description of the
-        difference, or an empty string if all values are equal."""
+        """``compare`` must return a description of the difference, or an empty string if all values
+        are equal."""
         self.note(path, self.outcome(compare), listed=listed)
 
     def check_all(self, path: Path, compare: dict[str, Callable[[], str]]) -> None:
-        """Checks all columns of a file. If all columns have the same outcome, the list contains
-        only one line for the file."""
+        """Checks all columns of a file. If they have the same outcome, the list contains one line
+        for the file."""
         results = {column: self.outcome(each) for column, each in compare.items()}
         alike = {outcome.replace(f'"{column}"', "…") for column, outcome in results.items()}
         if len(alike) == 1:
@@ -110,7 +108,7 @@ class Outcomes:
 
 
 def refusal(e: WarpfeedError, file: str) -> Refused:
-    """Returns the cause of an error. Asserts that the error names the file."""
+    """The cause of an error, which must name the file."""
     text = str(e)
     assert e.kind in {"decode", "source", "config", "limit"}, f"{e.kind}: {text}"
     assert file in text, text
@@ -132,7 +130,7 @@ class One:
 
 
 def decoded(path: Path, **options: Any) -> np.ndarray:
-    """Returns the pixels of an image after its EXIF rotation."""
+    """The pixels after the EXIF rotation."""
     with Loader(One(path.name, path.read_bytes()), augment=Augment.resize(8), **OPTIONS, **options) as loader:
         try:
             return loader.sample(0)["image"]
@@ -141,7 +139,7 @@ def decoded(path: Path, **options: Any) -> np.ndarray:
 
 
 def stored(path: Path, shape: tuple[int, ...], channels: int) -> np.ndarray:
-    """Returns the stored values of an image, as (height, width, channels)."""
+    """(height, width, channels), as stored."""
     options = {**OPTIONS, "fields": {"image": DenseMap(channels, image=True)}, "drop_field": ["label"]}
     with Loader(One(path.name, path.read_bytes()), augment=Augment.pass_through(shape[:2]), **options) as loader:
         try:
@@ -159,8 +157,8 @@ def same(actual: np.ndarray, expected: np.ndarray) -> str:
 
 
 def with_pillow(path: Path) -> str:
-    """Compares an image with Pillow's result, ignoring alpha. Only the upper 8 bits of 16-bit
-    images are compared. Files that cannot be read as an image are compared as a ``DenseMap``."""
+    """Ignores alpha, and compares only the upper 8 bits of 16-bit images. Files that cannot be read
+    as an image are compared as a ``DenseMap``."""
     image, ops = need("PIL.Image"), need("PIL.ImageOps")
     actual, why = None, Refused()
     try:
@@ -225,8 +223,8 @@ def test_pngsuite() -> None:
 
 
 def test_libjpeg_turbo() -> None:
-    """Checks libjpeg-turbo's images, and the MD5 sums that its own tests contain for the output of
-    its programs."""
+    """Compares with the MD5 sums that libjpeg-turbo's own tests contain for the output of its
+    programs."""
     outcomes, image = Outcomes("libjpeg-turbo"), need("PIL.Image")
     folder, tests = outcomes.root / "testimages", (outcomes.root / "CMakeLists.txt").read_text()
     listed = dict(re.findall(r"set\(MD5_PPM_(\w+)\s+([0-9a-f]{32})\)", tests))
@@ -236,7 +234,8 @@ def test_libjpeg_turbo() -> None:
         return hashlib.md5(header + np.ascontiguousarray(pixels).tobytes()).hexdigest()
 
     def made(mode: str = "RGB", **options: Any) -> np.ndarray:
-        """Creates the same file as ``cjpeg``, with Pillow, which is also based on libjpeg-turbo."""
+        """The same file as from ``cjpeg``, made with Pillow, which is also based on
+        libjpeg-turbo."""
         out = io.BytesIO()
         with image.open(folder / "testorig.ppm") as original:
             original.convert(mode).save(out, "JPEG", quality=75, **options)
@@ -258,7 +257,7 @@ def test_pillow() -> None:
 
 
 def as_stored(kind: Any) -> Any:
-    """Returns the type in which numbers or bytes are stored. For example, times are stored as integers."""
+    """The type in which values are stored, such as integers for times."""
     pa = need("pyarrow")
     types = pa.types
     if isinstance(kind, pa.BaseExtensionType):
@@ -282,8 +281,7 @@ def as_stored(kind: Any) -> Any:
 
 
 def columns_of(name: str, kind: Any, values: list[Any]) -> Iterator[tuple[str, list[Any]]]:
-    """Yields the leaf columns of a column: each field of a struct, or of a list of structs, is a
-    separate column."""
+    """The leaf columns: each field of a struct, or of a list of structs, is a separate column."""
     inner, depth = kind, 0
     while hasattr(inner, "value_type") and not hasattr(inner, "index_type"):
         inner, depth = inner.value_type, depth + 1
@@ -308,7 +306,7 @@ def has_null(value: Any) -> bool:
 
 
 def flat(value: Any) -> Any:
-    """Converts a value of a sample or of pyarrow to Python lists and numbers."""
+    """Python lists and numbers, from a sample or from pyarrow."""
     if isinstance(value, np.ndarray):
         return flat(value.tolist())
     if isinstance(value, list):

@@ -1,6 +1,5 @@
-"""Tests batches on a device. They must equal host batches and be ready for use on torch's current
-stream. Their memory may be reused only after that stream has finished its work on them. Without a
-device, the tests are skipped."""
+"""Device batches equal host batches and are ready for use on torch's current stream. Their memory
+is reused only after that stream has finished its work on them."""
 
 from __future__ import annotations
 
@@ -70,7 +69,6 @@ def test_no_batch_is_torn_however_slow_the_consumer(packed: str, side: bool, sle
                 loader.set_epoch(0)
     torch.cuda.synchronize()
     actual = [(int(a), int(b)) for a, b in actual]
-    # Run ten epochs of four batches, twice.
     for number, pair in enumerate(actual):
         assert pair == expected[number % 40], f"batch {number}"
 
@@ -291,8 +289,8 @@ SERVING: dict[str, Any] = {"max_batch": 16, "augment": Augment.eval(72, 64), "dt
 
 @pytest.mark.parametrize("decode_on", ["gpu", "cpu"])
 def test_a_response_is_ready_on_the_stream_that_takes_it(mini: str, decode_on: str) -> None:
-    """Submits requests on the default stream and takes the results on a different one, while the
-    device is busy."""
+    """Requests are submitted on the default stream, and taken on a different one while the device
+    is busy."""
     originals = encoded(mini)
     host = Decoder(**SERVING)
     expected = [host.decode(originals[first : first + 16]).images.clone() for first in (0, 16, 32, 48)]
@@ -300,8 +298,8 @@ def test_a_response_is_ready_on_the_stream_that_takes_it(mini: str, decode_on: s
     streams, actual = [torch.cuda.Stream() for _ in range(2)], []
     for turn in range(200):
         pending = decoder.submit(originals[16 * (turn % 4) : 16 * (turn % 4) + 16])
-        # The default stream is far behind. Waiting for this stream would be slow, and relying on it
-        # would read torn bytes.
+        # The default stream is far behind. Waiting for it would be slow, and relying on it would
+        # read torn bytes.
         torch.cuda._sleep(200_000)
         with torch.cuda.stream(streams[turn % 2]):
             decoded = pending.wait()
@@ -331,14 +329,13 @@ def test_an_awaited_response_is_ready_on_its_tasks_stream(mini: str) -> None:
         return await asyncio.wait_for(asyncio.gather(*(ask(turn) for turn in range(64))), 60)
 
     answers = asyncio.run(serve())
-    # The default stream does not wait for the clones on the other stream.
     torch.cuda.synchronize()
     for turn, images in enumerate(answers):
         assert torch.equal(images.cpu(), expected[turn % 4]), f"request {turn}"
 
 
 def test_a_decoder_does_not_disturb_graph_captures(mini: str) -> None:
-    """Repeatedly captures graphs while responses arrive."""
+    """Captures graphs while responses arrive."""
     originals = encoded(mini)
     expected = Decoder(**SERVING).decode(originals[:16]).images.clone()
     decoder = Decoder(device="cuda", **SERVING)
@@ -380,7 +377,7 @@ def test_a_replay_is_ordered_on_the_consuming_stream(packed: str) -> None:
 
 
 def test_the_loader_waits_for_a_self_synchronizing_consumer(packed: str) -> None:
-    """With DLPack's stream -1, the memory may be reused only after all work on the device."""
+    """With DLPack's stream -1, the memory is reused only after all work on the device."""
     expected = sums(Loader(packed, **OPTIONS), 40)
     loader, side, actual = Loader(packed, device="cuda", output="dlpack", **OPTIONS), torch.cuda.Stream(), []
     for batch in batches_of(loader, 40):

@@ -1,5 +1,4 @@
-"""Tests `loader.dataset`, which looks like a torch dataset and returns samples without
-augmentation."""
+"""`loader.dataset` looks like a torch dataset and returns samples without augmentation."""
 
 from __future__ import annotations
 
@@ -44,7 +43,6 @@ def test_a_sample_is_what_the_dataset_stores() -> None:
     assert (sample["image"] == [3, 20, 30]).all() and sample["image"].flags.writeable
     assert sample["emb.npy"].tolist() == [0, 1, 2, 3] and sample["emb.npy"].dtype == np.int16
     assert (sample["meta.json"], sample["note.txt"], sample["raw"]) == ({"n": 3}, "é", b"\x01\x02")
-    # The dataset must behave like any other sequence.
     assert [sample["id"] for sample in loader.dataset] == list(range(6))
     assert loader.dataset[-1]["id"] == 5 and loader.dataset[np.int64(2)]["id"] == 2
     for invalid in (6, -7):
@@ -225,7 +223,6 @@ def test_dataset_samples_are_tensors_for_torch(mini: str, torch: Any) -> None:
     stored = Loader(mini, **OPTIONS).dataset[0]["image"]
     assert image.dtype == torch.uint8 and image.is_contiguous()
     assert np.array_equal(image.permute(1, 2, 0).numpy(), stored)
-    # torch's own loader must accept the dataset.
     loaded = torch.utils.data.DataLoader(loader.dataset, batch_size=None)
     assert [sample["key"] for sample in loaded] == [sample["key"] for sample in loader.dataset]
 
@@ -251,7 +248,7 @@ def test_valid_is_an_array_of_the_batch(mini: str, torch: Any, output: Any) -> N
 
 
 def test_valid_counts_each_sample_once_over_ranks(mini: str, torch: Any) -> None:
-    """Runs the validation from docs/several-gpus.md, on ranks with different numbers of samples."""
+    """The validation from docs/several-gpus.md, on ranks with different numbers of samples."""
     right = total = 0
     for rank in range(3):
         loader = Loader(mini, batch_size=5, last_batch="pad", rank=rank, world_size=3, augment=Augment.resize(8))

@@ -1,5 +1,5 @@
-"""Tests that ``decode_image`` returns the pixels that a loader would augment, for every format and
-EXIF orientation."""
+"""``decode_image`` returns the pixels that a loader would augment, for every format and EXIF
+orientation."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ def test_a_device_batch_is_ready_on_the_current_stream(mini: str) -> None:
 
 
 def small(count: int) -> list[bytes]:
-    """Returns small images, each of a different color."""
+    """Each of a different color."""
     return [bmp(8, 8, (n % 256, n // 256, 7)) for n in range(count)]
 
 
@@ -148,13 +148,13 @@ SMALL: dict[str, Any] = {"augment": Augment.resize(8, 8), "output": "numpy", "ma
 
 
 def all_held(**options: Any) -> tuple[Decoder, list[Any]]:
-    """Returns a decoder, and batches that use all of its slots."""
+    """A decoder, and batches that use all of its slots."""
     decoder = Decoder(**{**SMALL, "prefetch": 1, "copy": False, **options})
     return decoder, [decoder.decode(small(1)) for _ in range(decoder.memory_plan()["slots"])]
 
 
 def tasks() -> int:
-    """Returns the number of threads in this process, including Rust threads."""
+    """Threads of this process, including Rust threads."""
     return len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else threading.active_count()
 
 
@@ -226,7 +226,6 @@ def test_a_task_that_is_canceled_cancels_its_request() -> None:
         return await pending
 
     asyncio.run(serve())
-    # Drop some requests, and cancel one explicitly.
     answers = [decoder.submit(small(4)) for _ in range(20)]
     answers[0].cancel()
     with pytest.raises(WarpfeedError, match="the request was canceled"):
@@ -405,8 +404,8 @@ def test_a_signal_handler_may_close_an_awaited_decoder() -> None:
 
 
 def test_the_geometry_maps_boxes_back_to_each_image(mini: str) -> None:
-    """The geometry equals that of a loader. At the positions of bad images, the geometry contains
-    no values from earlier requests."""
+    """The geometry equals that of a loader. For bad images, it contains no values from earlier
+    requests."""
     from warpfeed import ConfigError, Geometry
 
     options: dict[str, Any] = {"augment": Augment.letterbox((48, 64)), "output": "numpy"}
@@ -476,7 +475,7 @@ def test_dropped_batcher_results_keep_no_batch_alive(mini: str) -> None:
         retained.append(weakref.ref(decoded))
         return [(decoded, image) for image in decoded.images]
 
-    # Request more batches than the decoder has slots.
+    # More batches than the decoder has slots.
     with Decoder(max_batch=4, prefetch=1, **OPTIONS).dynamic_batcher(model, max_delay_ms=0) as batcher:
         for _ in range(8):
             assert len(batcher.submit([original]).result(60)) == 1

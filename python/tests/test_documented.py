@@ -1,6 +1,6 @@
-"""Runs every Python example of the pages and docstrings for 200 batches, without the garbage
-collector. An example must deliver the same batches with one worker and with three, and leak neither
-threads nor file descriptors."""
+"""Each Python example of the pages and docstrings delivers the same batches with one worker and
+with three, and leaks neither threads nor file descriptors, for 200 batches without the garbage
+collector."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ AFTER = {
     "part=(3, 64)": "loader = warpfeed.Loader('s3://bucket/packed/train.tar', batch_size=3)",
 }
 
-#: The reasons for not running an example, by a part of the example's code.
+#: Reasons for not running an example, by a part of its code.
 NOT_RUN: dict[str, str] = {}
 
 
@@ -133,7 +133,7 @@ def additional_code(code_by_part: dict[str, str], block: Block) -> str:
 
 
 def text_of(block: Block, folder: Path) -> tuple[str, str]:
-    """Returns the code to run before the block, and the block with the code to run after it."""
+    """The code to run before the block, and the block with the code to run after it."""
     before, code = additional_code(BEFORE, block), f"{made_small(block)}\n{additional_code(AFTER, block)}"
     if block.is_docstring:
         before = f"from warpfeed import *\n{before}"
@@ -154,7 +154,7 @@ def cuda() -> bool:
 
 
 def libraries(code: str) -> set[str]:
-    """Returns the modules from other projects that a program imports."""
+    """Modules from other projects that a program imports."""
     names = set()
     flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | ast.PyCF_ONLY_AST
     for node in ast.walk(compile(code, "example", "exec", flags)):
@@ -172,7 +172,7 @@ def libraries(code: str) -> set[str]:
 
 @pytest.fixture(scope="session")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Creates datasets in a folder, each when an example first refers to it."""
+    """Each dataset is created when an example first refers to it."""
     return tmp_path_factory.mktemp("shop")
 
 
@@ -193,8 +193,8 @@ def stock(shop: Path, folder: Path, code: str) -> None:
 
 @pytest.fixture(scope="session")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """Starts an S3-compatible server with a bucket that contains the datasets of the examples.
-    Yields the environment variables that select the server."""
+    """An S3-compatible server with the datasets of the examples. Yields the environment variables
+    that select it."""
     need("moto")
     boto3 = need("boto3")
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -294,8 +294,7 @@ def test_an_example_runs_with_one_and_three_workers(
             if "torch" in sys.modules and sys.modules["torch"].distributed.is_initialized():
                 sys.modules["torch"].distributed.destroy_process_group()
             result = Left.at_most(left) if digests[1:] else left
-        # The first run does not count, because libraries start threads, open files and allocate
-        # memory when they are first used.
+        # Libraries start threads, open files and allocate memory in the first run.
         if digests[1:]:
             assert result.threads <= left.threads, "leaked threads"
             assert result.descriptors <= left.descriptors, "leaked descriptors"
@@ -303,6 +302,6 @@ def test_an_example_runs_with_one_and_three_workers(
     one, three = digests
     assert [len(seen) for seen in one] == [len(seen) for seen in three]
     assert one == three, "the batches depend on the number of workers"
-    # If the example replaces a loader, the replaced loader may have delivered fewer batches.
+    # A loader that the example replaces may have delivered fewer batches.
     assert not one or max(map(len, one)) >= BATCHES
     COVERED.update({"examples": 1, "loaders and decoders": len(one), "batches": sum(map(len, one + three))})

@@ -25,8 +25,8 @@ __all__ = ["shop"]
 if not os.environ.get("WARPFEED_RUST_EXAMPLES"):
     missing("rust-examples", "WARPFEED_RUST_EXAMPLES is not set")
 
-#: Replacements for numbers in the pages, to make the examples faster. An epoch has at least 8
-#: batches: 24 samples in batches of 3.
+#: Numbers that make the examples faster. An epoch has at least 8 batches: 24 samples in batches of
+#: 3.
 SMALLER = [
     (r"batch_size\(\d+\)", "batch_size(3)"),
     (r"\.workers\(\d+\)", ".workers(crate::workers())"),
@@ -45,15 +45,14 @@ SMALLER = [
     (r"\{000\.\.099\}", "{000..001}"),
 ]  # fmt: skip
 
-#: Replacements for the programs in `examples`, which check their own output and therefore need
-#: fewer changes.
+#: The programs in `examples` check their own output and therefore need fewer changes.
 SMALLER_FILES = [
     (r"global_batch_size\(16\)", "global_batch_size(3)"),
     (r"from_millis\(50\)", "from_millis(0)"),
     (r"const EPOCHS: u64 = 5;", "const EPOCHS: u64 = crate::EPOCHS;"),
 ]
 
-#: Arguments of the programs in `examples`. Programs that are not listed are run without arguments.
+#: Arguments of the programs in `examples`.
 ARGUMENTS = {
     "custom_transform": ["train"],
     "inspect_batch": ["train"],
@@ -61,7 +60,7 @@ ARGUMENTS = {
     "raw_batches": ['{"data": "train", "batch_size": 3, "side": 32, "shuffle": 1, "epochs": 25}'],
 }
 
-#: The reasons for not running an example, by a part of the example's code.
+#: Reasons for not running an example, by a part of its code.
 NOT_RUN = {
     "warpfeed_stores::": "fragments of a program with stores; `stores/tests` opens them",
     "cuda::stream": "needs a CUDA device",
@@ -71,7 +70,7 @@ NOT_RUN = {
     "Merge::new": "merges parts that other processes pack; `tests/pack/parts.rs` tests this",
 }
 
-#: The reasons why an example delivers fewer batches, by a part of the example's code.
+#: Reasons why an example delivers fewer batches, by a part of its code.
 SHORT = {
     "struct Waveform": "checks one epoch",
     "struct Second": "compares two batches",
@@ -90,7 +89,7 @@ def blocks() -> Iterator[Block]:
 
 
 def docs_of_items() -> Iterator[Block]:
-    """Yields the examples in `src` that `cargo test --doc` compiles but does not run."""
+    """The examples in `src` that `cargo test --doc` compiles but does not run."""
     for file in sorted((ROOT / "src").rglob("*.rs")):
         text = file.read_text(encoding="utf-8")
         for match in re.finditer(r"^( *//[/!]) ?```no_run\n((?:\1.*\n)*?)\1 ?```$", text, re.MULTILINE):
@@ -119,7 +118,7 @@ def kind_of(block: Block) -> str:
     return next(kind for kind, of in KINDS.items() if block in of)
 
 
-#: The examples to run. Programs in `examples` report a missing device, so they are always run.
+#: Programs in `examples` report a missing device, so they always run.
 RUN = [block for block in BLOCKS if is_file(block) or reason_for(NOT_RUN, block) is None]
 
 LOADER = re.compile(r"^ *let (?:mut )?(\w+) = [^;]*Loader::\w+\([^;]*;$", re.MULTILINE)
@@ -139,8 +138,7 @@ def repeated(code: str) -> str:
 
 
 def driven(code: str, is_whole: bool) -> str:
-    """Returns the code, changed so that its batches are recorded. If the code only opens loaders,
-    adds loops over the loaders."""
+    """Changes the code to record its batches. If it only opens loaders, adds loops over them."""
     opened, loaders = ([], []) if is_whole else (OPENED.findall(code), LOADER.findall(code))
     code = code.replace("for epoch in 0..2 {", "for epoch in 0..2 * crate::EPOCHS {")
     code = re.sub(r"\b(\w+)\.epoch\((\w+)\)(?!;|\.)", r"crate::seen(\1.epoch(\2))", repeated(code))
@@ -185,8 +183,7 @@ def module(number: int, block: Block) -> str:
     return f"mod e{number} {{ // {block!r}\n{code}\n}}\n"
 
 
-#: The program around the examples. It records batches, and repeats epochs until there are `BATCHES`
-#: batches.
+#: Records the batches of the examples, and repeats epochs until there are `BATCHES` batches.
 PROGRAM = """
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Mutex;
@@ -247,15 +244,15 @@ fn main() {
 
 @pytest.fixture(scope="session")
 def examples(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Builds the program that contains all examples. Environment variables select an example and
-    the number of workers."""
+    """Builds a program with all examples. Environment variables select an example and the number of
+    workers."""
     folder = tmp_path_factory.mktemp("examples")
     arms = "\n".join(f'"{n}" => format!("{{:?}}", e{n}::main()),' for n in range(len(RUN)))
     modules = "".join(module(n, block) for n, block in enumerate(RUN))
     text = PROGRAM.replace("@BATCHES@", str(BATCHES)).replace("@ARMS@", arms)
     (folder / "examples.rs").write_text(text + modules)
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "debug"
-    # Take the artifact paths from cargo, because the folder may also contain older builds.
+    # The folder may also contain older builds, so cargo reports the artifact paths.
     build = ["cargo", "build", "--quiet", "--workspace", "--all-features", "--lib", "--message-format=json"]
     listed = subprocess.run(build, capture_output=True, text=True, cwd=ROOT, check=True).stdout.splitlines()
     built = [json.loads(line) for line in listed if '"compiler-artifact"' in line]

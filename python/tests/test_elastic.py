@@ -1,6 +1,6 @@
-"""Tests elastic training under torchrun: a run continues with fewer or more ranks, and delivers the
-same global batches, byte for byte, as an uninterrupted run. If a rank dies or hangs, the other
-ranks end with an error that names it. Runs on the CPU, with gloo."""
+"""Elastic training under torchrun: a run continues with fewer or more ranks, and delivers the same
+global batches, byte for byte, as an uninterrupted run. If a rank dies or hangs, the other ranks end
+with an error that names it. Runs on the CPU, with gloo."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ import pytest
 from conftest import need
 from warpfeed import Augment, Loader
 
-#: Number of samples per global batch, and number of batches in an epoch of 64 samples.
+#: Samples per global batch, and batches in an epoch of 64 samples.
 GLOBAL, BATCHES = 12, 6
 #: The step at which a rank is lost, the step at which a rank joins again, and the number of steps.
 LOST, BACK, STEPS = 8, 16, 24
@@ -202,13 +202,13 @@ def free_port() -> int:
 
 
 class Agents:
-    """torchrun agents, each standing in for a machine with one rank."""
+    """Each agent stands in for a machine with one rank."""
 
     def __init__(self, folder: Path, script: str, *arguments: object) -> None:
         self.folder, self.port, self.started = folder, free_port(), list[subprocess.Popen[bytes]]()
         (folder / "train.py").write_text(SHARED + textwrap.dedent(script))
-        # Count an agent as lost only after 20 seconds of silence, because agents on a busy machine
-        # may be silent for a while.
+        # Agents on a busy machine may be silent for a while, so they are lost only after 20
+        # seconds.
         rendezvous = "last_call_timeout=5,keep_alive_interval=2,keep_alive_max_attempt=10"
         self.command = [
             sys.executable, "-m", "torch.distributed.run", "--nnodes=3:4", "--nproc-per-node=1", "--max-restarts=3",
@@ -218,8 +218,7 @@ class Agents:
 
     def start(self, **environment: str) -> subprocess.Popen[bytes]:
         with open(self.folder / f"agent-{len(self.started)}.log", "wb") as log:
-            # Without TORCH_DISABLE_SHARE_RDZV_TCP_STORE, a new group could read the addresses of
-            # the previous group.
+            # Otherwise, a new group could read the addresses of the previous group.
             variables = {"OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", **environment}
             agent = subprocess.Popen(
                 self.command, stdout=log, stderr=log, env={**os.environ, **variables}, start_new_session=True
@@ -228,7 +227,7 @@ class Agents:
         return agent
 
     def start_host(self) -> subprocess.Popen[bytes]:
-        """Starts the agent that hosts the rendezvous. The run ends with this agent."""
+        """The run ends with the agent that hosts the rendezvous."""
         host = self.start()
         while True:
             try:
@@ -251,7 +250,8 @@ class Agents:
 
 
 def undisturbed(mini: str, steps: int) -> list[list[list[Any]]]:
-    """Returns the samples of each global batch in an uninterrupted run: index, hash of the image bytes, and label."""
+    """The samples of each global batch in an uninterrupted run: index, hash of the image bytes, and
+    label."""
 
     def batches() -> Iterator[list[list[Any]]]:
         loader = Loader(
@@ -266,7 +266,7 @@ def undisturbed(mini: str, steps: int) -> list[list[list[Any]]]:
 
 
 def joined(folder: Path, group: int, world: int) -> dict[int, list[list[Any]]]:
-    """Returns the samples that the ranks of a group received in each step, in rank order."""
+    """The samples that the ranks of a group received in each step, in rank order."""
     steps: dict[int, list[list[Any]]] = {}
     for rank in range(world):
         for line in (folder / f"{group}-{rank}.jsonl").read_text().splitlines():

@@ -1,5 +1,5 @@
-"""Tests errors. Each says where it occurred, and the error for an invalid option says what to use
-instead. If a Python source raises an exception, that exception is the cause of the error."""
+"""Errors say where they occurred, and what to use instead of an invalid option. If a Python source
+raises an exception, it is the cause of the error."""
 
 from __future__ import annotations
 
@@ -35,7 +35,6 @@ def test_a_bad_file_fails_with_its_name(damaged: tuple[str, Path]) -> None:
     e = raised.value
     assert (e.kind, e.sample, e.path) == ("decode", 5, str(original)) and original.stem in (e.key or "")
     assert str(e).startswith(f"sample 5 ({e.key}): {original}: decode: ")
-    # The next epoch must fail at the same sample.
     with pytest.raises(WarpfeedError):
         list(loader)
 
@@ -131,7 +130,7 @@ def test_messages_use_python_names(mini: str, tmp_path: Path) -> None:
     passed = Loader(mini, batch_size=16, augment=Augment.pass_through(8, 8), output="numpy")
     with pytest.raises(WarpfeedError, match="but Augment.pass_through expects 8x8"):
         list(passed)
-    # Open the loaders in a new process, which has not opened any other datasets.
+    # A new process has not opened any other datasets.
     for name in ("train/b", "train/z", "val/z"):
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "0.bmp").write_bytes(bmp(8, 8, (0, 0, 0)))
@@ -148,7 +147,7 @@ def test_messages_use_python_names(mini: str, tmp_path: Path) -> None:
 
 
 def has_driver() -> bool:
-    """Returns whether this machine has an NVIDIA driver."""
+    """Whether this machine has an NVIDIA driver."""
     try:
         ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -192,7 +191,7 @@ def test_an_exception_of_a_python_source_is_the_cause() -> None:
 
 
 class Noted(Images):
-    """A Python source that raises an exception with a note."""
+    """Raises an exception with a note."""
 
     def __getitem__(self, index: int) -> object:
         if index == 7:
@@ -217,7 +216,7 @@ def test_an_exception_in_a_nested_dataset_keeps_its_notes(how: str) -> None:
 
 
 class Arrays:
-    """A Python source of arrays: pixels, and fields of several types."""
+    """Pixels, and fields of several types."""
 
     def __init__(self, give: Any) -> None:
         self.give = give

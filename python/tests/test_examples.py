@@ -30,8 +30,7 @@ def test_tokens() -> None:
 
 def test_lightning_module(mini: str) -> None:
     need("lightning")
-    # Training has two epochs, each followed by validation. Before training, Lightning validates two
-    # batches.
+    # Two epochs of training with validation. Before, Lightning validates two batches.
     assert "of 160 correct after 8 steps" in run_example("lightning_module", mini)
 
 

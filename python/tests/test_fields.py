@@ -1,5 +1,5 @@
-"""Tests that every field type, table and annotated dataset of the Rust loader is available in
-Python, with bit-identical batches."""
+"""Every field type, table and annotated dataset of the Rust loader is available in Python, with
+bit-identical batches."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ import warpfeed
 from conftest import Images, bmp, contents, rust_batches
 from warpfeed import Augment, Boxes, DenseMap, Keypoints, Loader, Mask, MultiHot, NdArray, Ragged, TableOptions, WarpfeedError
 
-#: Sets of options. The function `recipe` in the Rust example `raw_batches` defines the same sets
-#: under the same names.
+#: `recipe` in the Rust example `raw_batches` defines the same options under the same names.
 RECIPES = {
     "boxes": {
         "unlabeled": True,
@@ -94,7 +93,7 @@ def npy(array: np.ndarray) -> bytes:
 
 
 def shard(path: Path) -> None:
-    """Writes a tar of images with maps and points."""
+    """A tar of images with maps and points."""
     random = np.random.default_rng(3)
     with tarfile.open(path, "w") as tar:
         for number in range(12):
@@ -173,7 +172,6 @@ def test_coco_boxes_have_the_shapes_of_their_table(data: Path, torch: Any) -> No
         own = [result for result in truth["annotations"] if result["image_id"] == images[id]["id"]]
         count = int(batch["boxes.count"][row])
         assert count == len(own) and (batch["boxes.class"][row, count:] == -1).all()
-        # Compute the letterbox by hand.
         width, height = images[id]["width"], images[id]["height"]
         factor = min(64 / width, 48 / height)
         shown = (round(width * factor), round(height * factor))

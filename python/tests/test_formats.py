@@ -1,5 +1,5 @@
-"""Tests that datasets of other libraries deliver the same batches, bit for bit, as a folder with
-the same images: shuffled, on two ranks, within windows, and resumed in the middle of an epoch."""
+"""Datasets of other libraries deliver the same batches, bit for bit, as a folder with the same
+images: shuffled, on two ranks, within windows, and resumed in the middle of an epoch."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ENCODED = {
     "recordio": ["recordio/train.rec"],
     "tfrecord": ["tfrecord"],
 }
-#: Datasets of the same images as pixel arrays.
+#: The same images as pixel arrays.
 ARRAYS = {
     "hdf5": ["hdf5/gzip-earliest.h5", "hdf5/growing-v114.h5", "hdf5/split.h5/train"],
     "npy": ["arrays/npy"],
@@ -65,7 +65,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(path: Any) -> dict[str, list[Content]]:
-    """Returns the batches for each way of loading a dataset."""
+    """The batches for each way of loading a dataset."""
 
     def resumed() -> list[Content]:
         loader = Loader(path, shuffle=True, seed=7, **OPTIONS)
@@ -91,8 +91,7 @@ def of_folder(folder: Path) -> dict[str, list[Content]]:
 
 @pytest.fixture(scope="module")
 def of_arrays(here: Path) -> dict[str, list[Content]]:
-    """Returns the expected batches for the arrays, from a folder with the same images as PNG
-    files."""
+    """The expected batches for the arrays, from a folder with the same images as PNG files."""
     target = here / "pngs"
     PIL = need("PIL.Image")
     images, labels = (np.load(here / "arrays" / "npy" / f"{name}.npy") for name in ["images", "labels"])
@@ -127,7 +126,7 @@ def test_the_program_of_the_package_names_the_format(here: Path, kind: str, path
 
 
 def test_rows_of_lance_give_the_batches_of_the_folder(tmp_path: Path, folder: Path, of_folder: Any) -> None:
-    """Runs the recipe from docs/data-columns.md."""
+    """The recipe from docs/data-columns.md."""
     lance = need("lance")
     pyarrow = need("pyarrow")
     files = sorted(folder.rglob("*.jpg"))

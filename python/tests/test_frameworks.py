@@ -1,6 +1,5 @@
-"""Tests that a Loader drops into Lightning (including its saved state), accelerate, transformers,
-timm's training script, torch's utilities and JAX without an adapter. Each test needs the real
-package."""
+"""A Loader drops into Lightning (including its saved state), accelerate, transformers, timm's
+training script, torch's utilities and JAX without an adapter. Each test needs the real package."""
 
 from __future__ import annotations
 
@@ -106,7 +105,7 @@ def test_lightning_trains_and_saves_state_mid_epoch(mini: str, torch: Any, tmp_p
         "the loader counts the epochs"
     )
     assert [epoch for epoch, _ in unbroken] == [0] * 4 + [1] * 4
-    # Kill the run after six steps, in the middle of epoch 1, and resume it with a new Trainer.
+    # The run is killed in the middle of epoch 1, and resumed with a new Trainer.
     seen.clear()
 
     class Killed(Exception):
@@ -178,7 +177,7 @@ def test_accelerate_passes_the_loader_through(mini: str, torch: Any) -> None:
 
 
 def test_a_transformers_trainer_resumes_mid_epoch(mini: str, torch: Any, tmp_path: Path) -> None:
-    """Runs the recipe from docs/frameworks.md."""
+    """The recipe from docs/frameworks.md."""
     transformers = need("transformers")
     need("accelerate")
     steps: list[int] = []
@@ -217,7 +216,6 @@ def test_a_transformers_trainer_resumes_mid_epoch(mini: str, torch: Any, tmp_pat
     plain = Loader(mini, **OPTIONS)
     assert steps == [int(images.sum() * 1000) for epoch in (0, 1) for images, _ in plain.epoch_from(epoch, 0)][:6]
     assert first.evaluate()["eval_loss"] > 0
-    # Resume in the middle of epoch 0.
     unbroken = list(steps)
     steps.clear()
     again = trainer(6, ignore_data_skip=True)

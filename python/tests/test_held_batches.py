@@ -1,5 +1,5 @@
-"""Tests that user code needs no ``del``: a loop that holds one batch at a time never blocks on
-itself, and a stored exception keeps no batch alive, even without the garbage collector."""
+"""User code needs no ``del``: a loop that holds one batch at a time never blocks on itself, and a
+stored exception keeps no batch alive, even without the garbage collector."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OPTIONS: dict[str, Any] = {
 
 @pytest.fixture
 def uncollected() -> Iterator[None]:
-    """Disables the garbage collector, so that only reference counts free objects."""
+    """Only reference counts free objects."""
     gc.collect()
     gc.disable()
     yield
@@ -38,7 +38,7 @@ def uncollected() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def sets(tmp_path_factory: pytest.TempPathFactory, packed: str) -> dict[str, tuple[Any, dict[str, Any]]]:
-    """Returns a dataset of each type, with the options for opening it."""
+    """A dataset of each type, with the options for opening it."""
     folder = tmp_path_factory.mktemp("sets")
     for kind in ("coco", "voc"):
         drawn(folder / kind, kind)
@@ -79,7 +79,7 @@ KINDS = ["folder", "lmdb", "tar", "coco", "voc", "yolo", "table", "parquet", "md
 
 
 def walked(loader: Loader) -> int:
-    """Runs a loop that holds one batch at a time. Returns the number of batches."""
+    """Holds one batch at a time. Returns the number of batches."""
     count = 0
     for _batch in batches_of(loader, BATCHES):
         count += 1
@@ -98,7 +98,7 @@ def test_a_plain_loop_frees_batches_of_every_dataset_type(sets: Any, kind: str, 
 
 
 def caught(batch: Any) -> Any:
-    """Reads a missing label, catches the error and stores it."""
+    """Reads a missing label, and stores the error."""
     with pytest.raises(WarpfeedError):
         batch["label"]
     return batch
@@ -141,8 +141,8 @@ def test_the_error_of_an_absent_label_may_be_kept(sets: Any) -> None:
 
 
 class Fails:
-    """A dataset in which every third sample fails, inside a frame with a local variable that a
-    traceback would keep alive."""
+    """Every third sample fails, inside a frame with a local variable that a traceback would keep
+    alive."""
 
     made: list[weakref.ref[Any]] = []
 

@@ -1,5 +1,4 @@
-"""Tests that datasets written by Hugging Face's library yield the samples that the library itself
-returns."""
+"""Datasets written by Hugging Face's library yield the samples that the library itself returns."""
 
 import io
 
@@ -99,7 +98,7 @@ def test_boxes_in_nested_columns_are_rows(tmp_path):
 
 @pytest.mark.parametrize("kind", ["Array2D", "Array3D", "list", "list of fixed length"])
 def test_pixel_lists_are_fields_until_a_transform(kind, tmp_path):
-    """Runs the recipe from docs/data-columns.md."""
+    """The recipe from docs/data-columns.md."""
     number, side = datasets.Value("uint8"), 28
     feature, name = {
         "Array2D": (datasets.Array2D((side, side), "uint8"), "image.json"),

@@ -1,6 +1,5 @@
-"""Tests that 16-bit, float and transparent images keep their values in a ``DenseMap``. A
-one-channel image must equal Pillow's ``convert("L")``, and images of more than 8 bits must be
-converted only on request."""
+"""16-bit, float and transparent images keep their values in a ``DenseMap``. A one-channel image
+equals Pillow's ``convert("L")``, and images of more than 8 bits are converted only on request."""
 
 from __future__ import annotations
 
@@ -40,7 +39,6 @@ def test_a_16_bit_scan_keeps_its_values(tmp_path: Path, name: str) -> None:
     with pytest.raises(WarpfeedError, match="16-bit values.*warpfeed.DenseMap reads them unchanged, convert_to_u8=True keeps"):
         field(tmp_path)
     assert np.array_equal(field(tmp_path, convert_to_u8=True)[0, :, :, 1], values >> 8)
-    # A decoder supports the same options.
     decoded = Decoder(augment=OPTIONS["augment"], output="numpy", convert_to_u8=True).decode([(tmp_path / name).read_bytes()])
     assert np.array_equal(decoded.images[0, :, :, 1], values >> 8)
 

@@ -1,7 +1,6 @@
-"""Tests ``image_transform=f``, which calls a Python function on each image in worker processes. The
-result depends only on (seed, epoch, sample), for any number of processes. Exceptions name the
-sample and keep their traceback, a killed process causes an error, and the processes end with the
-loader."""
+"""``image_transform=f`` calls a Python function on each image in worker processes. The result
+depends only on (seed, epoch, sample), for any number of processes. Exceptions name the sample and
+keep their traceback, a killed process causes an error, and the processes end with the loader."""
 
 from __future__ import annotations
 
@@ -64,7 +63,6 @@ def test_batches_do_not_depend_on_processes_or_workers(mini: str) -> None:
     for processes, workers in [(1, 3), (2, 2)]:
         with Loader(mini, image_transform=noise, processes=processes, num_workers=workers, **OPTIONS) as loader:
             assert contents(loader, 2) == want
-    # Different epochs must use different random numbers.
     assert want[0][3]["image"] != want[4][3]["image"]
     assert contents(Loader(mini, image_transform=plain, processes=1, **OPTIONS)) == contents(Loader(mini, **OPTIONS))
 
@@ -144,10 +142,9 @@ def test_an_exception_names_the_sample_and_carries_its_traceback(processes: int)
     assert isinstance(cause, ValueError) and e.value.sample == 7 and e.value.kind == "transform"
     traceback_text = str(cause.__cause__) if processes else "".join(__import__("traceback").format_tb(cause.__traceback__))
     assert "in inner" in traceback_text and "in fails" in traceback_text
-    # An exception that cannot be pickled must also be reported.
     with pytest.raises(WarpfeedError, match=r"sample 9 .*9 and 10") as e:
         list(Loader(Images(16), image_transform=fails, subset=[8, 9, 10], **options))
-    # After an exception, the process must continue with the next sample.
+    # The process must continue with the next sample.
     loader = Loader(Images(8), image_transform=fails, max_skipped=1, **options)
     [batch] = loader
     assert batch.valid.tolist() == [True] * 7 + [False] and len(loader.sample_errors()) == 1
@@ -229,7 +226,7 @@ def test_processes_end_with_the_loader(mini: str) -> None:
     assert len(set(pids)) == 2 and len(list(loader)) == 4
     loader.close()
     wait_until_gone(pids)
-    # The processes must also end if the loader is dropped without `close`.
+    # The processes must also end without `close`.
     loader = Loader(mini, image_transform=pid, processes=2, **OPTIONS)
     pids = pids_of(loader)
     next(iter(loader))
@@ -426,7 +423,7 @@ if __name__ == "__main__":
 
 
 def test_processes_start_at_the_same_time(tmp_path: Path) -> None:
-    # Each process imports program.py, which blocks until all four have imported it.
+    # program.py blocks until all four processes have imported it.
     (tmp_path / "program.py").write_text(STARTS)
     path = os.pathsep.join([os.path.dirname(__file__), *filter(None, sys.path)])
     output = subprocess.run(
@@ -532,7 +529,7 @@ def test_an_image_that_could_not_be_mapped_is_mapped_again(monkeypatch: pytest.M
         return mmap.mmap(file, length)
 
     monkeypatch.setattr(_image_transform_process, "mmap", types.SimpleNamespace(mmap=flaky))
-    # Here, `serve` runs in a thread of this process, where some calls make no sense.
+    # `serve` runs in a thread of this process, where some calls make no sense.
     monkeypatch.setattr(_image_transform_process, "signal", types.SimpleNamespace(signal=lambda *_: None, SIGINT=None, SIG_IGN=None))
     monkeypatch.setattr(_image_transform_process, "_exit_with_loader", lambda loader: None)
     for name in ("_one_thread", "_seed_globals"):

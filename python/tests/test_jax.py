@@ -1,5 +1,5 @@
-"""Tests that ``warpfeed.jax`` delivers global arrays, sharded over several JAX devices and
-bit-identical to the loader's batches."""
+"""``warpfeed.jax`` delivers global arrays, sharded over several JAX devices and bit-identical to
+the loader's batches."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_batches_are_sharded_over_four_devices(mini: str) -> None:
 
 
 def test_jax_processes_assemble_global_batches(mini: str, tmp_path: Path) -> None:
-    """Two processes, each with two devices, assemble one global batch."""
+    """Two processes, each with two devices."""
     import socket
     import subprocess
     import sys

@@ -1,6 +1,6 @@
-"""Tests that annotations keep their meaning. Before values or colors are mapped to classes, masks
-of every format have the values that Pillow reads. Strings and COCO's category ids are delivered,
-and boxes can be mapped back to their images. Tuple batches and dict batches use the same names."""
+"""Annotations keep their meaning. Before values or colors are mapped to classes, masks of every
+format have the values that Pillow reads. Strings and COCO's category ids are delivered, and boxes
+can be mapped back to their images. Tuple batches and dict batches use the same names."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def test_boxes_map_back_after_letterbox_crop_and_flip(
             if "letterbox" in repr(augment) or "resize" in repr(augment):
                 assert np.allclose(actual, original, atol=0.05), augment
             elif n == 2:
-                # A crop clips the boxes, so the results must be inside the original boxes.
+                # A crop clips the boxes, so the results are inside the original boxes.
                 assert (actual[:, :2] >= low[:, :2]).all() and (actual[:, 2:] <= high[:, 2:]).all(), augment
                 assert np.allclose(actual[1, 1], original[1, 1], atol=0.5), augment
     same = np.array([[1.0, 0, 0], [0, 1, 0]])

@@ -1,5 +1,5 @@
 """Compares ``LeRobot`` with the dataset class of the ``lerobot`` library: several frames, padding,
-episodes and statistics. Wrong options must raise errors that say what is wrong."""
+episodes and statistics. Wrong options raise errors that say what is wrong."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def answers(version: str) -> list[dict[str, Any]]:
 
 
 def batches(data: Any, deltas: dict[str, Any], **options: Any) -> dict[str, Any]:
-    """Returns all samples of a dataset as one batch."""
+    """All samples of a dataset as one batch."""
     fields: dict[str, Any] = {"task": Text(), "wrist": Image("observation.images.wrist")}
     for name, (dtype, shape) in SHAPES.items():
         frames = [len(deltas[name])] if name in deltas else []
         fields[name] = NdArray(dtype, [*frames, *shape])
         if name == "timestamp" and deltas:
-            del fields[name]  # A sample has at most 16 fields.
+            del fields[name]  # a sample has at most 16 fields
         if frames:
             fields[f"{name}_is_pad"] = NdArray("u8", frames)
     options = {"augment": Augment.resize((4, 5)), "output": "numpy", "batch_size": 100, **options}
@@ -227,6 +227,5 @@ def test_video_cameras_have_the_frames_of_lerobots_dataset(deltas: list[float] |
         assert actual.shape == expected.shape
         assert np.abs(actual - expected).max() <= 3, index
     assert batch["action"][:, 0].tolist() == [0] * 5 + [1] * 3 + [2] * 7
-    # A different number of workers must deliver the same frames.
     [other] = Loader(data, fields=fields, num_workers=1, **options)
     assert np.array_equal(batch["front"], other["front"])

@@ -1,5 +1,5 @@
-"""Tests that the bytes of a tensor do not change as long as the tensor is alive, and that dropping
-it releases its slot. A program that keeps every batch must receive copies, so that it can continue."""
+"""The bytes of a tensor do not change as long as it is alive, and dropping it releases its slot. A
+program that keeps every batch receives copies, so that it can continue."""
 
 from __future__ import annotations
 
@@ -60,7 +60,6 @@ def test_copy_false_is_the_error_of_the_rust_loader(packed: str) -> None:
         for batch in it:
             retained.append(batch)
     assert raised.value.kind == "timeout" and len(retained) == 4
-    # After a batch is dropped, the requested batch must arrive.
     del retained[0], batch
     assert next(it).number == 4
 

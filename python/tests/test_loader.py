@@ -1,5 +1,5 @@
-"""Tests the Python bindings of loader features that have no test file of their own: starting
-mid-epoch, replays, custom samplers, splits, statistics for a period, reports, spans, and packing."""
+"""The Python bindings of loader features without a test file of their own: starting mid-epoch,
+replays, custom samplers, splits, statistics for a period, reports, spans, and packing."""
 
 from __future__ import annotations
 
@@ -79,8 +79,8 @@ def test_a_sampler_function_selects_every_sample(mini: str) -> None:
     ids = [sum((batch.ids for batch in loader), []) for _ in range(3)]
     assert ids == [list(range(20)), list(reversed(range(21))), list(range(22))]
     assert called == list(range(len(called))) and len(called) > 3, "the sampler is called once per epoch, in advance"
-    # A run that is resumed mid-epoch must continue where it stopped. A repeated sample must be
-    # augmented differently each time.
+    # A run that is resumed mid-epoch continues where it stopped. A repeated sample is augmented
+    # differently each time.
     it = loader.epoch_from(1, 0)
     next(it)
     resumed = Loader(mini, sampler=there_and_back, resume=loader.state_dict(), **OPTIONS)
@@ -114,12 +114,11 @@ def test_a_sampler_sees_the_state_at_the_start_of_its_epoch(mini: str, epochs: i
             # Give the loader time to prepare the next epoch.
             time.sleep(0.02)
         assert len(delivered) == (epoch + 1) * each
-        # `len()` and `state_dict()` each invoke the sampler for the next epoch, before `shift`
+        # `len()` and `state_dict()` each call the sampler for the next epoch, before `shift`
         # changes below.
         assert len(loader) == each and loader.state_dict()["epoch"] == epoch + 1
         shift += 7
     assert all(done >= epoch * each for epoch, done in called), "only after the last batch of the previous epoch"
-    # Repeat the epoch with a different state.
     assert next(iter(loader.epoch_from(0, 0))).ids[0] == shift
     shift += 1
     assert next(iter(loader.epoch_from(0, 0))).ids[0] == shift
@@ -145,8 +144,7 @@ def test_a_stateful_sampler_is_fixed_within_an_epoch(mini: str) -> None:
     it = iter(loader)
     ids = next(it).ids
     order.shift = 7
-    # Request enough other epochs to overflow the cache of sample orders, which holds at most 2**20
-    # samples.
+    # Other epochs overflow the cache of sample orders, which holds at most 2**20 samples.
     for epoch in range(5, 10):
         loader.set_epoch(epoch)
         assert len(loader) == -(-300_000 // loader.batch_size)
@@ -172,7 +170,7 @@ def test_an_epoch_that_is_resumed_keeps_its_order(mini: str) -> None:
     assert sum((batch.ids for batch in loader), []) == left
     # The next epoch must use the state at its own beginning.
     assert next(iter(loader)).ids == order.of(16)[: len(ids)]
-    # Resume in a new program that has restored the sampler's state.
+    # In a new program that has restored the sampler's state.
     order.shift = 15
     resumed = Loader(mini, sampler=order, resume=state, **OPTIONS)
     order.shift = 30
@@ -180,7 +178,7 @@ def test_an_epoch_that_is_resumed_keeps_its_order(mini: str) -> None:
     order.shift = 16
     with pytest.raises(ConfigError, match="the order of epoch 3 differs .* depends on state: before you resume, restore"):
         Loader(mini, sampler=order, resume=state, **OPTIONS)
-    # Restore the sampler's state too late: after the sampler has already been called.
+    # The sampler's state is restored too late, after the sampler has been called.
     resumed = Loader(mini, sampler=order, **OPTIONS)
     resumed.set_epoch(3)
     assert len(resumed) == 4
@@ -189,8 +187,8 @@ def test_an_epoch_that_is_resumed_keeps_its_order(mini: str) -> None:
     order.shift = 15
     resumed.load_state_dict(state)
     assert sum((batch.ids for batch in resumed), []) == left
-    # A checkpoint taken between epochs records no order, so the sampler may return a different one
-    # after resuming.
+    # A checkpoint between epochs records no order, so the sampler may return a different one after
+    # resuming.
     order.shift, order.called = 0, []
     loader.set_epoch(0)
     assert list(loader)
@@ -365,8 +363,8 @@ def test_a_packed_python_source_has_the_same_batches(mini: str, tmp_path: Path) 
 
 
 def test_packing_ends_its_threads_before_it_returns(tmp_path: Path) -> None:
-    """When `pack` returns, its threads have ended, and their thread-local objects are released. A
-    thread that ends later would release its objects while the interpreter shuts down."""
+    """Thread-local objects are released, too. Later, they would be released while the interpreter
+    shuts down."""
     local, counts = threading.local(), {"made": 0, "released": 0}
 
     class Connection:

@@ -1,5 +1,5 @@
-"""Tests that no message in Python contains Rust spelling. The tests convert every string in the
-sources that may become a message, and fail if the conversion rules do not cover a new string."""
+"""No message in Python contains Rust spelling. Every string in the sources that may become a
+message is converted, and the tests fail if the conversion rules do not cover a new string."""
 
 from __future__ import annotations
 
@@ -10,22 +10,21 @@ from warpfeed._warpfeed import in_python, options
 
 #: Strings in the crate that users of the package never see.
 UNSEEN = {
-    # These are internal errors of the crate.
+    # Internal errors of the crate.
     "workers decode images in groups and call `ImageField::write`",
-    # `timm` has the same name in Python.
     "timm({text:?}): {cause}",
     # In Python, the statistics show the Python call instead.
     "Loader::mixture({} datasets)",
 }
 
 SETTER = re.compile(r"pub fn ([a-z_]+)\((?:mut )?self\b[^{;]*?->\s*(?:Self|Loader|Result<Batches|Pack)", re.S)
-#: Matches comments, characters, raw strings and strings, so that a comment inside a string is part
-#: of the string.
+#: Comments, characters, raw strings and strings, so that a comment inside a string is part of the
+#: string.
 TOKEN = re.compile(r"""//[^\n]*|'(?:\\[^']+|[^'\\\n])'|\br(#*)"(.*?)"\1|"((?:[^"\\]|\\.)*)\"""", re.S)
 
 
 def source(path: str) -> str:
-    """Returns the code of a file without its tests."""
+    """The code of a file without its tests."""
     code = (ROOT / path).read_text()
     return re.split(r"#\[cfg\((?:all\()?test\b[^\n]*\n(?:\s*#\[[^\n]*\n)*\s*mod \w+ \{", code)[0]
 
@@ -39,7 +38,7 @@ def messages() -> set[str]:
             continue
         for _, raw, text in TOKEN.findall(source(str(path.relative_to(ROOT)))):
             text = raw or re.sub(r"\\\n\s*", "", text).replace('\\"', '"')
-            # Text with a link is documentation in an attribute, and not a message.
+            # Text with a link is documentation in an attribute.
             if " " in text and "](" not in text:
                 results.add(text)
     return results - UNSEEN

@@ -1,5 +1,5 @@
-"""Tests that metrics have stable names with units, and the values of the statistics. All outputs
-must contain the same numbers. The comparison of ranks must name the slow rank and the cause."""
+"""Metrics have stable names with units, and the values of the statistics, in all outputs. The
+comparison of ranks names the slow rank and the cause."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from conftest import ROOT, Images, bmp, need, needs, ran
 from warpfeed import Augment, ConfigError, Decoder, Loader, Mask, metrics
 from warpfeed._report import Stats
 
-#: Users refer to these names in dashboards and alerts. A removed or renamed metric is a breaking
+#: Users refer to these names in dashboards and alerts, so removing or renaming one is a breaking
 #: change.
 NAMES = """
     batches_total samples_total epochs_total prepared_samples_total damaged_images_total read_retries_total
@@ -57,7 +57,7 @@ def loader(mini: str) -> Iterator[Loader]:
 
 
 class Whole:
-    """A loader whose statistics have every optional number, and fields with unusual names."""
+    """Statistics with every optional number, and fields with unusual names."""
 
     def __init__(self, stats: Stats) -> None:
         self.found = stats
@@ -98,7 +98,6 @@ def test_metrics_equal_the_statistics(loader: Loader) -> None:
     complete = metrics.as_dict(Whole(loader.stats()).stats())
     assert {name.partition("/")[0] for name in complete} == {m.name for m in metrics.METRICS}
     assert complete["warpfeed_disk_cache_bytes_total"] == 109 and complete["warpfeed_copy_bytes_total"] == 1 << 40
-    # A field may have the name of a stage.
     assert complete["warpfeed_field_seconds_total/decode"] == 1.5 != complete["warpfeed_stage_seconds_total/decode"]
 
 
@@ -114,7 +113,7 @@ def test_counters_of_a_running_loader_never_decrease(mini: str) -> None:
 
 
 def families(result: Any) -> dict[str, Any]:
-    """Returns the samples of metric families by name and labels."""
+    """Samples of metric families by name and labels."""
     return {
         (f.type, f.documentation, s.name, *sorted(s.labels.items())): s.value for f in result for s in f.samples
     }
@@ -226,7 +225,7 @@ def test_the_page_lists_every_metric() -> None:
 
 
 def unknown(queries: list[str]) -> set[str]:
-    """Returns the metrics and labels of Prometheus queries that do not exist."""
+    """Metrics and labels of Prometheus queries that do not exist."""
     names = {m.name for m in metrics.METRICS}
     labels = {"job", "instance", "loader", "stage", "field"}
     results: set[str] = set()
@@ -315,7 +314,7 @@ def test_every_query_of_the_dashboard_has_data_in_prometheus(mini: str, tmp_path
                     checked = time.monotonic()
             shown = outputs[-1].stdout + outputs[-1].stderr
             assert outputs[-1].returncode == 0 and "train" in shown, shown
-            # Without a GPU, the check must fail, unless an option states that there is none.
+            # Without a GPU, the check fails unless an option states that there is none.
             Metrics.served = loader
             time.sleep(7)
             for _ in range(100):
@@ -369,8 +368,8 @@ if collect is None:
 
 
 def ranks(tmp_path: Path, slow: int, cause: str, how: str) -> tuple[dict[str, Any], str]:
-    """Runs two ranks, one of which is slow. Both must get the same comparison. Returns the
-    comparison and its text."""
+    """Runs two ranks, one of which is slow. Returns the comparison, which both must get, and its
+    text."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
     running = [
         subprocess.Popen(
@@ -438,7 +437,7 @@ def entry(rank: int | None, waited: float, limit: str = "read", read: float = 1.
 def test_gather_names_ranks_and_reports_similar_waits() -> None:
     from warpfeed._gather import _compared
 
-    # The entries of a subgroup must keep the ranks of the whole run.
+    # The entries of a subgroup keep the ranks of the whole run.
     part = _compared([entry(6, 0.1), entry(4, 0.5, read=9.0)])
     assert part["slowest"] == 4 and part["stages"]["read"] == {"rank": 4, "seconds": 9.0, "median_seconds": 5.0}
     assert str(part).splitlines() == [

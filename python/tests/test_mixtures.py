@@ -1,6 +1,5 @@
 """Compares mixtures with changing shares, changing weights, and zipped datasets with a reference
-that works on plain lists. The samples must be the same for any number of ranks and after resuming
-at any point.
+that works on plain lists, for any number of ranks and after resuming at any point.
 """
 
 from __future__ import annotations
@@ -26,8 +25,6 @@ from naive import in_effect, mixed, seed_within, shares_at, shuffled
 
 
 class Rows:
-    """A dataset of numbers."""
-
     def __init__(self, count: int, first: int = 0) -> None:
         self.count, self.first = count, first
 
@@ -44,7 +41,7 @@ def loader(data: Any, **options: Any) -> warpfeed.Loader:
 
 
 def delivered(make: Any, epochs: int, rng: random.Random, change: Any = None) -> list[int]:
-    """Returns the samples of a run that stops at random and resumes on a random number of ranks."""
+    """The samples of a run that stops at random and resumes on a random number of ranks."""
     results: list[int] = []
     state: Any = None
     step = 0
@@ -190,7 +187,7 @@ while train.epoch < 6:
 
 
 def batches_of(folder: Path) -> dict[int, list[int]]:
-    """Returns the samples of each global batch."""
+    """The samples of each global batch."""
     results: dict[int, list[int]] = {}
     for path in sorted(folder.glob("*.*.*")):
         step, rank, world = path.name.split(".")[:3]

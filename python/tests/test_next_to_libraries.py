@@ -1,8 +1,6 @@
-"""Compares datasets with what each format's own library reads: samples, labels and order must be
-the same in 200 shuffled batches, with one and with three workers.
-
-Python's garbage collector is disabled, so that a batch that a reference cycle keeps alive shows
-up."""
+"""Datasets have the same samples, labels and order as with each format's own library, in 200
+shuffled batches, with one and with three workers. Python's garbage collector is disabled, so that a
+batch in a reference cycle shows up."""
 
 from __future__ import annotations
 
@@ -30,13 +28,13 @@ class Opened(NamedTuple):
     """A dataset, and the samples that the format's own library reads from it."""
 
     data: Any
-    #: The fields of each sample by name, in the order of the samples.
+    #: Fields by name, in the order of the samples.
     samples: list[dict[str, Any]]
     options: dict[str, Any] = {}
 
 
 def pixels(number: int) -> np.ndarray:
-    """Returns a smooth image with noise."""
+    """A smooth image with noise."""
     y, x = np.mgrid[:HEIGHT, :WIDTH]
     base = np.stack([y * 7 + number, x * 5, x * y // 3 + number * 9], 2) % 256
     noise = np.random.default_rng(number).integers(0, 24, base.shape)
@@ -162,8 +160,8 @@ def torchvision(target: Path) -> Opened:
     need("torch")
     vision = need("torchvision")
     for number in range(COUNT):
-        # Classes and files are sorted by code points. To test this order, the names include digits,
-        # capitals and a non-ASCII character.
+        # Classes and files are sorted by code points, so the names include digits, capitals and a
+        # non-ASCII character.
         folder = target / ["a", "B", "c10", "c2", "é", "z z", "_"][label(number)]
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{number}.png").write_bytes(encoded(number, "PNG"))

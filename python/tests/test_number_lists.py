@@ -1,6 +1,5 @@
-"""Tests that `subset` and `weights` accept lists of numbers of any type. Long arrays are read
-without creating a Python object for each number. The error for an invalid index states its position
-in the list."""
+"""`subset` and `weights` accept lists of numbers of any type. Long arrays are read without creating
+a Python object for each number. The error for an invalid index states its position in the list."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Tests that opening a dataset fails if an option would have no effect, or if the dataset has
-labels that could not be delivered."""
+"""Opening a dataset fails if an option would have no effect, or if labels could not be
+delivered."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 class Source:
-    """A source of two images from a folder, with the given labels."""
+    """Two images from a folder, with the given labels."""
 
     def __init__(self, folder: Path, *labels: int) -> None:
         self.bytes, self.labels = (folder / "cat" / "1.bmp").read_bytes(), labels

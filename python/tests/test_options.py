@@ -1,5 +1,5 @@
-"""Tests options. The error for an invalid option contains its name, its value and what to use
-instead, and programs can catch the error by its class."""
+"""The error for an invalid option contains its name, its value and what to use instead, and
+programs can catch it by its class."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from warpfeed import (
 )  # fmt: skip
 
 
-#: The Python types that correspond to the types in `src/loader/option_table.rs`.
+#: Python types by the types in `src/loader/option_table.rs`.
 TYPES = {"u64": "int", "usize": "int", "bool": "bool", "f64": "float"}
 
 
@@ -107,8 +107,7 @@ def test_a_bad_option_fails_with_its_name(mini: str, options: dict[str, Any], er
 def test_a_cache_needs_a_folder_of_its_own(mini: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cache_dir needs cache_bytes"):
         next(iter(Loader(mini, output="numpy", cache_dir=tmp_path / "cache")))
-    # Cache options are accepted for a local table, because it may refer to files in an object
-    # store.
+    # A local table may refer to files in an object store.
     original = sorted(Path(mini).rglob("*.jpg"))[0]
     (tmp_path / "t.csv").write_text(f"path,label\n{original},0\n")
     table: dict[str, Any] = {"data": tmp_path / "t.csv", "table": TableOptions(image="path"), "output": "numpy"}
@@ -168,8 +167,8 @@ def test_none_selects_automatic_workers_and_prefetch(mini: str, tmp_path: Path) 
         Loader(mini, output="numpy", processes=3)
 
 
-#: Argument names from earlier versions and from other libraries, each with the part of the error
-#: that contains the correct name.
+#: Argument names from earlier versions and from other libraries, with the part of the error that
+#: contains the correct name.
 OTHER_ARGUMENTS = {
     "transform": "use image_transform=f for .* each image.* or batch_transform=",
     "transforms": "use batch_transform",
@@ -272,8 +271,6 @@ def test_soft_labels_default_to_the_datasets_classes(mini: str) -> None:
 
 
 class Unnamed:
-    """A dataset without class names."""
-
     def __len__(self) -> int:
         return 4
 
@@ -344,7 +341,7 @@ def test_a_misspelled_option_gets_a_suggestion(mini: str) -> None:
     assert process.returncode == 1 and process.stderr.endswith("did you mean 'drop_last'?\n"), process.stderr
 
 
-#: The groups of a loader's options, in the order of the signature and of the documentation.
+#: In the order of the signature and of the documentation.
 GROUPS = [
     "Data", "Batches", "Order", "Images", "Fields", "Device", "Several GPUs", "Storage", "Errors and limits",
 ]  # fmt: skip

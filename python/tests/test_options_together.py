@@ -1,6 +1,5 @@
-"""If an option would have no effect because of a different option, opening the loader
-fails. These tests open a loader with every pair of options: either both effects are visible, or the
-pair is rejected."""
+"""Opens a loader with every pair of options: either both effects are visible, or the pair is
+rejected, because one option would have no effect."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ COUNT = 11
 
 
 def png(index: int) -> bytes:
-    """Returns a 4x4 image, half of which are transparent."""
+    """A 4x4 image with a transparent half."""
     pixels = np.random.default_rng(index).integers(0, 256, (4, 4, 4), np.uint8)
     pixels[:2, :, 3], pixels[2:, :, 3] = 0, 255
     rows = b"".join(b"\0" + row.tobytes() for row in pixels)
@@ -43,8 +42,7 @@ class Samples:
 
 
 def label(index: int) -> int:
-    """Returns the label of a sample. Only a few labels are odd, so that balanced draws can be
-    recognized."""
+    """Only a few labels are odd, so that balanced draws can be recognized."""
     return int(index in (3, 8))
 
 
@@ -122,14 +120,14 @@ QUIET: dict[str, dict[str, Any]] = {
     "distributed": {"distributed": False},
 }
 
-#: Options that are rejected for this dataset, each with the error message.
+#: Options that are rejected for this dataset, with the error message.
 LIMITS: dict[str, tuple[dict[str, Any], str]] = {
     "memory_limit": ({"memory_limit": 1}, "memory_limit"),
     "max_pixels": ({"max_pixels": 15}, "the limit is 15"),
     "max_sample_bytes": ({"max_sample_bytes": 8}, "the limit "),
 }
 
-#: Options whose combinations are tested elsewhere, each with the reason.
+#: Options whose combinations are tested elsewhere, with the reason.
 OTHERS = {
     "needs a device": ["pin_memory"],
     "are opened below": ["processes", "image_transform_moves_pixels", "match_labels_by_name", "keep_labels", "cache_dir", "unlabeled"],
@@ -139,14 +137,10 @@ OTHERS = {
 
 
 class Run:
-    """Records everything that a program can observe in two epochs."""
+    """Everything that a program can observe in two epochs."""
 
     def __init__(self, names: tuple[str, ...], extra: dict[str, Any] | None = None) -> None:
-        """Opens a loader with the options that have these names.
-
-        Raises:
-            ConfigError: if the options are rejected.
-        """
+        """Opens a loader with the options that have these names."""
         self.names = names
         self.epochs: list[list[dict[str, Any]]] = [[], []]
         with Loader(Samples(), **opened(names), **(extra or {})) as loader:
@@ -163,7 +157,6 @@ class Run:
     @staticmethod
     def kept(batch: Any) -> dict[str, Any]:
         fields = dict(batch) if isinstance(batch, dict) else dict(zip(("image", "label"), batch, strict=True))
-        # `collated` returns a plain dict.
         ids, valid = (
             fields.pop(name, None) if "collated" in fields else getattr(batch, name) for name in ("ids", "valid")
         )
@@ -183,7 +176,7 @@ class Run:
         return retained
 
     def shown(self) -> list[Any]:
-        """Returns the observations by which two runs are compared."""
+        """The observations by which two runs are compared."""
         observed = [*self.facts]
         for batch in self.batches:
             for name, listed in batch["arrays"].items():
@@ -197,7 +190,7 @@ class Run:
         return [len(batch["ids"]) for batch in self.epochs[epoch]]
 
     def ids(self, epoch: int | None = None) -> list[int]:
-        """Returns the sample indices of the batches, without padding."""
+        """The sample indices of the batches, without padding."""
         batches = self.batches if epoch is None else self.epochs[epoch]
         return [id for batch in batches for id, valid in zip(batch["ids"], batch["valid"], strict=True) if valid]
 
@@ -205,17 +198,17 @@ class Run:
         return [array for batch in self.batches for _, array, _ in batch["arrays"].get(name, [])]
 
     def labels(self) -> list[tuple[int, int]]:
-        """Returns each label with its sample. `on_batches` adds 100 to labels."""
+        """Each label with its sample. `on_batches` adds 100 to labels."""
         pairs = zip(self.batches, self.field("label"), strict=True) if self.field("label") else []
         return [(int(one) % 100, id) for batch, result in pairs for one, id in zip(result, batch["ids"], strict=True)]
 
     def images(self) -> list[np.ndarray]:
-        """Returns the images, or all views, as (N, H, W, C)."""
+        """The images, or all views, as (N, H, W, C)."""
         results = [*self.field("image"), *self.field("views")]
         return [array.transpose(0, 2, 3, 1) if array.shape[1] in (1, 3) else array for array in results]
 
     def brightest(self) -> float:
-        """Returns the largest value of an image, on a scale from 0 to 1."""
+        """The largest value of an image, on a scale from 0 to 1."""
         largest = max(float(array.max()) for array in self.images())
         return largest / 255 if self.images()[0].dtype == np.uint8 else largest
 
@@ -229,18 +222,18 @@ def sides(run: Run) -> set[int]:
 
 
 def mixed(run: Run, epoch: int) -> int:
-    """Returns the number of batches with both short and long samples."""
+    """Number of batches with both short and long samples."""
     entries = [zip(batch["ids"], batch["valid"], strict=True) for batch in run.epochs[epoch]]
     return sum(len({LENGTHS[id] > 4 for id, valid in batch if valid}) == 2 for batch in entries)
 
 
 def behind(image: np.ndarray) -> bool:
-    """Returns whether the upper, transparent part of an image has a single color."""
+    """Whether the upper, transparent part of an image has a single color."""
     return bool(np.ptp(image[0].astype(np.float64), axis=0).max() <= 1e-3)
 
 
-#: For each option, a function that returns whether its effect is visible in a run. The second
-#: argument is the run without the option.
+#: Whether the effect of each option is visible in a run. The second argument is the run without the
+#: option.
 EFFECTS: dict[str, Callable[[Run, Run], bool]] = {
     "batch_size": lambda run, _: run.sizes(0)[0] == 3,
     "global_batch_size": lambda run, _: run.sizes(0)[0] == (3 if "rank" in run.names else 6),
@@ -284,7 +277,7 @@ EFFECTS: dict[str, Callable[[Run, Run], bool]] = {
     "prefetch": lambda run, _: run.facts[5] == 2,
 }  # fmt: skip
 
-#: Pairs that can be opened although one of the options has no effect, each with the reason.
+#: Pairs that can be opened although one of the options has no effect, with the reason.
 ALONE = {
     ("shuffle", "shuffle_window"): "both options shuffle, and programs set them together",
     ("drop_field image", "seed"): "nothing is drawn, but the state contains the seed",
@@ -293,7 +286,7 @@ ALONE = {
 
 
 def opened(names: tuple[str, ...]) -> dict[str, Any]:
-    """Returns the arguments of a loader with the options that have these names."""
+    """The arguments of a loader with the options that have these names."""
     options: dict[str, Any] = {"batch_size": 4, "output": "numpy", "num_workers": 1, "prefetch": 1}
     if not {"views", "drop_field image"} & set(names):
         options["augment"] = Augment.resize(8).flip(0.5)

@@ -1,5 +1,5 @@
-"""Tests that batches equal naive lists, for random datasets, options, ranks and positions.
-``orders.py`` runs more cases."""
+"""Batches equal naive lists, for random datasets, options, ranks and positions. ``orders.py`` runs
+more cases."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_random_orders_equal_naive_lists(tmp_path: Path) -> None:
 
 
 def swapped(order: Any) -> Any:
-    """Wraps ``order`` in a function that exchanges the first two samples."""
+    """Exchanges the first two samples."""
 
     def changed(*args: Any) -> list[int]:
         result = list(order(*args))

@@ -1,4 +1,4 @@
-"""Tests that parts merge into the same dataset, whichever processes or job engine packed them."""
+"""Parts merge into the same dataset, whichever processes or job engine packed them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def whole(mini: str, folder: Path) -> dict[str, bytes]:
-    """Returns the files of the dataset when it is packed without parts."""
+    """The files of the dataset when it is packed without parts."""
     warpfeed.pack(mini, folder / "x.tar", **OPTIONS)
     return files(folder)
 
@@ -103,9 +103,9 @@ def test_ray_packs_all_parts_although_a_worker_is_killed(mini: str, tmp_path: Pa
     ray = need("ray")
     import warpfeed.ray
 
-    # This class is local, so Ray copies it to its workers.
+    # Ray copies local classes to its workers.
     class Deadly:
-        """A source that kills the first process that reads from it, in the middle of a part."""
+        """Kills the first process that reads from it, in the middle of a part."""
 
         def __init__(self, mark: Path) -> None:
             self.mark = mark
@@ -114,7 +114,7 @@ def test_ray_packs_all_parts_although_a_worker_is_killed(mini: str, tmp_path: Pa
             return 64
 
         def __getitem__(self, index: int) -> dict[str, Any]:
-            # The first 64 reads are for planning, which reads all samples.
+            # The first 64 reads are for planning.
             with open(self.mark, "ab") as file:
                 file.write(b".")
                 reads = file.tell()

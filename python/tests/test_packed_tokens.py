@@ -1,5 +1,5 @@
-"""Tests that packed rows contain whole documents, placed first-fit, and that ``cu_seqlens`` returns
-their cumulative lengths."""
+"""Packed rows contain whole documents, placed first-fit, and ``cu_seqlens`` returns their
+cumulative lengths."""
 
 from __future__ import annotations
 

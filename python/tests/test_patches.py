@@ -1,5 +1,5 @@
-"""Tests that patches have the same sizes and order of values as with the image processors of
-Qwen2-VL and SigLIP 2, packed without padding."""
+"""Patches have the sizes and the order of values of the image processors of Qwen2-VL and SigLIP 2,
+packed without padding."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SIZES = [(90, 61), (33, 120), (64, 64), (200, 40), (17, 23)]
 
 
 class Photos:
-    """Photos of different sizes. Sample `n` of the lists has `n % 3` images."""
+    """Sample `n` of the lists has `n % 3` images."""
 
     def __init__(self, lists: bool = False) -> None:
         self.lists = lists
@@ -40,8 +40,6 @@ class Photos:
 
 
 class One:
-    """One sample with `file` as its image."""
-
     def __init__(self, file: bytes) -> None:
         self.file = file
 

@@ -1,5 +1,4 @@
-"""Tests that a pickled loader, or an instance of a subclass, opens in a new process at the same
-position."""
+"""A pickled loader, or an instance of a subclass, opens in a new process at the same position."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ OPTIONS: dict[str, Any] = {"batch_size": 16, "shuffle": True, "seed": 3, "augmen
 
 
 class Labeled(Loader):
-    """A subclass with its own arguments that sets attributes before and after `super().__init__()`."""
+    """Has its own arguments, and sets attributes before and after `super().__init__()`."""
 
     def __init__(self, root: str, name: str, **options: Any) -> None:
         self.root = root
@@ -71,10 +70,10 @@ def test_a_pickled_loader_keeps_its_resume_and_its_position(mini: str) -> None:
     there = pickle.loads(pickle.dumps(first))
     there.set_epoch(0)
     assert rest(there) == epochs[0][1:], "the epoch continues where it stopped"
-    # Pickle a loader that was opened with `resume`, before any iteration.
+    # A loader opened with `resume`, before any iteration.
     resumed = pickle.loads(pickle.dumps(Loader(mini, resume=state, **OPTIONS)))
     assert rest(resumed) == epochs[0][1:] and rest(resumed) == epochs[1]
-    # Pickle a loader between two epochs.
+    # A loader between two epochs.
     resumed = pickle.loads(pickle.dumps(complete))
     assert resumed.epoch == 3 and resumed.state_dict() == complete.state_dict()
 

@@ -1,4 +1,4 @@
-"""Tests loaders together with signals, processes, threads and the end of the interpreter. Ctrl-C
+"""Loaders together with signals, processes, threads and the end of the interpreter. Ctrl-C
 interrupts a wait, and other threads can run meanwhile. In a forked process, a loader raises an
 error that states the reason. A spawned process opens the loader again. After an exception, no
 thread is left. The interpreter can exit cleanly in the middle of an epoch."""
@@ -70,7 +70,7 @@ def test_ctrl_c_while_waiting_loses_no_batch(image: str) -> None:
 
 def test_other_threads_run_during_a_wait(image: str) -> None:
     out = ran(
-        # The delay is so long that the third batch is not ready before it is requested.
+        # So long that the third batch is not ready before it is requested.
         SLOW.format(seconds=1.5)
         + textwrap.dedent(
             """
@@ -165,7 +165,7 @@ def test_every_argument_of_a_loader_can_be_pickled_and_printed(mini: str) -> Non
 
 @needs("linux", os.path.isdir("/proc/self/task"))
 def test_an_exception_in_the_loop_leaves_no_thread_behind(packed: str) -> None:
-    # Run in a child process, so that threads of other tests do not change the number of threads.
+    # In a child process, threads of other tests do not change the number of threads.
     out = ran(
         """
         import os, sys, time, warpfeed

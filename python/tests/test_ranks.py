@@ -1,6 +1,6 @@
-"""Tests ranks: every launcher runs two of them on the CPU. With `distributed=True`, each rank must
-get its own share. A rank gets all samples only if the program requests it. Ranks on the same
-machine divide its cores."""
+"""Every launcher runs two ranks on the CPU. With `distributed=True`, each rank gets its own share.
+A rank gets all samples only if the program requests it. Ranks on the same machine divide its
+cores."""
 
 from __future__ import annotations
 
@@ -58,8 +58,7 @@ def noted(tmp_path: Path, mini: str, code: str, *launcher: str) -> list[dict[str
 
 
 def check(ranks: list[dict[str, Any]], mini: str) -> None:
-    """Checks that the shares together contain each sample once, and that the ranks divide the
-    cores."""
+    """The shares together contain each sample once, and the ranks divide the cores."""
     single = Loader(mini, batch_size=64, augment=Augment.resize(32, 32), output="numpy")
     samples = len(single.dataset)
     assert all(len(rank["seen"]) == samples // 2 for rank in ranks)
@@ -155,7 +154,8 @@ def test_lightning_gives_shares_and_requires_a_choice(mini: str, torch: Any, tmp
 
 
 def test_ranks_that_disagree_about_samples_are_rejected(mini: str, torch: Any, tmp_path: Path) -> None:
-    """With a different seed, dataset or position, a rank would take its share of a different order."""
+    """With a different seed, dataset or position, a rank would take its share of a different
+    order."""
     extra = tmp_path / "more" / Path(mini).name
     (extra / "other").mkdir(parents=True)
     for folder in Path(mini).iterdir():

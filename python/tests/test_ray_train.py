@@ -1,5 +1,5 @@
-"""Tests that the loader finds its rank inside a Ray Train function. If the run loses a worker, it
-continues from its last reported checkpoint, with the same batches as an uninterrupted run."""
+"""The loader finds its rank inside a Ray Train function. If the run loses a worker, it continues
+from its last reported checkpoint, with the same batches as an uninterrupted run."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def test_ray_train_finds_the_rank_and_survives_a_lost_worker(
     out.mkdir()
     options, epochs, killed = OPTIONS, EPOCHS, KILLED
 
-    # These functions are local, so Ray copies them to its workers.
+    # Ray copies local functions to its workers.
     def described(batch: Any) -> list[Any]:
-        """Returns the index, the pixels and the label of each valid sample."""
+        """The index, the pixels and the label of each valid sample."""
         samples = zip(batch.ids, batch.images, batch.labels.tolist(), batch.valid, strict=True)
         return [[id, image.tobytes().hex(), label] for id, image, label, valid in samples if valid]
 
@@ -78,7 +78,6 @@ def test_ray_train_finds_the_rank_and_survives_a_lost_worker(
                         state = {"loader": loader.state_dict(), "history": history}
                         Path(folder, "state.json").write_text(json.dumps(state))
                         saved = ray.train.Checkpoint.from_directory(folder)
-                    # All workers report at the same steps.
                     ray.train.report({"step": step}, checkpoint=saved)
                 (out / f"{step}-{rank}-{restored}").write_text(json.dumps(described(batch)))
 

@@ -1,7 +1,6 @@
-"""Tests what ``__getitem__`` of a Python dataset may return: an image as bytes, a path, an array, a
-tensor or a Pillow image, either alone, with its label, or in a dict with other fields. All of these
-must result in the same batch. Any other value must raise an error that names the sample and keeps
-the traceback."""
+"""``__getitem__`` of a Python dataset may return an image as bytes, a path, an array, a tensor or a
+Pillow image, either alone, with its label, or in a dict with other fields. All of these result in
+the same batch. Any other value raises an error that names the sample and keeps the traceback."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ EXPECTED = np.stack([pixels(i) for i in range(4)])
 
 
 class Items:
-    """A dataset of four samples."""
+    """Four samples."""
 
     def __init__(self, give: Callable[[int], Any]) -> None:
         self.give = give
@@ -131,7 +130,6 @@ def test_pillow_images_become_rgb(tmp_path: Path) -> None:
         converted = [image.fromarray(pixels(i)).convert(mode) for i in range(4)]
         want = np.stack([np.asarray(one.convert("RGB")) for one in converted])
         assert np.array_equal(batch_of(lambda i: (converted[i], i))[0], want), mode
-    # Transparent pixels must be blended with the background, in every mode.
     for mode in ("RGBA", "LA", "P"):
         clear = image.fromarray(pixels(0)).convert("RGBA")
         clear.putalpha(image.fromarray(pixels(1)[..., 0]))
@@ -170,15 +168,14 @@ def test_exif_rotates_a_pillow_image_like_its_file(form: str) -> None:
         assert np.array_equal(want, upright)
         for give in (
             opened,
-            # Open the image like torchvision's `ImageFolder`.
+            # Like torchvision's `ImageFolder`.
             lambda i, o: opened(i, o).convert("RGB"),
             # `exif_transpose` rotates the image and removes its orientation tag.
             lambda i, o: ops.exif_transpose(opened(i, o)),
         ):
             assert np.array_equal(batch_of(lambda i, o=orientation, g=give: (g(i, o), i), **options)[0], want)
-    # Annotations of the stored image are rotated with the image. If it is unknown whether the
-    # annotations refer to the stored or to the rotated image, the sample fails, as with encoded
-    # bytes.
+    # Annotations of the stored image are rotated with the image. If it is unknown which image the
+    # annotations refer to, the sample fails, as with encoded bytes.
     boxes = np.array([[1, 1, 3, 3]], "f4")
     fields: dict[str, Any] = {"fields": {"boxes": Boxes(1)}, "drop_field": ["label"]}
     for give in (file, opened):
@@ -232,7 +229,6 @@ def test_an_exception_names_the_sample_and_keeps_its_traceback() -> None:
         names.append(trace.tb_frame.f_code.co_name)
         trace = trace.tb_next
     assert names[-1] == "fails"
-    # A skipped sample must be reported.
     loader = Loader(Items(fails), max_skipped=1, **OPTIONS)
     [batch] = loader
     assert batch.valid.tolist() == [True, True, False, True] and len(loader.sample_errors()) == 1
@@ -271,7 +267,6 @@ def test_an_invalid_length_is_rejected() -> None:
         Loader(Sized(-1), **OPTIONS)
     with pytest.raises(TypeError, match="interpreted as an integer"):
         Loader(Sized("4"), **OPTIONS)
-    # A dataset that is shorter than its `__len__` raises an error.
     short = Items([(pixels(0), 0), (pixels(1), 1), (pixels(2), 2)].__getitem__)
     with pytest.raises(WarpfeedError, match=r"sample 3\b.*IndexError"):
         list(Loader(short, **OPTIONS))

@@ -1,6 +1,5 @@
-"""Tests that loaders and decoders shut down within seconds and without output from worker
-processes, whether they are dropped or still running at exit. Also tests that a program can go on
-after it has caught an error."""
+"""Loaders and decoders shut down within seconds and without output from worker processes, whether
+they are dropped or still running at exit. A program can go on after it has caught an error."""
 
 from __future__ import annotations
 
@@ -61,7 +60,7 @@ def test_a_dropped_batcher_ends_its_threads_and_decoder() -> None:
 
 
 class Server:
-    """An object whose batcher calls its own method: a reference cycle."""
+    """A reference cycle: the batcher calls a method of this object."""
 
     def __init__(self) -> None:
         self.batcher = Decoder(max_batch=2, output="numpy").dynamic_batcher(self.run, max_delay_ms=0)
@@ -108,8 +107,7 @@ def test_closing_the_decoder_completes_waiting_requests() -> None:
 
 # ---- the end of the program
 
-#: User functions that never return: the definition, the call, and the name that the warning must
-#: contain.
+#: User functions that never return: the definition, the call, and the name in the warning.
 STUCK = {
     "source": ("class Data:\n    def __len__(self): return 99\n    def __getitem__(self, i): here.set(); time.sleep(600)",
                "loader = warpfeed.Loader(Data(), output='numpy'); next(iter(loader))", "Data.__getitem__"),
@@ -327,8 +325,8 @@ def test_an_exception_of_a_prefetched_order_is_the_cause() -> None:
 
 
 def trained(stop: int | None, saved: tuple[int, dict[str, Any]] | None) -> tuple[list[tuple[int, int]], Any]:
-    """Simulates a program that saves its own epoch counter in the training loop. Returns the batches
-    on which the program trained."""
+    """A program with its own epoch counter in the training loop. Returns the batches on which it
+    trained."""
     loader, seen, state = Loader(Images(16), shuffle=True, seed=3, **OPTIONS), [], None
     first = 0
     if saved is not None:

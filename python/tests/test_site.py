@@ -1,5 +1,4 @@
-"""Tests that the documentation site shows the measured results, and that its build finds dead
-links."""
+"""The documentation site shows the measured results, and its build finds dead links."""
 
 from __future__ import annotations
 

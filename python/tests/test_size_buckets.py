@@ -1,4 +1,4 @@
-"""Tests `SizeBuckets`: a batch contains images of similar aspect ratios, in the size of their
+"""A batch of `SizeBuckets` contains images of similar aspect ratios, in the size of their
 bucket."""
 
 import math
@@ -18,7 +18,7 @@ SIZES = [(32, 32), (24, 40), (40, 24), (64, 64)]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder of PNGs of random sizes, written by Pillow."""
+    """PNGs of random sizes, written by Pillow."""
     root, rng = tmp_path_factory.mktemp("sizes"), random.Random(1)
     (root / "class").mkdir()
     for n in range(60):
@@ -37,7 +37,7 @@ def bucket(height, width):
 
 
 def cover(image, height, width):
-    """Resizes and crops an image with Pillow."""
+    """Resizes and crops with Pillow."""
     scale = max(width / image.width, height / image.height)
     resized = max(width, round(image.width * scale)), max(height, round(image.height * scale))
     left, top = round((resized[0] - width) / 2), round((resized[1] - height) / 2)

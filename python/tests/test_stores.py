@@ -1,4 +1,4 @@
-"""Tests that a read from an object store can be interrupted even if the server does not respond."""
+"""A read from an object store can be interrupted even if the server does not respond."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import textwrap
 import pytest
 from conftest import MINI, needs, ran
 
-#: A web server that serves the files of a folder. It stops responding once the event `silent` is
-#: set.
+#: A web server for the files of a folder. It stops responding once the event `silent` is set.
 SERVER = """
 import http.server, os, pathlib, signal, sys, threading, time, urllib.parse
 import warpfeed

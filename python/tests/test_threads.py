@@ -1,5 +1,5 @@
-"""Tests that any thread may use loaders and batches, with and without the GIL. On free-threaded
-Python, the package must not enable the GIL. `close` must end the waits of other threads."""
+"""Any thread may use loaders and batches, with and without the GIL. On free-threaded Python, the
+package does not enable the GIL. `close` ends the waits of other threads."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OPTIONS: dict[str, Any] = {"batch_size": 8, "shuffle": True, "seed": 3, "augment
 
 
 def run_concurrently(work: Callable[[int], Any], count: int = THREADS) -> list[Any]:
-    """Runs `work(number)` on threads that start together, and returns the results."""
+    """Runs `work(number)` on threads that start together."""
     begin = threading.Barrier(count)
     results: list[Any] = [None] * count
 
@@ -159,7 +159,7 @@ def test_threads_open_and_close_loaders(packed: str) -> None:
 
 
 class Waits(Images):
-    """A source in which samples from `first` on block until they are released."""
+    """Samples from `first` on block until they are released."""
 
     def __init__(self, first: int) -> None:
         super().__init__(400)
@@ -190,8 +190,7 @@ def test_close_ends_the_waits_of_other_threads() -> None:
     assert all(thread.is_alive() for thread in waiting)
     closing = threading.Thread(target=loader.close)
     closing.start()
-    # No sample has been read, so `close` must have ended the waits. `close` still waits for the
-    # reads.
+    # No sample has been read, so `close` has ended the waits. It still waits for the reads.
     for thread in waiting:
         thread.join(50)
         assert not thread.is_alive()
@@ -203,7 +202,7 @@ def test_close_ends_the_waits_of_other_threads() -> None:
 
 
 class Counts(Images):
-    """A source that counts concurrent reads."""
+    """Counts concurrent reads."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -256,7 +255,7 @@ def test_messages_of_many_threads_arrive_once(packed: str, caplog: pytest.LogCap
     assert len(messages) == THREADS
 
 
-#: A source in which samples from 8 on are slow, and a loader for it.
+#: Samples from 8 on are slow.
 SLOW = """
 import gc, signal, sys, threading, time
 sys.path.insert(0, sys.argv[1])
@@ -370,7 +369,7 @@ def test_after_a_failed_sampler_the_next_iterator_retries(packed: str) -> None:
     assert next(iter(loader)).epoch == 20 and loader.epoch == 21
 
 
-#: A source in which samples from 8 on block until they are released.
+#: Samples from 8 on block until they are released.
 BLOCKS = """
 class Blocks(Images):
     go, reached = threading.Event(), threading.Event()
@@ -585,7 +584,7 @@ class Waited(Images):
 
 
 class Remembers(Images):
-    """A source that opens a handle per thread, as programs do with boto3, h5py and LMDB."""
+    """Opens a handle per thread, as programs do with boto3, h5py and LMDB."""
 
     def __init__(self) -> None:
         super().__init__(200)
@@ -613,14 +612,14 @@ def test_thread_locals_of_a_source_live_as_long_as_the_thread() -> None:
     loader = Loader(source, **OPTIONS, num_workers=2)
     for _ in range(3):
         assert sum(len(images) for images, _ in loader) == 200
-    # The bound counts workers, readers, and the thread that opened the loader.
+    # Workers, readers, and the thread that opened the loader.
     assert 1 <= source.made <= 2 + 32 + 2, f"{source.made} for 600 samples"
     loader.close()
     assert source.gone == source.made, "a thread that ends must release its handle"
 
 
 class Holds(Images):
-    """A dataset that holds a reference to its own loader."""
+    """Holds a reference to its own loader."""
 
     def __init__(self, how: str) -> None:
         super().__init__()
@@ -659,7 +658,7 @@ def test_a_dataset_that_holds_its_own_loader_is_collected(how: str, used: bool) 
 
 
 class Collects(Images):
-    """A dataset that, on request, runs the garbage collector on a reading thread."""
+    """Runs the garbage collector on a reading thread, on request."""
 
     def __init__(self) -> None:
         super().__init__(400)
@@ -677,7 +676,7 @@ class Collects(Images):
 
 
 class Cycle:
-    """An object that references itself, so that only the garbage collector frees it."""
+    """References itself, so that only the garbage collector frees it."""
 
     def __init__(self, held: Any) -> None:
         self.held, self.me = held, self

@@ -1,5 +1,5 @@
-"""Tests that token windows are slices of the files, and that the loader delivers the document and
-the position of each token."""
+"""Token windows are slices of the files, and the loader delivers the document and the position of
+each token."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_wrong_types_are_rejected(corpus: Any) -> None:
 
 
 class Documents:
-    """A dataset of documents of 0 to 40 tokens."""
+    """Documents of 0 to 40 tokens."""
 
     def __init__(self) -> None:
         rng = np.random.default_rng(5)

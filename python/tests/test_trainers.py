@@ -1,5 +1,5 @@
-"""Tests the modules for Lightning, Hugging Face's `Trainer` and accelerate. A run that is stopped
-after any step and resumed must see the same samples as an uninterrupted run."""
+"""With the modules for Lightning, Hugging Face's `Trainer` and accelerate, a run that is stopped
+after any step and resumed gets the same samples as an uninterrupted run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OPTIONS: dict[str, Any] = {"batch_size": 16, "shuffle": True, "seed": 3, "augmen
 
 
 def seen(images: Any) -> int:
-    """Returns a number that differs for batches with different samples or crops."""
+    """A number that differs for batches with different samples or crops."""
     return int(images.double().abs().sum() * 1000)
 
 
@@ -116,7 +116,7 @@ def test_accelerate_skip_names_the_exact_call_of_the_loader(mini: str, torch: An
     loader = accelerate.Accelerator(cpu=True).prepare(Loader(mini, **OPTIONS))
     with pytest.raises(ConfigError, match=r"call loader\.skip_first_batches\(n\)"):
         list(accelerate.skip_first_batches(loader, 2))
-    # Run the loop from accelerate's documentation. Epoch 1 continues after 3 batches.
+    # The loop from accelerate's documentation. Epoch 1 continues after 3 batches.
     actual = []
     for epoch in range(1, 3):
         loader.set_epoch(epoch)
@@ -208,7 +208,7 @@ def test_a_used_trainer_resumes_an_earlier_checkpoint(
         same.train()
     assert same.steps == expected[:6]
     stop.stop = 0
-    # Resume mid-epoch, and after a complete run.
+    # Mid-epoch, and after a complete run.
     for checkpoint in (4, 4, 2, 8):
         same.steps = []
         same.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{checkpoint}"))
@@ -218,7 +218,7 @@ def test_a_used_trainer_resumes_an_earlier_checkpoint(
 def test_comparing_a_state_does_not_change_the_loader(mini: str, torch: Any) -> None:
     loader, expected = Loader(mini, **OPTIONS), whole(mini, 2)
     state = {**loader.state_dict(), "batch": 2}
-    # Stop mid-epoch, between two epochs, and at the end of an epoch.
+    # Mid-epoch, between two epochs, and at the end of an epoch.
     for count in (2, 0, 4):
         epoch = loader.epoch_from(1, 0)
         actual = [seen(next(epoch)[0]) for _ in range(count)]
@@ -303,7 +303,7 @@ def test_a_transformers_trainer_refuses_a_different_run(mini: str, trainer: Any,
         trainer(max_steps=6, gradient_accumulation_steps=2).train(resume_from_checkpoint=checkpoint)
     with pytest.raises(ConfigError, match="batch_size=8 and per_device_train_batch_size=16"):
         trainer({"batch_size": 8}, max_steps=6).train()
-    # With `ignore_data_skip`, the run must begin the epoch again.
+    # With `ignore_data_skip`, the run begins the epoch again.
     again = trainer(max_steps=4, ignore_data_skip=True)
     again.train(resume_from_checkpoint=checkpoint)
     assert again.steps == whole(mini, 1)[:1]

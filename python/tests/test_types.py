@@ -1,5 +1,5 @@
-"""Tests that the package is fully typed. The stubs must match the extension module, and both the
-package and user code must pass mypy's strict checks."""
+"""The package is fully typed. The stubs match the extension module, and both the package and user
+code pass mypy's strict checks."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Loader("a", normalize="ImageNet")
 NdArray(8)
 """
 
-#: A typical script that passes NumPy arrays. Every line is correct.
+#: A typical script with NumPy arrays. Every line is correct.
 ARRAYS = """
 import numpy as np
 import warpfeed
@@ -108,7 +108,6 @@ def test_the_stubs_match_the_extension_module(tmp_path: Path) -> None:
 
 
 def test_the_package_passes_strict_checks(tmp_path: Path) -> None:
-    # PyTorch and ml_dtypes are optional.
     strict = ("mypy", "--strict", "--ignore-missing-imports", "--cache-dir", str(tmp_path))
     code, output = ran(*strict, "-p", "warpfeed", cwd=tmp_path)
     assert code == 0, output

@@ -1,6 +1,6 @@
-"""Tests that every sample of a validation set counts exactly once, even if the ranks cannot divide
-it evenly. In torch, Lightning and accelerate, three ranks get the same sums over the valid samples
-as a single process."""
+"""Every sample of a validation set counts exactly once, even if the ranks cannot divide it evenly.
+In torch, Lightning and accelerate, three ranks get the same sums over the valid samples as a single
+process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 from conftest import need
 from warpfeed import Augment, Loader
 
-#: The dataset has 64 samples: three full global batches, and a batch of one sample for three ranks.
+#: 64 samples are three full global batches, and a batch of one sample for three ranks.
 OPTIONS: dict[str, Any] = {"global_batch_size": 21, "augment": Augment.eval(40, 32)}
 SAMPLES = 64
 

@@ -1,5 +1,4 @@
-"""Tests that all packages in the repository have the same version, and that one command changes it
-everywhere."""
+"""All packages in the repository have the same version, and one command changes it everywhere."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ def version(root: Path, *arguments: str) -> tuple[int, str]:
 
 @pytest.fixture
 def copied(tmp_path: Path) -> Path:
-    """Copies the repository's manifests and lock files."""
+    """The repository's manifests and lock files."""
     listed = subprocess.run(["git", "-C", ROOT, "ls-files"], capture_output=True, text=True, check=True).stdout
     for name in [".ci/version", "CHANGELOG.md", *listed.splitlines()]:
         if Path(name).name in ("Cargo.toml", "Cargo.lock", "pyproject.toml", "version", "CHANGELOG.md"):
@@ -38,7 +37,6 @@ def test_one_command_changes_every_version(copied: Path) -> None:
     assert version(copied, "7.8.9-rc.1") == (0, "every package has the version 7.8.9-rc.1\n")
     for name in ("Cargo.toml", "cli/Cargo.toml", "Cargo.lock", "adaptors/tch/Cargo.toml", "adaptors/tch/Cargo.lock"):
         assert "7.8.9-rc.1" in (copied / name).read_text()
-    # The versions of other packages must not change.
     old, new = ((root / "Cargo.lock").read_text().splitlines() for root in (ROOT, copied))
     changed = [before for before, after in zip(old, new, strict=True) if before != after]
     # The lock file must have one changed line for each package of the workspace.

@@ -1,5 +1,5 @@
-"""Tests ``Clips``, which delivers clips of the videos in a folder. A clip contains every frame at
-the stride, and its start depends only on the seed, the epoch and the sample."""
+"""``Clips`` delivers clips of the videos in a folder. A clip contains every frame at the stride,
+and its start depends only on the seed, the epoch and the sample."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def loader(data: Any, **options: Any) -> Loader:
 
 
 def all_clips(data: Any, **options: Any) -> dict[str, Any]:
-    """Returns the clip of each key in the first epoch."""
+    """The clip of each key in the first epoch."""
     results = {}
     for batch in loader(data, **options):
         results.update(zip(batch.keys_of_samples, np.array(batch["video"])))

@@ -1,5 +1,5 @@
-"""Tests ``views``, which delivers several views of each source image, each with a separate
-augmentation, size and random numbers. In the batch, views are tensors like the image."""
+"""``views`` delivers several views of each source image, each with a separate augmentation, size
+and random numbers. In the batch, views are tensors like the image."""
 
 from __future__ import annotations
 

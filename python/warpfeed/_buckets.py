@@ -47,8 +47,8 @@ class Buckets:
         budget: maximum total length of the samples in a global batch, in the same unit as the
             lengths, such as tokens or pixels. A batch contains as many samples of one bucket as fit
             into the budget, but at most ``batch_size``. Each sample counts as long as the upper
-            bound of its bucket. Samples beyond the last bound all count as long as the longest
-            sample. The last batch of each bucket may be smaller, and ``drop_last`` drops it.
+            bound of its bucket. Samples beyond the last bound count as long as the longest sample.
+            The last batch of each bucket may be smaller, and ``drop_last`` drops it.
 
     Raises:
         ConfigError: if the bounds are not in increasing order, or if a number is out of range.
@@ -100,7 +100,6 @@ class Buckets:
 
 
 class _Sides(Indices):
-
     _limits = (0, 1 << 32)
     _expected = "a side from 0 to 2**32 - 1 pixels"
     _mask_advice = "expected the height and the width of each image"
@@ -193,7 +192,6 @@ def image_sizes(data: Any) -> list[tuple[int, int]]:
 
 
 class _Trim:
-
     def __init__(self, buckets: Buckets, names: tuple[str, ...]) -> None:
         self._buckets, self._names = buckets, names
 

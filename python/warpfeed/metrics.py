@@ -67,23 +67,23 @@ METRICS = tuple(
         ("read_retries_total", "Retries after a transient read error", "retries"),
         ("epoch_seconds_total", "Time within epochs", "seconds"),
         ("wait_seconds_total", "Time that the host spent waiting for batches", "waited_seconds"),
-        ("start_wait_seconds_total", "The part of the wait that is for the first batches of epochs", "start_seconds"),
+        ("start_wait_seconds_total", "Time that the host waited for the first batch of an epoch", "start_seconds"),
         ("stall_seconds_total", "Time that the device's stream spent waiting for batches", "stall/seconds"),
         ("step_seconds_total", "Time from receiving a batch to requesting the next one", "step/seconds"),
         ("slot_wait_seconds_total", "Time during which all batch buffers were in use", "slot/seconds"),
-        ("worker_seconds_total", "Number of workers times the time within epochs", "worker_seconds"),
+        ("worker_seconds_total", "Total time of all workers within epochs", "worker_seconds"),
         ("worker_delayed_seconds_total", "Time that workers spent waiting for a core", "delayed_seconds"),
-        ("stage_seconds_total", "Time of the workers in each stage", "seconds", "stage"),
+        ("stage_seconds_total", "Time that workers spent in each stage", "seconds", "stage"),
         ("stage_samples_total", "Samples that each stage of the workers processed", "count", "stage"),
-        ("field_seconds_total", "Time of the workers in each computed field", "seconds", "field"),
+        ("field_seconds_total", "Time that workers spent computing each field", "seconds", "field"),
         ("field_samples_total", "Samples for which each field was computed", "count", "field"),
         ("read_bytes_total", "Stored bytes of the prepared samples", "bytes_read"),
-        ("readahead_seconds_total", "Time of the reader threads, summed over parallel reads", "ahead/seconds"),
+        ("readahead_seconds_total", "Read time of the reader threads, summed over parallel reads", "ahead/seconds"),
         ("readahead_samples_total", "Samples that the reader threads read", "ahead/count"),
-        ("copy_seconds_total", "Time of copies to the device", "copy/seconds"),
+        ("copy_seconds_total", "Time spent copying to the device", "copy/seconds"),
         ("copy_bytes_total", "Bytes copied to the device", "copy/bytes"),
-        ("convert_seconds_total", "Time of conversions on the device", "convert/seconds"),
-        ("device_decode_seconds_total", "Time of decoding on the device", "device_decode/seconds"),
+        ("convert_seconds_total", "Time that the device spent converting batches", "convert/seconds"),
+        ("device_decode_seconds_total", "Time that the device spent decoding", "device_decode/seconds"),
         ("device_decode_images_total", "Images that workers sent to the device for decoding", "decoded_on_device"),
         ("device_full_images_total", "Images that workers decoded because the device memory was full", "device_full"),
         ("device_failed_samples_total", "Samples that workers decoded again for the device", "decoded_again"),
@@ -97,8 +97,8 @@ METRICS = tuple(
         ("memory_cache_bytes_total", "Bytes served from the cache in memory", "network/memory_bytes"),
         ("disk_cache_hits_total", "Samples served from the cache on disk", "network/folder_hits"),
         ("disk_cache_bytes_total", "Bytes served from the cache on disk", "network/folder_bytes"),
-        ("decoded_cache_hits_total", "Images taken from the cache of decoded images", "decoded_cache/hits"),
-        ("decoded_cache_misses_total", "Images that the cache of decoded images lacked", "decoded_cache/misses"),
+        ("decoded_cache_hits_total", "Images that were in the cache of decoded images", "decoded_cache/hits"),
+        ("decoded_cache_misses_total", "Images that were not in the cache of decoded images", "decoded_cache/misses"),
         ("process_cpu_seconds_total", "CPU time of the process since the loader was opened", "process/cpu_seconds"),
         ("process_disk_read_bytes_total", "Bytes that the process read from storage", "process/disk_bytes"),
         ("process_major_faults_total", "Page faults that read from storage", "process/major_faults"),
@@ -211,7 +211,6 @@ def observe(meter: Any, /, **loaders: Any) -> None:
 
 
 class _Loaders:
-
     def __init__(self, loaders: dict[str, Any]) -> None:
         if not loaders:
             raise ConfigError("no loader: expected at least one, by name, such as train=loader")

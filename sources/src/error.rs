@@ -20,13 +20,13 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// Programs match on [`kind`](Error::kind); people read the printed text. An error is the size of a
 /// pointer, so returning a `Result` is cheap on the hot path.
 ///
-/// `Debug` prints the same text as `Display`, because Rust prints the error of
-/// `fn main() -> Result<()>` with `Debug`. [`source`](std::error::Error::source) returns the
-/// underlying error, if there is one: a [`std::io::Error`] for [`Error::io`], and otherwise the
-/// argument of [`with_source`](Error::with_source). The message already includes the text of the
-/// underlying error, so do not print the chain of sources as well.
+/// `Debug` prints the same text as `Display`, because Rust prints the error of `fn main() ->
+/// Result<()>` with `Debug`. [`source`](std::error::Error::source) returns the underlying error, if
+/// there is one: a [`std::io::Error`] for [`Error::io`], and otherwise the argument of
+/// [`with_source`](Error::with_source). The message already includes the text of the underlying
+/// error, so do not print the chain of sources as well.
 ///
-/// An error is `Send`, `Sync` and `Clone`. Clones share the underlying error.
+/// Clones share the underlying error.
 pub struct Error(Box<Inner>);
 
 #[derive(Clone)]
@@ -44,10 +44,8 @@ struct Inner {
     failed: Vec<(u64, Error)>,
 }
 
-/// Type of the underlying error.
 type Source = dyn std::error::Error + Send + Sync;
 
-/// Payload of a panic.
 type Panic = Box<dyn std::any::Any + Send>;
 
 /// The class of an [`Error`], for programs to match on.
@@ -83,7 +81,7 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
-    /// Returns the word for this kind. `Display` prints it between the location and the cause.
+    // `Display` prints this word between the location and the cause.
     fn word(self) -> &'static str {
         match self {
             ErrorKind::Io => "io",
@@ -104,7 +102,7 @@ impl ErrorKind {
 
 impl Error {
     /// Creates an error of `kind`. By convention, `cause` starts in lower case and has no final
-    /// period. If the error is about two values that do not match, `cause` states both.
+    /// period, and a cause about a mismatch states both values.
     pub fn new(kind: ErrorKind, cause: impl Into<String>) -> Self {
         Error(Box::new(Inner {
             kind,
@@ -173,16 +171,16 @@ impl Error {
         self
     }
 
-    /// Marks the error as transient, which means that a retry may succeed. For use in sources that
-    /// read over a network: the loader retries such reads, see `Loader::retries`.
+    /// Marks the error as transient, which means that a retry may succeed. The loader then retries
+    /// the read; see `Loader::retries`.
     #[must_use]
     pub fn transient(mut self) -> Self {
         self.0.transient = true;
         self
     }
 
-    /// Marks the error as the response of an overloaded server, such as HTTP status 503. This makes
-    /// the error [transient](Error::transient), and slows down the requests to the server.
+    /// Marks the error as the response of an overloaded server, such as HTTP status 503. The loader
+    /// then retries the read and slows down its requests to the server.
     #[must_use]
     pub fn throttled(mut self) -> Self {
         self.0.throttled = true;
@@ -197,16 +195,15 @@ impl Error {
         self
     }
 
-    /// Sets the file that the error concerns, unless a file is already set. Inner callers set the
-    /// file first, and they know it most precisely.
+    /// Sets the file that the error concerns, unless a file is already set. The innermost caller
+    /// sets the file first, and knows it most precisely.
     #[must_use]
     pub fn at_path(mut self, path: impl Into<PathBuf>) -> Self {
         self.0.path.get_or_insert_with(|| path.into());
         self
     }
 
-    /// Sets the location to a line of `file`. If the error already has a path, that path moves into
-    /// the cause.
+    /// Sets the location to a line of `file`. A path that was set before moves into the cause.
     #[doc(hidden)]
     #[must_use]
     pub fn at_line(mut self, file: impl Into<PathBuf>, line: usize) -> Self {
@@ -215,7 +212,7 @@ impl Error {
         self
     }
 
-    /// Appends to the cause that a line of the list in `file` names the file that failed.
+    /// Appends to the cause that line `line` of the list `file` names the file that failed.
     #[doc(hidden)]
     #[must_use]
     pub fn named_in(mut self, file: &Path, line: usize) -> Self {
@@ -234,8 +231,8 @@ impl Error {
         self
     }
 
-    /// Marks the error as permanent, because retries have failed. Puts `note` in front of the
-    /// cause, if `note` is not empty.
+    /// Marks the error as permanent, because retries have failed. Prepends `note` to the cause, if
+    /// `note` is not empty.
     #[doc(hidden)]
     #[must_use]
     pub fn settled(mut self, note: &str) -> Self {
@@ -246,8 +243,8 @@ impl Error {
         self
     }
 
-    /// Moves the sample from the location into the cause. For a sample that was to be mixed into
-    /// the image of a different sample.
+    /// Moves the sample from the location into the cause, for a partner sample that could not be
+    /// mixed into an image.
     #[doc(hidden)]
     #[must_use]
     pub fn of_partner(mut self) -> Self {
@@ -258,7 +255,7 @@ impl Error {
         self
     }
 
-    /// Sets the batch's failed samples, each with its own error.
+    /// Sets the failed samples of a batch, each with its own error.
     #[doc(hidden)]
     #[must_use]
     pub fn of_batch(mut self, failed: Vec<(u64, Error)>) -> Self {
@@ -266,8 +263,8 @@ impl Error {
         self
     }
 
-    /// Returns the batch's failed samples, each with its own error. The result is empty if the
-    /// error does not concern a batch.
+    /// Returns the failed samples of a batch, each with its own error. Empty if the error does not
+    /// concern a batch.
     #[doc(hidden)]
     pub fn failed(&self) -> &[(u64, Error)] {
         &self.0.failed
@@ -296,8 +293,8 @@ impl Error {
         self.0.key.as_deref()
     }
 
-    /// Returns the file or folder that the error concerns. For the error of a sample, this is the
-    /// file that contains the sample, if the source [knows](crate::Source::path) which file it is.
+    /// Returns the file or folder that the error concerns. If a sample failed, this is the file
+    /// that contains the sample, if the source [knows](crate::Source::path) which file it is.
     pub fn path(&self) -> Option<&Path> {
         self.0.path.as_deref()
     }
@@ -333,7 +330,7 @@ impl Error {
     }
 
     /// Returns the operating system's error number (`errno`), if the error was created by
-    /// [`Error::io`] from an error that has a number.
+    /// [`Error::io`] from an error that has one.
     pub fn os_code(&self) -> Option<i32> {
         self.0.os_code
     }
@@ -372,17 +369,15 @@ impl std::error::Error for Error {
     }
 }
 
-/// Runs code that may be user-supplied, and converts panics into errors. The program's panic hook
-/// has already reported the panic. If the panic payload is an [`Error`], returns that error. Code
-/// that cannot return an error, such as [`resize`] or a sampler that returns only numbers, panics
-/// with an [`Error`] instead.
+/// Runs code that may be user-supplied, and converts panics into errors. A payload that is an
+/// [`Error`] is returned as is: code that cannot return an error, such as [`resize`] or a sampler
+/// that returns only numbers, panics with an [`Error`] instead.
 pub(crate) fn guarded<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
     guarded_with(f, Err)
 }
 
-/// Does the work of `guarded`, and calls `other` for panic payloads that are not an [`Error`].
-/// `other` either converts the payload into an error, or returns the payload if it does not
-/// recognize it.
+/// Does the work of `guarded`. `other` converts panic payloads that are not an [`Error`], and gives
+/// back those that it does not recognize.
 pub fn guarded_with<T>(f: impl FnOnce() -> Result<T>, other: impl FnOnce(Panic) -> Result<Error, Panic>) -> Result<T> {
     // `AssertUnwindSafe`: a panic may leave the scratch buffer and the sample's bytes partly
     // written, but they are overwritten before they are read again.
@@ -398,7 +393,7 @@ pub fn guarded_with<T>(f: impl FnOnce() -> Result<T>, other: impl FnOnce(Panic) 
         let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
         let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| {
             // Dropping the payload would run its destructor, which may be user code and panic
-            // again, and nothing would catch that panic.
+            // again.
             std::mem::forget(panic);
             "with a non-string payload".into()
         });
@@ -418,28 +413,17 @@ pub fn reserve<T>(vec: &mut Vec<T>, more: usize) -> Result<()> {
     })
 }
 
-/// Converts the result of `try_reserve` on a collection other than [`Vec`].
-///
-/// # Errors
-/// [`ErrorKind::Memory`] if the allocation failed.
+/// Converts the result of `try_reserve` for collections other than [`Vec`].
 pub(crate) fn reservation_result(result: std::result::Result<(), TryReserveError>) -> Result<()> {
     result.map_err(|e| Error::new(ErrorKind::Memory, e.to_string()))
 }
 
-/// Appends an element, and returns an error if memory runs out.
-///
-/// # Errors
-/// [`ErrorKind::Memory`] if the allocation fails.
 pub(crate) fn push<T>(vec: &mut Vec<T>, value: T) -> Result<()> {
     reserve(vec, 1)?;
     vec.push(value);
     Ok(())
 }
 
-/// Collects the items of an iterator, and returns an error if memory runs out.
-///
-/// # Errors
-/// Returns the first error that `results` yields, or [`ErrorKind::Memory`] if the allocation fails.
 pub(crate) fn try_collect<T>(results: impl Iterator<Item = Result<T>>) -> Result<Vec<T>> {
     let mut vec = Vec::new();
     reserve(&mut vec, results.size_hint().0)?;
@@ -449,17 +433,13 @@ pub(crate) fn try_collect<T>(results: impl Iterator<Item = Result<T>>) -> Result
     Ok(vec)
 }
 
-/// Copies `bytes`.
-///
-/// # Errors
-/// [`ErrorKind::Memory`] if the allocation fails.
 pub(crate) fn try_copy(bytes: &[u8]) -> Result<Vec<u8>> {
     let mut copy = Vec::new();
     append(&mut copy, bytes)?;
     Ok(copy)
 }
 
-/// Appends a slice, and returns an error if memory runs out.
+/// Appends a slice.
 ///
 /// # Errors
 /// [`ErrorKind::Memory`] if the allocation fails.
@@ -470,8 +450,8 @@ pub fn append(out: &mut Vec<u8>, bytes: &[u8]) -> Result<()> {
 }
 
 /// Resizes a vector. If the allocation fails, panics with the error of [`reserve`] as the payload,
-/// without calling the panic hook. `guarded`, which wraps the processing of every sample, catches
-/// the panic and returns the error.
+/// without calling the panic hook. `guarded`, which wraps the processing of every sample, turns the
+/// panic back into the error.
 pub fn resize<T: Clone>(vec: &mut Vec<T>, len: usize, value: T) {
     if let Err(e) = reserve(vec, len.saturating_sub(vec.len())) {
         resume_unwind(Box::new(e));
@@ -487,8 +467,7 @@ pub fn panicked(e: Error, location: impl FnOnce() -> String) -> Error {
     Error::new(ErrorKind::Panic, format!("{}: {}", location(), e.cause()))
 }
 
-/// Returns advice for the user if the error number `code` means that the process or the machine has
-/// run out of file descriptors or memory.
+/// Returns advice for the error numbers that mean a lack of file descriptors or memory.
 fn exhaustion_advice(code: i32) -> Option<&'static str> {
     match code {
         codes::PROCESS_FILES => Some("raise the process's limit on open files (ulimit -n), or close some"),
@@ -503,18 +482,17 @@ fn exhaustion_advice(code: i32) -> Option<&'static str> {
     }
 }
 
-/// Error numbers on Unix.
 #[cfg(not(windows))]
 mod codes {
-    /// Network file systems report transient faults as EIO. If the disk has really failed, retrying
-    /// is futile, but the number of retries is small.
+    /// Network file systems report transient faults as EIO. On a failed disk, the few retries do no
+    /// harm.
     pub(super) const TRANSIENT: &[i32] = &[libc::EIO];
     pub(super) const PROCESS_FILES: i32 = libc::EMFILE;
     pub(super) const SYSTEM_FILES: Option<i32> = Some(libc::ENFILE);
     pub(super) const MEMORY: &[i32] = &[libc::ENOMEM];
 }
 
-/// Error numbers on Windows. They differ from `errno` values: 5 means "access denied", not EIO.
+/// These numbers differ from `errno` values: 5 means "access denied", not EIO.
 #[cfg(windows)]
 mod codes {
     /// ERROR_CRC, ERROR_READ_FAULT, ERROR_GEN_FAILURE, ERROR_UNEXP_NET_ERR, ERROR_NETNAME_DELETED
@@ -564,9 +542,7 @@ mod tests {
         }
         #[cfg(windows)]
         {
-            // A device error, a file in use, too many open files, out of memory.
             assert!([1117, 32, 4, 8].into_iter().all(is_transient));
-            // A missing file, a missing folder, access denied, a full disk.
             assert!(![2, 3, 5, 112].into_iter().any(is_transient));
         }
         assert!(

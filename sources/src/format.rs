@@ -1,7 +1,7 @@
-//! Lists the built-in image formats.
+//! The built-in image formats.
 //!
-//! Determines which files in a folder are images, which field of a sample contains the image, and
-//! which codec decodes the image. Each [`Format`] has a `Codec`. `Loader::codec` adds a format.
+//! They determine which files in a folder are images, which field of a sample contains the image,
+//! and which codec decodes it. Each [`Format`] has a `Codec`. `Loader::codec` adds a format.
 
 /// An image format and its signature.
 ///
@@ -22,12 +22,12 @@ pub struct Format {
     pub name: &'static str,
     /// Name of the sample field that contains the image, in lower case, as in WebDataset.
     pub field: &'static str,
-    /// File extensions, in lower case and without the dot. A file with one of these extensions, in
-    /// any case, becomes this field. In a sample, these extensions are also aliases for the field
-    /// name `field`.
+    /// File extensions, in lower case and without the dot. Files with one of these extensions, in
+    /// any case, become this field. In a sample, the extensions are aliases for the name in
+    /// `field`.
     pub extensions: &'static [&'static str],
-    /// Returns whether a file that starts with the given bytes has this format. The slice may be
-    /// empty or contain the whole file.
+    /// Returns whether a file that starts with the given bytes has this format. The bytes may be
+    /// empty or the whole file.
     pub matches: fn(&[u8]) -> bool,
 }
 
@@ -37,8 +37,8 @@ pub const JPEG: Format =
 /// Uncompressed pixels in a NumPy array; see `decode::raw`.
 pub const NPY: Format =
     Format { name: "npy", field: "rgb.npy", extensions: &[], matches: |b| b.starts_with(b"\x93NUMPY") };
-/// PNG and APNG. Only the first four bytes of the signature are compared, so that a file whose line
-/// endings were converted is still recognized.
+/// PNG and APNG. Only the first four bytes of the signature are compared, so that a file is
+/// recognized even if its line endings were converted.
 pub const PNG: Format =
     Format { name: "png", field: "png", extensions: &["png"], matches: |b| b.starts_with(b"\x89PNG") };
 /// WebP.
@@ -61,14 +61,14 @@ pub const TIFF: Format = Format {
 };
 
 /// A video frame, with the packets that its decoder needs. Sources create such frames from videos;
-/// no files have this format. Decoding requires the `video` Cargo feature.
+/// files never have this format. Decoding requires the `video` Cargo feature.
 pub const VIDEO: Format =
     Format { name: "video", field: "wfvideo", extensions: &[], matches: |b| b.starts_with(b"WFvideo\x01") };
 
 /// All built-in formats.
 pub const FORMATS: &[Format] = &[JPEG, NPY, PNG, WEBP, GIF, BMP, TIFF, VIDEO];
 
-/// Extensions of video files, in lower case and without the dot.
+/// In lower case and without the dot.
 pub(crate) const VIDEO_FILES: &[&str] = &["mp4", "m4v", "mov", "mkv", "webm"];
 
 /// Names of fields that may contain an image in any format.
@@ -98,20 +98,20 @@ pub fn of(bytes: &[u8]) -> Option<&'static Format> {
     FORMATS.iter().find(|format| (format.matches)(bytes))
 }
 
-/// Returns whether a field of this name contains an image. This is the case for the fields of the
-/// built-in formats and for [`ANY_FIELDS`].
+/// Returns whether a field of this name contains an image: the fields of the built-in formats and
+/// [`ANY_FIELDS`] do.
 pub fn is_image(field: &str) -> bool {
     ANY_FIELDS.contains(&field) || FORMATS.iter().any(|format| format.has_field(field))
 }
 
-/// Returns the canonical name of a field: `jpg` for `jpeg`, `tif` for `tiff`. Returns all other
-/// names unchanged.
+/// Returns the canonical name of a field: `jpg` for `jpeg`, `tif` for `tiff`, and all other names
+/// unchanged.
 pub fn field(name: &str) -> &str {
     FORMATS.iter().find(|format| format.extensions.contains(&name)).map_or(name, |format| format.field)
 }
 
-/// Returns the name of the field for an image file with this extension. Formats in `more` take
-/// precedence over built-in formats. Returns `None` if no image format has the extension.
+/// Returns the name of the field for an image file with this extension, or `None` if no image
+/// format has the extension. Formats in `more` take precedence over built-in formats.
 pub fn field_of_file(extension: &str, more: &[Format]) -> Option<&'static str> {
     more.iter().chain(FORMATS).find(|format| format.has_extension(extension)).map(|format| format.field)
 }
@@ -157,7 +157,6 @@ mod tests {
         assert_eq!((field_of_file("JPEG", &[]), field_of_file("txt", &[])), (Some("jpg"), None));
         let mine = Format { name: "mine", field: "mine", extensions: &["png"], matches: |_| false };
         assert_eq!(field_of_file("Png", &[mine]), Some("mine"), "a user's format takes precedence over a built-in one");
-        // Field names are case-sensitive, as in WebDataset.
         assert!(!is_image("JPG") && is_image("img"));
     }
 

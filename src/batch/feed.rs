@@ -13,7 +13,7 @@ pub(crate) struct Course {
     /// Number of the run, starting at 1.
     pub(crate) run: u64,
     pub(crate) first: BatchIndex,
-    /// In the epoch of `first`.
+    /// Number of batches in the epoch of `first`.
     pub(crate) batches: u64,
     /// Whether the run repeats the epoch of `first`, because the program requested it twice in a
     /// row.
@@ -57,7 +57,6 @@ pub(crate) struct Wait<'a> {
     pub(crate) since: Instant,
     /// Whether this call continues a wait that an earlier call gave up.
     pub(crate) continues: bool,
-    /// Whether this call gave up.
     pub(crate) given_up: bool,
     idle: &'a mut dyn FnMut() -> Option<Duration>,
 }

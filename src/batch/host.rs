@@ -31,7 +31,6 @@ pub struct HostBatch {
 #[derive(Clone)]
 pub(crate) struct SlotReturn {
     pub(crate) free: Sender<Free>,
-    /// Number of batches that the consumer holds.
     pub(crate) held: Arc<AtomicUsize>,
     /// `None` for pageable memory.
     pub(crate) keeper: Option<Arc<dyn Keeper<Free>>>,
@@ -87,8 +86,8 @@ impl HostBatch {
     }
 
     /// Returns the images, of shape (N, H, W, 3), or (N, 3, H, W) with
-    /// [`Layout::Nchw`](crate::Layout::Nchw). A loader with several image fields returns the field
-    /// called `image`, or the first image field if none has this name.
+    /// [`Layout::Nchw`](crate::Layout::Nchw). If there are several image fields, returns the one
+    /// called `image`, or the first one if none has this name.
     ///
     /// # Panics
     /// If the loader has no image field.

@@ -22,12 +22,12 @@ pub struct BatchInfo {
 /// Metadata of the batch as a whole. The coordinator sets it, except where noted.
 #[derive(Debug, Default)]
 pub(crate) struct Header {
-    /// The run to which the batch belongs. A batch of a run other than the current one is canceled.
+    /// A batch of a run other than the current one is canceled.
     pub(crate) run: u64,
-    /// Within the run, starting at 0.
+    /// Index within the run, starting at 0.
     pub(crate) seq: u64,
     pub(crate) epoch: u64,
-    /// Within the epoch.
+    /// Index within the epoch.
     pub(crate) number: u64,
     /// Position of the run's next batch, or `None` if this is the last one. After the last batch of
     /// an epoch, this is the first batch of the next epoch, although that epoch may turn out to be
@@ -90,7 +90,6 @@ impl SampleInfo {
         self.texts.iter().find(|(key, _)| key == name).map(|(_, text)| text.as_str())
     }
 
-    /// `donor` is the sample that replaces this one.
     pub(crate) fn replace_texts(&mut self, donor: &[(String, String)]) {
         self.clear_texts();
         donor.iter().for_each(|(name, text)| self.set_text(name, text));
@@ -106,7 +105,7 @@ impl SampleInfo {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Largest {
     pub(crate) segments: u32,
-    /// In bytes.
+    /// Size in bytes.
     pub(crate) longest: u32,
     /// Maximum width of a decoded region, in pixels.
     pub(crate) columns: u32,

@@ -324,7 +324,7 @@ impl Schemas {
         self.0.iter()
     }
 
-    /// In bytes.
+    /// Size of the largest variant in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.iter().map(|schema| schema.bytes).max().unwrap_or(0)
     }

@@ -31,7 +31,7 @@ use super::info::{BatchInfo, Header, SampleInfo};
 use super::schema::Role;
 use super::{Schema, Schemas, SlotMemory, Span};
 
-/// In bytes.
+/// Alignment in bytes.
 const ENCODED_ALIGN: usize = 16;
 
 struct Slot {
@@ -84,9 +84,9 @@ impl Slots {
 pub(crate) struct Free(Arc<Slot>);
 
 impl Free {
-    /// Starts a batch and divides it into parts of `group` samples. `set` fills in the header,
-    /// which still contains the values and allocations of an earlier batch: `header.variant`, and
-    /// at least one and at most a full batch of `header.entries`.
+    /// Starts a batch and divides it into parts of `group` samples. `set` must set
+    /// `header.variant`, and must fill `header.entries` with at least one sample and at most a full
+    /// batch. The header still contains the values and allocations of an earlier batch.
     pub(crate) fn begin(self, group: usize, set: impl FnOnce(&mut Header)) -> impl Iterator<Item = Part> {
         // SAFETY: a `Free` is exclusive (invariant 2).
         let info = unsafe { &mut *self.0.info.get() };
@@ -217,7 +217,6 @@ impl<'a> Row<'a> {
         Row { frame, ..self }
     }
 
-    /// 0 for a single image.
     pub(crate) fn frame(&self) -> usize {
         self.frame
     }
@@ -272,8 +271,8 @@ impl Full {
         &mut self.info_mut().samples[row]
     }
 
-    /// Returns the bytes of all rows. Of a span for entropy-coded data, only the reserved bytes are
-    /// returned, and of a packed field only the packed bytes.
+    /// A span for entropy-coded data yields only the reserved bytes, and a packed field only the
+    /// packed bytes.
     pub(crate) fn bytes(&self, span: usize) -> &[u8] {
         if let Role::Encoded { .. } = self.schema().spans[span].role {
             let encoded_bytes = self.0.encoded.load(Ordering::Relaxed);
@@ -290,7 +289,7 @@ impl Full {
         &rows[..len * of_each.iter().product::<usize>() * field.dtype.bytes()]
     }
 
-    /// For callers that may write to the bytes.
+    /// Returns the address for callers that may write to the bytes.
     pub(crate) fn address(&self, span: usize) -> *mut u8 {
         self.0.bytes(span, 0..self.len()).cast()
     }

@@ -1,19 +1,19 @@
 //! Decodes one large image on several threads.
 //!
-//! A batch waits for its slowest image, and a 24-megapixel photograph takes as long as a
-//! hundred typical photographs. The image is divided into bands, which idle threads of the pool
-//! decode. If no thread is idle, the calling thread decodes all bands.
+//! A batch waits for its slowest image, and a 24-megapixel photograph takes as long as a hundred
+//! typical ones. The image is divided into bands, which idle threads of the pool decode. Without
+//! idle threads, the calling thread decodes all bands.
 
 use super::{Pixels, Rect};
 
-/// Maximum height in pixels of a region that is not divided. Smaller bands would cost more time,
-/// because upsampling requires decoding one or two rows of MCUs around each band a second time.
+/// Maximum height of an undivided region. Smaller bands would cost more time, because upsampling
+/// requires decoding one or two rows of MCUs around each band a second time.
 const ROWS: u32 = 512;
-/// Bands begin at a multiple of this many rows, so that two bands rarely share a row of MCUs.
+/// Two bands that begin at a multiple of this many rows rarely share a row of MCUs.
 const ALIGN: u32 = 32;
 
 /// Decodes `region` of an image into `out`. `rows` decodes the pixels of one band, and returns
-/// whether decoding succeeded. If any band is damaged, returns `false`. The caller must then decode
+/// whether decoding succeeded. Returns `false` if any band is damaged. The caller must then decode
 /// the whole region at once, because damage in one band may change the pixels of other bands.
 pub(super) fn decode(region: Rect, out: &mut Pixels, rows: &(impl Fn(Rect, &mut [u8]) -> bool + Sync)) -> bool {
     #[cfg(test)]
@@ -27,7 +27,6 @@ pub(super) fn decode(region: Rect, out: &mut Pixels, rows: &(impl Fn(Rect, &mut 
 #[cfg(test)]
 pub(crate) static BANDED: std::sync::Mutex<Vec<Rect>> = std::sync::Mutex::new(Vec::new());
 
-/// Decodes the upper and the lower half of `region` in parallel.
 fn halves(region: Rect, out: &mut [u8], rows: &(impl Fn(Rect, &mut [u8]) -> bool + Sync)) -> bool {
     if region.height <= ROWS {
         return rows(region, out);
@@ -49,7 +48,7 @@ mod tests {
     use crate::libjpeg::{Options, encode};
     use crate::sampler::Rng;
 
-    /// Encodes smooth areas, edges and noise.
+    /// Smooth areas, edges and noise.
     fn photo(size: Size, options: &Options) -> Vec<u8> {
         let value = |x: u32, y: u32, c: u32| {
             let (edge, noise) =
@@ -61,7 +60,6 @@ mod tests {
         encode(&pixels, size.width, size.height, 3, options)
     }
 
-    /// Adds an EXIF orientation.
     fn oriented(jpeg: &[u8], exif: u8) -> Vec<u8> {
         let entry = [0x12, 0x01, 3, 0, 1, 0, 0, 0, exif, 0, 0, 0];
         let body = [&b"Exif\0\0II*\0\x08\0\0\0\x01\0"[..], &entry, &[0; 4]].concat();
@@ -72,7 +70,6 @@ mod tests {
         decode(region, out, &|region, rows| Decoder::new().decode_rows(jpeg, region, rows))
     }
 
-    /// Decodes a region in bands with four threads, and all at once.
     fn decode_both_ways(bytes: &[u8], region: Rect) -> (bool, Pixels, Pixels) {
         let (jpeg, mut apart, mut whole_image) = (Jpeg::open(bytes).unwrap(), Pixels::new(), Pixels::new());
         let pool = rayon::ThreadPoolBuilder::new().num_threads(4).build().unwrap();
@@ -111,7 +108,6 @@ mod tests {
         for _ in 0..60 {
             let mut jpeg = jpeg.clone();
             let offset = start + rng.below((jpeg.len() - start - 2) as u64) as usize;
-            // Half of the cases insert or remove a marker, and the other half change one byte.
             if rng.chance(0.5) {
                 jpeg.splice(offset..offset + 2, [0xff, 0xd0 + rng.below(8) as u8]);
             } else {

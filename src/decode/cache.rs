@@ -1,13 +1,12 @@
-//! [`DecodedCache`]: decoded images in memory, so that later epochs crop them instead of decoding
-//! them again.
+//! [`DecodedCache`]: decoded images in memory, which later epochs crop without decoding.
 //!
-//! The key of an image is the 128-bit XXH3 hash of its encoded bytes. A file that has changed is
-//! decoded again without its source having to report the change, and samples with the same image
-//! share an entry. A hit costs the hash (about 10 µs for a photograph) and no copy.
+//! The key of an image is the 128-bit XXH3 hash of its encoded bytes, so changed files are decoded
+//! again, and samples with the same image share an entry. A hit costs the hash (about 10 µs for a
+//! photograph) and no copy.
 //!
-//! An entry is never evicted. If each sample occurs once in an epoch, an epoch finds at most the
-//! images that are in the cache when it begins. No eviction policy can beat the hit rate of
-//! keeping the first images, and refilling an evicted entry would cost a complete decoding.
+//! Entries are never evicted. If each sample occurs once in an epoch, an epoch finds at most the
+//! images that are in the cache when it begins. No eviction policy can therefore beat keeping the
+//! first images, and refilling an evicted entry would cost a complete decoding.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -19,40 +18,34 @@ use super::{EncodedImage, Pixels, Size};
 use crate::error::guarded;
 use crate::trace::DecodedCacheStats;
 
-/// Number of independently locked tables.
 const SHARDS: usize = 64;
-/// Maximum number of bytes that the table and the allocator use for an entry in addition to its
-/// pixels: a key and a pointer, twice because a growing table is copied, and the headers of the
-/// allocations.
+/// Maximum overhead of an entry: a key and a pointer, doubled because a growing table is copied,
+/// and the headers of the allocations.
 const ENTRY: usize = 256;
 /// Allocators round larger allocations up to whole pages.
 const PAGE: usize = 4096;
 
-/// Decoded images, up to a number of bytes.
 pub(crate) struct DecodedCache {
     limit: usize,
     used: AtomicUsize,
     images: AtomicU64,
     hits: AtomicU64,
     misses: AtomicU64,
-    /// The decoded images by the hash of their encoded bytes. `None` stands for an image that a
-    /// worker is decoding.
+    /// By the hash of the encoded bytes. `None` stands for an image that a worker is decoding.
     shards: [Mutex<Shard>; SHARDS],
 }
 
 type Shard = HashMap<u128, Option<Arc<Pixels>>>;
 
-/// The result of a cache lookup.
 pub(crate) enum Lookup<'a> {
-    /// All pixels of the image.
     Hit(Arc<Pixels>),
-    /// The cache has space for the image, which must be decoded completely.
+    /// The cache has space for the image, which must then be decoded completely.
     Admitted(Admission<'a>),
-    /// The image is not in the cache, and will not be.
+    /// The image is not in the cache and will not be.
     Declined,
 }
 
-/// Space in the cache for an image. Dropping this value frees the space.
+/// Space in the cache for an image, which is freed on drop.
 pub(crate) struct Admission<'a> {
     cache: &'a DecodedCache,
     key: u128,
@@ -60,7 +53,6 @@ pub(crate) struct Admission<'a> {
 }
 
 impl DecodedCache {
-    /// Creates an empty cache that uses up to `limit` bytes.
     pub(crate) fn new(limit: usize) -> Self {
         DecodedCache {
             limit,
@@ -72,7 +64,6 @@ impl DecodedCache {
         }
     }
 
-    /// Finds an image in the cache, or reserves space for it.
     pub(crate) fn find(&self, image: &EncodedImage<'_>) -> Lookup<'_> {
         let (encoded, pixels) = (image.bytes(), image.size().area().saturating_mul(3));
         // Reading an uncompressed image is as fast as a cache hit.
@@ -99,7 +90,6 @@ impl DecodedCache {
         Lookup::Declined
     }
 
-    /// Takes space for an image of `pixels` bytes, if enough is left. Returns the number of bytes.
     fn take(&self, pixels: u64) -> Option<usize> {
         let pixels = usize::try_from(pixels).ok()?;
         let bytes = pixels.checked_next_multiple_of(if pixels < 16 * PAGE { 1 } else { PAGE })?.checked_add(ENTRY)?;
@@ -123,12 +113,11 @@ impl DecodedCache {
 }
 
 impl Admission<'_> {
-    /// Stores a copy of the decoded image, which must not be damaged.
+    /// `pixels` must not be damaged.
     pub(crate) fn fill(mut self, image: Size, pixels: &Pixels) {
         if (pixels.size(), pixels.origin()) != (image, (0, 0)) {
             return;
         }
-        // The allocation may fail.
         let copied = guarded(|| {
             let mut copy = Pixels::new();
             copy.reset(pixels.size()).copy_from_slice(pixels.data());
@@ -137,7 +126,7 @@ impl Admission<'_> {
         if let Ok(copy) = copied {
             self.cache.shard(self.key).insert(self.key, Some(copy));
             self.cache.images.fetch_add(1, Relaxed);
-            // The entry keeps the space.
+            // The entry now owns the space.
             self.bytes = 0;
         }
     }
@@ -177,7 +166,6 @@ mod tests {
         assert!(matches!(cache.find(&image), Lookup::Declined), "a different worker is decoding the image");
         drop(dropped);
         assert_eq!((cache.stats().bytes, cache.stats().images), (0, 0));
-        // A region is not stored.
         let Lookup::Admitted(part) = cache.find(&image) else { panic!("the space is free again") };
         part.fill(image.size(), &decoded(&mut image, Rect::new(0, 0, 16, 16)));
         assert_eq!(cache.stats().bytes, 0);

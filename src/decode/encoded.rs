@@ -1,6 +1,4 @@
-//! [`Codec`], [`EncodedImage`] and [`Job`]. These types are in one file because they refer to each
-//! other: a codec opens an image, the image refers to its codec, and the codec decodes several
-//! images as jobs.
+//! [`Codec`], [`EncodedImage`] and [`Job`], in one file because they refer to each other.
 
 use std::any::Any;
 use std::marker::PhantomData;
@@ -13,11 +11,9 @@ use warpfeed_sources::format::Format;
 use super::{Condition, Info, JpegInfo, Oriented, Pixels, Rect, Size};
 use crate::error::{Error, Result};
 
-/// Decodes images in one format. A codec first reads the header of an image, and later decodes its
-/// pixels.
-///
-/// [`Codecs`](super::Codecs) chooses the codec for an image, and checks the size in the header.
-/// Opening an image reads only the header, so that a crop can be chosen before pixels are decoded.
+/// Decodes images in one format. Reading the header is separate from decoding the pixels, so that a
+/// crop can be chosen in between. [`Codecs`](super::Codecs) chooses the codec for an image, and
+/// checks the size in the header.
 ///
 /// [`Loader::codec`](crate::Loader::codec) adds a custom codec to a loader. Several threads call
 /// the codec at the same time, so keep scratch memory in a `thread_local!` or in the `Pixels`.
@@ -65,12 +61,11 @@ use crate::error::{Error, Result};
 /// # Ok::<(), Error>(())
 /// ```
 pub trait Codec: Send + Sync {
-    /// Returns the format, which determines how images are recognized. A codec for arbitrary bytes
-    /// returns [`Format::any`].
+    /// Returns the format, whose rules recognize images. A codec for arbitrary bytes returns
+    /// [`Format::any`].
     fn format(&self) -> Format;
 
-    /// Returns whether this codec can decode `bytes`. The default implementation calls `matches` of
-    /// the format.
+    /// Returns whether this codec can decode `bytes`. By default, the format decides.
     fn matches(&self, bytes: &[u8]) -> bool {
         (self.format().matches)(bytes)
     }
@@ -78,29 +73,29 @@ pub trait Codec: Send + Sync {
     /// Reads the header of an image that [matches](Codec::matches) this codec.
     ///
     /// The returned image must have the upright size, after the EXIF orientation has been applied.
-    /// Do not allocate memory for pixels, because a header can declare any size, which
-    /// [`Codecs`](super::Codecs) has not checked yet.
+    /// Do not allocate memory for pixels, because [`Codecs`](super::Codecs) has not checked the
+    /// declared size yet.
     ///
     /// # Errors
     /// [`ErrorKind::Decode`](crate::ErrorKind::Decode) if the header is invalid. The message should
     /// state the byte offset of the error.
     fn open<'a>(&self, bytes: &'a [u8]) -> Result<EncodedImage<'a>>;
 
-    /// Decodes at least `region` of an image that this codec has opened into `out`. The region is
-    /// in pixels of the upright image. The region is not empty, and is inside the image.
-    /// [`Pixels::origin`] must be the upper left corner of the decoded area.
+    /// Decodes at least `region`, in pixels of the upright image, into `out`. The region is not
+    /// empty, and is inside the image. [`Pixels::origin`] must be the upper left corner of the
+    /// decoded area.
     ///
-    /// The codec may decode more than the region, but the pixels inside the region must be the same
-    /// as if the whole image were decoded. Decoding may consume data that is stored in `image`, but
-    /// decoding the image again must produce the same pixels.
+    /// The codec may decode more than the region, but its pixels must equal those of a complete
+    /// decoding. Decoding may consume data that is stored in `image`, but decoding the image again
+    /// must produce the same pixels.
     ///
     /// # Errors
     /// [`ErrorKind::Decode`](crate::ErrorKind::Decode) if the data cannot be decoded. The message
     /// should state the byte offset. After an error, the content of `out` is unspecified.
     fn decode(&self, image: &mut EncodedImage<'_>, region: Rect, out: &mut Pixels) -> Result<()>;
 
-    /// Estimates, from the header alone, how many bytes are allocated to decode `region`, including
-    /// the decoded pixels and scratch memory. The default is three bytes per pixel of the image.
+    /// Estimates, from the header alone, how many bytes are allocated to decode `region`, for
+    /// pixels and scratch memory. The default is three bytes per pixel of the image.
     ///
     /// The loader uses the estimate to keep the memory of concurrent decoding within
     /// [`Batches::memory_plan`](crate::Batches::memory_plan). For images of at most 350,000 pixels,
@@ -110,9 +105,9 @@ pub trait Codec: Send + Sync {
         image.size().area().saturating_mul(3)
     }
 
-    /// Decodes several images that this codec has opened. Override this method if it is faster to
-    /// decode images together, for example by interleaving independent streams. Every job has its
-    /// own result, and a failed job must not affect other jobs.
+    /// Decodes several images that this codec has opened. Override this method if images decode
+    /// faster together, for example by interleaving independent streams. A failed job must not
+    /// affect other jobs.
     fn decode_group(&self, jobs: &mut [Job<'_>]) {
         jobs.iter_mut().for_each(Job::run);
     }
@@ -127,26 +122,21 @@ pub trait Codec: Send + Sync {
     }
 }
 
-/// An image whose header has been read. Contains the bytes, the size, and the data that the codec
-/// has read from the header.
-///
-/// [`Codecs::open`](super::Codecs::open) returns this type. All operations on an image use it, so
-/// that the header is read only once.
+/// An image whose header has been read: its bytes, its size, and the codec's data from the header.
+/// [`Codecs::open`](super::Codecs::open) returns this type.
 pub struct EncodedImage<'a> {
     bytes: &'a [u8],
     size: Size,
     orientation: Orientation,
     pub(super) header: Header<'a>,
-    /// The codec of the image, or `None` if no registry has set it.
+    /// `None` if no registry has set it.
     pub(super) codec: Option<&'a dyn Codec>,
 }
 
-/// The data that a codec has read from the header and needs to decode the image.
-///
-/// The data of a JPEG is not boxed, so that opening a JPEG does not allocate memory.
+/// The codec's data from the header. The data of a JPEG is not boxed, so that opening a JPEG does
+/// not allocate memory.
 #[allow(clippy::large_enum_variant)]
 pub(super) enum Header<'a> {
-    /// There is no data. The marker uses the lifetime `'a`.
     None(PhantomData<&'a ()>),
     Jpeg(Jpeg<'a>),
     #[cfg(feature = "formats")]
@@ -155,8 +145,7 @@ pub(super) enum Header<'a> {
 }
 
 impl<'a> EncodedImage<'a> {
-    /// Creates an image with the upright size `size`. [`Codec::open`] calls this function with the
-    /// bytes that it has received.
+    /// Creates an image with the upright size `size`, for [`Codec::open`].
     pub fn new(bytes: &'a [u8], size: Size) -> Self {
         Self::with(bytes, size, Header::None(PhantomData))
     }
@@ -172,7 +161,7 @@ impl<'a> EncodedImage<'a> {
     }
 
     /// Sets the EXIF orientation, from 1 to 8, that the [`Codec`] applies when it decodes the
-    /// image. Annotations that refer to the stored pixels are then transformed in the same way.
+    /// image. Annotations of the stored pixels are transformed in the same way.
     #[must_use]
     pub fn with_orientation(mut self, exif: u8) -> Self {
         self.orientation = Orientation::new(exif);
@@ -186,8 +175,8 @@ impl<'a> EncodedImage<'a> {
         self
     }
 
-    /// Returns the value that was passed to [`with_header`](EncodedImage::with_header), if it has
-    /// the type `H`.
+    /// Returns the value passed to [`with_header`](EncodedImage::with_header), if it has the type
+    /// `H`.
     pub fn header<H: Any>(&self) -> Option<&H> {
         match &self.header {
             Header::Own(header) => header.downcast_ref(),
@@ -215,14 +204,12 @@ impl<'a> EncodedImage<'a> {
         Oriented::with(self.size, self.orientation)
     }
 
-    /// Returns the codec's [estimate](Codec::memory) of how many bytes are allocated to decode
-    /// `region`, including the decoded pixels and scratch memory.
+    /// Returns the codec's [memory estimate](Codec::memory) for decoding `region`.
     pub fn memory(&self, region: Rect) -> u64 {
         self.codec.map_or(0, |codec| codec.memory(self, region))
     }
 
-    /// Returns whether decoding the whole image finds all damage that
-    /// [`check`](EncodedImage::check) finds.
+    /// Whether decoding the whole image finds all damage that [`check`](EncodedImage::check) finds.
     #[cfg(feature = "pack")]
     pub(crate) fn is_checked_by_decoding(&self) -> bool {
         #[cfg(feature = "formats")]
@@ -232,14 +219,13 @@ impl<'a> EncodedImage<'a> {
         is_image || (warpfeed_sources::format::VIDEO.matches)(self.bytes)
     }
 
-    /// Estimates how many bytes [`check`](EncodedImage::check) allocates.
     pub(crate) fn check_memory(&self) -> u64 {
-        // Eight bytes per pixel suffice for the coefficients of up to four components.
+        // Eight bytes per pixel hold the coefficients of up to four components.
         self.memory(Rect::full(self.size)).max(self.size.area().saturating_mul(8))
     }
 
-    /// Decodes at least `region` into `out`. The region is in pixels of the upright image.
-    /// [`Pixels::origin`] is the upper left corner of the decoded area.
+    /// Decodes at least `region`, in pixels of the upright image, into `out`. [`Pixels::origin`] is
+    /// the upper left corner of the decoded area.
     ///
     /// # Errors
     /// If the region is empty or not inside the image.
@@ -259,10 +245,6 @@ impl<'a> EncodedImage<'a> {
         }
     }
 
-    /// Reads the whole image, and rejects any damage.
-    ///
-    /// # Errors
-    /// If the image cannot be decoded or is damaged anywhere.
     pub(crate) fn refuse_damage(&mut self) -> Result<()> {
         match self.check() {
             Condition::Sound => Ok(()),
@@ -281,7 +263,7 @@ impl<'a> EncodedImage<'a> {
         Info { format, size: self.size, oriented: self.oriented(), jpeg }
     }
 
-    /// Returns a copy, or `None` if a copy would have to read the header again.
+    /// `None` if a copy would have to read the header again.
     pub(crate) fn try_clone(&self) -> Option<Self> {
         let header = match &self.header {
             Header::Jpeg(jpeg) => Header::Jpeg(jpeg.clone()),
@@ -292,40 +274,35 @@ impl<'a> EncodedImage<'a> {
         Some(EncodedImage { bytes, size, orientation, header, codec })
     }
 
-    /// Estimates the cost of decoding `region`. Costs are comparable only between regions of the
-    /// same image.
+    /// Costs are comparable only between regions of the same image.
     pub(crate) fn cost(&self, region: Rect) -> u64 {
         match &self.header {
             Header::Jpeg(jpeg) => jpeg.cost(region),
-            // Other codecs decode the whole image.
             _ => self.size.area(),
         }
     }
 
-    /// Returns whether the image is a JPEG.
     pub(crate) fn is_jpeg(&self) -> bool {
         matches!(self.header, Header::Jpeg(_))
     }
 
-    /// Returns whether the image is a JPEG without restart markers. Its data must be decoded from
-    /// the beginning, even for a crop.
+    /// Without restart markers, data must be decoded from the beginning, even for a crop.
     pub(crate) fn is_plain_jpeg(&self) -> bool {
         matches!(&self.header, Header::Jpeg(jpeg) if jpeg.restart_interval() == 0)
     }
 
-    /// Returns whether several threads can decode parts of the image, which is faster.
+    /// Whether several threads can share the decoding of the image.
     pub(crate) fn is_divisible(&self) -> bool {
         matches!(&self.header, Header::Jpeg(jpeg) if jpeg.is_divisible())
     }
 
     /// Extracts the data that a device needs to decode `region`. Returns `None` if devices cannot
-    /// decode the image, or if the data would exceed `max_bytes` bytes.
+    /// decode the image, or if the data would exceed `max_bytes`.
     pub(crate) fn bitstream(&self, region: Rect, max_bytes: usize, out: &mut Bitstream) -> Option<Grid> {
         let Header::Jpeg(jpeg) = &self.header else { return None };
         out.take(jpeg, region, max_bytes)
     }
 
-    /// Returns the maximum number of bytes that [`bitstream`](EncodedImage::bitstream) allocates.
     pub(crate) fn bitstream_memory(&self, region: Rect, max_bytes: usize) -> usize {
         match &self.header {
             Header::Jpeg(jpeg) => Bitstream::memory_for(jpeg, region, max_bytes),
@@ -361,7 +338,7 @@ pub struct Job<'a> {
     pub out: &'a mut Pixels,
     /// The result of decoding.
     pub result: Result<()>,
-    /// Time that decoding took, or `None` if the image was decoded together with other images.
+    /// `None` if the image was decoded together with other images.
     pub(crate) time: Option<Duration>,
     /// Whether idle threads of the current pool may decode parts of the image.
     pub(crate) divided: bool,
@@ -378,7 +355,6 @@ impl<'a> Job<'a> {
         self.run_with(|image, region, out| image.decode(region, out));
     }
 
-    /// Decodes this job with `decode`, and measures the time.
     pub(super) fn run_with(&mut self, decode: impl FnOnce(&mut EncodedImage<'a>, Rect, &mut Pixels) -> Result<()>) {
         let start = Instant::now();
         let is_inside = self.region.within(self.image.size()).map_err(crate::error::from_jpeg);
@@ -391,7 +367,7 @@ impl<'a> Job<'a> {
 mod tests {
     use super::*;
 
-    /// Groups of up to eight images are moved, so `EncodedImage` must be cheap to move.
+    /// Groups of up to eight images are moved.
     #[test]
     fn encoded_images_are_cheap_to_move() {
         assert!(size_of::<EncodedImage<'_>>() <= 656, "{}", size_of::<EncodedImage<'_>>());

@@ -1,6 +1,6 @@
-//! [`FloatImage`]: reads the values of a PNG or TIFF as `f32`, with any number of channels. Dense
-//! maps need this reader, because the codecs convert every image to 8-bit RGB. Integers of up to 16
-//! bits and 32-bit floats are converted exactly.
+//! [`FloatImage`]: reads a PNG or TIFF as `f32`, with any number of channels, for dense maps. (The
+//! codecs convert every image to 8-bit RGB.) Integers of up to 16 bits and 32-bit floats are
+//! converted exactly.
 
 use std::io::Cursor;
 
@@ -12,14 +12,11 @@ use super::tiff::{Meaning, Numbers, Tiff};
 use super::{Oriented, Png, Size};
 use crate::error::{Error, Result};
 
-/// A PNG or TIFF whose header has been read.
 pub(crate) struct FloatImage<'a> {
     file: File<'a>,
     size: Size,
     channels: usize,
-    /// EXIF orientation, from 1 to 8.
     exif: u8,
-    /// Number of bytes of the decoded image.
     bytes: u64,
 }
 
@@ -30,15 +27,10 @@ enum File<'a> {
 }
 
 impl<'a> FloatImage<'a> {
-    /// Returns whether `bytes` begin like a PNG or a TIFF.
     pub(crate) fn matches(bytes: &[u8]) -> bool {
         Png::matches(bytes) || (format::TIFF.matches)(bytes)
     }
 
-    /// Reads the header.
-    ///
-    /// # Errors
-    /// If the header is damaged, or if the type of the values is not supported.
     pub(crate) fn open(bytes: &'a [u8]) -> Result<Self> {
         if Png::matches(bytes) {
             return Self::png(bytes);
@@ -49,12 +41,12 @@ impl<'a> FloatImage<'a> {
         Err(Error::decode("this build of warpfeed lacks the Cargo feature \"formats\" that decodes a tiff"))
     }
 
-    /// Returns the size of the stored image.
+    /// Size of the stored image.
     pub(crate) fn size(&self) -> Size {
         self.size
     }
 
-    /// If the image is not stored upright, returns its upright size and its orientation.
+    /// `None` if the image is stored upright.
     pub(crate) fn orientation(&self) -> Option<Oriented> {
         (self.exif != 1).then(|| {
             // Orientations above 4 swap width and height.
@@ -68,20 +60,18 @@ impl<'a> FloatImage<'a> {
         self.channels
     }
 
-    /// Returns the number of bytes of the decoded image.
     #[cfg(feature = "formats")]
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Returns the number of bytes that [`read`](FloatImage::read) allocates, including the values.
+    /// Includes the values.
     pub(crate) fn memory(&self) -> u64 {
         let values = self.size.area().saturating_mul(self.channels as u64);
         values.saturating_mul(4).saturating_add(self.bytes)
     }
 
-    /// Returns the number of bytes that [`check`](FloatImage::check) allocates. For a TIFF, this is
-    /// the size of the largest strip or tile.
+    /// The largest strip or tile of a TIFF.
     #[cfg(feature = "formats")]
     pub(crate) fn check_memory(&self) -> u64 {
         match &self.file {
@@ -90,10 +80,7 @@ impl<'a> FloatImage<'a> {
         }
     }
 
-    /// Decodes all values to check them. For a TIFF, only one strip or tile is in memory at a time.
-    ///
-    /// # Errors
-    /// If the data is damaged.
+    /// Decodes all values, with only one strip or tile of a TIFF in memory at a time.
     #[cfg(feature = "formats")]
     pub(crate) fn check(self) -> Result<()> {
         match self.file {
@@ -102,10 +89,9 @@ impl<'a> FloatImage<'a> {
         }
     }
 
-    /// Replaces the content of `out` with the values of all pixels.
     pub(crate) fn read(self, out: &mut Vec<f32>) -> Result<()> {
         out.clear();
-        // Reserve exactly the memory that `memory` returns.
+        // Exact, because `memory` promises this size.
         out.reserve_exact(self.size.area() as usize * self.channels);
         match self.file {
             File::Png(mut reader) => {
@@ -154,12 +140,12 @@ impl<'a> FloatImage<'a> {
     }
 }
 
-/// Returns `exif` if it is from 1 to 8, and 1 (upright) otherwise.
+/// Values other than 1 to 8 mean upright.
 fn valid_orientation(exif: u8) -> u8 {
     if (1..=8).contains(&exif) { exif } else { 1 }
 }
 
-/// Appends the values of all pixels. If 0 is white, values are subtracted from the maximum.
+/// If 0 is white, values are subtracted from the maximum.
 #[cfg(feature = "formats")]
 fn tiff_values(tiff: &Tiff<'_>, out: &mut Vec<f32>) -> std::result::Result<(), String> {
     let inverted = tiff.meaning == Meaning::Inverted;

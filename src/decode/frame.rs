@@ -1,5 +1,4 @@
-//! [`Oriented`] and [`Frame`]: rotate and mirror annotations along with an image that has an EXIF
-//! orientation.
+//! [`Oriented`] and [`Frame`]: transform annotations of an image with an EXIF orientation.
 
 use warpfeed_jpeg::Orientation;
 
@@ -13,15 +12,15 @@ use crate::error::{Error, Result};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AnnotationFrame {
-    /// The pixels as they are stored in the file. Use this if the annotation tool ignored the EXIF
+    /// The pixels as stored in the file. Use this if the annotation tool ignored the EXIF
     /// orientation.
     Stored,
-    /// The image as it is displayed, after the EXIF orientation has been applied.
+    /// The image as displayed, after the EXIF orientation has been applied.
     Upright,
 }
 
-/// The size of an upright image, and the EXIF orientation that makes the stored image upright. A
-/// [`Size`] converts to this type, for images that are stored upright.
+/// The size of an upright image and its EXIF orientation. A [`Size`] converts to this type, for
+/// images that are stored upright.
 ///
 /// ```
 /// use warpfeed::decode::{AnnotationFrame, Oriented, Size};
@@ -49,7 +48,7 @@ impl From<Size> for Oriented {
 
 impl Oriented {
     /// Creates the value for an image with the upright size `size` and an EXIF orientation from 1
-    /// to 8. All other values of `exif` are treated as 1 (upright).
+    /// to 8. Other values of `exif` stand for 1 (upright).
     pub fn new(size: Size, exif: u8) -> Self {
         Self::with(size, Orientation::new(exif))
     }
@@ -58,14 +57,13 @@ impl Oriented {
         Oriented { size, orientation, annotated: None }
     }
 
-    /// Returns the EXIF orientation.
     #[cfg(feature = "formats")]
     pub(super) fn orientation(self) -> Orientation {
         self.orientation
     }
 
     /// Sets which version of the image was annotated. Needed only if the size in the annotations
-    /// matches both.
+    /// fits both versions.
     #[must_use]
     pub fn annotated(mut self, frame: Option<AnnotationFrame>) -> Self {
         self.annotated = frame;
@@ -78,17 +76,15 @@ impl Oriented {
     }
 
     /// Returns the coordinate frame of annotations. `declared` is the image size in the
-    /// annotations, if they contain one.
+    /// annotations, if any.
     ///
     /// # Errors
-    /// - If neither the stored nor the upright image has the declared size. The message states both
-    ///   sizes.
-    /// - If the image is not stored upright, the declared size does not show which version was
-    ///   annotated, and [`annotated`](Oriented::annotated) was not called.
+    /// - If neither the stored nor the upright image has the declared size.
+    /// - If both versions have this size, or none was declared, for an image that is not stored
+    ///   upright, and [`annotated`](Oriented::annotated) was not called.
     pub fn frame(self, declared: Option<Size>) -> Result<Frame> {
         let Oriented { size: upright, orientation, annotated } = self;
-        // `size` swaps width and height, so it is its own inverse: here it converts the upright
-        // size to the stored one.
+        // `size` is its own inverse: here it converts the upright size to the stored one.
         let stored = orientation.size(upright);
         let fits = |size: Size| declared.is_none_or(|declared| declared == size);
         let follow = match (fits(stored), fits(upright)) {
@@ -123,8 +119,8 @@ impl Oriented {
     }
 }
 
-/// The coordinate frame of annotations: the size of the image that was annotated, and the
-/// transformation from this image to the upright image.
+/// The coordinate frame of annotations: the size of the annotated image, and its transformation to
+/// the upright image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frame {
     size: Size,
@@ -138,7 +134,7 @@ impl Frame {
         self.size
     }
 
-    /// Returns whether the upright image is a mirror image of the annotated image. If so, left and
+    /// Returns whether the upright image is a mirror image of the annotated one, so that left and
     /// right are swapped.
     pub fn is_mirrored(self) -> bool {
         let Orientation { transposed, mirrored, flipped } = self.orientation;
@@ -150,8 +146,8 @@ impl Frame {
         self.orientation.transposed
     }
 
-    /// Maps the box (x1, y1, x2, y2) to the upright image. Coordinates refer to pixel edges: a box
-    /// from 0 to the width contains all columns.
+    /// Maps the box (x1, y1, x2, y2) to the upright image. Coordinates are pixel edges: a box from
+    /// 0 to the width contains all columns.
     pub fn corners(self, [x1, y1, x2, y2]: [f64; 4]) -> [f64; 4] {
         let [a, b, c, d] = if self.orientation.transposed { [y1, x1, y2, x2] } else { [x1, y1, x2, y2] };
         let turn = |from: f64, to: f64, turned: bool, side: u32| {
@@ -162,7 +158,7 @@ impl Frame {
         [a, b, c, d]
     }
 
-    /// Maps the point (x, y) to the upright image. Coordinates refer to pixel centers, as in
+    /// Maps the point (x, y) to the upright image. Coordinates are pixel centers, as in
     /// [`Plan::point`](crate::transform::Plan::point): (0, 0) is the center of the first pixel.
     pub fn point(self, (x, y): (f64, f64)) -> (f64, f64) {
         let (x, y) = if self.orientation.transposed { (y, x) } else { (x, y) };
@@ -177,20 +173,19 @@ impl Frame {
         (turn(across, self.orientation.mirrored), turn(down, self.orientation.flipped))
     }
 
-    /// Returns which column of the annotated image becomes column `x` of the upright one, or which
-    /// row, if the frame is [transposed](Frame::is_transposed).
+    /// Returns the column (or row, if the frame is [transposed](Frame::is_transposed)) of the
+    /// annotated image that becomes column `x` of the upright one.
     pub fn across(self, x: u32) -> u32 {
         if self.orientation.mirrored { self.upright.width - 1 - x } else { x }
     }
 
-    /// Returns which row of the annotated image becomes row `y` of the upright one, or which
-    /// column, if the frame is [transposed](Frame::is_transposed).
+    /// Returns the row (or column, if the frame is [transposed](Frame::is_transposed)) of the
+    /// annotated image that becomes row `y` of the upright one.
     pub fn down(self, y: u32) -> u32 {
         if self.orientation.flipped { self.upright.height - 1 - y } else { y }
     }
 
-    /// Returns the column and row of the pixel of the annotated image that becomes pixel (x, y) of
-    /// the upright image.
+    /// Returns the column and row in the annotated image of pixel (x, y) of the upright one.
     pub fn pixel(self, x: u32, y: u32) -> (u32, u32) {
         let (x, y) = (self.across(x), self.down(y));
         if self.orientation.transposed { (y, x) } else { (x, y) }
@@ -234,7 +229,7 @@ mod tests {
         }
     }
 
-    /// Compares `Frame` with `Orientation::turn`, which moves the pixels.
+    /// `Orientation::turn` moves the pixels.
     #[test]
     fn annotations_move_with_their_pixels() {
         let stored: Vec<u8> = (0..24).flat_map(|i| [i; 3]).collect();

@@ -6,14 +6,14 @@ use super::Job;
 /// groups would spread a batch less evenly over the workers.
 pub(crate) const MAX_GROUP: usize = 8;
 
-/// Maximum number of images per sample. For example, two global and eight local views need ten.
+/// Two global and eight local views, for example, need ten.
 pub(crate) const MAX_IMAGES: usize = 16;
 
-/// Maximum number of images in a group. If a sample has ten views, a group contains three samples.
+/// A group of samples with ten views each contains three samples.
 pub(crate) const MAX_PLANNED: usize = 32;
 
-/// Decodes all jobs. Every job has its own result. Consecutive jobs with the same codec are decoded
-/// together ([`Codec::decode_group`](super::Codec::decode_group)), which interleaves JPEGs.
+/// Decodes all jobs. Consecutive jobs with the same codec are decoded together
+/// ([`Codec::decode_group`](super::Codec::decode_group)), which interleaves JPEGs.
 pub fn decode_group(jobs: &mut [Job<'_>]) {
     let same = |a: &Job<'_>, b: &Job<'_>| match (a.image.codec, b.image.codec) {
         _ if a.divided || b.divided => false,
@@ -35,8 +35,8 @@ mod tests {
     use crate::libjpeg::{Options, encode};
     use warpfeed_jpeg::internal::headers_read;
 
-    /// Some of the files go to the interleaved decoder. Progressive and damaged ones, and those
-    /// without EOI, fall back to the plain one, which must not read the header again.
+    /// Progressive and damaged files, and those without EOI, fall back from the interleaved to the
+    /// plain decoder, which must not read the header again.
     #[test]
     #[cfg_attr(not(debug_assertions), ignore = "builds with debug assertions count headers")]
     fn jpeg_headers_are_read_once_per_image() {

@@ -1,9 +1,9 @@
 //! [`Image`]: decodes PNG, WebP, BMP, TIFF and GIF to RGB.
 //!
 //! Pixels are converted as in `torchvision.io.decode_image(mode="RGB")`: gray is repeated in three
-//! channels, and alpha is dropped, or blended with a background. There are two differences. The
-//! EXIF orientation is applied. And channels of more than 8 bits are rejected unless an option asks
-//! for the conversion, because it loses information.
+//! channels, and alpha is dropped or blended with a background. Unlike there, the EXIF orientation
+//! is applied, and channels of more than 8 bits are rejected unless an option asks for the lossy
+//! conversion.
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,10 +16,9 @@ use crate::decode::formats;
 use crate::decode::{FloatImage, Options};
 use crate::error::{Error, Result, resize};
 
-/// Number of bytes that a decoder may always allocate, even if the limit on pixels is small.
+/// A decoder may always allocate this much, even if the limit on pixels is small.
 const MIN_ALLOCATION_LIMIT: u64 = 64 << 20;
 
-/// The formats, and the functions that open images in them.
 pub(super) const DECODERS: [(Format, Open); 5] = [
     (format::PNG, formats::png),
     (format::WEBP, formats::webp),
@@ -28,17 +27,15 @@ pub(super) const DECODERS: [(Format, Open); 5] = [
     (format::TIFF, formats::tiff),
 ];
 
-/// The codec for a format other than JPEG.
 #[derive(Debug, Clone)]
 pub(super) struct Image {
     pub(super) format: Format,
     pub(super) open: Open,
-    /// Options of the codec. The limit on pixels determines the limit on the decoder's memory.
+    /// The limit on pixels determines the limit on the decoder's memory.
     pub(super) options: Options,
 }
 
 impl Image {
-    /// Reads the header of an image.
     pub(super) fn read<'a>(&self, bytes: &'a [u8]) -> Result<Opened<'a>> {
         let decoder = match self.decoder(bytes) {
             Ok(decoder) => decoder,
@@ -48,8 +45,7 @@ impl Image {
         Ok(Opened { decoder: Some(decoder), check_memory: 0, stored, orientation })
     }
 
-    /// Reads the header of a TIFF that only a dense map can read, such as one with six bands. It
-    /// has no RGB form, but its size can be checked.
+    /// Some TIFFs, such as one with six bands, have no RGB form, but their size can be checked.
     fn read_as_map<'a>(&self, bytes: &'a [u8]) -> Option<Opened<'a>> {
         let stored = self.stored(bytes)?;
         let check_memory = stored.check_memory().max(1);
@@ -57,12 +53,11 @@ impl Image {
         Some(Opened { decoder: None, check_memory, stored: stored.size(), orientation })
     }
 
-    /// Opens a TIFF to read its stored values. Returns `None` if a dense map cannot read the file.
+    /// `None` if a dense map cannot read the file.
     fn stored<'a>(&self, bytes: &'a [u8]) -> Option<FloatImage<'a>> {
         if self.format.name == format::TIFF.name { FloatImage::open(bytes).ok() } else { None }
     }
 
-    /// Decodes `bytes` and writes the upright image to `out`. `opened` is the header of the image.
     pub(super) fn decode<'a>(
         &self,
         bytes: &'a [u8],
@@ -99,7 +94,6 @@ impl Image {
         })
     }
 
-    /// Rejects channels of more than 8 bits.
     fn check_depth(&self, color: Color) -> Result<()> {
         let (kind, advice) = match color.depth {
             Depth::U8 => return Ok(()),
@@ -116,7 +110,7 @@ impl Image {
         (self.open)(bytes, allocation_limit(self.options.max_pixels)).map_err(|e| self.fail(bytes, &e))
     }
 
-    /// Decodes into `out`. If the decoder panics because of a bug, returns an error.
+    /// A panic in the decoder becomes an error.
     fn read_image(&self, bytes: &[u8], decoder: AnyDecoder<'_>, out: &mut [u8]) -> Result<()> {
         catch_unwind(AssertUnwindSafe(|| decoder.read(out)))
             .unwrap_or_else(|_| Err(format!("the {} decoder panicked", self.format.name)))
@@ -128,8 +122,7 @@ impl Image {
     }
 }
 
-/// Returns how many bytes a decoder may allocate for its own buffers: eight bytes per pixel of the
-/// largest allowed image, but at least [`MIN_ALLOCATION_LIMIT`].
+/// Eight bytes per pixel of the largest allowed image, but at least [`MIN_ALLOCATION_LIMIT`].
 pub(super) fn allocation_limit(max_pixels: u64) -> usize {
     let limit = max_pixels.saturating_mul(8).max(MIN_ALLOCATION_LIMIT);
     usize::try_from(limit).unwrap_or(usize::MAX)
@@ -142,17 +135,15 @@ pub(super) fn keep(limit: usize) {
     }
 }
 
-/// Frees the scratch memory of the calling thread.
 pub(super) fn release() {
     SCRATCH.take();
 }
 
 thread_local! {
-    /// The output of the decoder, and the pixels in RGB before the EXIF orientation is applied.
+    /// The output of the decoder, and RGB pixels before the EXIF orientation is applied.
     static SCRATCH: RefCell<[Vec<u8>; 2]> = const { RefCell::new([Vec::new(), Vec::new()]) };
 }
 
-/// Extends `buffer` to at least `bytes` bytes. Returns its first `bytes` bytes.
 fn first_bytes(buffer: &mut Vec<u8>, bytes: u64) -> Result<&mut [u8]> {
     let bytes = usize::try_from(bytes)
         .map_err(|_| Error::decode(format!("{bytes} bytes of pixels exceed the address space")))?;
@@ -163,7 +154,6 @@ fn first_bytes(buffer: &mut Vec<u8>, bytes: u64) -> Result<&mut [u8]> {
 }
 
 impl Options {
-    /// Converts decoded pixels to RGB.
     fn convert(self, from: &[u8], color: Color, out: &mut [u8]) {
         match color.depth {
             Depth::U8 => self.convert_values(from, color.channels, out, |[value]: [u8; 1]| value),
@@ -176,7 +166,7 @@ impl Options {
         }
     }
 
-    /// Converts pixels to RGB. `narrow` converts a value of `N` bytes to 8 bits.
+    /// `narrow` converts a value of `N` bytes to 8 bits.
     fn convert_values<const N: usize>(self, from: &[u8], channels: u8, out: &mut [u8], narrow: impl Fn([u8; N]) -> u8) {
         let (from, to) = (from.as_chunks::<N>().0, out.as_chunks_mut().0);
         match channels {
@@ -193,7 +183,7 @@ impl Options {
         }
     }
 
-    /// Blends a pixel with the background if one is set, rounding like Pillow's `paste`.
+    /// Rounds like Pillow's `paste`.
     fn blend(self, color: [u8; 3], alpha: u8) -> [u8; 3] {
         let Some(background) = self.background else { return color };
         let alpha = u32::from(alpha);
@@ -270,7 +260,7 @@ mod tests {
         let codecs = Codecs::new().background([200, 0, 255]);
         let rgba: Vec<u8> =
             rgb().as_chunks::<3>().0.iter().enumerate().flat_map(|(i, p)| [p[0], p[1], p[2], (i * 2) as u8]).collect();
-        // This is the formula of Pillow's `paste`.
+        // Pillow's `paste`.
         let blended = |value: u8, alpha: u8, under: u8| {
             let sum = u32::from(value) * u32::from(alpha) + u32::from(under) * u32::from(255 - alpha) + 128;
             ((sum + (sum >> 8)) >> 8) as u8
@@ -344,8 +334,8 @@ mod tests {
 
     #[test]
     fn the_exif_orientation_is_applied() {
-        // A little-endian TIFF directory that contains only tag 274 (orientation) with the value 6:
-        // rotate by 90 degrees clockwise.
+        // A little-endian TIFF directory with tag 274 (orientation) and the value 6: rotate by 90
+        // degrees clockwise.
         let exif = b"II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x06\0\0\0\0\0\0\0".to_vec();
         let mut png = Vec::new();
         let mut encoder = image::codecs::png::PngEncoder::new(&mut png);
@@ -413,7 +403,7 @@ mod tests {
                 1
             }
             fn read(self: Box<Self>, _: &mut [u8]) -> std::result::Result<(), String> {
-                // Unlike `panic!`, this skips the panic hook, so the test prints nothing.
+                // Unlike `panic!`, this does not print a message.
                 std::panic::resume_unwind(Box::new("out of bounds"));
             }
         }
@@ -428,8 +418,7 @@ mod tests {
             let file = encode(&original(), format);
             let pixels = decode(&file).unwrap();
             for end in 0..file.len() - 1 {
-                // A PNG or JPEG without its trailer can be decoded, because the trailer contains no
-                // pixels.
+                // The trailer contains no pixels.
                 if let Ok(cut) = decode(&file[..end]) {
                     let trailer = [(ImageFormat::Png, 12), (ImageFormat::Jpeg, 2)]
                         .iter()

@@ -1,6 +1,6 @@
-//! [`Indexed`]: reads masks in formats other than PNG. A mask has one number per pixel. As in
-//! Pillow, this number is the palette index if the image has a palette, and the gray value if the
-//! image is gray. Optionally, the number is the color of the pixel.
+//! [`Indexed`]: reads masks in formats other than PNG. The value of a pixel is its palette index,
+//! or its gray value without a palette, as in Pillow. Optionally, the value is the color of the
+//! pixel.
 
 use warpfeed_sources::format;
 
@@ -11,7 +11,6 @@ use super::standard::standard;
 use super::{FloatImage, ONE_NUMBER, Pixels, Rect, Size};
 use crate::error::{Error, Result, guarded};
 
-/// A mask whose header has been read.
 pub(crate) struct Indexed<'a> {
     bytes: &'a [u8],
     form: Form<'a>,
@@ -19,28 +18,23 @@ pub(crate) struct Indexed<'a> {
 }
 
 enum Form<'a> {
-    /// The image is decoded to RGB. If `colors` is set, the number of a pixel is its color.
-    /// Otherwise, the channels of a pixel must be equal, and the number is their value.
+    /// The image is decoded to RGB. The value of a pixel is its color if `colors` is set, and
+    /// otherwise the common value of its channels.
     Colors {
         colors: bool,
     },
     Indices(AnyDecoder<'a>),
-    /// The image is a gray TIFF with more than 8 bits per value.
+    /// A gray TIFF with more than 8 bits per value.
     Values(Box<FloatImage<'a>>),
 }
 
 impl<'a> Indexed<'a> {
-    /// Returns whether `bytes` begin like an image in a known format.
     pub(crate) fn matches(bytes: &[u8]) -> bool {
         format::of(bytes).is_some()
     }
 
-    /// Reads the header. If `colors` is set, the number of a pixel is its color, as an integer of
-    /// 24 bits with red in the highest bits.
-    ///
-    /// # Errors
-    /// If the header is damaged, if the format is lossy, or if pixels are not stored as single
-    /// numbers.
+    /// If `colors` is set, the value of a pixel is its color, as a 24-bit integer with red in the
+    /// highest bits. Lossy formats are rejected.
     pub(crate) fn open(bytes: &'a [u8], colors: bool) -> Result<Self> {
         let is = |format: format::Format| (format.matches)(bytes);
         if is(format::JPEG) || (is(format::WEBP) && is_lossy(bytes)) {
@@ -81,22 +75,15 @@ impl<'a> Indexed<'a> {
         Ok(Indexed { bytes, form: Form::Values(Box::new(stored)), size })
     }
 
-    /// Returns the size of the image.
     pub(crate) fn size(&self) -> Size {
         self.size
     }
 
-    /// Returns the number of bytes that [`read`](Indexed::read) allocates, including the values.
     pub(crate) fn memory(&self) -> u64 {
-        // A pixel takes at most eight bytes in the decoder, three bytes as RGB, and four bytes as a
-        // value.
+        // Per pixel: at most eight bytes in the decoder, three as RGB, and four as a value.
         self.size.area().saturating_mul(4 + 3 + 8).saturating_add(self.bytes.len() as u64)
     }
 
-    /// Replaces the content of `out` with the number of each pixel, row by row.
-    ///
-    /// # Errors
-    /// If the data is damaged, or if the channels of a pixel are not equal and `colors` is not set.
     pub(crate) fn read(self, out: &mut Vec<u32>) -> Result<()> {
         let Indexed { bytes, form, size } = self;
         let area = size.area() as usize;
@@ -117,7 +104,7 @@ impl<'a> Indexed<'a> {
             }
             Form::Indices(reader) => {
                 let mut indices = vec![0; area];
-                // The decoder may panic if the data is damaged.
+                // The decoder may panic on damaged data.
                 guarded(|| reader.read_indices(&mut indices).map_err(Error::decode))?;
                 out.extend(indices.into_iter().map(u32::from));
             }
@@ -141,14 +128,12 @@ impl<'a> Indexed<'a> {
     }
 }
 
-/// Returns whether a WebP is lossy.
 fn is_lossy(bytes: &[u8]) -> bool {
     let mut offset = 12;
     while let Some(head) = bytes.get(offset..offset + 8) {
         match &head[..4] {
             b"VP8L" => return false,
             b"VP8 " => return true,
-            // The first chunk of the frame follows a 16-byte frame header.
             b"ANMF" => offset += 8 + 16,
             _ => {
                 let len = u32::from_le_bytes([head[4], head[5], head[6], head[7]]) as usize;

@@ -35,11 +35,9 @@ pub struct JpegInfo {
     /// Chroma subsampling: `4:4:4`, `4:2:2`, `4:4:0`, `4:2:0`, `4:1:1`, `gray`, `cmyk` (four
     /// components) or `other`.
     pub chroma: &'static str,
-    /// Whether the JPEG is progressive. A progressive JPEG must be decoded completely, even for a
-    /// small crop.
+    /// Whether the JPEG is progressive, and must be decoded completely even for a small crop.
     pub progressive: bool,
-    /// Number of MCUs between restart markers, or 0 if there are none. With restart markers,
-    /// decoding can start in the middle of the data.
+    /// Number of MCUs between restart markers, at which decoding can start, or 0 if there are none.
     pub restart_interval: u32,
     /// EXIF orientation, from 1 (upright) to 8.
     pub orientation: u8,

@@ -12,7 +12,6 @@ use crate::decode::group::MAX_GROUP;
 use crate::decode::{Codec, EncodedImage, Job, Pixels, Rect, bands};
 use crate::error::{Result, from_jpeg};
 
-/// The codec for JPEGs. The documentation of [`decode`](crate::decode) lists the supported files.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Jpegs;
 
@@ -64,18 +63,14 @@ impl Codec for Jpegs {
     }
 }
 
-/// Decodes a region with the decoder of the calling thread.
 pub(super) fn decode(jpeg: &Jpeg<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
     DECODER.with_borrow_mut(|decoder| decoder.decode(jpeg, region, out)).map_err(from_jpeg)
 }
 
-/// Decodes the rows of a region with the calling thread's decoder. Returns whether decoding
-/// succeeded.
 fn decode_rows(jpeg: &Jpeg<'_>, region: Rect, rows: &mut [u8]) -> bool {
     DECODER.with_borrow_mut(|decoder| decoder.decode_rows(jpeg, region, rows))
 }
 
-/// Returns the JPEG header of an image that this codec has opened.
 fn opened<'p, 'a>(image: &'p EncodedImage<'a>) -> &'p Jpeg<'a> {
     match &image.header {
         Header::Jpeg(jpeg) => jpeg,
@@ -83,13 +78,11 @@ fn opened<'p, 'a>(image: &'p EncodedImage<'a>) -> &'p Jpeg<'a> {
     }
 }
 
-/// Frees the memory of the calling thread's decoder if it exceeds `limit` bytes. Returns the number
-/// of bytes that are still allocated.
+/// Frees the calling thread's decoder if it exceeds `limit` bytes, and returns its remaining bytes.
 pub(super) fn keep(limit: usize) -> usize {
     DECODER.with_borrow_mut(|decoder| decoder.keep(limit))
 }
 
-/// Frees the memory of the calling thread's decoder.
 pub(super) fn release() {
     DECODER.take();
 }

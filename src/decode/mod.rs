@@ -3,18 +3,18 @@
 //! 1. [`Pixels`], a decoded image. [`Rect`] and [`Size`].
 //! 2. [`Oriented`] and [`Frame`] transform annotations if an EXIF orientation rotates or mirrors
 //!    the image.
-//! 3. [`Info`] contains information from the header of an image. [`Condition`] states whether an
-//!    image is damaged.
-//! 4. [`Codec`] decodes a format. Implement it for custom formats. [`EncodedImage`] is an image
-//!    whose header has been read.
+//! 3. [`Info`] is what the header of an image states. [`Condition`] is whether an image is
+//!    damaged.
+//! 4. [`Codec`] decodes a format, built-in or custom. [`EncodedImage`] is an image whose header
+//!    has been read.
 //! 5. [`decode_group`] decodes several images together, each described by a [`Job`].
 //! 6. [`raw`] reads unencoded pixels.
 //! 7. [`Codecs`], the registry, chooses the codec for an image by its first bytes.
 //! 8. [`check()`] reads a whole image and reports damage.
 //!
-//! An image is decoded in two steps. First, [`Codecs::open`] reads the header. The size is then
-//! known, and the caller can choose a crop. Second, [`EncodedImage::decode`] decodes at least the
-//! crop, which may be much faster than decoding the whole image.
+//! An image is decoded in two steps. First, [`Codecs::open`] reads the header, and the caller can
+//! choose a crop. Second, [`EncodedImage::decode`] decodes at least the crop, which may be much
+//! faster than decoding the whole image.
 //!
 //! # Supported formats
 //!
@@ -31,54 +31,52 @@
 //!
 //! Gray is repeated in three channels. The alpha channel is dropped, or blended with a background
 //! color ([`Codecs::background`]). Images with 16-bit or float channels are rejected, unless
-//! [`Codecs::convert_to_u8`] is set. [`field::DenseMap`](crate::field::DenseMap) reads the values
-//! of such images unchanged. The EXIF orientation is applied. An orientation in XMP or in a text
-//! chunk is ignored.
+//! [`Codecs::convert_to_u8`] is set. [`field::DenseMap`](crate::field::DenseMap) reads their values
+//! unchanged. The EXIF orientation is applied, but not one in XMP or in a text chunk.
 //!
 //! In all formats, an image may have at most 2^28 pixels. [`Codecs::max_pixels`] and
 //! [`Loader::max_pixels`](crate::Loader::max_pixels) change this limit.
 //!
 //! CMYK and YCCK are converted as in Pillow's `convert("RGB")`. Adobe's programs invert the values
-//! of a CMYK JPEG, so they are taken to be inverted, even without Adobe's marker. ICC profiles are
+//! of a CMYK JPEG, so the decoder inverts them back, even without Adobe's marker. ICC profiles are
 //! ignored.
 //!
-//! Pixels are equal to the pixels of Pillow's `convert("RGB")`. Tests check this with the images in
+//! Pixels are equal to those of Pillow's `convert("RGB")`, which tests check with the images in
 //! `tests/fixtures/images`. In particular:
-//! - Transparent pixels of a GIF have the color of their index. If the first frame is smaller than
-//!   the canvas, the area around the frame has this color as well.
+//! - Transparent pixels of a GIF have the color of their index, as does the area around a first
+//!   frame that is smaller than the canvas.
 //! - Pixels that are skipped in the run-length encoding of a BMP have the palette index 0.
 //! - TIFF colors that are premultiplied by alpha are divided by alpha.
 //! - JPEG-compressed strips and tiles of a TIFF have the same pixels as with libjpeg.
 //!
 //! Pillow does not convert 16-bit values and floats to RGB, so these conversions are not compared.
 //!
-//! A TIFF with several pages is rejected, because a sample has one image, and the file does not say
-//! whether the pages are copies, slices of a volume or unrelated images. Pages that are marked as
-//! thumbnails or masks are ignored.
+//! A TIFF with several pages is rejected, because a sample has one image, and the pages may be
+//! copies, slices of a volume or unrelated images. Pages that are marked as thumbnails or masks are
+//! ignored.
 //!
 //! # Truncated files
 //!
-//! A truncated JPEG cannot be decoded, and every crop of it gives the same error, such as `jpeg
-//! ends at byte 4096 in MCU 61 of 132`. One that lacks only the last marker contains all pixels,
-//! and can be decoded.
+//! A truncated JPEG cannot be decoded, and every crop of it gives the same error, such as
+//! `jpeg ends at byte 4096 in MCU 61 of 132`. A JPEG without its last marker still contains all
+//! pixels, and can be decoded.
 //!
 //! # Damaged files
 //!
-//! If libjpeg issues a warning and continues, the JPEG decoder continues as well, with the same
+//! If libjpeg issues a warning and continues, the JPEG decoder continues with the same
 //! coefficients. The documentation of [`warpfeed_jpeg`](warpfeed_jpeg#damaged-files) describes what
-//! is reported as damage, how the pixels differ from libjpeg's, and which damage is detected if
-//! only a crop is decoded.
+//! is reported as damage, how the pixels differ from libjpeg's, and which damage a crop detects.
 //!
-//! [`check()`] reads the whole file and detects all damage. `verify`, `inspect`, `pack` and
-//! [strict](crate::Loader::strict) loaders call this function. [`Pixels::damage`] and
-//! [`Stats::damaged`](crate::Stats::damaged) report only damage in the part that was decoded.
+//! [`check()`], which `verify`, `inspect`, `pack` and [strict](crate::Loader::strict) loaders call,
+//! reads the whole file and detects all damage. [`Pixels::damage`] and
+//! [`Stats::damaged`](crate::Stats::damaged) report only damage in the decoded part.
 //!
 //! # The JPEG decoder
 //!
-//! JPEGs are decoded by the [`warpfeed_jpeg`] crate, which can be used without `warpfeed`. The
-//! documentation of that crate explains why the decoder is fast, and why it does not decode images
-//! at half their size: shrinking large images once, with `warpfeed pack --max-side`, saves more
-//! time. `cargo bench --bench decode` compares the decoder with libjpeg-turbo and zune-jpeg.
+//! JPEGs are decoded by the [`warpfeed_jpeg`] crate, which can be used without `warpfeed`. Its
+//! documentation explains why the decoder is fast, and why it does not decode images at half their
+//! size: shrinking large images once, with `warpfeed pack --max-side`, saves more time.
+//! `cargo bench --bench decode` compares the decoder with libjpeg-turbo and zune-jpeg.
 
 // Internal modules: `jpegs` is the JPEG codec, which calls `warpfeed_jpeg`. `formats` contains the
 // decoders of the other formats, which implement the trait in `decoder`; the TIFF reader is in

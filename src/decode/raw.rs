@@ -1,4 +1,4 @@
-//! Reads unencoded pixels, which need no decoding, but take more space than any encoded format.
+//! Reads unencoded pixels, which take more space than any encoded format, but no time to decode.
 //!
 //! The pixels are `u8` RGB in HWC order, without padding between rows. There are two formats:
 //!
@@ -8,8 +8,6 @@
 //!   `warpfeed pack --raw` writes them to the `rgb.npy` field. In Python, read this field with
 //!   `numpy.load(io.BytesIO(value))`.
 //! - Pixels without a header, if all images have the same size. See [`RawRgb`].
-//!
-//! Only the rows and columns of the requested region are read.
 
 use warpfeed_sources::format::{self, Format};
 
@@ -17,12 +15,11 @@ use crate::decode::{Codec, EncodedImage, Pixels, Rect, Size};
 use crate::error::{Error, Result};
 use crate::source::Npy as NpyFile;
 
-/// Length of [`npy_header`] in bytes. The length is a multiple of 64, because NumPy aligns the
-/// data.
+/// Length of [`npy_header`] in bytes, a multiple of 64, because NumPy aligns the data.
 const HEADER: usize = 128;
 
-/// Returns the header of an `.npy` file that contains `u8` pixels of shape (height, width, 3). The
-/// pixels follow directly after the header.
+/// Returns the header of an `.npy` file of `u8` pixels of shape (height, width, 3). The pixels
+/// follow directly after the header.
 pub fn npy_header(size: Size) -> [u8; HEADER] {
     let mut header = [b' '; HEADER];
     let Size { width, height } = size;
@@ -34,7 +31,6 @@ pub fn npy_header(size: Size) -> [u8; HEADER] {
     header
 }
 
-/// Reads the size of the image in an `.npy` file, and checks the length of the data.
 fn npy(bytes: &[u8]) -> Result<Size> {
     let npy = NpyFile::read(bytes)?;
     let size = match npy.shape.as_deref() {
@@ -53,7 +49,7 @@ fn npy(bytes: &[u8]) -> Result<Size> {
     check_length("npy", npy.data, size, npy.start).map(|()| size)
 }
 
-/// Checks that `pixels` have the length that `size` requires. `start` is their offset in the file.
+/// `start` is the offset of `pixels` in the file.
 fn check_length(kind: &str, pixels: &[u8], size: Size, start: usize) -> Result<()> {
     let claimed = size.area().saturating_mul(3);
     if size.area() == 0 {
@@ -70,7 +66,7 @@ fn check_length(kind: &str, pixels: &[u8], size: Size, start: usize) -> Result<(
     Ok(())
 }
 
-/// Copies `region` of an image. The pixels are at the end of the image's bytes.
+/// The pixels are at the end of the image's bytes.
 fn copy_region(image: &EncodedImage<'_>, region: Rect, out: &mut Pixels) {
     let (bytes, size) = (image.bytes(), image.size());
     let pixels = &bytes[bytes.len() - size.area() as usize * 3..];
@@ -83,7 +79,6 @@ fn copy_region(image: &EncodedImage<'_>, region: Rect, out: &mut Pixels) {
     out.set_origin(region.x, region.y);
 }
 
-/// The codec for images in `.npy` files.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Npy;
 
@@ -106,8 +101,8 @@ impl Codec for Npy {
     }
 }
 
-/// A codec for pixels without a header. All images have the same size. The codec accepts any bytes,
-/// so a loader [with this codec](crate::Loader::codec) uses it for every image.
+/// A codec for pixels without a header, in images of one size. It accepts any bytes, so a loader
+/// [with this codec](crate::Loader::codec) uses it for every image.
 #[derive(Debug, Clone, Copy)]
 pub struct RawRgb {
     size: Size,
@@ -170,7 +165,6 @@ mod tests {
 
     #[test]
     fn headers_written_by_numpy_are_read() {
-        // Written by `numpy.save` of NumPy 2 for `zeros((1, 2, 3), uint8)`.
         let mut file =
             b"\x93NUMPY\x01\x00\x76\x00{'descr': '|u1', 'fortran_order': False, 'shape': (1, 2, 3), }".to_vec();
         file.resize(127, b' ');

@@ -6,8 +6,7 @@ use super::jpegs;
 #[cfg(feature = "video")]
 use super::video;
 
-/// Frees memory of the calling thread's codecs, so that at most `limit` bytes remain
-/// allocated.
+/// Frees memory of the calling thread's codecs beyond `limit` bytes.
 pub(crate) fn keep(limit: usize) {
     let kept_bytes = jpegs::keep(limit);
     #[cfg(feature = "video")]
@@ -18,7 +17,6 @@ pub(crate) fn keep(limit: usize) {
     let _ = kept_bytes;
 }
 
-/// Frees all memory of the calling thread's codecs.
 pub(crate) fn release() {
     jpegs::release();
     #[cfg(feature = "formats")]

@@ -5,7 +5,6 @@ use std::sync::LazyLock;
 use super::{Codecs, Condition, Info};
 use crate::error::Result;
 
-/// Returns the built-in codecs with default options.
 pub(crate) fn standard() -> &'static Codecs {
     static CODECS: LazyLock<Codecs> = LazyLock::new(Codecs::new);
     &CODECS
@@ -15,8 +14,8 @@ impl Info {
     /// Reads the header of `bytes`.
     ///
     /// # Errors
-    /// Same as [`Codecs::open`](super::Codecs::open) with the built-in codecs. To detect damage
-    /// after the header, call [`check`](super::check()).
+    /// Same as [`Codecs::open`](super::Codecs::open). To detect damage after the header, call
+    /// [`check`](super::check()).
     pub fn read(bytes: &[u8]) -> Result<Info> {
         standard().open(bytes).map(|image| image.info())
     }
@@ -26,9 +25,8 @@ impl Info {
 ///
 /// An image is [`Damaged`](Condition::Damaged) if the built-in codecs cannot decode all of it. Only
 /// a JPEG can be [`Tolerated`](Condition::Tolerated): see [Damaged files](super#damaged-files).
-/// `warpfeed verify`, `warpfeed inspect` and [`Pack`](crate::pack::Pack) check images in the same
-/// way. For images that require a custom codec, call
-/// [`EncodedImage::check`](super::EncodedImage::check).
+/// `warpfeed verify`, `warpfeed inspect` and [`Pack`](crate::pack::Pack) use the same check. For
+/// custom codecs, call [`EncodedImage::check`](super::EncodedImage::check).
 ///
 /// ```
 /// use warpfeed::decode::{Condition, check};

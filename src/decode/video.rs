@@ -1,11 +1,10 @@
 //! The codec for video frames, which are stored as [records](warpfeed_video::record) of packets.
 //!
-//! Each thread has one decoder, which continues from the frame it decoded last if the next one
-//! follows it in the same group of pictures. So reading a clip in order costs no more than playing
-//! the video.
+//! Each thread has one decoder, which continues from its last frame if the next one follows in the
+//! same group of pictures. Reading a clip in order thus costs no more than playing the video.
 //!
-//! A GPU has only a few decoders, which all threads share. A thread keeps one for the duration of a
-//! group of images, because switching would discard that state.
+//! A GPU has only a few decoders, which all threads share. A thread keeps one for a whole group of
+//! images, because a different thread would discard the decoder's state.
 
 use std::cell::{Cell, RefCell};
 
@@ -18,17 +17,14 @@ use warpfeed_video::{Codec as VideoCodec, ErrorKind as VideoErrorKind, FrameDeco
 use crate::decode::{Codec, EncodedImage, Job, Options, Pixels, Rect, Size};
 use crate::error::{Error, ErrorKind, Result, reserve};
 
-/// The codec for video frames. The documentation of [`decode`](crate::decode) lists the supported
-/// videos.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct VideoFrames(pub(super) Options);
 
-/// The decoder and the buffers of a thread, which are reused for all frames.
 struct State {
     decoder: FrameDecoder,
     max_pixels: u32,
     gpu: usize,
-    /// Estimated memory of the decoder.
+    /// Estimate.
     bytes: u64,
     terms: rgb::Scratch,
     /// Pixels before the EXIF orientation is applied.
@@ -37,12 +33,10 @@ struct State {
 
 thread_local! {
     static STATE: RefCell<Option<State>> = const { RefCell::new(None) };
-    /// Whether the thread is decoding a group of images.
     static IN_GROUP: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Returns the GPU decoder for other threads to use when dropped, unless the thread is still in a
-/// group.
+/// On drop, releases the GPU decoder for other threads, unless the thread is still in a group.
 struct DecoderLease {
     was_in_group: bool,
 }
@@ -108,7 +102,7 @@ impl Codec for VideoFrames {
 }
 
 impl VideoFrames {
-    /// Decodes an image. Then the images of `later` will be decoded.
+    /// The images of `later` are decoded next.
     fn decode_before(
         &self,
         image: &EncodedImage<'_>,
@@ -155,8 +149,7 @@ impl VideoFrames {
     }
 }
 
-/// Frees the memory of the calling thread's decoder if it exceeds `limit` bytes. Returns the number
-/// of bytes that are still allocated.
+/// Frees the calling thread's decoder if it exceeds `limit` bytes, and returns its remaining bytes.
 pub(super) fn keep(limit: usize) -> usize {
     STATE.with_borrow_mut(|state| match state {
         Some(State { bytes, .. }) if *bytes <= limit as u64 => *bytes as usize,
@@ -167,7 +160,6 @@ pub(super) fn keep(limit: usize) -> usize {
     })
 }
 
-/// Frees the memory of the calling thread's decoder.
 pub(super) fn release() {
     STATE.take();
 }
@@ -177,7 +169,7 @@ mod tests {
     use super::*;
     use crate::decode::{decode_group, standard};
 
-    /// Returns the frame records of a video with a key frame on every other frame.
+    /// The video has a key frame on every other frame.
     fn records() -> Vec<Vec<u8>> {
         let file = include_bytes!("../../video/tests/fixtures/g2.mp4");
         let track = warpfeed_video::open(&file[..].to_vec()).unwrap();

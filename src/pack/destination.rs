@@ -46,7 +46,7 @@ pub(super) trait Destination: Sync {
     /// The full path or the URL, for error messages.
     fn path_of(&self, end: &str) -> PathBuf;
 
-    /// As the user specified it.
+    /// The target as the user specified it.
     fn target(&self) -> PathBuf {
         self.path_of(".tar")
     }
@@ -54,7 +54,6 @@ pub(super) trait Destination: Sync {
     /// The `end` of every file, sorted.
     fn suffixes(&self) -> Result<Vec<String>>;
 
-    /// Returns `None` if the file does not exist.
     fn get(&self, end: &str) -> Result<Option<Vec<u8>>>;
 
     /// Writes a small file atomically. If `new` is true and the file exists, returns false.
@@ -62,7 +61,7 @@ pub(super) trait Destination: Sync {
 
     fn remove(&self, end: &str) -> Result<()>;
 
-    /// Spares files that a process is still writing.
+    /// Keeps files that a process is still writing.
     fn remove_attempts(&self, attempts: &[String]) -> Result<()>;
 
     /// Whether shards have their final names before the merge.
@@ -78,7 +77,7 @@ pub(super) trait Destination: Sync {
 
     fn record_shard(&self, part: (u64, u64), number: u64, id: &str, entry: &ShardEntry) -> Result<()>;
 
-    /// In order.
+    /// Returns the entries in the order of `numbers`.
     fn recorded_shards(&self, part: (u64, u64), numbers: Range<u64>, id: &str) -> Result<Vec<ShardEntry>>;
 
     fn shard_path(&self, number: u64, state: State<'_>) -> PathBuf;
@@ -143,7 +142,6 @@ pub(super) fn shard_name(destination: &dyn Destination, number: u64) -> String {
     destination.path_of(&shard(number)).file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Returns `None` if the file does not exist.
 pub(super) fn read<T: DeserializeOwned>(destination: &dyn Destination, end: &str) -> Result<Option<T>> {
     let Some(bytes) = destination.get(end)? else { return Ok(None) };
     serde_json::from_slice(&bytes).map(Some).map_err(|e| {
@@ -174,7 +172,7 @@ pub(super) fn is_renaming(destination: &dyn Destination, plan: &Plan) -> Result<
     Ok(read::<Plan>(destination, MERGE_SUFFIX)?.is_some_and(|merging| merging == *plan))
 }
 
-/// In order.
+/// Returns the shard numbers in ascending order.
 pub(super) fn existing(ends: &[String]) -> Vec<u64> {
     let mut numbers: Vec<u64> = ends.iter().filter_map(|end| number(end.strip_suffix(".tar")?)).collect();
     numbers.sort_unstable();

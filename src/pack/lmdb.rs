@@ -15,11 +15,11 @@ use crate::source::{CLASSES_KEY, Sample, lmdb_error};
 const KEY_DIGITS: usize = 10;
 const MAX_SAMPLES: u64 = 10_u64.pow(KEY_DIGITS as u32);
 
-/// In bytes. Apart from the data, a commit writes only a few pages, so larger transactions would
-/// not be faster.
+/// Size in bytes. Apart from the data, a commit writes only a few pages, so larger transactions
+/// would not be faster.
 const COMMIT_BYTES: usize = 32 << 20;
 
-/// In bytes. The size is doubled when the map is full.
+/// Size in bytes, which is doubled when the map is full.
 const FIRST_MAP: usize = 64 << 20;
 
 /// Writes an LMDB database for [`Lmdb`](crate::source::Lmdb), or for Python's `lmdb` and `msgpack`.

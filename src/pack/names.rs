@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 
 /// The file names of tar shards: `OUT.tar`, or `OUT-000000.tar`, `OUT-000001.tar`, and so on.
 pub(super) struct Names {
-    /// As the user specified it.
+    /// The target as the user specified it.
     pub(super) target: PathBuf,
     numbered: bool,
 }
@@ -39,13 +39,11 @@ impl Names {
         }
     }
 
-    /// Appends `end` to the stem.
     pub(super) fn beside(&self, end: &str) -> PathBuf {
         self.target.with_file_name(format!("{}{end}", self.stem()))
     }
 
-    /// Lists the sorted endings of all files with names that begin with the stem. The list is empty
-    /// if the folder does not exist.
+    /// The list is empty if the folder does not exist.
     pub(super) fn suffixes(&self) -> Result<Vec<String>> {
         let folder = self.folder();
         let entries = match fs::read_dir(folder) {
@@ -62,7 +60,7 @@ impl Names {
         Ok(ends)
     }
 
-    /// In order.
+    /// Returns the paths in the order of the shards.
     pub(super) fn existing(&self) -> Result<Vec<PathBuf>> {
         if !self.numbered {
             return Ok(if self.target.exists() { vec![self.target.clone()] } else { Vec::new() });

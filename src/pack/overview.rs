@@ -36,7 +36,7 @@ impl Merge {
     pub fn progress(&self) -> Result<Overview> {
         let destination = open_destination(&self.target, &self.stores)?;
         let destination = &*destination;
-        // A merge writes the manifest before it removes the plan, so read them in reverse.
+        // A merge writes the manifest before it removes the plan, so read the plan first.
         let ends = destination.suffixes()?;
         let plan = dest::read_plan(destination)?;
         if let Some(manifest) = dest::read_manifest(destination)?

@@ -18,7 +18,7 @@ use super::writer::exists;
 use crate::error::{Error, Result};
 use crate::source::{self, MANIFEST_END, PLAN_END};
 
-/// Packs one part of a dataset. Continues after the last complete shard of the part.
+/// Continues after the last complete shard of the part.
 pub(super) struct Packer<'a> {
     pub(super) run: Run<'a>,
     pub(super) chosen: &'a Chosen,
@@ -26,9 +26,10 @@ pub(super) struct Packer<'a> {
     pub(super) plan: Plan,
     /// Index of the part, and the number of parts.
     pub(super) part: (u64, u64),
-    /// Discard an unfinished pack with a different plan, and replace a complete dataset.
+    /// Whether to discard an unfinished pack with a different plan, and to replace a complete
+    /// dataset.
     pub(super) force: bool,
-    /// Compare the checksums of an earlier run's shards. Otherwise, the merge compares them.
+    /// Whether to compare the checksums of an earlier run's shards. Otherwise, the merge does.
     pub(super) compare: bool,
 }
 
@@ -182,7 +183,6 @@ impl Packer<'_> {
                         break;
                     }
                 }
-                // The dataset has just been merged.
                 None => {
                     if let Some(manifest) =
                         dest::read_manifest(destination)?.filter(|manifest| manifest.plan == self.plan)

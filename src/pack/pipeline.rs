@@ -21,7 +21,7 @@ use crate::source::{self, CancelToken, Source, during, is_stopped};
 
 /// Maximum number of samples per worker that are in progress or waiting.
 const MAX_AHEAD_PER_WORKER: usize = 8;
-/// In bytes. While the finished samples that wait exceed this size, no new samples are started.
+/// Size in bytes. While the finished samples that wait exceed it, no new samples are started.
 const WAITING_BYTES: usize = 256 << 20;
 /// The memory of a sample is reused up to this size in bytes.
 const SPARE_BYTES: usize = 16 << 20;
@@ -29,9 +29,7 @@ const SPARE_BYTES: usize = 16 << 20;
 const MAX_NAMED: usize = 10;
 
 pub(super) enum Chosen {
-    /// The number of samples.
     All(usize),
-    /// The indices of the samples.
     Listed(Vec<u64>),
 }
 
@@ -43,7 +41,6 @@ impl Chosen {
         }
     }
 
-    /// Maps a position to an index in the source.
     pub(super) fn index(&self, position: usize) -> usize {
         match self {
             Chosen::All(_) => position,
@@ -56,7 +53,7 @@ pub(super) struct Run<'a> {
     pub(super) source: &'a dyn Source,
     pub(super) codecs: &'a Codecs,
     pub(super) recode: Recode,
-    /// In addition to the main image.
+    /// Fields with images in addition to the main image.
     pub(super) images: &'a [String],
     pub(super) retries: usize,
     pub(super) workers: usize,
@@ -69,8 +66,7 @@ fn stopped() -> Error {
 }
 
 impl Run<'_> {
-    /// Returns the indices of the samples with the given keys, in ascending order. Fails if a key
-    /// does not exist.
+    /// Returns the indices of the samples with the given keys, in ascending order.
     pub(super) fn find(&self, keys: Vec<String>) -> Result<Vec<u64>> {
         let requested: HashSet<String> = keys.into_iter().collect();
         let stop = CancelToken::current();

@@ -19,7 +19,6 @@ pub(super) struct Prepared {
     /// The name of each field, and its range in `bytes`.
     fields: Vec<(String, Range<usize>)>,
     pub(super) bytes: Vec<u8>,
-    /// In the order of the fields.
     pub(super) images: Vec<PreparedImage>,
     /// One buffer per attempt. An attempt that failed may still borrow its buffer.
     scratch: Vec<Vec<u8>>,
@@ -29,7 +28,7 @@ pub(super) struct PreparedImage {
     /// `None` if the image was stored unchanged because recoding failed.
     pub(super) treatment: Option<Treatment>,
     pub(super) problem: Option<ImageProblem>,
-    /// Before and after recoding.
+    /// Sizes in bytes before and after recoding.
     pub(super) bytes: (usize, usize),
 }
 
@@ -117,7 +116,7 @@ pub(super) struct Task<'a> {
     pub(super) source: &'a dyn Source,
     pub(super) codecs: &'a Codecs,
     pub(super) recode: Recode,
-    /// In addition to the main image.
+    /// Fields with images in addition to the main image.
     pub(super) images: &'a [String],
     pub(super) retries: usize,
 }

@@ -12,8 +12,8 @@ use crate::decode::{Codecs, Pixels, Rect, Size};
 use crate::error::{Error, Result, append, resize};
 use crate::transform::{Plan, Resizer, shorter_to};
 
-/// Decode encoded JPEGs to compare their pixels. Custom codecs are excluded, because they may
-/// accept arbitrary bytes.
+/// Decodes the JPEGs that were encoded, to compare their pixels. Custom codecs are excluded,
+/// because they may accept arbitrary bytes.
 static JPEGS: LazyLock<Codecs> = LazyLock::new(Codecs::new);
 
 const MAX_SIDE_QUALITY: u8 = 90;

@@ -93,10 +93,9 @@ pub(super) struct Counts {
     pub(super) encoded: u64,
     pub(super) raw: u64,
     pub(super) kept: u64,
-    /// In hundredths of dB.
+    /// Sum in hundredths of dB.
     #[serde(default)]
     pub(super) psnr_sum: u64,
-    /// The lowest PSNR, and the key of its sample.
     #[serde(default)]
     pub(super) lowest_psnr: Option<(u32, String)>,
     pub(super) refused_count: u64,
@@ -200,7 +199,7 @@ impl Counts {
 pub(super) struct Tally<'a> {
     progress: Progress,
     callback: Option<Callback<'a>>,
-    /// Eight bytes per key.
+    /// Hashes of all keys, of eight bytes each.
     keys: HashSet<u64>,
     pub(super) duplicate_keys: u64,
 }

@@ -8,7 +8,7 @@ use super::member::{self, END};
 use crate::error::{Error, Result, reserve};
 use crate::source::Sample;
 
-/// In bytes.
+/// Size in bytes.
 const BUFFER: usize = 1 << 20;
 
 pub(super) trait Sink: Write {

@@ -14,7 +14,7 @@ use super::writer::exists;
 use crate::error::{Error, Result};
 use crate::source::{MANIFEST_END, Object, Remote, Store, Upload};
 
-/// In bytes.
+/// Size in bytes.
 const MAX_SMALL_FILE: u64 = 1 << 30;
 /// Bytes per request when a shard is read to compute its checksum.
 const CHUNK: u64 = 16 << 20;
@@ -32,7 +32,7 @@ const MAX_REREADS: usize = 5;
 pub(super) struct StoreDestination {
     store: Arc<dyn Store>,
     remote: Arc<Remote>,
-    /// Without `.tar`.
+    /// URL of the target without `.tar`.
     base: String,
 }
 
@@ -197,7 +197,6 @@ impl Attempt for Uploading {
     }
 }
 
-/// `None` if the object does not exist.
 fn object(remote: &Remote, url: &str) -> Result<Option<Object>> {
     let object_url = url.to_owned();
     remote.repeated(move |store| match store.object(&object_url) {

@@ -62,7 +62,7 @@ pub(super) fn exists(target: &Path) -> Error {
     Error::config(cause).at_path(target)
 }
 
-/// Allows appending a suffix to the name.
+/// Removes a trailing slash, so that a suffix can be appended to the name.
 pub(super) fn without_slash(target: &Path) -> PathBuf {
     target.components().collect()
 }

@@ -9,7 +9,7 @@ use crate::transform::{Augment, Mixing};
 #[derive(Debug, Clone)]
 pub(crate) struct Augments {
     common: Augment,
-    /// Replace `common`: one per variant, or one per dataset of a mixture.
+    /// Augmentations that replace `common`: one per variant, or one per dataset of a mixture.
     variants: Vec<Augment>,
     /// One past the index of each dataset's last sample, if the variants belong to datasets.
     ends: Option<Arc<[u64]>>,
@@ -54,7 +54,6 @@ impl Augments {
         Ok(Augments { common, variants: augments, ends: Some([].into()) })
     }
 
-    /// Sets the number of samples per dataset.
     pub(crate) fn of_datasets(mut self, samples: impl Iterator<Item = u64>) -> Self {
         let ends = samples.scan(0, |end, samples| {
             *end += samples;

@@ -13,7 +13,6 @@ use crate::transform::Plan;
 pub(crate) struct SampleImage<'a> {
     /// The encoded image, or the first frame of a clip.
     pub(crate) bytes: &'a [u8],
-    /// All frames of a clip.
     pub(crate) frames: Option<Frames<'a>>,
     pub(crate) damaged_frames: u32,
     /// `None` if the image has been decoded, or if a different image is decoded in its place.
@@ -24,10 +23,10 @@ pub(crate) struct SampleImage<'a> {
     /// Region to decode. It contains the regions of all images that are decoded together with this
     /// one.
     pub(crate) region: Rect,
-    /// Index of the sample's image with the decoded pixels that this image uses.
+    /// Index of the image, within the sample, from which this image takes its decoded pixels.
     pub(crate) shared_with: Option<usize>,
-    /// Whether exactly the region of the plan must be decoded, because decoding a larger region,
-    /// for other images or for the cache, failed or found damage.
+    /// Whether to decode exactly the region of the plan, because decoding a larger region failed or
+    /// found damage.
     pub(crate) separately: bool,
     /// Whether the device should decode the image, if it can.
     pub(crate) wants_device: bool,
@@ -37,7 +36,7 @@ pub(crate) struct SampleImage<'a> {
     /// The worker later moves the error to the sample.
     pub(crate) result: Result<()>,
     pub(crate) damaged: bool,
-    /// In bytes.
+    /// Size in bytes.
     pub(crate) pixels: usize,
     /// Decoding time in ns, if it was measured for this image alone. 0 for an image that uses the
     /// decoded pixels of another image.
@@ -107,10 +106,10 @@ impl<'a> SampleImage<'a> {
     }
 }
 
-/// Decides which images of a sample are decoded together. Two views of the same source image are,
-/// if decoding a rectangle around both takes no longer than decoding each separately. In addition,
-/// the memory for decoding all images of the sample must fit in `max_memory` bytes, or must not
-/// exceed the memory for decoding them separately.
+/// Decides which images of a sample are decoded together. Two views of the same source image are
+/// decoded together if a rectangle around both can be decoded in no more time than both views
+/// separately. In addition, the memory for decoding all images of the sample must fit in
+/// `max_memory` bytes, or must not exceed the memory for decoding them separately.
 pub(crate) fn share(images: &mut [SampleImage<'_>], max_memory: u64) {
     if images.len() < 2 {
         return;

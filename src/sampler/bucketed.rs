@@ -61,7 +61,7 @@ struct Budget {
 
 impl Bucketed {
     /// Creates the sampler for samples with these `lengths` and a global batch size of `batch`.
-    /// Each bound ends a bucket, and is itself included. One more bucket contains the samples that
+    /// Each bound is the maximum length in its bucket. One more bucket contains the samples that
     /// are longer than the last bound.
     ///
     /// # Errors

@@ -89,7 +89,7 @@ impl Curve {
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clock {
-    /// If datasets have their own batch sizes, the largest one.
+    /// The global batch size, or the largest one if datasets have their own batch sizes.
     pub(crate) batch: u64,
     pub(crate) last: LastBatch,
     /// Passes per epoch; see `Repeat`.

@@ -8,6 +8,7 @@ use super::{Occurrence, Position, Sampler};
 
 /// A sampler that shuffles all samples, differently in each epoch. Every sample occurs once per
 /// epoch.
+///
 /// Instead of a shuffled list, the sampler uses a keyed permutation: a balanced Feistel network
 /// (Luby and Rackoff, 1988) over the smallest even number of bits that can represent `len` values.
 /// The network is applied until the result is less than `len` (cycle walking: Black and Rogaway,
@@ -126,7 +127,6 @@ impl Permutation {
         }
     }
 
-    /// The inverse of [`apply`](Permutation::apply).
     pub(super) fn invert(&self, key: u64, value: u64) -> u64 {
         self.walk(value, |(left, right), mask| {
             (0..ROUNDS).rev().fold((left, right), |(left, right), round| {

@@ -20,10 +20,10 @@ use super::{LiveOrder, Occurrence, Position, Rank, Sampler, UpdatableOrder};
 #[serde(rename_all = "lowercase")]
 pub enum LastBatch {
     /// Delivers a smaller batch, like PyTorch's `drop_last=False`.
+    ///
     /// The batch is divided between the ranks as evenly as possible. If there are fewer samples
     /// than ranks, each remaining rank gets one sample from the start of the epoch, which is marked
     /// as not valid.
-    /// valid.
     #[default]
     Keep,
     /// Drops the batch, like PyTorch's `drop_last=True`. Opening fails if no batch remains.
@@ -127,7 +127,7 @@ impl Schedule {
         }
     }
 
-    /// Over all ranks.
+    /// Number of samples that all ranks deliver.
     pub(crate) fn samples(&self, epoch: u64) -> u64 {
         if let Some(batches) = &self.batches {
             return batches.samples(epoch);

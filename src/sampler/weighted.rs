@@ -64,7 +64,7 @@ impl Weighted {
                 weights[place]
             )));
         }
-        // Dividing by the largest weight first keeps the sum of weights near the limit of f64
+        // Weights may be near the limit of f64. Dividing by the largest one first keeps their sum
         // finite.
         let largest = weights.iter().copied().fold(0.0, f64::max);
         if largest == 0.0 {
@@ -147,8 +147,8 @@ impl Sampler for Weighted {
     }
 
     fn index(&self, epoch: u64, position: u64) -> u64 {
-        // The seed itself draws the augmentation of sample `position`, so draws need a different
-        // one.
+        // The seed itself determines the augmentation of sample `position`, so draws need a
+        // different seed.
         let mut rng = Rng::new(mix(self.seed ^ 0x6a09_e667_f3bc_c908), epoch, position);
         let cells = self.table(epoch, position);
         let cell = rng.below(cells.len() as u64);

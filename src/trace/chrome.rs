@@ -45,7 +45,6 @@ pub(crate) enum Row {
 }
 
 impl Row {
-    /// Returns the process ID and the thread ID.
     fn ids(self) -> (u64, u64) {
         match self {
             Row::Coordinator => (1, 1),
@@ -129,16 +128,16 @@ struct Machine {
     /// End of the window that is waiting to be written, and the number of delivered batches at
     /// which it is written. The device reports its times later, so the write is delayed.
     closed: Option<(u64, u64)>,
-    /// At the end of the previous interval.
+    /// Time and network counters at the end of the previous interval.
     network: Option<(u64, NetworkStats)>,
-    /// In the current window.
+    /// Network activity in the current window.
     counted: Vec<NetworkInterval>,
     path: PathBuf,
     /// `None` after a failed write.
     file: Option<File>,
     /// Names of the rows that are already in the file.
     row_names: BTreeMap<Row, String>,
-    /// By thread ID.
+    /// Names of the program's threads, by thread ID.
     threads: BTreeMap<u64, String>,
     empty: bool,
 }
@@ -202,7 +201,7 @@ impl Trace {
         self.is_on().then(|| self.window.load(Relaxed))
     }
 
-    /// In ns since the trace was created.
+    /// Converts `time` to ns since the trace was created.
     pub(crate) fn at(&self, time: Instant) -> u64 {
         time.duration_since(self.zero).as_nanos() as u64
     }

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 
-/// Selects the batches to trace, like `torch.profiler.schedule`. Of each cycle of
+/// Selects the batches to trace, like `torch.profiler.schedule`. In each cycle of
 /// `wait + warmup + active` batches, the last `active` batches are traced. There are `repeat`
 /// cycles.
 ///

@@ -7,7 +7,7 @@ use super::bottleneck::{Bottleneck, Judgment, MIN_BATCHES, SATURATED, STALLED, S
 use super::verdict::Evidence;
 use crate::error::counted;
 
-/// Minimum fraction of the time without a free batch for which the batches that the program holds
+/// If no batch is free for at least this fraction of the time, the batches that the program holds
 /// are the bottleneck.
 const MIN_BLOCKED: f64 = 0.1;
 

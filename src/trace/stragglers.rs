@@ -7,11 +7,11 @@ use super::bottleneck::{Bottleneck, Judgment, percent};
 use super::counters::STRAGGLERS;
 use super::verdict::Evidence;
 
-/// A sample of at least this multiple of the average size is slow because of its size.
+/// From this multiple of the average size on, a sample's size explains why it is slow.
 const LARGE: f64 = 4.0;
 
 impl Evidence<'_> {
-    /// In seconds.
+    /// Time of a typical sample, in seconds.
     fn usual(&self) -> f64 {
         let ahead = self.stats.ahead.as_ref().map_or(0.0, |ahead| ahead.p50_seconds);
         ahead + self.stats.stages().map(|(_, stage)| stage.p50_seconds).sum::<f64>()

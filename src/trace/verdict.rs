@@ -18,8 +18,8 @@ const MAX_DELAYED: f64 = 0.2;
 const PACKED_SPEEDUP: f64 = 2.0;
 /// Minimum average number of reads in flight for which reading can be the bottleneck.
 const MIN_READS: f64 = 2.0;
-/// Minimum fraction of all waits for which the verdict mentions the waits for the first batches of
-/// epochs.
+/// The verdict mentions the waits for the first batches of epochs if they are at least this
+/// fraction of all waits.
 const MIN_STARTS: f64 = 0.25;
 
 /// The bottleneck of a loader, with the evidence. `Display` prints [`text`](Verdict::text).
@@ -83,9 +83,9 @@ impl fmt::Display for Verdict {
 /// The statistics, and values that several rules compute from them.
 pub(super) struct Evidence<'a> {
     pub(super) stats: &'a Stats,
-    /// From 0 to 1.
+    /// Fraction of the time, from 0 to 1.
     pub(super) waited: f64,
-    /// From 0 to 1.
+    /// Fraction of the time, from 0 to 1.
     pub(super) busy: f64,
     pub(super) waits: String,
 }
@@ -202,7 +202,8 @@ impl Evidence<'_> {
         self.max_speedup().map_or(times, |max_speedup| times.min(max_speedup))
     }
 
-    /// Describes the share of the first batches of epochs in the wait, if it is significant.
+    /// Describes how much of the wait is for the first batches of epochs, if this share is
+    /// significant.
     fn starts(&self) -> Option<String> {
         let Evidence { stats, waited, .. } = self;
         let share = ratio(stats.start_seconds, stats.waited_seconds);

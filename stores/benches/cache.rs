@@ -10,7 +10,7 @@ use warpfeed::source::{BatchIndex, Lookahead, Object, Store};
 use warpfeed::{Error, Result};
 use warpfeed_stores::Cache;
 
-/// Samples per node.
+/// Samples per node in a batch.
 const BATCH: u64 = 5;
 const SAMPLE: u64 = 64;
 
@@ -118,9 +118,9 @@ fn hit_rates(nodes: u64, len: u64, share: f64) {
     );
 }
 
-/// In bytes.
+/// Size of one photograph in bytes.
 const PHOTO: u64 = 110_000;
-/// 100 TB.
+/// Number of photographs in 100 TB.
 const PHOTOS: u64 = 100_000_000_000_000 / PHOTO;
 const NODES: u64 = 128;
 /// Photographs that a node reads per second: 5,000 for each of the 8 ranks.
@@ -142,7 +142,7 @@ fn load(name: &str, order: &dyn Fn(u64) -> u64, prefixes: u64, hit: f64) {
     let runs = samples.chunk_by(|a, b| a + 1 == *b);
     let requests: u64 = runs.map(|run| (run.len() as u64).div_ceil((4 << 20) / PHOTO)).sum();
     let each = requests as f64 / ahead as f64;
-    // The prefixes share objects of 1 GB, and the objects share the requests.
+    // Objects of 1 GB are spread evenly over the prefixes, and requests over the objects.
     let second = each * (NODES * RATE) as f64 * (1.0 - hit);
     let bytes = (NODES * RATE * PHOTO) as f64 * (1.0 - hit);
     println!(

@@ -150,8 +150,9 @@ fn find<'a, T: std::error::Error + 'static>(error: &'a (dyn std::error::Error + 
     None
 }
 
-/// Removes secrets from `text`. Of a server's XML, only the code and the message are kept, because
-/// other elements may contain tokens. The query of a URL may contain a signature.
+/// Removes secrets from `text`. A server's XML is reduced to the code and the message, because
+/// other elements may contain tokens. The query of a URL is removed, because it may contain a
+/// signature.
 fn public(text: &str) -> String {
     let mut public = text.to_owned();
     if let Some(start) = text.find("<?xml").into_iter().chain(text.find("<Error")).min() {
@@ -175,7 +176,7 @@ fn public(text: &str) -> String {
     cut + &public
 }
 
-/// At most one line of 300 characters.
+/// Shortens `text` to one line of at most 300 characters.
 fn shorten(text: &str) -> String {
     let line: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
     match line.char_indices().nth(300) {

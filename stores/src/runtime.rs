@@ -17,11 +17,11 @@ use object_store::ObjectStore;
 use tokio::runtime::{Builder, Runtime};
 use warpfeed_sources::{Error, ErrorKind, Result};
 
-/// Minimum and maximum; in between, one thread per four cores. Without TLS, a thread transfers
-/// about 1.5 GB/s in large requests, and less in small ones.
+/// Minimum and maximum number of threads. In between, there is one thread per four cores. Without
+/// TLS, a thread transfers about 1.5 GB/s in large requests, and less in small ones.
 const THREADS: (usize, usize) = (2, 4);
-/// In bytes. Tokio's default of 2 MiB is too small for the futures of requests in builds without
-/// optimization.
+/// Size in bytes. Tokio's default of 2 MiB is too small for the futures of requests in builds
+/// without optimization.
 const STACK: usize = 8 << 20;
 
 /// A value that exists once per process. Threads use it until the process ends, so it is never
@@ -64,7 +64,6 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Fails if the threads cannot be started.
     pub(crate) fn current() -> Result<&'static Process> {
         static CURRENT: PerProcess<Process> = PerProcess::new();
         CURRENT.get(|| {

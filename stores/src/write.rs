@@ -18,9 +18,9 @@ use crate::open::StorePath;
 use crate::runtime::Process;
 use crate::store::wait;
 
-/// In bytes. Some servers require all parts except the last to have the same size.
+/// Size in bytes. Some servers require all parts except the last to have the same size.
 const PART: usize = 8 << 20;
-/// On S3.
+/// Limit of S3.
 const MAX_PARTS: u64 = 10_000;
 const MAX_PARTS_IN_FLIGHT: usize = 4;
 /// Maximum time that a caller waits for its upload to be aborted.
@@ -35,7 +35,7 @@ pub(crate) struct Uploading {
     store: Arc<dyn ObjectStore>,
     path: Path,
     url: String,
-    /// At most one part.
+    /// Unsent bytes, at most one part.
     buffer: Vec<u8>,
     state: State,
 }

@@ -32,7 +32,7 @@ pub const ALL: u32 = u32::MAX;
 
 const HEAD: usize = 28;
 
-/// In the order of their numbers, from 1.
+/// The codecs in the order of their numbers, from 1.
 const CODECS: [Codec; 5] = [Codec::Av1, Codec::H264, Codec::Hevc, Codec::Vp8, Codec::Vp9];
 
 /// A self-contained encoding of one video frame.

@@ -43,7 +43,7 @@ pub struct Track {
     config: CodecConfig,
     ticks_per_second: u64,
     packets: Vec<Packet>,
-    /// In presentation order.
+    /// Shown packets in presentation order.
     shown: Vec<u32>,
     orientation: u8,
 }

@@ -173,7 +173,7 @@ impl Lane {
         self.held = self.held.wrapping_sub(length);
     }
 
-    /// A finished position past all segments tells the owner that the data was invalid.
+    /// Moves the lane past all segments, which tells its owner that the data was invalid.
     #[inline(always)]
     fn abandon(&mut self, memory: &Pointers) {
         self.next = memory.beyond();

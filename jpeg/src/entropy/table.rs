@@ -83,11 +83,11 @@ const END: u8 = 63;
 /// Minimum number of valid bits in the window of a vector element.
 const WINDOW: u32 = 25;
 
-/// In `u32`s. Only vectors use `codes`.
+/// Offset in `u32`s. Only vectors use `codes`.
 #[cfg(target_arch = "x86_64")]
 pub(super) const CODES: usize = 2 << BITS;
 
-/// In `u32`s.
+/// Size in `u32`s.
 pub(super) const STRIDE: usize = size_of::<Table>() / 4;
 
 /// A decoded code and the value after it.
@@ -190,7 +190,7 @@ impl Table {
     }
 
     /// Decodes the symbol at the start of `window` without a lookup. The code has at least
-    /// `shortest` bits. Returns `None` if the code is invalid.
+    /// `shortest` bits.
     #[cold]
     #[inline(never)]
     pub(super) fn long(&self, window: u64, shortest: usize) -> Option<Step> {

@@ -1,7 +1,6 @@
 //! The inverse transform on vectors of coefficients, written once for all vector widths.
 //!
 //! The transform is libjpeg's accurate integer transform; `scalar` documents its source and
-//! The transform is libjpeg's accurate integer transform; `scalar` documents its source and
 //! constants. Each 128-bit group in a vector contains one row of a block. One pass transforms eight
 //! columns at once. The block is transposed between the first pass and the second.
 //!
@@ -9,10 +8,9 @@
 //! `Sums`, with half as many 32-bit elements; `Shift`, the type of the constant in shift
 //! intrinsics; and the operations on these types.
 //!
-//! `dot` and `pairs` differ between instruction sets. `dot` returns the sums of two products for
-//! one half of the elements. x86 multiplies and adds adjacent elements, so `pairs` first
-//! interleaves the two vectors. NEON uses two separate vectors, so its `pairs` returns them
-//! unchanged.
+//! `dot` returns the sums of two products for one half of the elements. x86 multiplies and adds
+//! adjacent elements, so `pairs` first interleaves the two vectors. NEON uses two separate vectors,
+//! so its `pairs` returns them unchanged.
 
 macro_rules! transform {
     ($features:literal) => {

@@ -13,10 +13,9 @@ use std::arch::x86_64::*;
 
 use super::unstuff::{self, Unstuff};
 
-/// Number of bytes per vector.
 const STEP: usize = 64;
-/// In bytes. Files are usually not in the CPU's caches, and the CPU itself does not prefetch across
-/// pages.
+/// Distance in bytes. Files are usually not in the CPU's caches, and the CPU itself does not
+/// prefetch across pages.
 const PREFETCH_DISTANCE: usize = 512;
 
 pub(super) fn unstuff() -> Option<Unstuff> {

@@ -4,14 +4,14 @@ use std::ops::Range;
 
 use crate::layout::{Layout, Window};
 
-/// In bytes. Also the length of an `ff` with its stuffed zero.
+/// Length in bytes of a marker, and of an `ff` with its stuffed zero.
 pub(super) const MARKER: usize = 2;
 
 /// A sequence of MCUs that can be decoded independently of all earlier data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Segment {
     pub(super) index: u32,
-    /// MCUs are numbered row by row. The last one is the last that is needed.
+    /// The MCUs up to the last needed one, numbered row by row.
     pub(crate) mcus: Range<u32>,
     pub(crate) cut: bool,
     /// Range in the stream that `collect` fills.

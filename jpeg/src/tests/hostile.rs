@@ -10,7 +10,7 @@ use crate::header::Header;
 use crate::libjpeg::{self, Options, encode};
 use crate::pixels::{Pixels, Rect};
 
-/// Indices of restart markers are modulo the number of restart markers.
+/// Indices of restart markers are taken modulo their number.
 #[derive(Debug, Clone, Copy)]
 enum Edit {
     Remove(usize),

@@ -10,7 +10,7 @@ use crate::model::value::{Element, Numbers};
 use crate::model::{Sample, Source};
 use crate::storage::{Files, OpenFile, RowBytes, of_files};
 
-/// Number of bytes that are read at once to find the documents of a file.
+/// Size of the reads that find the documents of a file.
 const SCANNED_BYTES: u64 = 1 << 20;
 
 /// Options for packing documents with [`PackedTokens`].
@@ -30,7 +30,7 @@ impl Packing {
     }
 
     /// Sets how many consecutive documents the packer considers at once; 1,024 by default. More
-    /// documents mean less padding, but the documents of a row then come from further apart in the
+    /// documents mean less padding, but a row then mixes documents from more distant parts of the
     /// file.
     #[must_use]
     pub fn window(mut self, documents: usize) -> Self {
@@ -38,8 +38,8 @@ impl Packing {
         self
     }
 
-    /// Sets the maximum number of documents in a row. By default, there is no limit other than the
-    /// length of a row.
+    /// Sets the maximum number of documents in a row. By default, only the length of a row limits
+    /// it.
     #[must_use]
     pub fn max_documents(mut self, documents: usize) -> Self {
         self.max_documents = documents;
@@ -77,24 +77,20 @@ impl Packing {
 ///
 /// The files have the same formats as for [`TokenFile`](super::TokenFile). A document runs up to
 /// and including its end token, or to the end of the file. The packer looks at a window of
-/// consecutive documents of one file at a time ([`Packing::window`]) and puts each document into
-/// the first row with enough space left (first-fit), in the order of the file. A document longer
-/// than a row is split. Each full piece fills a row; the remainder is packed like a document. The
-/// documents of a file are divided into windows of consecutive documents ([`Packing::window`]).
-/// Within a window, each document is put into the first row that has enough space (first-fit), in
-/// the order of the file. A document that is longer than a row is split into pieces. Each piece
-/// except the last fills a row, and counts as a document. All documents of a row are from one
-/// window of one file.
+/// consecutive documents of one file at a time ([`Packing::window`]), and puts each document into
+/// the first row with enough space left (first-fit), in file order. A document longer than a row is
+/// split: each full piece fills a row, and the remainder is packed like a document. The pieces
+/// count as documents.
 ///
 /// Each row is a sample. Its `tokens.npy` field contains the tokens, padded to the length of a row.
 /// Its `lengths.npy` field contains the lengths of the documents, as u32. `field::Packed` turns the
 /// two fields into three arrays: the tokens, the position of each token in its document, and the
-/// document ends. A key such as `corpus.bin/17-90c2ab41` consists of the file's name, the index of
-/// the row in the file, and a hash of where its documents are.
+/// document ends. A key such as `corpus.bin/17-90c2ab41` consists of the file name, the index of
+/// the row in the file, and a hash of the positions of its documents.
 ///
 /// The rows depend only on the files and the options, so shuffling, ranks and checkpoints work as
-/// with any other dataset. Opening the source reads every token once, to find the documents. The
-/// index takes 16 bytes of memory per document.
+/// with any other dataset. Opening the source reads every token once. The index takes 16 bytes of
+/// memory per document.
 ///
 /// ```no_run
 /// use warpfeed_sources::{PackedTokens, Packing, TokenType};
@@ -110,22 +106,19 @@ pub struct PackedTokens {
     max_documents: usize,
 }
 
-/// The rows of one file.
 struct Rows {
     name: String,
-    /// The offset of the first token in the file, in bytes.
+    /// Offset of the first token in the file, in bytes.
     start: u64,
-    /// The documents, sorted by row.
+    /// Sorted by row.
     documents: Vec<Document>,
-    /// Index of the first document of each row, followed by the number of documents.
     rows: Vec<usize>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Document {
-    /// Index of the first token in the file.
     first: u64,
-    /// Number of tokens.
+    /// Length in tokens.
     len: u32,
 }
 
@@ -172,7 +165,6 @@ impl PackedTokens {
 }
 
 impl Rows {
-    /// Finds the documents of `file`, and packs them.
     fn find(file: &OpenFile, tokens: TokenRange, kind: TokenType, packing: &Packing) -> Result<Rows> {
         let TokenRange { name, start, count: tokens } = tokens;
         let mut rows = Rows { name, start, documents: Vec::new(), rows: vec![0] };
@@ -210,11 +202,11 @@ impl Rows {
         Ok(rows)
     }
 
-    /// Packs `documents` into new rows.
+    /// Appends rows with `documents`.
     fn pack(&mut self, documents: &[Document], packing: &Packing) -> Result<()> {
         let row_of = first_fit(documents, packing.length as u32, packing.max_documents);
         let mut order: Vec<usize> = (0..documents.len()).collect();
-        // The sort is stable, so the documents of a row stay in the order of the file.
+        // The sort is stable, so the documents of a row stay in file order.
         order.sort_by_key(|&document| row_of[document]);
         for (place, &document) in order.iter().enumerate() {
             if place > 0 && row_of[order[place - 1]] != row_of[document] {
@@ -229,8 +221,8 @@ impl Rows {
         self.rows.len() - 1
     }
 
-    /// Returns the key of a row. The key contains a hash of the row's documents, so that a
-    /// checkpoint for different rows is rejected.
+    /// The key contains a hash of the row's documents, so that a checkpoint for different rows is
+    /// rejected.
     fn key(&self, row: usize) -> String {
         let documents = &self.documents[self.rows[row]..self.rows[row + 1]];
         let hash = documents
@@ -241,11 +233,11 @@ impl Rows {
 }
 
 /// Puts each document into the first row of `length` tokens that has enough space and fewer than
-/// `max_documents` documents. Returns the row of each document. No document may be longer than a
-/// row.
+/// `max_documents` documents, and returns the row of each document. No document may be longer than
+/// a row.
 ///
-/// Each leaf of a binary tree contains the free space of a row, and every other node contains the
-/// maximum of its two children. Finding a row therefore takes logarithmic time.
+/// Each leaf of a binary tree contains the free space of a row, and every inner node the maximum of
+/// its two children. Finding a row therefore takes logarithmic time.
 fn first_fit(documents: &[Document], length: u32, max_documents: usize) -> Vec<usize> {
     let leaves = documents.len().next_power_of_two();
     let (mut free, mut counts) = (vec![length; 2 * leaves], vec![0; leaves]);

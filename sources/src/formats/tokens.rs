@@ -16,28 +16,25 @@ use crate::values::Npy;
 /// Maximum window length and maximum stride, in tokens.
 pub(super) const MAX_TOKENS: usize = 1 << 24;
 
-/// Number of bytes that are read from the start of a file to detect its header and its token type.
+/// Size in bytes of the start of a file that determines its header and its token type.
 const DETECTION_BYTES: usize = 64 << 10;
 
-/// Maximum number of 16-bit words that [`check_type`] inspects.
 const MAX_COMPARED: usize = 4096;
 
-/// Lower bound for implausible tokens. No real vocabulary is large enough to contain this token.
+/// Lower bound for implausible tokens. Real vocabularies are smaller.
 const IMPLAUSIBLE: u32 = 1 << 24;
 
-/// Size of a chunk of a memory map, in bytes. The pages of a chunk are loaded together. By default,
-/// Linux reads twice this size around a page fault, so loading a chunk does not read more than a
-/// page fault would.
+/// Size of the parts in which a memory map is loaded, in bytes. By default, Linux reads twice this
+/// size around a page fault, so loading a chunk does not read more than a page fault would.
 const CHUNK: usize = 64 << 10;
 
-/// Number of windows after which a mapped file is checked for truncation.
 const CHECKED_EVERY: u64 = 256;
 
 /// The magic numbers of llm.c files, and the token types that they imply. An llm.c header consists
 /// of 256 32-bit integers. The first three are the magic number, the version, and the number of
 /// tokens.
 const LLM_C_MAGIC: [(i32, TokenType); 2] = [(20_240_520, TokenType::U16), (20_240_801, TokenType::U32)];
-/// Size of an llm.c header, in bytes.
+/// In bytes.
 const LLM_C_HEADER: u64 = 1024;
 
 /// The type of the tokens in a file.
@@ -78,10 +75,10 @@ impl TokenType {
 /// - a `.bin` file with an llm.c header,
 /// - an `.npy` file with one axis.
 ///
-/// A folder may contain any number of these files, which are read in the order of their names. A
-/// sample is a window of `length` consecutive tokens of one file, in the `tokens.npy` field. It has
-/// no label. A window starts every `stride` tokens, and tokens after the last complete window of a
-/// file are dropped. A key consists of the file name and the range of tokens, such as
+/// A folder may contain any number of these files, which are read in name order. A sample is a
+/// window of `length` consecutive tokens of one file, in the `tokens.npy` field, without a label. A
+/// window starts every `stride` tokens, and tokens after the last complete window of a file are
+/// dropped. A key consists of the file name and the range of tokens, such as
 /// `corpus.bin/1024..2049`.
 ///
 /// `field::Tokens` delivers the windows, and the document index of each token. For next-token
@@ -100,14 +97,13 @@ pub struct TokenFile {
     stride: u64,
 }
 
-/// The windows of one file.
 struct Windows {
     name: String,
-    /// The offset of the first token in the file, in bytes.
+    /// Offset of the first token in the file, in bytes.
     start: u64,
     count: usize,
-    /// One bit for each [chunk](CHUNK) of the file's map. The bit is set once the pages of the
-    /// chunk have been loaded without an error.
+    /// One bit for each [chunk](CHUNK) of the map, which is set once the chunk's pages have been
+    /// loaded without an error.
     loaded: Box<[AtomicU64]>,
     /// Approximate number of windows that have been read from the map. Concurrent updates may be
     /// lost.
@@ -115,10 +111,9 @@ struct Windows {
 }
 
 impl Windows {
-    /// Returns the bytes in `range` of `map`, a map of `file`. Returns `None` if the pages cannot
-    /// be loaded or the file has been truncated. Both are found out by system calls, which would
-    /// take longer than the copy if they were made for every window: a chunk is loaded only once,
-    /// and the file is checked only occasionally.
+    /// Returns the bytes in `range` of `map`, a map of `file`, or `None` if the pages cannot be
+    /// loaded or the file has been truncated. The system calls that detect this take longer than
+    /// the copy, so each chunk is loaded only once, and the file is checked only occasionally.
     fn take<'a>(&self, file: &OpenFile, map: &'a [u8], range: Range<usize>) -> Option<&'a [u8]> {
         let reads = self.reads.load(Relaxed);
         self.reads.store(reads.wrapping_add(1), Relaxed);
@@ -150,8 +145,8 @@ impl TokenFile {
         Self::with(path, kind, (length, stride), true)
     }
 
-    /// Opens token files as [`open`](TokenFile::open) does. If `mapped` is false, the files are not
-    /// mapped into memory, and each read copies its tokens.
+    /// Like [`open`](TokenFile::open). If `mapped` is false, the files are not mapped into memory,
+    /// and each read copies its tokens.
     ///
     /// # Errors
     /// See [`open`](TokenFile::open).
@@ -193,21 +188,15 @@ impl TokenFile {
     }
 }
 
-/// The tokens of a file.
 pub(super) struct TokenRange {
-    /// The name of the file.
     pub(super) name: String,
-    /// The offset of the first token in the file, in bytes.
+    /// Offset of the first token in the file, in bytes.
     pub(super) start: u64,
-    /// Number of tokens.
     pub(super) count: u64,
 }
 
-/// Opens the token files at `path`. `index` finds the samples of a file.
-///
-/// # Errors
-/// If this machine is big-endian, if a file cannot be read, or if its tokens do not have type
-/// `kind`.
+/// Opens the token files at `path`. `index` finds the samples of a file. Fails on big-endian
+/// machines.
 pub(super) fn open_files<T>(
     path: &Path,
     kind: TokenType,
@@ -229,7 +218,6 @@ pub(super) fn open_files<T>(
     list_files(path)?.into_iter().map(open).collect()
 }
 
-/// Lists the token files at `path`.
 fn list_files(path: &Path) -> Result<Vec<PathBuf>> {
     let io = |e: std::io::Error| Error::io(path, &e);
     if !fs::metadata(path).map_err(io)?.is_dir() {
@@ -250,7 +238,7 @@ fn list_files(path: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Returns the offset of the first token in a file in bytes, and the number of tokens.
+/// Returns the offset of the first token in bytes, and the number of tokens.
 fn locate_tokens(file: &OpenFile, kind: TokenType) -> Result<(u64, u64)> {
     let mut scratch = Vec::new();
     let start = file.get(0, DETECTION_BYTES as u64, &mut scratch)?;
@@ -298,11 +286,7 @@ fn locate_tokens(file: &OpenFile, kind: TokenType) -> Result<(u64, u64)> {
     Ok((offset, count))
 }
 
-/// Returns the type and the number of the tokens in a file that begins with `start`. Returns `None`
-/// if the file does not begin with an llm.c header.
-///
-/// # Errors
-/// If the header is truncated, or if its version is not supported.
+/// Returns the type and the number of the tokens if the file begins with an llm.c header.
 fn parse_llm_c(start: &[u8]) -> Result<Option<(TokenType, u64)>> {
     let word = |offset: usize| Some(i32::from_le_bytes(start.get(4 * offset..4 * offset + 4)?.try_into().ok()?));
     let Some((_, kind)) = LLM_C_MAGIC.iter().find(|(magic, _)| word(0) == Some(*magic)) else { return Ok(None) };
@@ -324,9 +308,6 @@ fn parse_llm_c(start: &[u8]) -> Result<Option<(TokenType, u64)>> {
 }
 
 /// Checks that the first tokens of a file without a header are plausible for `kind`.
-///
-/// # Errors
-/// If the tokens indicate the other type.
 fn check_type(start: &[u8], kind: TokenType) -> Result<()> {
     let halves = start.as_chunks::<2>().0;
     let halves = &halves[..halves.len().min(MAX_COMPARED) & !1];
@@ -340,7 +321,7 @@ fn check_type(start: &[u8], kind: TokenType) -> Result<()> {
         2 * halves.iter().skip(odd).step_by(2).filter(small).count() > halves.len() / 2
     };
     let largest = |odd: usize| halves.iter().skip(odd).step_by(2).map(|half| u16::from_le_bytes(*half)).max();
-    // In a 32-bit token below 2^16, the upper half is zero. In other plausible tokens, it is small.
+    // The upper half of a 32-bit token is zero below 2^16, and small in other plausible tokens.
     let looks_wide = (largest(1) == Some(0) && largest(0) != Some(0)) || (largest(1) < Some(64) && !are_small(0));
     match kind {
         TokenType::U16 if looks_wide => Err(Error::config(format!(
@@ -355,7 +336,7 @@ fn check_type(start: &[u8], kind: TokenType) -> Result<()> {
     }
 }
 
-/// Appends `number` to `text`, in a fifth of the time of `write!`.
+/// Appends `number` in a fifth of the time of `write!`.
 fn push_decimal(text: &mut String, mut number: u64) {
     let mut digits = [0; 20];
     let mut first = digits.len();

@@ -6,15 +6,14 @@ use std::path::PathBuf;
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// A sequence of bytes with random access.
 pub(crate) trait Bytes {
     fn len(&self) -> u64;
 
-    /// Returns the bytes `at..at + len`. The range must be within the sequence. The implementation
-    /// may read the bytes into `scratch`.
+    /// Returns the bytes `at..at + len`, which must be within the sequence. The implementation may
+    /// read them into `scratch`.
     fn get<'a>(&'a self, offset: u64, len: usize, scratch: &'a mut Vec<u8>) -> Result<&'a [u8]>;
 
-    /// Returns whether the bytes are in a store, so that each `get` sends a request.
+    /// Returns whether each `get` sends a request to a store.
     fn are_in_store(&self) -> bool {
         false
     }
@@ -39,10 +38,7 @@ pub(crate) struct Unmapped {
 }
 
 impl Unmapped {
-    /// Fills `buffer` with the bytes that start at offset `offset`.
-    ///
-    /// # Errors
-    /// If the file is too short or cannot be read.
+    /// Fills `buffer` with the bytes at `offset`.
     pub(crate) fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         read_exact_at(&self.file, buffer, offset).map_err(|e| match e.kind() {
             io::ErrorKind::UnexpectedEof => Error::in_source(format!(
@@ -56,14 +52,11 @@ impl Unmapped {
     }
 }
 
-/// Maximum number of bytes in one read. Same as the limit for a file in a folder.
+/// Maximum size of one read, the same as for a file in a folder.
 const MAX_READ: u64 = 1 << 31;
 
-/// Returns the first `len` bytes of `scratch`, which grows if needed but never shrinks: once
-/// `scratch` fits the largest sample, no more bytes have to be zeroed.
-///
-/// # Errors
-/// If `len` exceeds 2 GiB, or the allocation fails.
+/// Returns the first `len` bytes of `scratch`, which grows if needed but never shrinks: once it
+/// fits the largest sample, no more bytes have to be zeroed. `len` must not exceed 2 GiB.
 pub(crate) fn grow_to(scratch: &mut Vec<u8>, len: u64) -> Result<&mut [u8]> {
     if len > MAX_READ {
         return Err(Error::in_source(format!("cannot read {len} bytes at once; the limit is {MAX_READ}")));

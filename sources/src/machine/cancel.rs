@@ -14,9 +14,9 @@ thread_local! {
     static CURRENT: RefCell<Option<CancelToken>> = const { RefCell::new(None) };
 }
 
-/// Cancels reads of a thread if their results are no longer needed: because the loader is being
-/// closed, because its epoch was abandoned, or because the user canceled the opening of a dataset.
-/// Once the token is set, a read from a store fails promptly, even if the store does not respond.
+/// Cancels reads of a thread when their results are no longer needed: because the loader is being
+/// closed, its epoch was abandoned, or the user canceled the opening of a dataset. Once the token
+/// is set, a read from a store fails promptly, even if the store does not respond.
 ///
 /// A loader sets a token for its own threads. To make the opening of a dataset cancelable, set a
 /// token yourself:
@@ -47,8 +47,8 @@ impl CancelToken {
         CancelToken { run: 0, is_set: Arc::new(move |_| is_set()) }
     }
 
-    /// Creates the token of the run with the number `run`. Several runs share `is_set`, which
-    /// receives the number of the run.
+    /// Creates the token of run number `run`. Several runs share `is_set`, which receives this
+    /// number.
     #[doc(hidden)]
     pub fn of_run(run: u64, is_set: Arc<dyn Fn(u64) -> bool + Send + Sync>) -> Self {
         CancelToken { run, is_set }
@@ -64,7 +64,7 @@ impl CancelToken {
         (self.is_set)(self.run)
     }
 
-    /// Runs `work` on the calling thread. Until `work` returns, this is the thread's token.
+    /// Runs `work` on the calling thread, with this token as the thread's token.
     pub fn during<T>(&self, work: impl FnOnce() -> T) -> T {
         during(Some(self.clone()), work)
     }
@@ -78,7 +78,7 @@ impl std::fmt::Debug for CancelToken {
 
 /// Returns whether the reads of the calling thread should be canceled. If the methods of a
 /// [`Store`](crate::Store) block for a long time, they should call this function regularly, and
-/// return any error if it returns true. Otherwise, the loader still abandons the read, but the
+/// return any error once it returns true. Otherwise, the loader abandons the read anyway, but the
 /// reading thread lives until the method returns.
 pub fn is_stopped() -> bool {
     CURRENT.with_borrow(|stop| stop.as_ref().is_some_and(CancelToken::is_set))
@@ -97,10 +97,7 @@ pub fn during<T>(stop: Option<CancelToken>, work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// Returns an error if the reads of the calling thread should be canceled.
-///
-/// # Errors
-/// If the token of the calling thread is set.
+/// Fails if the reads of the calling thread should be canceled.
 pub(crate) fn check() -> Result<()> {
     if is_stopped() { Err(canceled_error()) } else { Ok(()) }
 }
@@ -112,10 +109,7 @@ pub(crate) fn canceled_error() -> Error {
     )
 }
 
-/// Sleeps for `pause`.
-///
-/// # Errors
-/// If the token of the calling thread is set before or during the pause.
+/// Fails if the token of the calling thread is set before or during the pause.
 pub(crate) fn sleep(pause: Duration) -> Result<()> {
     let end = Instant::now() + pause;
     loop {
@@ -124,18 +118,13 @@ pub(crate) fn sleep(pause: Duration) -> Result<()> {
         if remaining.is_zero() {
             return Ok(());
         }
-        // Without a token, nothing can interrupt the pause, so one sleep is enough.
+        // Without a token, nothing can interrupt the pause.
         std::thread::sleep(if CancelToken::current().is_some() { remaining.min(POLL_INTERVAL) } else { remaining });
     }
 }
 
-/// Runs `work`, which may block for a long time, so that it can be canceled. If the calling thread
-/// has a token, `work` runs on a separate thread with the same token, and is abandoned when the
-/// token is set.
-///
-/// # Errors
-///
-/// Returns the error of `work`, or an error that states that the read was canceled.
+/// Makes `work`, which may block for a long time, cancelable. If the calling thread has a token,
+/// `work` runs on a separate thread with the same token, and is abandoned when the token is set.
 pub(crate) fn cancelable<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     let Some(stop) = CancelToken::current() else { return work() };
     check()?;

@@ -15,23 +15,23 @@ use crate::error;
 /// After that, reading a file takes two system calls: one for the data, and one that returns 0.
 pub(crate) const FIRST_READ: usize = 64 << 10;
 
-/// Maximum size of a file. Reading a larger file fails before it can exhaust memory.
+/// Maximum size of a file. Reading a larger file fails before memory runs out.
 pub(crate) const MAX_FILE: u64 = 1 << 31;
 
 thread_local! {
-    /// Allowance for the files of the sample that this thread is reading.
+    /// Allowance for the sample that this thread is reading.
     static ALLOWANCE: Cell<Option<Allowance>> = const { Cell::new(None) };
 }
 
-/// The byte budget for all files of one sample.
+/// Byte budget for all files of one sample.
 #[derive(Clone, Copy)]
 struct Allowance {
     remaining: u64,
     total: u64,
 }
 
-/// Runs `read`, a function that reads a sample. If the sample's files have more than `max_bytes`
-/// bytes in total, reading them fails before memory runs out.
+/// Runs `read`, which reads a sample. If the sample's files have more than `max_bytes` bytes in
+/// total, reading them fails before memory runs out.
 pub fn within<T>(max_bytes: u64, read: impl FnOnce() -> T) -> T {
     struct Restore(Option<Allowance>);
     impl Drop for Restore {
@@ -43,10 +43,7 @@ pub fn within<T>(max_bytes: u64, read: impl FnOnce() -> T) -> T {
     read()
 }
 
-/// Charges `bytes` bytes of a file to the sample's allowance.
-///
-/// # Errors
-/// If the sample exceeds its allowance.
+/// Charges a file of `bytes` bytes to the sample's allowance.
 fn charge(bytes: u64) -> Result<()> {
     let Some(allowance) = ALLOWANCE.get() else { return Ok(()) };
     let Some(remaining) = allowance.remaining.checked_sub(bytes) else {
@@ -60,16 +57,13 @@ fn charge(bytes: u64) -> Result<()> {
     Ok(())
 }
 
-/// Returns whether a path found in a dataset file is relative and contains no `..`.
+/// Returns whether a path in a dataset file is relative and contains no `..`.
 pub(crate) fn is_below(path: &str) -> bool {
     let stays = |part| matches!(part, Component::Normal(_) | Component::CurDir);
     !path.is_empty() && Path::new(path).components().all(stays)
 }
 
-/// Opens a regular file. For any other type of file, fails instead of blocking.
-///
-/// # Errors
-/// If the path refers to a pipe, a socket, a device or a folder, or if the file cannot be opened.
+/// Opens a regular file. Fails instead of blocking for pipes, sockets, devices and folders.
 pub(crate) fn open(path: impl AsRef<Path>) -> Result<File> {
     let mut options = OpenOptions::new();
     options.read(true);
@@ -77,7 +71,7 @@ pub(crate) fn open(path: impl AsRef<Path>) -> Result<File> {
     {
         use std::os::unix::fs::OpenOptionsExt;
         // Without `O_NONBLOCK`, opening a pipe would wait for a writer. The flag does not affect
-        // reads from regular files.
+        // regular files.
         options.custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
     }
     let opened = options.open(path.as_ref());
@@ -94,12 +88,8 @@ pub(crate) fn open(path: impl AsRef<Path>) -> Result<File> {
     Err(Error::new(ErrorKind::InvalidInput, format!("{what}, not a regular file")))
 }
 
-/// Returns the metadata of the file that `path` refers to, or `None` if nothing exists there.
-/// Unlike `Path::is_dir`, this function reports I/O errors, because treating an error as "not a
-/// folder" would select the wrong format.
-///
-/// # Errors
-/// If the operating system cannot examine the path.
+/// Returns `None` if nothing exists at `path`. Unlike `Path::is_dir`, reports I/O errors, because
+/// treating an error as "not a folder" would select the wrong format.
 pub(crate) fn metadata(path: &Path) -> error::Result<Option<fs::Metadata>> {
     match fs::metadata(path) {
         Ok(info) => Ok(Some(info)),
@@ -112,38 +102,28 @@ pub(crate) fn metadata(path: &Path) -> error::Result<Option<fs::Metadata>> {
     }
 }
 
-/// Returns whether `path` exists.
-///
-/// # Errors
-/// If the operating system cannot examine the path.
+/// Fails if the operating system cannot examine the path.
 pub(crate) fn exists(path: impl AsRef<Path>) -> error::Result<bool> {
     Ok(metadata(path.as_ref())?.is_some())
 }
 
-/// Returns whether `path` is a folder.
-///
-/// # Errors
-/// If the operating system cannot examine the path.
+/// Fails if the operating system cannot examine the path.
 pub(crate) fn is_folder(path: impl AsRef<Path>) -> error::Result<bool> {
     Ok(metadata(path.as_ref())?.is_some_and(|info| info.is_dir()))
 }
 
-/// Returns whether `name` has this extension, ignoring case.
+/// Compares without case.
 pub(crate) fn has_extension(name: &str, extension: &str) -> bool {
     Path::new(name).extension().is_some_and(|end| end.eq_ignore_ascii_case(extension))
 }
 
-/// Returns whether `path` is a regular file.
-///
-/// # Errors
-/// If the operating system cannot examine the path.
+/// Fails if the operating system cannot examine the path.
 pub(crate) fn is_file(path: impl AsRef<Path>) -> error::Result<bool> {
     Ok(metadata(path.as_ref())?.is_some_and(|info| info.is_file()))
 }
 
-/// Renames `from` to `to`, and replaces an existing file. On Windows, a rename fails while another
-/// process, such as a virus scanner, has either file open, so the rename is retried for up to a
-/// second.
+/// Renames `from` to `to`, and replaces an existing file. On Windows, retries for up to a second,
+/// because a rename fails while another process, such as a virus scanner, has either file open.
 pub fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
     let (from, to) = (from.as_ref(), to.as_ref());
     let mut tries = if cfg!(windows) { 100 } else { 1 };
@@ -159,10 +139,7 @@ pub fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
     }
 }
 
-/// Reads a whole regular file of at most `max_bytes` bytes.
-///
-/// # Errors
-/// If the file exceeds the limit, is not a regular file, cannot be read, or does not fit in memory.
+/// Fails if the file has more than `max_bytes` bytes.
 pub(crate) fn read(path: impl AsRef<Path>, max_bytes: u64) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     append(open(path)?, &mut bytes, max_bytes)?;
@@ -181,10 +158,6 @@ pub fn append_file(path: impl AsRef<Path>, bytes: &mut Vec<u8>) -> error::Result
     appended.map_err(|e| error::Error::io(path, &e))
 }
 
-/// Reads the first `len` bytes of a regular file.
-///
-/// # Errors
-/// If the file cannot be read.
 pub(crate) fn start(path: &Path, len: usize) -> error::Result<Vec<u8>> {
     let mut start = Vec::new();
     let read = open(path).and_then(|file| file.take(len as u64).read_to_end(&mut start));
@@ -192,18 +165,12 @@ pub(crate) fn start(path: &Path, len: usize) -> error::Result<Vec<u8>> {
     Ok(start)
 }
 
-/// Reads a UTF-8 text file of at most `max_bytes` bytes.
-///
-/// # Errors
-/// Fails like [`read`], and if the text is not UTF-8.
+/// The text must be UTF-8 and have at most `max_bytes` bytes.
 pub(crate) fn read_text(path: impl AsRef<Path>, max_bytes: u64) -> Result<String> {
     String::from_utf8(read(path, max_bytes)?).map_err(|e| Error::new(ErrorKind::InvalidData, e))
 }
 
-/// Reads `file` to its end, and appends at most `max_bytes` bytes to `bytes`.
-///
-/// # Errors
-/// If the file has more than `max_bytes` bytes, cannot be read, or does not fit in memory.
+/// Reads `file` to its end. Fails if it has more than `max_bytes` bytes.
 pub(crate) fn append(file: File, bytes: &mut Vec<u8>, max_bytes: u64) -> Result<()> {
     let len = file.metadata()?.len();
     if len > max_bytes {
@@ -215,12 +182,12 @@ pub(crate) fn append(file: File, bytes: &mut Vec<u8>, max_bytes: u64) -> Result<
     if read as u64 > max_bytes { Err(too_large(max_bytes)) } else { Ok(()) }
 }
 
-/// Reads `file` to its end. Stores the bytes in `scratch`, starting at offset `from`, and returns
-/// the offset in `scratch` at which they end.
+/// Reads `file` to its end into `scratch`, starting at offset `from`, and returns the offset in
+/// `scratch` at which the bytes end.
 ///
 /// `scratch` never shrinks, so bytes have to be zeroed only when a file is longer than all previous
 /// files. Unlike `File::read_to_end`, this function does not need two system calls to determine the
-/// size of the file.
+/// file size.
 pub(crate) fn read_whole(file: &mut File, scratch: &mut Vec<u8>, from: usize) -> Result<usize> {
     let mut len = from;
     loop {

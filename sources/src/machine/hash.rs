@@ -1,6 +1,5 @@
 //! The 64-bit FNV-1a hash. It detects accidental damage but does not protect against forgery.
 
-/// Returns the FNV-1a hash of `bytes`.
 pub(crate) fn fnv1a(bytes: &[u8]) -> u64 {
     Hash::default().bytes(bytes).end()
 }

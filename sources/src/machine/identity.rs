@@ -6,10 +6,10 @@ use std::time::SystemTime;
 
 use crate::error::{Error, Result};
 
-/// Identifies a file and a version of its content.
+/// A file and a version of its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Identity {
-    /// Device and inode on Unix. On other systems, all files have the same value.
+    /// Device and inode on Unix. Equal for all files on other systems.
     file: (u64, u64),
     len: u64,
     modified: Option<SystemTime>,
@@ -29,10 +29,8 @@ impl Identity {
 
     /// Compares this identity with the file that is now at `path`. If it is the same file, returns
     /// its current length. If the file was removed or replaced, logs a warning and returns `None`,
-    /// because the open file can still be read.
-    ///
-    /// # Errors
-    /// If the file was modified in place, unless `may_be_written` is true.
+    /// because the open file can still be read. Fails if the file was modified in place, unless
+    /// `may_be_written` is true.
     pub(crate) fn check(&self, path: &Path, may_be_written: bool) -> Result<Option<u64>> {
         let now = match fs::metadata(path) {
             Ok(metadata) => Identity::of(&metadata),
@@ -61,7 +59,7 @@ impl Identity {
         Ok(Some(now.len))
     }
 
-    /// Returns the length that the file had when it was opened.
+    /// Returns the length of the file when it was opened.
     pub(crate) fn len(&self) -> u64 {
         self.len
     }

@@ -1,10 +1,10 @@
 //! Reads and writes index files next to the data, so that a dataset is scanned only once. Writes
 //! are atomic, and reads verify a hash.
 //!
-//! The format is little-endian. The file begins with an 8-byte magic number, of which the last
-//! is the version. Then come numbers (`u32` or `u64`), strings (a `u32` length, then the bytes) and
-//! raw bytes, in the order of the calls to `Encoder`. The last 8 bytes are the FNV-1a hash of all
-//! bytes before them.
+//! The format is little-endian. The file begins with an 8-byte magic number, which ends with the
+//! version. Then come numbers (`u32` or `u64`), strings (a `u32` length, then the bytes) and raw
+//! bytes, in the order of the calls to `Encoder`. The last 8 bytes are the FNV-1a hash of all bytes
+//! before them.
 
 use std::fs::{self, Metadata};
 use std::io::{self, ErrorKind, Read, Write};
@@ -16,9 +16,8 @@ use super::hash::fnv1a;
 use super::temp_files;
 use crate::error::append;
 
-/// Reads the index file at `path`. Returns `None` if the file cannot be read, does not begin with
-/// `magic`, or is larger than 2 GiB. This is not an error, because the index can be rebuilt from
-/// the data.
+/// Returns `None` if the file cannot be read, does not begin with `magic`, or is larger than 2 GiB.
+/// This is not an error, because the index can be rebuilt from the data.
 pub(crate) fn load(path: &Path, magic: [u8; 8]) -> Option<Vec<u8>> {
     let read = || {
         let (mut file, mut bytes) = (file::open(path)?, magic.to_vec());
@@ -40,7 +39,7 @@ pub(crate) fn load(path: &Path, magic: [u8; 8]) -> Option<Vec<u8>> {
     }
 }
 
-/// File extension that no other program uses.
+/// No other program uses this extension.
 const OWN_EXTENSION: &str = "warpfeed-index";
 
 /// Writes the index `bytes` to `target` atomically. Fails if `target` exists and may belong to a
@@ -55,7 +54,6 @@ pub(crate) fn store(target: &Path, bytes: &[u8]) -> io::Result<()> {
             "the existing file is not an index, so it is not overwritten",
         ));
     }
-    // Other processes or threads may be writing the same index.
     let (partial, mut file) = temp_files::create(target)?;
     let written = file.write_all(bytes).and_then(|()| file::rename(&partial, target));
     if written.is_err() {
@@ -64,7 +62,7 @@ pub(crate) fn store(target: &Path, bytes: &[u8]) -> io::Result<()> {
     written
 }
 
-/// Returns whether `target` exists and does not begin with the same magic number as `bytes`. The
+/// Returns whether `target` exists and begins with a different magic number than `bytes`. The
 /// versions may differ.
 fn is_foreign(target: &Path, bytes: &[u8]) -> bool {
     let magic = &bytes[..bytes.len().min(7)];
@@ -85,7 +83,7 @@ pub(crate) fn modification_ns(metadata: &Metadata) -> u64 {
     metadata.modified().ok().and_then(|t| t.duration_since(UNIX_EPOCH).ok()).map_or(0, |d| d.as_nanos() as u64)
 }
 
-/// Encodes an index file. If memory runs out, the bytes are discarded, and no index is written.
+/// If memory runs out, the bytes are discarded, and no index is written.
 pub(crate) struct Encoder(Option<Vec<u8>>);
 
 impl Encoder {
@@ -120,12 +118,11 @@ impl Encoder {
     }
 }
 
-/// Decodes an index file. The content is untrusted: the methods return `None` if the file is too
-/// short.
+/// The content is untrusted: the methods return `None` if the file is too short.
 pub(crate) struct Decoder<'a>(&'a [u8]);
 
 impl<'a> Decoder<'a> {
-    /// Returns a decoder for an index file, or `None` if the magic number or the hash is wrong.
+    /// Returns `None` if the magic number or the hash is wrong.
     pub(crate) fn new(bytes: &'a [u8], magic: [u8; 8]) -> Option<Self> {
         let (body, hash) = bytes.split_last_chunk()?;
         let body = (fnv1a(body) == u64::from_le_bytes(*hash)).then_some(body)?;
@@ -155,7 +152,7 @@ impl<'a> Decoder<'a> {
         std::str::from_utf8(text).ok()
     }
 
-    /// Returns the remaining bytes as a string, or `None` if they are not UTF-8.
+    /// Returns `None` if the remaining bytes are not UTF-8.
     pub(crate) fn rest(self) -> Option<&'a str> {
         std::str::from_utf8(self.0).ok()
     }

@@ -4,16 +4,16 @@
 //! kills the process with `SIGBUS`. `MADV_POPULATE_READ` (Linux 5.14 and newer) loads pages and
 //! reports a failure as an error. It replaces one page fault per 64 KiB, so its cost is not
 //! measurable for 110 KB samples; for 3 KB samples, it is about 0.5 µs, compared with 20 µs for
-//! decoding. It does not protect later accesses: if a file is truncated while a worker decodes a
-//! sample from it, the process still dies. Other systems have no such call, and truncating an open
+//! decoding. It does not protect later accesses: if a file is truncated while a worker decodes one
+//! of its samples, the process still dies. Other systems have no such call, so truncating an open
 //! file can always kill the process there.
 //!
 //! **One read per sample.** `MADV_POPULATE_READ` loads pages one by one, which is fast where the
 //! system reads ahead around a fault. LMDB's map is marked for random access, so each page would
-//! cost a separate blocking read. `MADV_WILLNEED` requests all of them in advance, which makes
-//! thumbnails from a cold LMDB load 1.8 times as fast (`benches/RESULTS.md`), but it takes time
-//! even if every page is in memory. So it is used for large samples, and for small ones only on
-//! reader threads, which are active only when reads are slow.
+//! cost a separate blocking read. `MADV_WILLNEED` requests all pages in advance, which makes
+//! thumbnails from a cold LMDB load 1.8 times as fast (`benches/RESULTS.md`), but the call takes
+//! time even if every page is in memory. It is therefore used for large samples, and for small
+//! samples only on reader threads, which are active only when reads are slow.
 //!
 //! # Invariants
 //! 1. Every page in a range passed to the kernel contains a part of a live slice, and the advice
@@ -26,8 +26,8 @@ use std::cell::Cell;
 use crate::error::Error;
 use crate::error::Result;
 
-/// From this size on, in bytes, a sample's pages are always requested in advance. Smaller ones gain
-/// nothing where the system reads ahead around a fault.
+/// Minimum size of a sample, in bytes, for requesting its pages in advance on any thread. Smaller
+/// samples gain nothing where the system reads ahead around a fault.
 #[cfg(target_os = "linux")]
 const MIN_REQUESTED: usize = 32 << 10;
 
@@ -41,7 +41,6 @@ pub fn reads_ahead() {
     IS_READER.set(true);
 }
 
-/// Read-ahead policy of a memory map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Map {
     /// The system reads the touched page and the pages around it.
@@ -50,10 +49,8 @@ pub(crate) enum Map {
     Random,
 }
 
-/// Loads the pages that contain `bytes`, a slice of a memory map with the policy `map`.
-///
-/// # Errors
-/// If the pages cannot be loaded. In that case, touching `bytes` would kill the process.
+/// Loads the pages that contain `bytes`, a slice of a memory map with the policy `map`. On failure,
+/// touching `bytes` would kill the process.
 #[cfg(target_os = "linux")]
 pub(crate) fn fetch(bytes: &[u8], map: Map) -> Result<()> {
     use std::sync::LazyLock;
@@ -68,8 +65,8 @@ pub(crate) fn fetch(bytes: &[u8], map: Map) -> Result<()> {
     let start = bytes.as_ptr().wrapping_sub(before).cast_mut().cast();
     let len = before + bytes.len();
     if bytes.len() >= MIN_REQUESTED || (map == Map::Random && len > *PAGE && IS_READER.get()) {
-        // With random access, loading 110 KB takes 0.3 ms with this call and 46 ms without. It is a
-        // hint, so ignore its result. SAFETY: invariant 1.
+        // With random access, loading 110 KB takes 0.3 ms with this call and 46 ms without. The
+        // call is a hint, so ignore its result. SAFETY: invariant 1.
         unsafe { libc::madvise(start, len, libc::MADV_WILLNEED) };
     }
     // SAFETY: invariant 1.
@@ -88,7 +85,7 @@ pub(crate) fn fetch(bytes: &[u8], map: Map) -> Result<()> {
     }
 }
 
-/// Does nothing, because this system cannot load pages without the risk of a signal.
+/// This system cannot load pages without the risk of a signal.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn fetch(_bytes: &[u8], _map: Map) -> Result<()> {
     Ok(())

@@ -11,18 +11,15 @@ use super::cancel::{CancelToken, during};
 use super::pool::Pool;
 use crate::error::{Error, ErrorKind, Result, guarded, reserve, try_collect};
 
-/// Maximum number of threads that [`in_parallel`] starts. It may exceed the number of cores,
-/// because the threads mostly wait for the disk.
+/// Maximum number of threads of [`in_parallel`]. It may exceed the number of cores, because the
+/// threads mostly wait for the disk.
 const THREADS: usize = 16;
 
 /// Maximum number of threads that wait for responses from a store while a dataset is opened.
 pub(crate) const STORE_THREADS: usize = 128;
 
-/// Calls `open` for each item on several threads. Joins the threads before it returns.
-///
-/// # Errors
-/// Returns the error of the first item for which `open` fails, in the order of the items and
-/// regardless of timing.
+/// Calls `open` for each item on several threads, and joins them. Regardless of timing, the error
+/// is that of the first item for which `open` fails.
 pub(crate) fn in_parallel<T: Sync, R: Send>(
     items: &[T],
     open: impl Fn(&T) -> Result<R> + Sync + Send,
@@ -30,10 +27,7 @@ pub(crate) fn in_parallel<T: Sync, R: Send>(
     on_threads(THREADS, items, open)
 }
 
-/// Calls `open` for each item, as [`in_parallel`] does, on up to `threads` threads.
-///
-/// # Errors
-/// See [`in_parallel`].
+/// Like [`in_parallel`], on up to `threads` threads.
 pub(crate) fn on_threads<T: Sync, R: Send>(
     threads: usize,
     items: &[T],
@@ -54,8 +48,8 @@ pub(crate) fn on_threads<T: Sync, R: Send>(
     try_collect(results.into_iter())
 }
 
-/// Starts a pool of `threads` threads with `start`. If not all threads can be spawned, tries half
-/// as many, and so on. Returns `None` if not even two threads can be spawned.
+/// Starts a pool of `threads` threads with `start`. If the system cannot spawn them, tries half as
+/// many, and so on. Returns `None` if not even two threads can be spawned.
 fn as_many_as_start<P>(mut threads: usize, start: impl Fn(usize) -> Result<P>) -> Option<P> {
     while threads > 1 {
         match start(threads) {
@@ -66,9 +60,7 @@ fn as_many_as_start<P>(mut threads: usize, start: impl Fn(usize) -> Result<P>) -
     None
 }
 
-/// State of [`in_order`].
 struct Progress<R> {
-    /// Index of the next item to start.
     next: usize,
     /// Total size of the items that have been started but not yet passed to `take`.
     started: u64,
@@ -78,11 +70,9 @@ struct Progress<R> {
 }
 
 /// Calls `work` for each item on up to `threads` threads, and calls `take` on this thread for each
-/// result, in the order of the items. The items that have been started but not taken have a total
-/// size of at most `max_bytes`, except that a single larger item is let through.
-///
-/// # Errors
-/// The first error of `work` or `take`, in the order of the items.
+/// result, in item order. The items that have been started but not taken have a total size of at
+/// most `max_bytes`, except that a single larger item is let through. The error is the first one in
+/// item order.
 pub(crate) fn in_order<T: Sync, R: Send>(
     threads: usize,
     max_bytes: u64,
@@ -96,8 +86,8 @@ pub(crate) fn in_order<T: Sync, R: Send>(
     let lock = || progress.lock().unwrap_or_else(PoisonError::into_inner);
     let wait = |guard: MutexGuard<'_, Progress<R>>| drop(changed.wait(guard));
     let stop = CancelToken::current();
-    // Waits until the limit `max_bytes` allows the next item to start, and returns the index of
-    // that item. Returns `None` after the last item or an error.
+    // Waits until `max_bytes` allows the next item to start, and returns its index. Returns `None`
+    // after the last item or an error.
     let start_next = || loop {
         let mut now = lock();
         let item = items.get(now.next).filter(|_| !now.failed)?;
@@ -129,7 +119,7 @@ pub(crate) fn in_order<T: Sync, R: Send>(
                 }
                 wait(now);
             };
-            // If a panic ended this loop, the threads would wait forever.
+            // Without this, a panic in the loop would make the threads wait forever.
             let result = guarded(|| result.and_then(&mut *take));
             let mut now = lock();
             now.started -= size(item);
@@ -180,7 +170,7 @@ mod tests {
             });
             assert_eq!(received, (0..fails.unwrap_or(200)).collect::<Vec<_>>());
             assert_eq!(end.is_err(), fails.is_some());
-            // A single item may be larger than the bound.
+            // A single item may exceed the bound.
             assert!(peak.into_inner() <= max_bytes.max(7), "bound {max_bytes}");
             assert!(fails.is_none() || started.into_inner() < 200, "all items were started despite an error");
         }

@@ -11,7 +11,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// rayon does not join its threads, so a thread could destroy its thread-local values while the
 /// program exits. In Python, such a value might refer to an interpreter that no longer exists.
 pub struct Pool {
-    /// The rayon pool. `None` only while this value is being dropped.
+    /// `None` only during `drop`.
     pool: Option<Arc<rayon::ThreadPool>>,
     threads: Threads,
 }
@@ -83,7 +83,6 @@ mod tests {
 
     static LIVE: AtomicUsize = AtomicUsize::new(0);
 
-    /// A thread-local value with a slow destructor.
     struct Slow;
 
     impl Drop for Slow {

@@ -9,13 +9,12 @@ pub const RETRIES: usize = 3;
 /// Maximum number of retries per read. With pauses of up to one second, 1000 retries take about 15
 /// minutes.
 const MAX_RETRIES: usize = 1000;
-/// Pause before the first retry. Each later pause is four times as long as the previous pause, up
-/// to [`LONGEST_PAUSE`].
+/// Pause before the first retry. Each later pause is four times as long, up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Runs `attempt`, which reads sample `sample`, and turns panics into errors. After a transient
-/// error, tries again up to `times` times, as long as `go_on` returns true.
+/// error, retries up to `times` times, as long as `go_on` returns true.
 pub fn retried<T>(
     times: usize,
     sample: u64,

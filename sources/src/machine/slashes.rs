@@ -6,27 +6,24 @@ use std::path::Path;
 use crate::error::{Error, Result};
 
 /// Returns a local path with `/` between its components, so that keys and layouts are the same on
-/// every operating system. On Windows, removes the prefix `\\?\` of a canonical path, because
-/// `/` is not a separator after this prefix.
+/// every operating system. On Windows, removes the prefix `\\?\` of a canonical path, because `/`
+/// is not a separator after this prefix.
 pub(crate) fn normalize_separators(path: &str) -> Cow<'_, str> {
     if cfg!(windows) { with_slashes(path).into() } else { path.into() }
 }
 
 /// Returns `folder` as a string to which file names can be appended.
-///
-/// # Errors
-/// If the path is not UTF-8.
 pub(crate) fn root(folder: &Path) -> Result<String> {
     let Some(text) = folder.to_str() else {
         return Err(Error::in_source("the path is not UTF-8").at_path(folder));
     };
     let text = normalize_separators(text);
-    // An empty path means the current folder, so the prefix is empty.
+    // An empty path means the current folder.
     let slash = if text.is_empty() || text.ends_with('/') { "" } else { "/" };
     Ok(format!("{text}{slash}"))
 }
 
-/// Converts the separators of a Windows path to `/`.
+/// Converts the separators of a Windows path.
 fn with_slashes(path: &str) -> String {
     let Some(verbatim) = path.strip_prefix(r"\\?\") else { return path.replace('\\', "/") };
     match verbatim.strip_prefix(r"UNC\") {

@@ -1,8 +1,8 @@
 //! Creates temporary files with unique names, and locks files.
 //!
 //! A process locks each temporary file that it writes. The system releases the lock when the
-//! process exits, even if it was killed. So a locked file is still being written, and an unlocked
-//! file was abandoned.
+//! process exits, even if it was killed. A locked file is therefore still being written, and an
+//! unlocked file was abandoned.
 
 use std::fs::{self, File, TryLockError};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 
-/// Suffix of the names of incomplete files.
+/// Suffix of incomplete files.
 pub const PARTIAL: &str = ".partial";
 
 /// A locked file. Dropping this value removes the file.
@@ -66,7 +66,7 @@ pub fn try_lock(path: &Path) -> Result<Attempted> {
 pub fn unique(path: &Path) -> PathBuf {
     let mut unique = path.as_os_str().to_owned();
     // Processes in different containers often have the same pid, so the pid alone is not unique in
-    // a folder that they share.
+    // a shared folder.
     unique.push(format!(".{:016x}{PARTIAL}", random()));
     unique.into()
 }
@@ -87,8 +87,7 @@ pub fn create(path: &Path) -> io::Result<(PathBuf, File)> {
             // a new name.
             Err(TryLockError::WouldBlock) => {}
             Ok(()) if !unique.exists() => {}
-            // If the file system does not support locks, no process removes abandoned files, so
-            // none is needed.
+            // If the file system does not support locks, no process removes abandoned files.
             Ok(()) | Err(TryLockError::Error(_)) => return Ok((unique, file)),
         }
         let _ = fs::remove_file(&unique);
@@ -107,7 +106,7 @@ pub fn remove_abandoned(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Removes files and folders next to `target` that killed processes left behind. Removes only
+/// Removes files and folders next to `target` that killed processes left behind: those with
 /// [unique] names that are derived from a file name for which `is_own` returns true. The caller
 /// must hold the lock for `target`.
 pub fn remove_abandoned_of(target: &Path, is_own: impl Fn(&str) -> bool) -> Result<()> {
@@ -133,10 +132,10 @@ pub fn is_hex(text: &str) -> bool {
     text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// Returns whether `path` still refers to the open `file`, which is locked and empty.
+/// `file` is open, locked and empty.
 fn is_at(file: &File, path: &Path) -> bool {
-    // Outside Unix, the standard library does not expose file IDs, so files are told apart by a
-    // random length.
+    // Outside Unix, the standard library does not expose file IDs, so a random length identifies
+    // the file.
     #[cfg(not(unix))]
     if file.set_len(random() % (1 << 20)).is_err() {
         return false;

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::machine::file::{self, MAX_FILE};
 use crate::stats::NetworkStats;
 
-/// Maximum number of names that a message lists.
+/// Maximum number of names in a message.
 const MAX_SHOWN: usize = 10;
 
 /// A list of class names. The label of a class is the index of its name in the list, regardless of
@@ -89,9 +89,8 @@ impl Classes {
         &self.names
     }
 
-    /// Replaces the labels of `source`: the label of each class becomes the index of its name in
-    /// the list. If the source has no class names, its labels must already be indices into the
-    /// list.
+    /// Replaces the labels of `source` with indices into the list, by class name. If the source has
+    /// no class names, its labels must already be indices into the list.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -141,8 +140,8 @@ impl Classes {
     }
 }
 
-/// Returns the category ID of each of the `classes` in the datasets `parts`. The result is empty if
-/// a class has no ID, or has different IDs in different datasets.
+/// Returns the category ID of each class. The result is empty if a class has no ID, or has
+/// different IDs in different datasets of `parts`.
 pub(crate) fn category_ids<'a>(classes: &[String], parts: impl Iterator<Item = &'a Arc<dyn Source>>) -> Vec<i64> {
     let mut ids = HashMap::new();
     for part in parts {

@@ -42,10 +42,10 @@ use crate::stats::NetworkStats;
 /// joins datasets and samples from them.
 pub struct Concat {
     parts: Vec<Arc<dyn Source>>,
-    /// For each dataset, the index in the joined dataset after its last sample.
+    /// For each dataset, the index after its last sample.
     ends: Vec<usize>,
     classes: Vec<String>,
-    /// For each dataset, the mapping from old to new labels, or empty if labels are unchanged.
+    /// For each dataset, the mapping from old to new labels. Empty if labels are unchanged.
     relabel: Vec<Relabel>,
 }
 
@@ -116,13 +116,13 @@ impl Concat {
     }
 
     /// Returns the index of the dataset that contains sample `index`, and the sample's index within
-    /// that dataset.
+    /// it.
     fn locate(&self, index: usize) -> (usize, usize) {
         let part = self.ends.partition_point(|&end| end <= index);
         (part, if part == 0 { index } else { index - self.ends[part - 1] })
     }
 
-    /// Returns the label in the joined dataset for the label `old` of dataset `part`.
+    /// Maps the label `old` of dataset `part`.
     fn label_of(&self, part: usize, old: Option<i64>) -> Result<Option<i64>> {
         let (Some(old), Some(relabel)) = (old, self.relabel.get(part)) else { return Ok(old) };
         relabel.of(old).map(Some)
@@ -130,9 +130,6 @@ impl Concat {
 }
 
 /// Returns the longest list of class names, if every other list is a prefix of it.
-///
-/// # Errors
-/// If a label has different names in two datasets. The message states the label.
 fn common_names(parts: &[Arc<dyn Source>]) -> Result<Vec<String>> {
     let longest = (0..parts.len()).rev().max_by_key(|&part| parts[part].classes().len());
     let Some(longest) = longest else { return Ok(Vec::new()) };
@@ -171,7 +168,7 @@ fn labels_by_name(parts: &[Arc<dyn Source>]) -> Result<(Vec<String>, Vec<Relabel
 }
 
 impl Concat {
-    /// Relabels a sample of dataset `part`.
+    /// `sample` belongs to dataset `part`.
     fn relabeled<'a>(&'a self, part: usize, sample: Sample<'a>) -> Result<Sample<'a>> {
         let Some(relabel) = self.relabel.get(part) else { return Ok(sample) };
         let sample = sample.relabeled(relabel)?;
@@ -195,8 +192,8 @@ impl Source for Concat {
         self.relabeled(part, self.parts[part].read_drawn(index, draw, scratch)?)
     }
 
-    /// Lets each dataset prefetch its own samples. The byte budget is divided among the datasets in
-    /// proportion to their [`ahead_bytes`](Source::ahead_bytes).
+    /// Each dataset prefetches its own samples, with a share of the byte budget in proportion to
+    /// its [`ahead_bytes`](Source::ahead_bytes).
     fn follow(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
         let wanted = |part: &Arc<dyn Source>| part.ahead_bytes() as u128;
         let (all, mut start) = (self.parts.iter().map(wanted).sum::<u128>().max(1), 0);
@@ -286,7 +283,6 @@ impl Source for Concat {
         known.all(|other| other == Some(first)).then_some(first)
     }
 
-    /// Returns the names that any of the datasets returns.
     fn images(&self) -> Vec<String> {
         let names: BTreeSet<String> = self.parts.iter().flat_map(|part| part.images()).collect();
         names.into_iter().collect()
@@ -296,7 +292,7 @@ impl Source for Concat {
         category_ids(&self.classes, self.parts.iter())
     }
 
-    /// Returns the fields of all datasets, if the fields of every dataset are known.
+    /// Returns `None` if the fields of a dataset are unknown.
     fn fields(&self) -> Option<Vec<String>> {
         let mut all = Vec::new();
         for part in &self.parts {
@@ -314,7 +310,6 @@ impl Source for Concat {
     }
 }
 
-/// The prefetchers of the datasets that prefetch.
 pub(crate) struct Prefetchers(pub(crate) Vec<Box<dyn Prefetcher>>);
 
 impl Prefetcher for Prefetchers {
@@ -350,7 +345,7 @@ mod tests {
         Arc::new(Memory::new(samples).with_classes(classes.iter().copied()))
     }
 
-    /// A source that requests the largest possible prefetch budget and records the granted budget.
+    /// Requests the largest possible prefetch budget and records the granted budget.
     struct Greedy(Arc<Mutex<Vec<usize>>>);
 
     impl Source for Greedy {

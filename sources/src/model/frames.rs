@@ -2,17 +2,17 @@
 
 use crate::error::{Error, reserve};
 
-/// Signature of a list of frames. A byte with the version follows.
+/// A byte with the version follows the signature.
 const SIGNATURE: [u8; 7] = *b"\x93FRAMES";
 /// Version of a list of frames that are stored one after the other.
 const LIST: u8 = 1;
 /// Version of a list that contains alternative clips.
 const CHOICES: u8 = 2;
-/// Size of the signature, the version and one number, in bytes.
+/// In bytes: the signature, the version and one number.
 const HEADER: usize = SIGNATURE.len() + 1 + 4;
-/// Size of the end position of a frame, in bytes.
+/// Size of a frame's end position, in bytes.
 const END: usize = size_of::<u64>();
-/// Size of the entry of a stored frame in a list of choices, in bytes.
+/// Size of a stored frame's entry in a list of choices, in bytes.
 const STORED: usize = 3 * size_of::<u64>();
 /// Size of the three numbers after the header of a list of choices, in bytes.
 const COUNTS: usize = 3 * size_of::<u32>();
@@ -52,20 +52,19 @@ const COUNTS: usize = 3 * size_of::<u32>();
 #[derive(Debug, Clone, Copy)]
 pub struct Frames<'a> {
     table: Table<'a>,
-    /// The encoded images.
     data: &'a [u8],
 }
 
-/// The positions of the frames.
+/// Positions of the frames.
 #[derive(Debug, Clone, Copy)]
 enum Table<'a> {
-    /// The end of each frame.
+    /// End of each frame.
     List(&'a [[u8; END]]),
     Choices {
         stored: &'a [[u8; STORED]],
-        /// The stored frames of the selected choice.
+        /// Stored frames of the selected choice.
         chosen: &'a [[u8; 4]],
-        /// The stored frames of all choices.
+        /// Stored frames of all choices.
         all: &'a [[u8; 4]],
     },
 }
@@ -73,13 +72,12 @@ enum Table<'a> {
 /// The alternative clips in a list of frames.
 #[cfg_attr(not(feature = "video"), allow(dead_code))]
 pub(crate) struct Choices<'a> {
-    /// Number of frames of each choice.
+    /// Frames of each choice.
     pub(crate) frames: usize,
-    /// Index of the default choice.
     pub(crate) default: usize,
     /// For each choice, the indices of its stored frames.
     pub(crate) table: &'a [u32],
-    /// The index of each stored frame in the video.
+    /// For each stored frame, its index in the video.
     pub(crate) stored: &'a [usize],
 }
 
@@ -133,10 +131,7 @@ impl<'a> Frames<'a> {
 
     /// Appends the content of a field that contains alternative clips. `add` appends the stored
     /// frame with the given index, and returns the position in its buffer at which this frame
-    /// starts. A frame may start in an earlier frame, and ends at the end of the buffer.
-    ///
-    /// # Errors
-    /// The first error that `add` returns, or if memory runs out.
+    /// starts. A frame may start inside an earlier frame, and ends at the end of the buffer.
     #[cfg_attr(not(feature = "video"), allow(dead_code))]
     pub(crate) fn append_choices(
         to: &mut Vec<u8>,
@@ -284,7 +279,6 @@ impl<'a> Frames<'a> {
         self.choose(drawn(self.choices(), draw))
     }
 
-    /// Returns the entry of a stored frame.
     fn stored(&self, frame: usize) -> Option<&'a [u8; STORED]> {
         let Table::Choices { stored, chosen, .. } = self.table else { return None };
         stored.get(u32::from_le_bytes(*chosen.get(frame)?) as usize)
@@ -387,7 +381,7 @@ mod tests {
         );
     }
 
-    /// Two choices of two frames. The stored frames are "a", "ab", "abc" and "x".
+    /// The stored frames are "a", "ab", "abc" and "x".
     fn choices() -> Vec<u8> {
         let table = [0, 1, 2, 3];
         let choices = Choices { frames: 2, default: 1, table: &table, stored: &[7, 8, 9, 20] };

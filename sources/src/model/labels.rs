@@ -41,8 +41,8 @@ pub fn no_sample(sample: u64, count: u64) -> Error {
     Error::config(format!("sample {sample} is out of range: the dataset has samples 0 to {}", count.saturating_sub(1)))
 }
 
-/// Options for reading the labels of many samples on several threads. Images are not read if the
-/// source supports that.
+/// Reads the labels of many samples on several threads, without the images if the source supports
+/// that.
 pub struct Labels<'a> {
     /// The dataset to read.
     pub source: &'a dyn Source,
@@ -80,13 +80,13 @@ impl Labels<'_> {
         };
         let stop = CancelToken::current();
         let count = subset.map_or((range.end - range.start) as usize, <[u64]>::len);
-        // This separate pool wastes no memory: it is dropped before the loader's pool starts.
+        // This pool wastes no memory: it is dropped before the loader's pool starts.
         Pool::start(rayon::ThreadPoolBuilder::new(), workers)?
             .install(|| {
                 let label = |scratch: &mut Vec<u8>, position| during(stop.clone(), || label(scratch, position));
                 (0..count).into_par_iter().map_init(Vec::new, label).collect::<Vec<_>>()
             })
-            // In order, so that which error is returned does not depend on timing.
+            // In item order, so that the returned error does not depend on timing.
             .into_iter()
             .collect()
     }
@@ -129,8 +129,7 @@ mod tests {
         });
         let error = stop.during(|| labels.of(&(0..1000), None)).unwrap_err();
         assert!(error.to_string().contains("the read was canceled"), "{error}");
-        // Each of the two threads may read one more sample, if it checked the token just before it
-        // was set.
+        // Each of the two threads may read one more sample, if it checked the token just before.
         assert!((8..8 + 2).contains(&read.load(Ordering::SeqCst)), "{read:?}");
     }
 }

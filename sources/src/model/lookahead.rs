@@ -19,8 +19,8 @@ pub struct BatchIndex {
 /// source can look ahead any number of batches.
 ///
 /// The order is a function, not a queue: any batch can be queried at any time, and no batches are
-/// stored. See [`Source::follow`](super::Source::follow) for an example. If the program changes
-/// the weights or proportions of the order, [`Prefetcher::start`] is called again before the first
+/// stored. See [`Source::follow`](super::Source::follow) for an example. If the program changes the
+/// weights or proportions of the order, [`Prefetcher::start`] is called again before the first
 /// changed batch is read.
 #[derive(Clone)]
 pub struct Lookahead {
@@ -30,7 +30,7 @@ pub struct Lookahead {
     next: Arc<NextInEpoch>,
 }
 
-/// Returns the samples of a batch, each with its random number.
+/// Each sample has a random number.
 type DrawnSamples = dyn Fn(BatchIndex) -> Option<Vec<(u64, u64)>> + Send + Sync;
 
 /// Returns the first batch in which a rank on this machine reads a sample. The arguments are the
@@ -49,9 +49,9 @@ pub enum NextUse {
 }
 
 impl Lookahead {
-    /// Creates an order with the prefetch budget `bytes`. `batches(epoch)` returns the number of
-    /// batches in an epoch, and `samples(batch)` returns the samples of a batch. Loaders create
-    /// their own orders, so this function is useful only in tests of sources.
+    /// Creates an order with the prefetch budget `bytes`, for tests of sources. `batches(epoch)`
+    /// returns the number of batches in an epoch, and `samples(batch)` returns the samples of a
+    /// batch.
     pub fn new(
         bytes: usize,
         batches: impl Fn(u64) -> u64 + Send + Sync + 'static,
@@ -95,8 +95,8 @@ impl Lookahead {
     }
 
     /// Returns the prefetch budget: the maximum number of bytes that the source may prefetch ahead
-    /// of the reads. The loader's memory plan includes this budget. The budget may be smaller than
-    /// a batch, or 0.
+    /// of the reads. It counts toward the loader's memory limit, and may be smaller than a batch,
+    /// or 0.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -107,8 +107,8 @@ impl Lookahead {
     }
 
     /// Returns the samples of batch `index`, in order. A sample may occur twice. Returns `None` if
-    /// the batch does not exist or if the sampler fails. The loader reports a sampler's failure
-    /// with the batch.
+    /// the batch does not exist or if the sampler fails; the loader reports the failure with the
+    /// batch.
     pub fn samples(&self, index: BatchIndex) -> Option<Vec<u64>> {
         Some(self.drawn_samples(index)?.into_iter().map(|(sample, _)| sample).collect())
     }
@@ -118,8 +118,8 @@ impl Lookahead {
         (index.batch < (self.batches)(index.epoch)).then(|| (self.samples)(index))?
     }
 
-    /// Returns the next batch in the order. After the last batch of an epoch, this is the first
-    /// batch of the next epoch.
+    /// Returns the batch after this one. After the last batch of an epoch, this is the first batch
+    /// of the next epoch.
     pub fn after(&self, BatchIndex { epoch, batch }: BatchIndex) -> BatchIndex {
         if batch + 1 < (self.batches)(epoch) {
             BatchIndex { epoch, batch: batch + 1 }
@@ -139,8 +139,8 @@ impl Lookahead {
         })
     }
 
-    /// Returns the order restricted to the samples in `part`, renumbered from 0. The new order has
-    /// the prefetch budget `bytes`.
+    /// Restricts the order to the samples in `part`, renumbered from 0, with the prefetch budget
+    /// `bytes`.
     pub(crate) fn part(&self, bytes: usize, part: Range<u64>) -> Self {
         let (all, next, first) = (self.samples.clone(), self.next.clone(), part.start);
         let within_part = move |(sample, draw)| part.contains(&sample).then(|| (sample - first, draw));
@@ -168,8 +168,7 @@ impl std::fmt::Debug for Lookahead {
 pub trait Prefetcher: Send + Sync {
     /// Called before the loader reads `batch` and later batches, in the order of the [`Lookahead`].
     /// Cancels the prefetching of earlier batches, and drops prefetched samples that are no longer
-    /// needed. A loader need not call this method between consecutive epochs, but if it does,
-    /// `batch` is the next batch of the order.
+    /// needed. A loader may omit this call between consecutive epochs.
     fn start(&self, batch: BatchIndex);
 
     /// Called when all samples of `batch` have been read.

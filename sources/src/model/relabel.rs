@@ -5,14 +5,12 @@ use crate::error::{Error, Result};
 /// Maps the labels of a dataset to new labels.
 #[derive(Debug, Clone)]
 pub(crate) enum Relabel {
-    /// Maps labels by class name.
     Named {
-        /// For each class of the dataset, its name and its new label, or `None` if it has no new
-        /// label.
+        /// For each class of the dataset, its name and its new label, if any.
         classes: Vec<(String, Option<i64>)>,
-        /// Description of the dataset, for messages.
+        /// Describes the dataset in messages.
         set: String,
-        /// Description of the new labels, for messages.
+        /// Describes the new labels in messages.
         how: &'static str,
     },
     /// Leaves labels unchanged, because the dataset has no class names. Labels must be less than
@@ -21,11 +19,7 @@ pub(crate) enum Relabel {
 }
 
 impl Relabel {
-    /// Returns the new label for the label `old`.
-    ///
-    /// # Errors
-    ///
-    /// If the label has no class name, or if its class has no new label.
+    /// Fails if the label has no class name, or if its class has no new label.
     pub(crate) fn of(&self, old: i64) -> Result<i64> {
         let index = usize::try_from(old).ok();
         match self {

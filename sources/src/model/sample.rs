@@ -24,7 +24,7 @@ const MAX_RELABELS: usize = 4;
 ///
 /// Field names are lower-case WebDataset extensions: `jpg`, `png`, `json`, `emb.npy`. A field
 /// contains bytes or a typed [`Value`]. The label is not a field: a `cls` field becomes the
-/// [`label`](Sample::label). So an image in a class folder and an image with a `cls` file next to
+/// [`label`](Sample::label), so an image in a class folder and an image with a `cls` file next to
 /// it result in the same sample.
 ///
 /// ```
@@ -40,10 +40,9 @@ pub struct Sample<'a> {
     fields: [(&'a str, Value<'a>); MAX_FIELDS],
     len: usize,
     label: Label<'a>,
-    /// Mappings of the labels, in the order in which they are applied.
+    /// In the order in which they are applied.
     relabels: [Option<&'a Relabel>; MAX_RELABELS],
-    /// Number of leading `relabels` that do not apply to the label, because the label was set
-    /// later.
+    /// Number of leading `relabels` that do not apply to the label, because it was set later.
     skipped_relabels: usize,
     lacks: Option<&'a Lacks>,
 }
@@ -53,13 +52,13 @@ pub struct Sample<'a> {
 pub(crate) struct Lacks {
     /// Name of the image column.
     pub(crate) image: Option<String>,
-    /// Advice for the user if no label column was selected, although some columns contain integers.
+    /// Advice if no label column was selected, although some columns contain integers.
     pub(crate) label: Option<Arc<str>>,
 }
 
 impl Lacks {
-    /// Returns advice for a table without a label column. `candidates` are the columns that contain
-    /// integers; if there are none, returns `None`.
+    /// Returns advice for a table without a label column, or `None` without `candidates`, the
+    /// columns that contain integers.
     pub(crate) fn label_of(candidates: &[&str]) -> Option<Arc<str>> {
         let first = candidates.first()?;
         let (listed, have) = (candidates.join("\", \""), if candidates.len() == 1 { "has" } else { "have" });
@@ -73,13 +72,10 @@ impl Lacks {
     }
 }
 
-/// The origin of a sample's label.
 #[derive(Debug, Clone, Copy)]
 enum Label<'a> {
-    /// The sample has no label.
     None,
-    /// The source set the label, for example from a class folder or from an integer in a
-    /// MessagePack map.
+    /// Set by the source, for example from a class folder or from an integer in a MessagePack map.
     Class(i64),
     /// Decimal text in the `cls` field. It is parsed only when the label is requested, so that the
     /// field may have any content if labels are not used.
@@ -94,7 +90,6 @@ impl<'a> Sample<'a> {
         Sample { key, fields, len: 0, label: Label::None, relabels, skipped_relabels: 0, lacks: None }
     }
 
-    /// Sets the reasons why an image or a label may be missing.
     pub(crate) fn lacking(mut self, lacks: &'a Lacks) -> Self {
         self.lacks = Some(lacks);
         self
@@ -159,10 +154,8 @@ impl<'a> Sample<'a> {
         self
     }
 
-    /// Applies `relabel` to the label, and to the results of [`class`](Sample::class).
-    ///
-    /// # Errors
-    /// If four mappings already apply.
+    /// Applies `relabel` to the label, and to the results of [`class`](Sample::class). Fails if
+    /// four mappings already apply.
     pub(crate) fn relabeled(mut self, relabel: &'a Relabel) -> Result<Self> {
         let times = self.relabeled_times();
         let slot = self.relabels.get_mut(times).ok_or_else(|| {
@@ -192,11 +185,10 @@ impl<'a> Sample<'a> {
         self.renumbered(number, 0)
     }
 
-    /// Returns the pixel value of the first class in the mask `stem`. For example, this value is 1
-    /// in Pascal VOC. Returns `None` if pixel values are not class indices of the source.
+    /// Returns the pixel value of the first class in the mask `stem`, such as 1 in Pascal VOC.
+    /// Returns `None` if pixel values are not class indices of the source.
     ///
     /// # Errors
-    ///
     /// If the field that stores this value does not contain a number from 0 to 255.
     #[doc(hidden)]
     pub fn first_class_of_mask(&self, stem: &str) -> Result<Option<i64>> {
@@ -280,7 +272,7 @@ impl<'a> Sample<'a> {
         self.fields().iter().map(|(_, value)| value.memory().len()).sum()
     }
 
-    /// Returns the name and the bytes of the image. This is the first field that is called `img` or
+    /// Returns the name and the bytes of the image: the first field that is called `img` or
     /// `image`, or that has the [name of a built-in format](format::is_image).
     ///
     /// `Codecs::image` also finds images in the formats of your own codecs.
@@ -288,7 +280,7 @@ impl<'a> Sample<'a> {
         self.bytes_named(format::is_image)
     }
 
-    /// Returns the content of the `cls` field, if it determines the label.
+    /// Returns `None` unless the `cls` field determines the label.
     pub(crate) fn label_text(&self) -> Option<&'a [u8]> {
         if let Label::Text(text) = self.label { Some(text) } else { None }
     }

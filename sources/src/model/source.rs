@@ -44,8 +44,8 @@ pub trait Source: Send + Sync {
 
     /// Reads sample `index`, which is less than [`len`](Source::len).
     ///
-    /// The fields may borrow from the source, for example from a memory map, or from `scratch`. The
-    /// source may overwrite `scratch`. Callers pass the same buffer for many samples, so that a
+    /// The fields may borrow from the source, for example from a memory map, or from `scratch`,
+    /// which the source may overwrite. Callers pass the same buffer for many samples, so that a
     /// read need not allocate.
     ///
     /// # Errors
@@ -53,7 +53,7 @@ pub trait Source: Send + Sync {
     /// if the sample cannot be read. The error should state the file. The loader adds the sample.
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>>;
 
-    /// Like [`read`](Source::read), but for a loader, which passes the random number `draw` of the
+    /// Like [`read`](Source::read), for a loader, which passes the random number `draw` of the
     /// sample. If the sample has several [choices](super::Frames::choices), a source may return
     /// only the choice that the loader would [draw](super::Frames::draw) with this number. The
     /// default calls `read`.
@@ -65,9 +65,9 @@ pub trait Source: Send + Sync {
         self.read(index, scratch)
     }
 
-    /// Returns the only field of sample `index` if it is an array in memory, which a loader can
-    /// copy. Appends the sample's key to `key`. The key and the array must be those that
-    /// [`read`](Source::read) returns. Returns `None`, the default, if the sample must be read.
+    /// Returns the only field of sample `index` if it is an array in memory, and appends the
+    /// sample's key to `key`. The key and the array must be those that [`read`](Source::read)
+    /// returns. Returns `None`, the default, if the sample must be read.
     ///
     /// With this method, a loader only copies each sample. The loader calls `read` instead if the
     /// result is `None`, if a trace is being recorded, if a field type rejects the array, or if the
@@ -79,14 +79,14 @@ pub trait Source: Send + Sync {
         None
     }
 
-    /// Returns a prefetcher for a loader that will read in `order`. The default returns `None`,
-    /// which means that the source reads samples only on demand.
+    /// Returns a prefetcher for a loader that will read in `order`. The default returns `None`: the
+    /// source reads samples only on demand.
     ///
     /// A loader calls this method once, when it is opened. The source then prefetches samples, even
     /// across epoch boundaries and with any number of requests in flight, as long as they fit
     /// within [`Lookahead::bytes`]. [`read`](Source::read) returns the prefetched bytes of a
-    /// sample, and waits if the request for them is in flight. If the sample was not prefetched, or
-    /// if its read is retried after an error, `read` reads it directly.
+    /// sample, and waits for a request in flight. If the sample was not prefetched, or if its read
+    /// is retried after an error, `read` reads it directly.
     ///
     /// ```
     /// # use std::sync::{Arc, mpsc};
@@ -148,7 +148,7 @@ pub trait Source: Send + Sync {
     /// batch. If the source has a [prefetcher](Source::follow), opening the loader also calls this
     /// method, and fails if the check fails.
     ///
-    /// Other threads may be reading samples or running the same check at the same time.
+    /// Meanwhile, other threads may be reading samples or running the same check.
     ///
     /// For the sources of this crate, the check fails if a shard was modified in place. Databases
     /// may be modified. If a file was removed or replaced, a warning is logged, because the open
@@ -164,24 +164,23 @@ pub trait Source: Send + Sync {
     }
 
     /// Verifies whole files against checksums that individual reads do not check, such as the
-    /// `hashes` of MDS shards. Verifies each file whose first sample is in `samples`. Calls `found`
-    /// with an error for each file that is damaged or unreadable. The `warpfeed verify` command
-    /// calls this method; a loader never does. The default does nothing.
+    /// `hashes` of MDS shards. Verifies each file that has its first sample in `samples`, and calls
+    /// `found` with an error for each file that is damaged or unreadable. The `warpfeed verify`
+    /// command calls this method; a loader never does. The default does nothing.
     fn verify(&self, samples: Range<usize>, found: &mut dyn FnMut(Error)) {
         let _ = (samples, found);
     }
 
     /// Returns whether samples that were read before the last [`check`](Source::check) are still
     /// current. If a loader has prepared batches of an epoch in advance, it calls this method after
-    /// `check` when the epoch is requested. If the result is `false`, the loader prepares the
-    /// batches again. The method should be as cheap as `check`. The default returns `true`.
+    /// `check` when the epoch is requested, and prepares the batches again if the result is
+    /// `false`. The method should be as cheap as `check`. The default returns `true`.
     fn is_unchanged(&self) -> bool {
         true
     }
 
-    /// Returns the label of sample `index`, as [`read`](Source::read) would return it. Implement
-    /// this method if the source can find labels without reading whole samples. The default reads
-    /// the sample.
+    /// Returns the label of sample `index`, as [`read`](Source::read) would return it. The default
+    /// reads the sample. Implement this method if the source can find labels faster.
     ///
     /// # Errors
     /// Fails like [`read`](Source::read), and if the label is not a number.
@@ -189,8 +188,8 @@ pub trait Source: Send + Sync {
         self.read(index, scratch)?.label()
     }
 
-    /// Returns the key of sample `index`, as [`read`](Source::read) would return it. Implement this
-    /// method if the source can find keys without reading samples. The default reads the sample.
+    /// Returns the key of sample `index`, as [`read`](Source::read) would return it. The default
+    /// reads the sample. Implement this method if the source can find keys faster.
     ///
     /// # Errors
     /// See [`read`](Source::read).
@@ -200,14 +199,14 @@ pub trait Source: Send + Sync {
 
     /// Returns a hash of the keys of all samples in order, and of other properties that are known
     /// without reading samples, such as sizes. Ranks compare this hash to verify that they opened
-    /// the same dataset. Returns `None`, the default, if the hash cannot be computed without
-    /// reading samples.
+    /// the same dataset. Returns `None`, the default, if computing the hash would require reading
+    /// samples.
     fn fingerprint(&self) -> Option<u64> {
         None
     }
 
-    /// Returns the file that contains sample `index`, for error messages. This is an image file, a
-    /// shard or a database. Returns `None`, the default, if there is no such file.
+    /// Returns the file that contains sample `index`, for error messages: an image file, a shard or
+    /// a database. Returns `None`, the default, if there is no such file.
     fn path(&self, _index: usize) -> Option<PathBuf> {
         None
     }
@@ -218,21 +217,21 @@ pub trait Source: Send + Sync {
         0
     }
 
-    /// Returns the class names, indexed by label. The default is an empty list, which means that
-    /// the dataset does not contain class names.
+    /// Returns the class names, indexed by label. The default is an empty list: the dataset has no
+    /// class names.
     fn classes(&self) -> &[String] {
         &[]
     }
 
-    /// Returns the ID that the dataset uses for each class, indexed by label. For example,
-    /// evaluation on [`Coco`](crate::Coco) needs these category IDs. The default is an empty list,
-    /// which means that a class has no ID.
+    /// Returns the ID that the dataset uses for each class, indexed by label. Evaluation on
+    /// [`Coco`](crate::Coco), for example, needs these category IDs. The default is an empty list:
+    /// classes have no IDs.
     fn category_ids(&self) -> Vec<i64> {
         Vec::new()
     }
 
-    /// Returns whether samples have images. Returns `None`, the default, if the source does not
-    /// know this without reading samples.
+    /// Returns whether samples have images. Returns `None`, the default, if finding out requires
+    /// reading samples.
     ///
     /// If a source has no images, a loader with other fields omits the `image` field, unless the
     /// program requested it.
@@ -241,7 +240,7 @@ pub trait Source: Send + Sync {
     }
 
     /// Returns the names of the fields that samples may have in addition to the image. Returns
-    /// `None`, the default, if the source does not know these names without reading samples.
+    /// `None`, the default, if finding the names requires reading samples.
     ///
     /// Opening a loader fails if one of its field types reads a field that is not among these
     /// names. A name without an extension, such as `mask`, matches every encoding.
@@ -250,12 +249,12 @@ pub trait Source: Send + Sync {
     }
 
     /// Returns the names of the fields that contain images in addition to the main image, such as
-    /// the cameras of a robot. `pack` recodes these images as well. The default returns no names.
+    /// the cameras of a robot. `pack` also re-encodes these images. The default returns no names.
     fn images(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// Divides a dataset of robot episodes into frames and other files, for `pack --frames`.
+    /// Splits a dataset of robot episodes into frames and other files, for `pack --frames`.
     /// `packed` is the name of the file to which the frames will be packed. Returns `None`, the
     /// default, if the dataset has no episodes.
     ///
@@ -291,12 +290,11 @@ pub trait Source: Send + Sync {
     }
 }
 
-/// A dataset of robot episodes, as divided by [`Source::divided`].
+/// A dataset of robot episodes, as split by [`Source::divided`].
 pub struct Divided {
     /// The images and texts of each frame. Each frame is a sample.
     pub frames: Arc<dyn Source>,
-    /// The paths and contents of all other files of the dataset. Paths are relative to the folder
-    /// of the dataset.
+    /// The paths and contents of all other files. Paths are relative to the folder of the dataset.
     pub files: Vec<(String, Vec<u8>)>,
 }
 

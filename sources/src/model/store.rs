@@ -46,7 +46,7 @@ impl Location {
     }
 }
 
-/// Returns the scheme of a URL as defined in RFC 3986, or `None` if `text` is not a URL.
+/// Returns the scheme of a URL, as defined in RFC 3986.
 fn scheme(text: &str) -> Option<&str> {
     let (scheme, _) = text.split_once("://")?;
     let is_valid = |byte: u8| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte);
@@ -61,8 +61,8 @@ pub struct Object {
     /// Length of the object in bytes.
     pub len: u64,
     /// Version of the content, such as an ETag or a generation, if the store provides it. A tag
-    /// that begins with `W/` is weak, as in HTTP: objects with different bytes may have the same
-    /// tag, so objects with weak tags are never cached.
+    /// that begins with `W/` is weak, as in HTTP: it does not identify the bytes, so objects with
+    /// weak tags are never cached.
     pub tag: Option<String>,
     /// Server that stores the object, such as an endpoint or an account. `None` if the URL alone
     /// determines the server. Caches use this field to distinguish objects with the same URL on
@@ -74,7 +74,7 @@ pub struct Object {
 /// in an archive.
 ///
 /// [`Options::store`](crate::Options::store) and `Loader::store` register a store for all URLs with
-/// a given scheme. The methods are called from many threads at once and may block.
+/// a given scheme. Many threads call the methods at once, and the methods may block.
 pub trait Store: Send + Sync {
     /// Lists the objects whose URLs begin with `prefix`, sorted by URL.
     ///
@@ -94,13 +94,12 @@ pub trait Store: Send + Sync {
     /// Returns the object at `url`.
     ///
     /// # Errors
-    ///
     /// If the object does not exist. The message should contain the URL. Use [`Error::absent`] if
-    /// it is certain that the object does not exist. Without this mark, packing must list the
-    /// objects to find out.
+    /// it is certain that the object does not exist, so that packing need not list the objects to
+    /// find out.
     fn object(&self, url: &str) -> Result<Object>;
 
-    /// Fills `out` with the bytes of `object` that start at offset `offset`.
+    /// Fills `out` with the bytes of `object` at `offset`.
     ///
     /// # Errors
     /// If the bytes cannot be read, or if the tag of the object has [changed](Object::tag), because
@@ -108,8 +107,8 @@ pub trait Store: Send + Sync {
     /// [`Error::transient`] if a retry may succeed.
     fn read(&self, object: &Object, offset: u64, out: &mut [u8]) -> Result<()>;
 
-    /// Fills each buffer in `ranges` with the bytes that start at its offset. The default reads the
-    /// ranges one by one, so a store with high latency should override it.
+    /// Fills each buffer in `ranges` with the bytes at its offset. The default reads the ranges one
+    /// by one, so a store with high latency should override it.
     ///
     /// # Errors
     /// See [`read`](Store::read).
@@ -121,7 +120,7 @@ pub trait Store: Send + Sync {
     /// [transient](Error::transient) errors, so the store should not retry.
     ///
     /// The default blocks until the bytes have been read. A store with asynchronous I/O should
-    /// start the read and return immediately, so that any number of reads can be in flight.
+    /// return immediately, so that any number of reads can be in flight.
     fn fetch(&self, object: &Object, range: Range<u64>, reply: ReadCompletion) {
         let len = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
         let mut bytes = Vec::new();
@@ -136,7 +135,7 @@ pub trait Store: Send + Sync {
     }
 
     /// Creates an upload to `url`, for `Pack`, without sending a request. The default returns an
-    /// error, which is correct for a read-only store.
+    /// error, for read-only stores.
     ///
     /// # Errors
     /// If the store is read-only.
@@ -144,8 +143,8 @@ pub trait Store: Send + Sync {
         Err(Error::config("this store is read-only: write to a local folder or to a writable store").at_path(url))
     }
 
-    /// Removes the object at `url`, if it exists. The default returns an error, which is correct
-    /// for a read-only store.
+    /// Removes the object at `url`, if it exists. The default returns an error, for read-only
+    /// stores.
     ///
     /// # Errors
     /// If the object cannot be removed.
@@ -161,14 +160,13 @@ pub trait Store: Send + Sync {
         None
     }
 
-    /// Downloads `objects` to a local folder, and returns the path of the folder. All objects are
-    /// under the URL `base`. For formats that can read only local files. An object at `base/a/b`
-    /// becomes the file `a/b` in the folder. `read` reads several ranges of objects in this store
-    /// at once, and retries failures. The files must exist at least until this process ends. The
-    /// default returns an error, which is correct for a store without a cache.
+    /// Downloads `objects` to a local folder, and returns its path, for formats that can read only
+    /// local files. All objects are under the URL `base`, and an object at `base/a/b` becomes the
+    /// file `a/b` in the folder. `read` reads several ranges of objects in this store at once, and
+    /// retries failures. The files must exist at least until this process ends. The default returns
+    /// an error, for stores without a cache.
     ///
     /// # Errors
-    ///
     /// If the store has no cache, if the files do not fit in the cache, or if the objects cannot be
     /// read.
     fn bring(&self, base: &str, objects: &[Object], read: &ReadParts<'_>) -> Result<PathBuf> {
@@ -184,7 +182,7 @@ pub trait Store: Send + Sync {
 /// While the function runs, requests for later ranges are in flight.
 pub type ReadParts<'a> = dyn Fn(&[(&Object, Range<u64>)], &mut dyn FnMut(Vec<u8>) -> Result<()>) -> Result<()> + 'a;
 
-/// An object that is being written. It becomes visible, as a whole, only when the upload is
+/// An object that is being written. It becomes visible, as a whole, when the upload is
 /// [completed](Upload::complete).
 pub trait Upload: Send {
     /// Appends bytes. May block until earlier bytes have been sent.
@@ -194,8 +192,8 @@ pub trait Upload: Send {
     fn write(&mut self, bytes: &[u8]) -> Result<()>;
 
     /// Makes the object visible. If `new` is true and an object with this name already exists, even
-    /// from a concurrent upload, keeps that object and returns `false`. If a store checks for an
-    /// existing object only before it writes, its documentation should say so.
+    /// from a concurrent upload, keeps that object and returns `false`. A store that checks for an
+    /// existing object only before it writes should document this limitation.
     ///
     /// # Errors
     /// If the bytes cannot be sent. In that case, the object may or may not exist.
@@ -205,8 +203,8 @@ pub trait Upload: Send {
 /// A local cache of bytes from a [`Store`], for one loader with a known order. An entry is a range
 /// of an object. Lookups must use the identical range.
 ///
-/// A source that prefetches does not request cached ranges, and offers the bytes of every sample
-/// that it has fetched to the cache.
+/// A source that prefetches does not request cached ranges, and offers the bytes of every fetched
+/// sample to the cache.
 pub trait ObjectCache: Send + Sync {
     /// Called before the loader reads `batch` and later batches, at least once per batch.
     fn start(&self, batch: BatchIndex);
@@ -215,14 +213,12 @@ pub trait ObjectCache: Send + Sync {
     /// [`get`](ObjectCache::get) may still fail, because another process may evict the bytes.
     fn has(&self, object: &Object, offset: u64, len: u64) -> bool;
 
-    /// If the bytes of `object` that start at offset `offset` are cached, fills `out` with them and
-    /// returns the tier that contained them. Otherwise, returns `None`, and the content of `out` is
-    /// unspecified.
+    /// If the bytes of `object` at `offset` are cached, fills `out` with them and returns the tier
+    /// that contained them. Otherwise, returns `None`, and the content of `out` is unspecified.
     fn get(&self, object: &Object, offset: u64, out: &mut [u8]) -> Option<Tier>;
 
-    /// Offers the bytes of `object` that start at offset `offset` and belong to `sample`. `next` is
-    /// the batch after the batch for which the bytes were fetched. The cache decides whether to
-    /// store them.
+    /// Offers the bytes of `object` at `offset`, which belong to `sample`. `next` is the batch
+    /// after the batch for which the bytes were fetched. The cache decides whether to store them.
     fn offer(&self, object: &Object, offset: u64, bytes: &[u8], sample: u64, next: BatchIndex);
 }
 
@@ -250,8 +246,8 @@ impl<S: Store + ?Sized> Store for Arc<S> {
     }
 }
 
-/// Receives the result of one [`Store::fetch`]. If this value is dropped before
-/// [`done`](Self::done) is called, the read fails, so that no read waits forever.
+/// Receives the result of one [`Store::fetch`]. Dropping it without calling [`done`](Self::done)
+/// fails the read, so that no read waits forever.
 ///
 /// ```
 /// use std::sync::mpsc;
@@ -267,18 +263,18 @@ pub struct ReadCompletion {
     started: Instant,
     shared: Arc<Shared>,
     /// Callback for the result. Only the owner accesses it. The mutex makes `ReadCompletion`
-    /// `Sync`, as required by futures that move between threads.
+    /// `Sync`, as futures that move between threads require.
     done: Mutex<Option<Done>>,
 }
 
 type Done = Box<dyn FnOnce(Result<Vec<u8>>) + Send>;
 
-/// State that the store and the reader share.
+/// Shared by the store and the reader.
 #[derive(Default)]
 struct Shared {
-    /// Nanoseconds from the start of the request to its first byte, or 0 if no byte has arrived.
+    /// Nanoseconds from the start of the request to its first byte, or 0.
     first: AtomicU64,
-    /// Nanoseconds from the start of the request to its latest bytes, or 0 if no byte has arrived.
+    /// Nanoseconds from the start of the request to its latest bytes, or 0.
     latest: AtomicU64,
     canceled: AtomicBool,
 }
@@ -290,7 +286,6 @@ impl ReadCompletion {
         ReadCompletion { started: Instant::now(), shared: Arc::default(), done: Mutex::new(Some(Box::new(done))) }
     }
 
-    /// Returns a handle that cancels the request.
     pub(crate) fn canceler(&self) -> Canceler {
         Canceler(self.shared.clone())
     }
@@ -298,13 +293,12 @@ impl ReadCompletion {
     /// Records the arrival of the first byte.
     pub fn first_byte(&self) {
         let nanos = self.progress_now();
-        // Relaxed suffices, because the time is only a measurement.
+        // Relaxed suffices for a measurement.
         let _ = self.shared.first.compare_exchange(0, nanos, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     /// Records that bytes have arrived. A request that makes no progress for two minutes is
-    /// retried, so a store should call this method whenever bytes arrive if its requests may take
-    /// longer.
+    /// retried, so a store with longer requests should call this method whenever bytes arrive.
     pub fn progress(&self) {
         self.progress_now();
     }
@@ -328,7 +322,7 @@ impl ReadCompletion {
         }
     }
 
-    /// Returns a completion that transforms the result with `then`. For stores that wrap a
+    /// Returns a completion that transforms the result with `then`, for stores that wrap a
     /// different store.
     #[must_use]
     pub fn map(mut self, then: impl FnOnce(Result<Vec<u8>>) -> Result<Vec<u8>> + Send + 'static) -> Self {
@@ -342,7 +336,6 @@ impl ReadCompletion {
     }
 }
 
-/// A handle that cancels a request whose result is no longer needed.
 pub(crate) struct Canceler(Arc<Shared>);
 
 impl Canceler {
@@ -350,12 +343,10 @@ impl Canceler {
         self.0.canceled.store(true, Ordering::Relaxed);
     }
 
-    /// Returns the time from the start of the request to its first byte.
     pub(crate) fn first_byte(&self) -> Option<Duration> {
         Some(self.0.first.load(Ordering::Relaxed)).filter(|&nanos| nanos > 0).map(Duration::from_nanos)
     }
 
-    /// Returns the time from the start of the request to its latest bytes.
     pub(crate) fn progress(&self) -> Duration {
         Duration::from_nanos(self.0.latest.load(Ordering::Relaxed))
     }
@@ -375,7 +366,7 @@ impl std::fmt::Debug for ReadCompletion {
     }
 }
 
-/// Stores and their schemes, in the order of registration.
+/// The stores and their schemes, in the order of registration.
 #[derive(Clone, Default)]
 pub struct Stores(Vec<(String, Arc<dyn Store>)>);
 

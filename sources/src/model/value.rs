@@ -23,7 +23,7 @@ use crate::error::{Error, Result};
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub enum Value<'a> {
-    /// File content. The extension in the field's name determines the encoding.
+    /// File content, encoded as the extension in the field's name says.
     Bytes(&'a [u8]),
     /// Text.
     Text(&'a str),
@@ -44,9 +44,9 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Returns the content of a file that stores the value as the field `name`. Numbers are encoded
-    /// in NumPy's format 1.0 if `name` ends in `.npy`, or as text separated by spaces if `name`
-    /// ends in `.txt`. Lists are encoded as JSON, like polygons in COCO.
+    /// Returns the content of a file that stores the value as the field `name`. Numbers become
+    /// NumPy's format 1.0 if `name` ends in `.npy`, or text separated by spaces if `name` ends in
+    /// `.txt`. Lists become JSON, like polygons in COCO.
     pub fn encoded(&self, name: &str) -> Cow<'a, [u8]> {
         match *self {
             Value::Bytes(bytes) => Cow::Borrowed(bytes),
@@ -58,10 +58,7 @@ impl<'a> Value<'a> {
     }
 
     /// Returns a value of the same type and shape with `bytes` as its [`memory`](Value::memory).
-    ///
-    /// # Errors
-    ///
-    /// If the value is text, and `bytes` is not UTF-8.
+    /// Fails if the value is text, and `bytes` is not UTF-8.
     pub(crate) fn moved<'b>(&self, bytes: &'b [u8]) -> Result<Value<'b>> {
         Ok(match *self {
             Value::Bytes(_) => Value::Bytes(bytes),
@@ -75,8 +72,7 @@ impl<'a> Value<'a> {
         })
     }
 
-    /// # Errors
-    /// If the extension of `name` does not match the type of the value.
+    /// The extension of `name` must match the type of the value.
     pub(crate) fn check_name(&self, name: &str) -> Result<()> {
         let (what, extensions): (_, &[&str]) = match self {
             Value::Bytes(_) | Value::Text(_) => return Ok(()),
@@ -145,14 +141,13 @@ pub(crate) const AXES: usize = 3;
 /// An array of numbers of the same type, in C order and in the machine's byte order.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Numbers<'a> {
-    /// The bytes of the elements, which may be unaligned.
+    /// The elements, which may be unaligned.
     bytes: &'a [u8],
     shape: [u32; AXES],
     element: Element,
     axes: u8,
 }
 
-/// The type of an array's elements.
 #[doc(hidden)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Element {
@@ -169,7 +164,7 @@ pub enum Element {
 }
 
 impl Element {
-    /// Returns NumPy's letter for the type, and the size of an element in bytes.
+    /// Returns NumPy's letter for the type, and the element size in bytes.
     fn kind_and_size(self) -> (u8, usize) {
         match self {
             Element::U8 => (b'u', 1),
@@ -195,8 +190,7 @@ impl Element {
 
 /// An element type of [`Numbers`]: an integer of up to 64 bits, `f32` or `f64`.
 pub trait Number: bytemuck::Pod {
-    /// The element type. This seals the trait, because code outside the crate cannot name
-    /// `Element`.
+    /// The element type. It seals the trait, because code outside the crate cannot name `Element`.
     #[doc(hidden)]
     const ELEMENT: Element;
 }
@@ -226,13 +220,12 @@ impl<'a> Numbers<'a> {
         })
     }
 
-    /// Creates an array from `bytes`, which may be unaligned. Returns `None` if the length does not
-    /// match the shape.
+    /// Returns `None` if the number of `bytes`, which may be unaligned, does not match the shape.
     pub(crate) fn from_bytes<T: Number>(bytes: &'a [u8], shape: &[usize]) -> Option<Self> {
         Self::from_element(bytes, T::ELEMENT, shape)
     }
 
-    /// Like [`from_bytes`](Numbers::from_bytes), but for an element type that is known only at run
+    /// Like [`from_bytes`](Numbers::from_bytes), for an element type that is known only at run
     /// time.
     pub(crate) fn from_element(bytes: &'a [u8], element: Element, shape: &[usize]) -> Option<Self> {
         let mut sides = [0; AXES];
@@ -253,7 +246,6 @@ impl<'a> Numbers<'a> {
         self.shape.into_iter().take(self.axes.into()).map(|side| side as usize)
     }
 
-    /// Returns the type of the elements.
     #[cfg(feature = "parquet")]
     pub(crate) fn element(&self) -> Element {
         self.element
@@ -302,13 +294,12 @@ impl<'a> Numbers<'a> {
         file
     }
 
-    /// Appends the header of an `.npy` file with elements of type `T`.
     pub(crate) fn npy_header<T: Number>(shape: &[usize], out: &mut Vec<u8>) {
         npy_header(out, T::ELEMENT, shape.iter().copied());
     }
 
-    /// Appends the array, which contains a single number, as JSON. If the number is not finite,
-    /// appends `null`.
+    /// Appends the array, which contains a single number, as JSON. Appends `null` if the number is
+    /// not finite.
     pub(crate) fn write_json(&self, out: &mut Vec<u8>) {
         let finite = match self.element {
             Element::F32 => self.iter::<f32>().is_some_and(|mut numbers| numbers.all(f32::is_finite)),
@@ -318,7 +309,7 @@ impl<'a> Numbers<'a> {
         if finite { out.extend_from_slice(&self.text()) } else { out.extend_from_slice(b"null") }
     }
 
-    /// Returns the numbers in decimal, separated by spaces.
+    /// Formats the numbers in decimal, separated by spaces.
     fn text(&self) -> Vec<u8> {
         fn to_text<T: Number + std::fmt::Display>(numbers: &Numbers<'_>) -> Option<String> {
             let mut text = String::new();
@@ -344,7 +335,7 @@ impl<'a> Numbers<'a> {
     }
 }
 
-/// Appends the header of an `.npy` file in format 1.0.
+/// Appends an `.npy` header in format 1.0.
 pub(crate) fn npy_header(out: &mut Vec<u8>, element: Element, shape: impl Iterator<Item = usize>) {
     let (kind, size) = element.kind_and_size();
     let order = match size {
@@ -395,7 +386,7 @@ impl<'a> Lists<'a> {
         Ok(Lists { bytes: out, count })
     }
 
-    /// Creates lists from bytes that [`append_lists`] wrote for `count` lists.
+    /// `bytes` come from [`append_lists`].
     #[cfg(feature = "annotations")]
     pub(crate) fn from_bytes(bytes: &'a [u8], count: usize) -> Self {
         Lists { bytes, count: count as u32 }
@@ -430,7 +421,7 @@ impl<'a> Lists<'a> {
     }
 }
 
-/// Appends lists of numbers in the layout of [`Lists`].
+/// Appends lists in the layout of [`Lists`].
 pub(crate) fn append_lists(out: &mut Vec<u8>, ends: &[usize], numbers: &[f64]) {
     ends.iter().for_each(|&end| out.extend_from_slice(&(end as u64).to_ne_bytes()));
     out.extend_from_slice(bytemuck::cast_slice(numbers));

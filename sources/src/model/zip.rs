@@ -21,7 +21,7 @@ use crate::stats::NetworkStats;
 /// ```
 ///
 /// **Keys.** Reading a sample fails if its keys differ, because the datasets then have different
-/// orders, or one of them lacks a sample. [`by_index`](Zip::by_index) turns the check off, for
+/// orders, or one of them lacks a sample. [`by_index`](Zip::by_index) disables the check, for
 /// datasets in which the same sample has different keys, such as the row numbers of an array.
 ///
 /// **Fields.** Reading a sample fails if two datasets have a field of the same name.
@@ -32,13 +32,13 @@ use crate::stats::NetworkStats;
 pub struct Zip {
     parts: Vec<Part>,
     len: usize,
-    /// Whether the keys of a sample must be the same in all datasets.
+    /// Whether keys must be the same in all datasets.
     checks_keys: bool,
 }
 
 struct Part {
     source: Arc<dyn Source>,
-    /// Prefix of the field names, with a trailing period, or empty.
+    /// Prefix of the field names, with a trailing period. May be empty.
     prefix: String,
 }
 
@@ -47,15 +47,15 @@ thread_local! {
     static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// A range of bytes in the copy of a sample.
+/// Bytes in the copy of a sample.
 type Span = Range<usize>;
 
-/// A copy of the samples that have the same index in all datasets. Its bytes are in a buffer.
+/// A copy of a sample of all datasets. Its bytes are in a buffer.
 #[derive(Default)]
 struct Copy {
     key: Span,
     label: Option<Label>,
-    /// The name of each field, its content, and its type.
+    /// Name, content and type of each field.
     fields: Vec<(Span, Span, Value<'static>)>,
 }
 
@@ -118,7 +118,7 @@ impl Zip {
         Ok(self)
     }
 
-    /// Reads sample `index` of all datasets into one sample. `draw` is the random number of a loader.
+    /// `draw` is the random number of a loader.
     fn read_all<'a>(&'a self, index: usize, draw: Option<u64>, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         scratch.clear();
         let mut buffer = BUFFER.take();
@@ -145,7 +145,7 @@ impl Zip {
         Ok(sample)
     }
 
-    /// Reads sample `index` of all datasets, and copies the samples to `to`.
+    /// Copies sample `index` of all datasets to `to`.
     fn copy(&self, index: usize, draw: Option<u64>, buffer: &mut Vec<u8>, to: &mut Vec<u8>) -> Result<Copy> {
         let mut copy = Copy::default();
         for (number, part) in self.parts.iter().enumerate() {
@@ -319,7 +319,7 @@ mod tests {
         Arc::new(Memory::new(keys.iter().map(sample).collect()))
     }
 
-    /// The key, the label and the fields of a sample.
+    /// Key, label and fields.
     type Read = (String, Option<i64>, Vec<(String, String)>);
 
     fn read(zip: &Zip, index: usize) -> Result<Read> {

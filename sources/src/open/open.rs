@@ -10,7 +10,7 @@ use crate::machine::file;
 use crate::model::Source;
 use crate::options::{DataFormat, Options};
 
-/// Opens the dataset at `path`, after detecting its format. [`DATA_FORMATS`](crate::DATA_FORMATS)
+/// Detects the format of the dataset at `path`, and opens it. [`DATA_FORMATS`](crate::DATA_FORMATS)
 /// lists the formats and how each is recognized.
 ///
 /// ```no_run
@@ -69,7 +69,7 @@ fn open_any_format(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
                          pack the dataset with its masks";
             return Err(Error::config(cause).at_path(path));
         }
-        // The format is not detected: the folders of images and masks together may look like a
+        // Detection could fail here: the folders of images and masks together may look like a
         // different format, such as YOLO if the masks are in `labels`.
         if format.get_or_insert(DataFormat::by_name("folder")?).name != "folder" || file::is_file(path)? {
             return Err(Error::config(

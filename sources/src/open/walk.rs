@@ -14,10 +14,6 @@ use crate::storage::tree::{INDEX, START, Tree};
 use crate::storage::{DatasetLocation, Siblings, Storage};
 
 impl DataFormat {
-    /// Returns the format called `name`.
-    ///
-    /// # Errors
-    /// If no format has this name. The message lists the names.
     pub(crate) fn by_name(name: &str) -> Result<&'static DataFormat> {
         DATA_FORMATS.iter().find(|format| format.name == name).ok_or_else(|| {
             let names: Vec<_> = DATA_FORMATS.iter().map(|format| format.name).collect();
@@ -25,30 +21,26 @@ impl DataFormat {
         })
     }
 
-    /// Returns whether the file at `path` has this format. `start` is the beginning of the file.
+    /// `start` is the beginning of the file.
     fn matches_file(&self, path: &Path, start: &[u8]) -> bool {
         (self.is_file)(path, start) || self.has_extension(path)
     }
 }
 
-/// The result of a lookup at a path or URL.
+/// What exists at a path or URL.
 enum Found {
     File,
-    /// A folder. If the folder is in a store, the lookup has listed it.
+    /// A folder in a store has been listed.
     Folder,
     /// Nothing exists at this location. Contains the error if the store could not list the URL.
     Nothing(Option<Error>),
 }
 
 /// Opens the dataset at this location as `format`, or detects the format if `format` is `None`.
-///
-/// # Errors
-///
-/// If nothing exists at the location, if no format is detected, or if the dataset cannot be opened
-/// in its format. Also fails if a folder cannot be listed, or contains both shards and images.
+/// Fails if a folder contains both shards and images.
 pub(super) fn walk(mut location: DatasetLocation, format: Option<&'static DataFormat>, options: &Options) -> Opened {
-    // With an explicit format, save the request that looks up the URL, unless it may name a part of
-    // a dataset, such as `all.lmdb/train`.
+    // With an explicit format, save the request that looks up the URL, unless the URL may name a
+    // part of a dataset, such as `all.lmdb/train`.
     if let Some(format) = format.filter(|format| !format.has_parts && location.storage.is_store()) {
         return format.open(location, options);
     }
@@ -83,9 +75,6 @@ pub(super) fn walk(mut location: DatasetLocation, format: Option<&'static DataFo
 /// Looks up whether a file or a folder exists at the location. In a store, a URL with the extension
 /// of a known format counts as a file, without a request, and any other URL is listed. If the
 /// listing is empty and `format` is given, also looks for an object at the URL itself.
-///
-/// # Errors
-/// If the operating system or the store reports an error.
 fn look_up(location: &mut DatasetLocation, format: Option<&DataFormat>) -> Result<Found> {
     let Storage::Store { remote, .. } = &location.storage else {
         return Ok(match file::metadata(&location.path)? {
@@ -118,12 +107,8 @@ fn candidates(format: Option<&DataFormat>) -> impl Iterator<Item = &'static Data
     DATA_FORMATS.iter().filter(move |other| format.is_none_or(|format| format.name == other.name))
 }
 
-/// Returns the format that accepts this path as a pattern for several files. The path itself does
-/// not exist.
-///
-/// # Errors
-/// If the operating system cannot examine the path, or if the path is a pattern with the extension
-/// of a format that does not support patterns.
+/// Returns the format that accepts this path, which does not exist, as a pattern for several files.
+/// Fails for a pattern with the extension of a format that does not support patterns.
 fn format_of_pattern(location: &DatasetLocation) -> Result<Option<&'static DataFormat>> {
     for format in DATA_FORMATS {
         if !(format.is_pattern)(&location.path)? {
@@ -144,9 +129,6 @@ fn format_of_pattern(location: &DatasetLocation) -> Result<Option<&'static DataF
 
 /// If this path names a part of a dataset, as in `all.lmdb/train`, returns the path of the dataset
 /// (`all.lmdb`) and its format. The format is `None` if the dataset is a single file.
-///
-/// # Errors
-/// If the operating system cannot examine the path.
 fn enclosing_dataset(
     location: &DatasetLocation,
     format: Option<&DataFormat>,
@@ -179,9 +161,6 @@ fn enclosing_dataset(
 }
 
 /// Returns the first of `formats` that matches the layout of a folder.
-///
-/// # Errors
-/// If the folder cannot be listed.
 fn by_layout(
     folder: Tree<'_>,
     formats: impl Iterator<Item = &'static DataFormat>,
@@ -195,9 +174,6 @@ fn by_layout(
 }
 
 /// Returns the first of `formats` that matches a file in a folder.
-///
-/// # Errors
-/// If the folder cannot be listed.
 fn by_files(
     folder: Tree<'_>,
     formats: impl Iterator<Item = &'static DataFormat>,
@@ -210,8 +186,8 @@ fn by_files(
     Ok(None)
 }
 
-/// Returns the first bytes of a file. A file in a store is read only if its URL ends in `.json`,
-/// because all other formats are identified by the file name.
+/// Reads a file in a store only if its URL ends in `.json`, because all other formats are
+/// identified by the file name.
 fn start_of_file(location: &DatasetLocation) -> Result<Vec<u8>> {
     match &location.storage {
         Storage::Machine { .. } => file::start(&location.path, START),
@@ -225,10 +201,7 @@ fn start_of_file(location: &DatasetLocation) -> Result<Vec<u8>> {
 }
 
 /// Opens a folder in the first of these formats that applies: the format of its layout, class
-/// folders, or the format of its files.
-///
-/// # Errors
-/// If no format matches, or if the folder contains both tar shards and images.
+/// folders, or the format of its files. Fails if the folder contains both tar shards and images.
 fn open_folder(location: DatasetLocation, options: &Options) -> Opened {
     let tree = location.tree();
     if let Some(format) = by_layout(tree, DATA_FORMATS.iter())? {
@@ -275,11 +248,9 @@ fn open_folder(location: DatasetLocation, options: &Options) -> Opened {
     Err(Error::in_source(cause + &hint).at_path(e.path().unwrap_or(&location.path)))
 }
 
-/// Checks that what looks like class folders is not an annotated dataset, of which `train` and the
-/// like would become class names. `images` yields the paths of the folders that contain images.
-///
-/// # Errors
-/// If the folder is an annotated dataset. The message names the path to open instead.
+/// Rejects annotated datasets that look like class folders, because folders such as `train` would
+/// become class names. `images` yields the paths of the folders that contain images. The error
+/// names the path to open instead.
 fn check_unannotated<'a>(folder: Tree<'a>, images: impl Iterator<Item = &'a str>) -> Result<()> {
     let around = Siblings::of(folder, images)?;
     for format in DATA_FORMATS {
@@ -292,8 +263,7 @@ fn check_unannotated<'a>(folder: Tree<'a>, images: impl Iterator<Item = &'a str>
     Ok(())
 }
 
-/// Returns the subfolders of `folder` that are separate datasets, such as the splits of an MDS
-/// dataset.
+/// Returns the subfolders that are separate datasets, such as the splits of an MDS dataset.
 fn datasets_in(folder: Tree<'_>) -> Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in folder.entries() {
@@ -307,11 +277,10 @@ fn datasets_in(folder: Tree<'_>) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Returns the error for a path that does not exist.
 fn no_such_path(path: &Path) -> Error {
     match intended_url(path) {
         Some(url) => Error::config(format!("no such path; a URL begins with two slashes: {url}")),
-        // An absolute path shows how a relative one was resolved.
+        // Shows how a relative path was resolved.
         None => {
             let e = fs::metadata(path).err().unwrap_or_else(|| io::ErrorKind::NotFound.into());
             Error::io(std::path::absolute(path).unwrap_or_else(|_| path.to_owned()), &e)
@@ -319,8 +288,8 @@ fn no_such_path(path: &Path) -> Error {
     }
 }
 
-/// Returns the URL that the user probably meant by a path such as `s3:/bucket/train`, in which a
-/// slash is missing.
+/// Returns the URL that the user probably meant by a path in which a slash is missing, such as
+/// `s3:/bucket/train`.
 fn intended_url(path: &Path) -> Option<String> {
     let (scheme, rest) = path.to_str()?.split_once(":/")?;
     // A single letter before the colon is a Windows drive.

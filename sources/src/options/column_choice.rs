@@ -6,6 +6,6 @@ pub(crate) struct ColumnChoice {
     pub(crate) image: Option<String>,
     pub(crate) label: Option<String>,
     pub(crate) without_label: bool,
-    /// Names of the columns that become fields, or `None` for all columns.
+    /// Columns that become fields, or `None` for all columns.
     pub(crate) columns: Option<Vec<String>>,
 }

@@ -19,26 +19,24 @@ pub struct DataFormat {
     pub name: &'static str,
     /// Description of the files or folders of this format, for messages.
     pub looks_like: &'static str,
-    /// File extensions. They take precedence over the content, so that a damaged file still gets
-    /// this format's error.
+    /// File extensions. They take precedence over the content, so that a damaged file is reported
+    /// as a file of this format.
     pub extensions: &'static [&'static str],
-    /// Returns whether a folder is a dataset of this format.
     pub(crate) is_folder: fn(Tree<'_>) -> Result<bool>,
-    /// Counts the files in a folder that point to this format. The last resort: called only if the
-    /// folder contains no images and no format's `is_folder` returns true.
+    /// Counts the files in a folder that indicate this format. Called only if the folder contains
+    /// no images and no format's `is_folder` returns true.
     pub(crate) files: fn(Tree<'_>) -> Result<usize>,
-    /// Returns whether a file is a dataset of this format, given its path and its first bytes. For
-    /// a file in a store, the first bytes may be missing.
+    /// Recognizes a file by its path and its first bytes. For a file in a store, the first bytes
+    /// may be missing.
     pub(crate) is_file: fn(&Path, &[u8]) -> bool,
-    /// Returns whether a path that does not exist is a pattern for several files.
+    /// Recognizes a path that does not exist as a pattern for several files.
     pub(crate) is_pattern: fn(&Path) -> Result<bool>,
-    /// Called for a folder that is about to be opened as class folders: looks for annotations of
-    /// this format nearby. If there are any, the user probably meant those, and the returned
-    /// message names the path to open instead.
+    /// Looks for annotations of this format near a folder that is about to be opened as class
+    /// folders. If there are any, returns a message that names the path to open instead.
     pub(crate) annotates: fn(&Siblings<'_>) -> Result<Option<String>>,
     /// Whether a path may name a part of a dataset, as in `all.lmdb/train`.
     pub(crate) has_parts: bool,
-    /// Companion files to download with the dataset, if the format can read only local files.
+    /// Files to download with the dataset, if the format can read only local files.
     pub(crate) companions: Option<Companions>,
     pub(crate) opener: Open,
 }
@@ -66,12 +64,7 @@ impl DataFormat {
         }
     }
 
-    /// Opens the dataset at this location.
-    ///
-    /// # Errors
-    ///
-    /// If `location` names a part of the dataset but the format has no parts, or if the dataset
-    /// cannot be downloaded or opened.
+    /// Fails if `location` names a part of the dataset but the format has no parts.
     pub(crate) fn open(&self, location: DatasetLocation, options: &Options) -> Opened {
         if !self.has_parts {
             self.check_whole(&location)?;
@@ -82,11 +75,7 @@ impl DataFormat {
         }
     }
 
-    /// Checks that `location` names a whole dataset.
-    ///
-    /// # Errors
-    ///
-    /// If `location` names a part of a dataset.
+    /// Fails if `location` names a part of a dataset.
     pub(crate) fn check_whole(&self, location: &DatasetLocation) -> Result<()> {
         let Some(part) = &location.part else { return Ok(()) };
         Err(Error::config(format!("{} datasets have no parts: remove {part:?} from the path", self.name))
@@ -99,16 +88,16 @@ impl DataFormat {
     }
 }
 
-/// Returns the error for a dataset that needs a Cargo feature that this build lacks. `what`
-/// describes the dataset.
+/// Returns the error for a dataset that needs a disabled Cargo feature. `what` describes the
+/// dataset.
 #[allow(dead_code)] // unused if all features are enabled
 pub(crate) fn missing(feature: &str, what: &str, path: &Path) -> Opened {
     let cause = format!("this build of warpfeed cannot read {what}: enable the Cargo feature {feature:?}");
     Err(Error::config(cause).at_path(path))
 }
 
-/// Expands to a function that opens a dataset, or to the result of an expression that does so. If
-/// the Cargo feature is disabled, opening fails with an error that names the feature.
+/// Expands to a function that opens a dataset. If the Cargo feature is disabled, opening fails with
+/// an error that names the feature.
 macro_rules! with_feature {
     ($feature:literal, $what:literal, $open:path) => {{
         #[cfg(feature = $feature)]

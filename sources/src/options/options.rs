@@ -36,7 +36,7 @@ pub struct Options {
     pub(crate) used: Arc<Used>,
 }
 
-/// Records which options applied to a dataset. Clones of the options share this record.
+/// Which options applied to a dataset. Clones of the options share this record.
 #[derive(Debug, Default)]
 pub(crate) struct Used {
     index: AtomicBool,
@@ -46,7 +46,6 @@ pub(crate) struct Used {
     table: AtomicBool,
 }
 
-/// Names of the formats without columns.
 const WITHOUT_COLUMNS: [&str; 7] = ["clips", "coco", "folder", "lerobot", "tar", "voc", "yolo"];
 
 impl Default for Options {
@@ -94,11 +93,10 @@ impl Options {
     }
 
     /// Sets whether the listing of an image folder is saved in `<folder>.warpfeed-index` next to
-    /// the folder. The default is `false`. With `true`, opening the folder reads this index. If the
-    /// modification time of any folder has changed, the files are listed again. The index is
-    /// written atomically, so ranks can share it. The index is not written if a folder changed
-    /// within the last two seconds. With this option, opening a dataset that is not a local image
-    /// folder fails.
+    /// the folder. The default is `false`. Opening the folder then reads this index, and lists the
+    /// files again only if the modification time of a folder has changed. The index is written
+    /// atomically, so ranks can share it. It is not written if a folder changed within the last two
+    /// seconds. With this option, opening a dataset that is not a local image folder fails.
     #[must_use]
     pub fn index(mut self, indexed: bool) -> Self {
         self.indexed = indexed;
@@ -107,13 +105,12 @@ impl Options {
 
     /// Reads the masks of an image folder from `folder`. The mask of `a/1.jpg` is `a/1.png` in
     /// `folder`, or the file with the same name and the extension `.npy`, `.tif`, `.gif`, `.bmp` or
-    /// `.webp`. The mask becomes the sample's `mask` field, which `field::Mask` reads. If `folder`
-    /// is relative, it is resolved against the parent of the image folder. A `*` in the last
-    /// component of `folder` represents the name of the image, as in `train_masks/*_mask`.
+    /// `.webp`. The mask becomes the sample's `mask` field, which `field::Mask` reads. A relative
+    /// `folder` is resolved against the parent of the image folder. A `*` in the last component of
+    /// `folder` represents the name of the image, as in `train_masks/*_mask`.
     ///
-    /// Reading a sample without a mask fails. Masks without an image are ignored, and a warning
-    /// states their number. With this option, opening a dataset that is not an image folder
-    /// fails.
+    /// Reading a sample without a mask fails. Masks without an image are ignored with a warning.
+    /// With this option, opening a dataset that is not an image folder fails.
     ///
     /// ```no_run
     /// use warpfeed_sources::Options;
@@ -165,7 +162,7 @@ impl Options {
         self
     }
 
-    /// Assigns class indices by the given list, and ignores the dataset's own list. See
+    /// Assigns class indices by the given list instead of the dataset's own list. See
     /// [`Classes::number`].
     #[must_use]
     pub fn classes(mut self, classes: Classes) -> Self {
@@ -178,7 +175,7 @@ impl Options {
         Options { used: Arc::default(), ..self.clone() }
     }
 
-    /// Records which options apply to `source`, the dataset at `path`.
+    /// Records the options that apply to `source`, the dataset at `path`.
     pub(crate) fn note_used(&self, path: &Path, source: &dyn Source) {
         let kind = source.kind();
         let note = |used: &AtomicBool, uses: bool| used.fetch_or(uses, Ordering::Relaxed);
@@ -218,7 +215,6 @@ impl Options {
         Ok(())
     }
 
-    /// Returns the selection of columns.
     pub(crate) fn column_choice(&self) -> ColumnChoice {
         #[cfg(feature = "tables")]
         return self.table.column_choice();
@@ -226,10 +222,7 @@ impl Options {
         ColumnChoice::default()
     }
 
-    /// Resolves `path`, a path or a URL.
-    ///
-    /// # Errors
-    /// If no store is registered for the URL.
+    /// `path` may be a URL.
     pub(crate) fn at(&self, path: &Path) -> Result<DatasetLocation> {
         DatasetLocation::of(path, self.mapped, &self.stores)
     }
@@ -241,16 +234,15 @@ impl Options {
         self
     }
 
-    /// If `lenient` is true, the error for a class that is missing from the list is returned only
-    /// when one of its samples is read. Otherwise, opening the dataset fails.
+    /// Sets whether the error for a class that is missing from the list is returned only when one
+    /// of its samples is read. By default, opening the dataset fails.
     #[doc(hidden)]
     pub fn lenient(mut self, lenient: bool) -> Self {
         self.lenient = lenient;
         self
     }
 
-    /// Returns a source in which the class list, if one was set, determines the labels of `source`.
-    /// Without a class list, returns `source` itself.
+    /// Lets the class list, if one was set, determine the labels of `source`.
     #[doc(hidden)]
     pub fn number(&self, source: Arc<dyn Source>) -> Result<Arc<dyn Source>> {
         match &self.classes {

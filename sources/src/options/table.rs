@@ -40,8 +40,8 @@ impl TableOptions {
         Self::default()
     }
 
-    /// Sets the column with the image paths. These paths may point anywhere. Without this option,
-    /// image paths must stay inside the table's folder.
+    /// Sets the column with the image paths. These paths may point anywhere, whereas the paths of a
+    /// detected column must stay inside the table's folder.
     #[must_use]
     pub fn image(mut self, column: impl Into<String>) -> Self {
         self.image = Some(column.into());
@@ -70,9 +70,9 @@ impl TableOptions {
         self
     }
 
-    /// Selects the columns that become fields. The image, the label, and the columns that are
-    /// passed to [`file`](TableOptions::file) and [`gather`](TableOptions::gather) need not be
-    /// listed. By default, all columns become fields.
+    /// Selects the columns that become fields; all columns by default. The image, the label, and
+    /// the columns that are passed to [`file`](TableOptions::file) and
+    /// [`gather`](TableOptions::gather) need not be listed.
     #[must_use]
     pub fn columns(mut self, columns: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.columns = Some(columns.into_iter().map(Into::into).collect());
@@ -81,7 +81,7 @@ impl TableOptions {
 
     /// Declares a column that contains the paths of files, such as masks. The content of the file
     /// becomes the sample's `<column>.<extension>` field, such as `mask.png`. Undeclared columns
-    /// get the same treatment if their first 32 values look like paths with an extension, and at
+    /// are treated the same way if their first 32 values look like paths with an extension, and at
     /// least one of those files exists under the table's folder.
     #[must_use]
     pub fn file(mut self, column: impl Into<String>) -> Self {
@@ -114,7 +114,7 @@ impl TableOptions {
         self
     }
 
-    /// Returns the name of an option that is set and applies only to text tables, if any.
+    /// Returns an option that is set and applies only to text tables.
     pub(crate) fn of_tables_only(&self) -> Option<&'static str> {
         let set = [
             ("root", self.root.is_some()),
@@ -126,7 +126,6 @@ impl TableOptions {
         set.into_iter().find(|(_, is_set)| *is_set).map(|(name, _)| name)
     }
 
-    /// Returns the selection of columns.
     pub(crate) fn column_choice(&self) -> ColumnChoice {
         ColumnChoice {
             image: self.image.clone(),

@@ -11,11 +11,12 @@ use super::{Since, StageStats, ratio};
 #[serde(default)]
 #[non_exhaustive]
 pub struct NetworkStats {
-    /// Number of requests that were sent, including retries and listings.
+    /// Number of requests, including retries and listings.
     pub requests: u64,
     /// Number of retries after an error.
     pub retries: u64,
-    /// Number of hedges: duplicate requests, sent because the original response was late.
+    /// Number of duplicate requests that were sent because the original response was late
+    /// (hedging).
     pub hedges: u64,
     /// Number of requests that the server refused because of overload (HTTP status 503 or 429).
     pub refusals: u64,
@@ -39,7 +40,7 @@ pub struct NetworkStats {
     pub cached: bool,
 }
 
-/// The difference keeps the `cached` flag of `self`, because the flag is not a counter.
+/// `cached` is a flag, so the difference keeps the value of `self`.
 impl Since for NetworkStats {
     fn since(&self, earlier: &Self) -> Self {
         macro_rules! grown {
@@ -64,7 +65,7 @@ impl Since for NetworkStats {
 
 impl NetworkStats {
     /// Returns the fraction, from 0 to 1, of the samples' bytes that came from the cache. Returns
-    /// `None` if there is no cache, or if nothing has been read yet.
+    /// `None` without a cache, or if nothing has been read yet.
     pub fn hit_rate(&self) -> Option<f64> {
         let hits = self.memory_bytes + self.folder_bytes;
         (self.cached && hits + self.used_bytes > 0).then(|| ratio(hits as f64, (hits + self.used_bytes) as f64))
@@ -90,8 +91,7 @@ impl NetworkStats {
         }
     }
 
-    /// Returns the names and values of the counters for a trace. `self` covers an interval of
-    /// `seconds` seconds.
+    /// Returns the names and values of the counters for a trace of `seconds` seconds.
     #[doc(hidden)]
     pub fn counters(&self, seconds: f64) -> Vec<(&'static str, Value)> {
         let each = |bytes: u64| ratio(bytes as f64, seconds) / 1e6;
@@ -113,7 +113,7 @@ impl NetworkStats {
         counters
     }
 
-    /// Returns the lines of a summary. `self` covers an interval of `seconds` seconds.
+    /// Returns the lines of a summary of `seconds` seconds.
     #[doc(hidden)]
     pub fn lines(&self, seconds: f64) -> Vec<String> {
         let mut lines = vec![format!(

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 /// A monotonically increasing counter or sum, or a collection of such values.
 pub trait Since {
-    /// Returns the increase since the snapshot `earlier`. Returns 0 if `earlier` is larger, which
-    /// can happen after a clock change.
+    /// Returns the increase since the snapshot `earlier`, or 0 if `earlier` is larger, which can
+    /// happen after a clock change.
     #[must_use]
     fn since(&self, earlier: &Self) -> Self;
 }

@@ -16,7 +16,6 @@ const FIRST_BOUND: u64 = 256;
 const OCTAVES: usize = 33;
 const BUCKETS: usize = 1 + 4 * OCTAVES;
 
-/// Returns the index of the bucket that contains a time of `ns` nanoseconds.
 fn bucket(ns: u64) -> usize {
     if ns < FIRST_BOUND {
         return 0;
@@ -34,11 +33,10 @@ fn lower_bound(bucket: usize) -> u64 {
     }
 }
 
-/// Count, sums and histogram of entries. One thread adds entries, and any thread may read the
-/// values.
+/// Count, sums and histogram of entries. One thread adds entries, and any thread may read them.
 ///
-/// Adding an entry takes four loads and four stores, and neither a lock nor an atomic
-/// read-modify-write operation.
+/// Adding an entry takes four loads and four stores, without a lock or an atomic read-modify-write
+/// operation.
 pub struct Tally {
     count: AtomicU64,
     ns: AtomicU64,
@@ -67,8 +65,7 @@ impl Count {
         self.0.fetch_add(n, Relaxed);
     }
 
-    /// Adds one. Only one thread may call this method, because it loads and stores instead of
-    /// adding atomically.
+    /// Adds one. Only one thread may call this method, because the addition is not atomic.
     #[inline]
     pub fn bump(&self) {
         bump(&self.0, 1);
@@ -86,8 +83,8 @@ impl Tally {
         self.add_each(1, ns, bytes);
     }
 
-    /// Adds `count` entries that took `ns` nanoseconds and have `bytes` bytes in total. `count`
-    /// must not be 0. Records the mean time for each entry.
+    /// Adds `count` entries (at least one) that took `ns` nanoseconds and have `bytes` bytes in
+    /// total. Each entry is recorded with the mean time.
     #[inline]
     pub fn add_each(&self, count: u64, ns: u64, bytes: usize) {
         bump(&self.count, count);
@@ -136,12 +133,12 @@ pub fn ratio(a: f64, b: f64) -> f64 {
 #[serde(default)]
 #[non_exhaustive]
 pub struct StageStats {
-    /// Number of entries. In the stages of workers, an entry is a sample; in network statistics, a
-    /// request; in all other stages, a batch.
+    /// Number of entries. An entry is a sample in the stages of workers, a request in network
+    /// statistics, and a batch in all other stages.
     pub count: u64,
-    /// Number of seconds spent in the stage, summed over all threads.
+    /// Seconds spent in the stage, summed over all threads.
     pub seconds: f64,
-    /// Number of bytes that the stage produced. Always 0 if the stage produces no bytes.
+    /// Number of bytes that the stage produced, if any.
     pub bytes: u64,
     /// Median time per entry in seconds, accurate to 12.5 %.
     pub p50_seconds: f64,
@@ -166,7 +163,7 @@ impl StageStats {
     }
 
     /// Returns the quantile `q` (from 0 to 1) of the times, in seconds. The estimate is the middle
-    /// of the bucket that contains the quantile.
+    /// of the quantile's bucket.
     pub fn quantile(&self, q: f64) -> f64 {
         let total: u64 = self.histogram.iter().map(|b| b[1]).sum();
         let rank = (q * total as f64).ceil().max(1.0) as u64;

@@ -29,14 +29,14 @@ use crate::model::sample::{Lacks, MAX_FIELDS};
 use crate::model::value::{Lists, Number, Numbers, append_lists};
 use crate::model::{Sample, Value};
 
-/// Collects the fields of a sample. What is not in memory yet is appended to the worker's scratch
-/// buffer.
+/// Collects the fields of a sample. Content that is not in memory yet is appended to the worker's
+/// scratch buffer.
 pub(crate) struct Parts<'s> {
     bytes: &'s mut Vec<u8>,
     fields: ArrayVec<(&'static str, RowBytes<'s>), MAX_FIELDS>,
 }
 
-/// One field. In the scratch buffer, a field ends where the next one starts.
+/// A field in the scratch buffer ends where the next one starts.
 enum RowBytes<'s> {
     Borrowed(Value<'s>),
     Bytes { start: usize },
@@ -44,11 +44,10 @@ enum RowBytes<'s> {
     Lists { start: usize, count: usize },
 }
 
-/// Creates an array from raw bytes and a shape.
 type FromBytes<'s> = fn(&'s [u8], &[usize]) -> Option<Numbers<'s>>;
 
 impl RowBytes<'_> {
-    /// Returns the offset of the field's first byte, if the field is in the scratch buffer.
+    /// Returns the offset of the field's first byte in the scratch buffer.
     fn start(&self) -> Option<usize> {
         match self {
             RowBytes::Borrowed(_) => None,
@@ -63,7 +62,7 @@ impl<'s> Parts<'s> {
         Parts { bytes: scratch, fields: ArrayVec::new() }
     }
 
-    /// Adds the field `name`. The caller must append its content to the returned buffer.
+    /// The caller must append the content of the field to the returned buffer.
     pub(crate) fn begin(&mut self, name: &'static str) -> &mut Vec<u8> {
         self.fields.push((name, RowBytes::Bytes { start: self.bytes.len() }));
         self.bytes
@@ -74,7 +73,7 @@ impl<'s> Parts<'s> {
         self.fields.push((name, RowBytes::Borrowed(value.into())));
     }
 
-    /// Adds an array. The number of elements in `numbers` must match `shape`.
+    /// The number of elements in `numbers` must match `shape`.
     pub(crate) fn array<T: Number>(
         &mut self,
         name: &'static str,
@@ -86,31 +85,24 @@ impl<'s> Parts<'s> {
         numbers.into_iter().for_each(|number| self.bytes.extend_from_slice(bytemuck::bytes_of(&number)));
     }
 
-    /// Adds variable-length lists. `ends` contains the end offset of each list in `numbers`.
+    /// `ends` contains the end offset of each list in `numbers`.
     pub(crate) fn lists(&mut self, name: &'static str, ends: &[usize], numbers: &[f64]) {
         self.fields.push((name, RowBytes::Lists { start: self.bytes.len(), count: ends.len() }));
         append_lists(self.bytes, ends, numbers);
     }
 
-    /// Adds the size of the annotated image, if it is known.
     pub(crate) fn image_size(&mut self, size: Option<(u32, u32)>) {
         if let Some((width, height)) = size {
             self.array("boxes.image_size.txt", &[2], [width, height]);
         }
     }
 
-    /// Adds the content of a file. The concatenation of `path` is the path of the file.
-    ///
-    /// # Errors
-    /// If the file cannot be read, is larger than 2 GiB, or is not a regular file.
+    /// Adds the content of the regular file at the concatenation of `path`, up to 2 GiB.
     pub(crate) fn file(&mut self, name: &'static str, path: &[&str]) -> Result<()> {
         append(self.begin(name), path)
     }
 
-    /// Finishes the sample.
-    ///
-    /// # Errors
-    /// If a field was added twice.
+    /// Fails if a field was added twice.
     pub(crate) fn sample(self, key: &'s str) -> Result<Sample<'s>> {
         static LACKS: LazyLock<Lacks> = LazyLock::new(|| Lacks {
             image: None,
@@ -137,10 +129,7 @@ impl<'s> Parts<'s> {
     }
 }
 
-/// Appends the content of a file to `bytes`. The concatenation of `path` is the path of the file.
-///
-/// # Errors
-/// If the file cannot be read, is larger than 2 GiB, or is not a regular file.
+/// Appends the content of the regular file at the concatenation of `path`, up to 2 GiB.
 pub(crate) fn append(bytes: &mut Vec<u8>, path: &[&str]) -> Result<()> {
     let failed = |e: std::io::Error| Error::io(path.concat(), &e);
     // Build the path at the end of `bytes`, to avoid a separate buffer.
@@ -159,10 +148,7 @@ pub(crate) fn key_and_field<'a>(name: &'a str, formats: &[Format]) -> (&'a str, 
     (&name[..dot], format::field_of_file(extension, formats).unwrap_or("img"))
 }
 
-/// Checks that a file name in an annotation stays inside the image folder.
-///
-/// # Errors
-/// If the name is absolute or contains `..`.
+/// Rejects an image path in an annotation that is absolute or contains `..`.
 pub(crate) fn below(name: &str) -> Result<()> {
     if is_below(name) {
         return Ok(());
@@ -173,17 +159,12 @@ pub(crate) fn below(name: &str) -> Result<()> {
     )))
 }
 
-/// Checks that a box lies within its image. Datasets round coordinates, so an edge may lie outside
-/// the image by up to `pixel` or 1 % of the width or height, whichever is larger. `field::Boxes`
-/// uses the same tolerance.
-///
-/// # Errors
-/// If an edge is NaN or lies outside the image, or if two opposite edges are swapped. The message
-/// states both edges.
+/// Checks that a box lies within its image and that its edges are in order. Datasets round
+/// coordinates, so an edge may lie outside the image by up to `pixel` or 1 % of the width or
+/// height, whichever is larger. `field::Boxes` uses the same tolerance.
 pub(crate) fn check_box([x1, y1, x2, y2]: [f64; 4], width: f64, height: f64, pixel: f64) -> Result<()> {
     for (axis, side, low, high, image_side) in [("x", "wide", x1, x2, width), ("y", "high", y1, y2, height)] {
         let rounding = pixel.max(image_side / 100.0);
-        // Negate the condition, so that NaN fails.
         if !(low <= high && low >= -rounding && high <= image_side + rounding) {
             return Err(Error::in_source(format!(
                 "{axis} ranges from {low} to {high}, but the image is {image_side} {side}"

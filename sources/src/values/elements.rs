@@ -9,23 +9,18 @@ use crate::model::value::Element;
 pub(crate) struct Dtype {
     /// NumPy's letter for the type: `u`, `i`, `f`, `b`, ...
     pub(crate) kind: u8,
-    /// Number of bytes per element.
+    /// In bytes.
     pub(crate) size: usize,
     pub(crate) big_endian: bool,
 }
 
 impl Dtype {
-    /// Creates a little-endian type.
     pub(crate) const fn little(kind: u8, size: usize) -> Self {
         Dtype { kind, size, big_endian: false }
     }
 
-    /// Returns the type of the elements after conversion. Booleans become `u8`, and `f2` becomes
-    /// `f32`.
-    ///
-    /// # Errors
-    ///
-    /// If this type cannot be converted. The message suggests a supported type.
+    /// Returns the type after conversion. Booleans become `u8`, and `f2` becomes `f32`. For an
+    /// unsupported type, the error suggests a supported one.
     pub(crate) fn element(self) -> Result<Element> {
         Ok(match (self.kind, self.size) {
             (b'u' | b'b', 1) => Element::U8,
@@ -54,15 +49,15 @@ impl Dtype {
         })
     }
 
-    /// Returns whether elements already have the type that [`element`](Dtype::element) returns, in
-    /// native byte order.
+    /// Returns whether elements already have the type of [`element`](Dtype::element), in native
+    /// byte order.
     pub(crate) fn is_native(self) -> bool {
         let halves = (self.kind, self.size) == (b'f', 2);
         !halves && (self.size <= 1 || self.big_endian == cfg!(target_endian = "big"))
     }
 
-    /// Converts the elements in `bytes` to the type that [`element`](Dtype::element) returns, in
-    /// native byte order, and appends them to `out`.
+    /// Appends the elements in `bytes` to `out`, converted to the type of
+    /// [`element`](Dtype::element) in native byte order.
     pub(crate) fn convert(self, bytes: &[u8], out: &mut Vec<u8>) {
         out.reserve(bytes.len());
         let swapped = self.size > 1 && self.big_endian != cfg!(target_endian = "big");

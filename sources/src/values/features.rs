@@ -1,6 +1,6 @@
-//! [`Features`]: the names and types of columns in the JSON that the Hugging Face library
-//! `datasets` writes. The library writes it either to the metadata `huggingface` of a file, or to
-//! `dataset_info.json` next to the file.
+//! [`Features`]: the names and types of columns in the JSON of the Hugging Face library `datasets`.
+//! The library writes this JSON to the metadata `huggingface` of a file, or to `dataset_info.json`
+//! next to the file.
 
 use std::path::{Path, PathBuf};
 
@@ -10,15 +10,15 @@ use super::record::ColumnType;
 use crate::error::{Error, Result};
 use crate::machine::file;
 
-/// Maximum size of `dataset_info.json`.
+/// In bytes.
 const MAX_INFO: u64 = 64 << 20;
 
-/// The features of a dataset. Empty if they are unknown.
+/// Empty if the features are unknown.
 #[derive(Debug, Default)]
 pub(crate) struct Features(Value);
 
 impl Features {
-    /// Parses features in JSON, which are either at the top level or in `info`.
+    /// Parses JSON with the features either at the top level or in `info`.
     pub(crate) fn of(json: &str) -> Option<Self> {
         let mut value: Value = serde_json::from_str(json).ok()?;
         let top = if value.get("info").is_some() { value.get_mut("info")? } else { &mut value };
@@ -26,10 +26,7 @@ impl Features {
         features.is_object().then_some(Features(features))
     }
 
-    /// Reads the features from `dataset_info.json` in `folder`.
-    ///
-    /// # Errors
-    /// If the file exists but cannot be read.
+    /// Reads `dataset_info.json` in `folder`, if it exists.
     pub(crate) fn in_folder(folder: &Path) -> Result<Option<Self>> {
         let path = folder.join("dataset_info.json");
         match file::read_text(&path, MAX_INFO) {
@@ -39,14 +36,12 @@ impl Features {
         }
     }
 
-    /// Returns the class names of a label column.
     pub(crate) fn classes(&self, column: &str) -> Option<Vec<String>> {
         let names = self.0.get(column)?.get("names")?.as_array()?;
         names.iter().map(|name| name.as_str().map(str::to_owned)).collect()
     }
 
-    /// Returns the type of a column that contains files, if the column's feature determines the
-    /// type.
+    /// Returns the type of a column that contains files, if the column's feature determines it.
     pub(crate) fn file(&self, column: &str) -> Option<ColumnType> {
         match self.0.get(column)?.get("_type")?.as_str()? {
             "Image" => Some(ColumnType::Images),
@@ -57,18 +52,16 @@ impl Features {
     }
 }
 
-/// The features of a dataset and of each of its files.
 pub(crate) struct FileFeatures<'a> {
     features: Features,
-    /// Whether `features` contains the features of the first file.
+    /// Whether `features` comes from the first file.
     of_file: bool,
     files: &'a [(PathBuf, String)],
 }
 
 impl<'a> FileFeatures<'a> {
-    /// `dataset_features` contains the features of the whole dataset. If it is `None`, the features
-    /// of the first file are used instead. `files` contains the path and the JSON of each file that
-    /// has features.
+    /// `dataset_features` describes the whole dataset. If it is `None`, the first file determines
+    /// the features. `files` contains the path and the JSON of each file that has features.
     pub(crate) fn new(dataset_features: Option<Features>, files: &'a [(PathBuf, String)]) -> Self {
         let of_file = dataset_features.is_none();
         let features = dataset_features.or_else(|| files.iter().find_map(|(_, json)| Features::of(json)));
@@ -79,17 +72,15 @@ impl<'a> FileFeatures<'a> {
         &self.features
     }
 
-    /// Returns the class names of the `label` column.
-    ///
-    /// # Errors
-    /// If a label in one of `columns` has different class names in two files.
+    /// Returns the class names of the `label` column. Fails if a label in one of `columns` has
+    /// different class names in two files.
     pub(crate) fn classes<'n>(
         &self,
         columns: impl Iterator<Item = &'n str>,
         label: Option<&str>,
     ) -> Result<Option<Vec<String>>> {
         let mut chosen = None;
-        // Nearly all files contain the same text as the previous file, so each text is parsed once.
+        // Nearly all files contain the same text as the previous file, so parse each text once.
         let mut texts: Vec<&(PathBuf, String)> = self.files.iter().collect();
         texts.dedup_by_key(|(_, json)| json.as_str());
         let files: Vec<_> = texts.iter().filter_map(|(path, json)| Some((&**path, Features::of(json)?))).collect();
@@ -167,7 +158,6 @@ mod tests {
             let files = files(second);
             let e = FileFeatures::new(None, &files).classes(columns(), Some("label")).unwrap_err();
             assert!(e.cause().contains(cause) && e.path() == Some(Path::new("c")), "{e}");
-            // The names may differ in columns that are not used.
             assert!(FileFeatures::new(None, &files).classes(["image"].into_iter(), None).is_ok());
             let features = Features::of(&json(r#""dog", "cat""#));
             let e = FileFeatures::new(features, &files).classes(columns(), Some("label")).unwrap_err();

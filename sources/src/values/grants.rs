@@ -10,7 +10,7 @@ pub(crate) struct Grants(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    /// Granted bytes, by grant ID.
+    /// Granted bytes, keyed by grant ID.
     bytes: BTreeMap<u64, usize>,
     next_id: u64,
 }
@@ -20,13 +20,13 @@ impl Grants {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the sum of the grants, or `None` if no loader reads the dataset.
+    /// Returns `None` if no loader reads the dataset.
     pub(crate) fn sum(&self) -> Option<usize> {
         let state = self.state();
         (!state.bytes.is_empty()).then(|| state.bytes.values().fold(0_usize, |sum, &bytes| sum.saturating_add(bytes)))
     }
 
-    /// Returns the smallest grant, or `None` if no loader reads the dataset.
+    /// Returns `None` if no loader reads the dataset.
     #[cfg_attr(not(feature = "parquet"), allow(dead_code))]
     pub(crate) fn least(&self) -> Option<usize> {
         self.state().bytes.values().min().copied()

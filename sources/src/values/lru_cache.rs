@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-/// A cache with LRU eviction. The caller limits its size with [`shrink`](LruCache::shrink).
+/// The caller limits the size with [`shrink`](LruCache::shrink).
 pub(crate) struct LruCache<K, V> {
     values: BTreeMap<K, Entry<V>>,
     by_use: BTreeMap<u64, K>,
@@ -25,20 +25,17 @@ impl<K, V> Default for LruCache<K, V> {
 }
 
 impl<K: Ord + Copy, V> LruCache<K, V> {
-    /// Returns the total size of all values in bytes.
     #[cfg(test)]
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Returns the keys in sorted order.
     #[cfg(test)]
     pub(crate) fn keys(&self) -> Vec<K> {
         assert_eq!(self.values.len(), self.by_use.len());
         self.values.keys().copied().collect()
     }
 
-    /// Returns the number of values.
     pub(crate) fn len(&self) -> usize {
         self.values.len()
     }

@@ -66,25 +66,24 @@ impl<'a> Npy<'a> {
         Ok(Npy { text, kind, size, big_endian, fortran, shape: shape(text), data: &bytes[start..], start })
     }
 
-    /// Returns the header and the data of a file that contains these numbers.
+    /// Returns the header and the data of a file with these numbers.
     pub fn of(numbers: Numbers<'a>) -> Self {
         let (kind, size, data) = numbers.parts();
         let (big_endian, shape) = (cfg!(target_endian = "big"), Some(numbers.sides().collect()));
         Npy { text: "typed numbers", kind, size, big_endian, fortran: false, shape, data, start: 0 }
     }
 
-    /// Returns the text of the header, truncated for use in a message.
+    /// Returns the text of the header, truncated for a message.
     pub fn header_for_message(&self) -> String {
         self.text.trim_end().chars().take(120).collect()
     }
 }
 
-/// Returns the text after `key` and a colon.
 fn value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     Some(text.split_once(key)?.1.trim_start().strip_prefix(':')?.trim_start())
 }
 
-/// Parses a simple type, such as `'<f4'`. Returns the type letter, the element size in bytes, and
+/// Parses a simple type, such as `'<f4'`, to the type letter, the element size in bytes, and
 /// whether the byte order is big-endian.
 fn element(text: &str) -> Option<(u8, usize, bool)> {
     let descr = value(text, "'descr'")?.strip_prefix('\'')?.split_once('\'')?.0;
@@ -93,9 +92,9 @@ fn element(text: &str) -> Option<(u8, usize, bool)> {
         _ => (b'<', descr),
     };
     let kind = *plain.as_bytes().first()?;
-    // The size of a time type is followed by its unit, as in `<M8[ns]`.
+    // The unit follows the size of a time type, as in `<M8[ns]`.
     let size = plain.get(1..)?.split('[').next()?.parse().ok()?;
-    // The size of a text type is its number of characters, each of which takes four bytes.
+    // The size of a text type is a number of characters, each of which takes four bytes.
     let size = if kind == b'U' { 4_usize.checked_mul(size)? } else { size };
     kind.is_ascii_alphabetic().then_some((kind, size, order == b'>'))
 }

@@ -1,14 +1,12 @@
 //! Converts pixel arrays to images.
 //!
-//! An array is converted to an image in the format [`NPY`](crate::format::NPY), of shape (height,
-//! width, 3). Gray images are expanded to three channels, and alpha is dropped, as for encoded
-//! images.
+//! Images have the format [`NPY`](crate::format::NPY) and the shape (height, width, 3). Gray images
+//! are expanded to three channels, and alpha is dropped, as for encoded images.
 
 use crate::error::{Error, Result};
 use crate::model::Numbers;
 use crate::model::value::Element;
 
-/// Position of the channel axis in a pixel array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Channels {
     /// Shape (height, width).
@@ -19,7 +17,6 @@ pub(crate) enum Channels {
     First,
 }
 
-/// Order of the color channels in a pixel.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Colors {
     #[default]
@@ -27,11 +24,8 @@ pub(crate) enum Colors {
     Bgr,
 }
 
-/// Returns the position of the channel axis in an array of this shape, or `None` if the array
-/// cannot be an image.
-///
-/// # Errors
-/// If both the first and the last axis could be the channel axis.
+/// Returns the position of the channel axis, or `None` if the array cannot be an image. Fails if
+/// both the first and the last axis could be the channel axis.
 pub(crate) fn channels(shape: &[usize]) -> Result<Option<Channels>> {
     let fits = |len: usize| matches!(len, 1 | 3 | 4);
     match *shape {
@@ -53,7 +47,6 @@ pub(crate) fn channels(shape: &[usize]) -> Result<Option<Channels>> {
 const NAMES: [&str; 11] =
     ["image", "images", "img", "imgs", "picture", "pictures", "photo", "x", "data", "pixels", "samples"];
 
-/// Returns whether `name` is a common name of image columns.
 #[cfg(feature = "arrays")]
 pub(crate) fn is_usual(name: &str) -> bool {
     NAMES.iter().any(|usual| name.eq_ignore_ascii_case(usual))
@@ -62,7 +55,6 @@ pub(crate) fn is_usual(name: &str) -> bool {
 /// A column of arrays, which may be the image column if its elements are `u8`.
 #[derive(Debug, Clone)]
 pub(crate) struct Candidate {
-    /// Index of the column in the dataset.
     pub(crate) column: usize,
     pub(crate) name: String,
     pub(crate) element: Element,
@@ -71,8 +63,7 @@ pub(crate) struct Candidate {
 }
 
 impl Candidate {
-    /// Returns the index of the name in `NAMES`, or the length of `NAMES` if the name is not a
-    /// common one.
+    /// Returns the index in `NAMES`, or the length of `NAMES` for other names.
     fn rank(&self) -> usize {
         NAMES.iter().position(|name| self.name.eq_ignore_ascii_case(name)).unwrap_or(NAMES.len())
     }
@@ -86,21 +77,19 @@ impl Candidate {
         self.shape.len() == 3 && !matches!(channels(&self.shape), Ok(None))
     }
 
-    /// Returns whether the arrays may be gray images. A very narrow one more likely is a single row
-    /// of pixels, of shape (width, channels).
+    /// Returns whether the arrays may be gray images. A very narrow array is more likely to be a
+    /// single row of pixels, of shape (width, channels).
     fn is_gray(&self) -> bool {
         matches!(self.shape[..], [_, width] if width > 4)
     }
 }
 
-/// Selects the image column among columns of arrays. If `requested` is given, it is the column with
-/// this name. Otherwise, it is a column with a channel axis, preferably with a common name, or a
-/// column of two-dimensional arrays that has a common name or is the only column of `u8` arrays.
+/// Selects the image column among columns of arrays: the column `requested`, if given. Otherwise,
+/// it is a column with a channel axis, preferably with a common name, or a column of
+/// two-dimensional arrays that has a common name or is the only column of `u8` arrays.
 ///
-/// # Errors
-///
-/// If the position of the channel axis is ambiguous, or if the wanted column contains `u8` arrays
-/// that are not images. Also fails if a different column is equally likely to be the image, such as
+/// Fails if the position of the channel axis is ambiguous, if the wanted column contains `u8`
+/// arrays that are not images, or if a different column is equally likely to be the image, such as
 /// a column of floating-point pixels.
 pub(crate) fn choose(arrays: &[Candidate], requested: Option<&str>) -> Result<Option<(usize, Channels)>> {
     let with_channels = |candidate: &Candidate| {
@@ -141,10 +130,7 @@ pub(crate) fn choose(arrays: &[Candidate], requested: Option<&str>) -> Result<Op
     with_channels(chosen)
 }
 
-/// Appends an image to `out`, as an `.npy` file. `pixels` is an array of shape `shape`.
-///
-/// # Errors
-/// If the shape does not match `channels` or the number of pixels.
+/// Appends the `.npy` file of an image. `pixels` is an array of shape `shape`.
 pub(crate) fn append(
     out: &mut Vec<u8>,
     pixels: &[u8],

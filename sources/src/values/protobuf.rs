@@ -1,19 +1,17 @@
 //! Parses Protocol Buffers messages field by field, without copying.
 
-/// The value of a field.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Field<'a> {
     Varint(u64),
-    /// Eight bytes in little-endian order.
+    /// Little-endian.
     Fixed64(&'a [u8]),
     /// A string, bytes, a message, or packed numbers.
     Bytes(&'a [u8]),
-    /// Four bytes in little-endian order.
+    /// Little-endian.
     Fixed32(&'a [u8]),
 }
 
-/// An iterator over the fields of a message. It yields the offset, the number and the value of each
-/// field.
+/// Iterates over the fields of a message: the offset, the number and the value of each.
 pub(crate) struct Fields<'a> {
     bytes: &'a [u8],
     position: usize,
@@ -71,7 +69,7 @@ impl<'a> Iterator for Fields<'a> {
     }
 }
 
-/// Reads the varint at offset `offset`, and advances `offset`. Returns `None` if the varint is
+/// Reads the varint at `offset`, and advances `offset`. Returns `None` if the varint is
 /// unterminated or exceeds 64 bits.
 pub(crate) fn varint(bytes: &[u8], offset: &mut usize) -> Option<u64> {
     let mut number = 0;

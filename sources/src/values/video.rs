@@ -15,34 +15,30 @@ use crate::machine::bytes::grow_to;
 use crate::machine::cancel::{self, POLL_INTERVAL};
 use crate::storage::OpenFile;
 
-/// Maximum number of packets in the tables that stay in memory. A packet takes 28 bytes. The tables
-/// of files that are being read may exceed this maximum.
+/// Maximum number of packets in the tables that stay in memory. A packet takes 28 bytes. The files
+/// that are being read may exceed this maximum.
 const MAX_PACKETS: usize = 1 << 20;
-/// Maximum size of a group of pictures that is prefetched.
+/// Maximum size of a prefetched group of pictures, in bytes.
 const MAX_GROUP: u64 = 16 << 20;
-/// Maximum number of bytes of other tracks between two packets that are read from a store at once.
+/// Maximum number of bytes of other tracks between two packets that one request reads.
 const MAX_GAP: u64 = 64 << 10;
 
-/// Returns the number with which a group of pictures is prefetched. `first` is its first packet.
+/// Returns the prefetch key of the group of pictures that starts with packet `first`.
 pub(crate) fn number_of(file: u32, first: usize) -> u64 {
     u64::from(file) << 32 | first as u64
 }
 
-/// An open video file and its sample table.
 pub(crate) struct VideoFile {
     file: OpenFile,
     track: Track,
-    /// Path of the file relative to the dataset, for messages.
+    /// Path relative to the dataset, for messages.
     name: String,
-    /// Number of the file in the dataset, if its groups of pictures are prefetched.
+    /// Number of the file in the dataset, for prefetch keys.
     number: Option<u32>,
 }
 
 impl VideoFile {
-    /// Reads the sample table of a file.
-    ///
-    /// # Errors
-    /// If the file is damaged, or if its container or its codec is not supported.
+    /// Reads the sample table.
     pub(crate) fn new(file: OpenFile, name: String) -> Result<Self> {
         let at = |e: Error| e.at_path(&file.path);
         let track = warpfeed_video::open(&Ranges(&file)).map_err(|e| at(of_video(e)))?;
@@ -50,12 +46,11 @@ impl VideoFile {
         Ok(VideoFile { file, track, name, number: None })
     }
 
-    /// Sets the number of the file in the dataset, with which its groups of pictures are prefetched.
+    /// Sets the number of the file in the dataset, for prefetch keys.
     pub(crate) fn numbered(self, number: Option<u32>) -> Self {
         VideoFile { number, ..self }
     }
 
-    /// Returns the [number](VideoFile::numbered) of the file.
     pub(crate) fn number(&self) -> Option<u32> {
         self.number
     }
@@ -68,15 +63,12 @@ impl VideoFile {
         &self.file.path
     }
 
-    /// Checks that the file is unchanged.
-    ///
-    /// # Errors
-    /// If the file has changed.
+    /// Fails if the file has changed.
     pub(crate) fn check(&self) -> Result<()> {
         self.file.check()
     }
 
-    /// Returns a reader of the packets of the frames of one sample.
+    /// Returns a reader of the packets of one sample's frames.
     pub(crate) fn packets(self: &Arc<Self>) -> Packets {
         Packets { video: self.clone(), read: Vec::new() }
     }
@@ -95,8 +87,8 @@ impl VideoFile {
         })
     }
 
-    /// Returns the bytes of a group of pictures. Returns `None` if the group is too large to be read
-    /// at once, if it is scattered over the file, or if it ends after the end of the file.
+    /// Returns `None` if the group is too large to be read at once, scattered over the file, or
+    /// past its end.
     fn group_bytes(&self, group: Range<usize>) -> Option<Range<u64>> {
         let packets = &self.track.packets()[group];
         let start = packets.iter().map(|packet| packet.offset).min()?;
@@ -125,7 +117,7 @@ impl VideoFile {
         self.track.start_of(frame)..self.track.packet_of(frame) + 1
     }
 
-    /// Checks that `range` is inside the file. `frame` is the frame that it contains, for messages.
+    /// `frame` is the frame in `range`, for messages.
     fn check_end(&self, range: &Range<u64>, frame: usize) -> Result<()> {
         let len = self.file.len();
         if range.end <= len {
@@ -137,7 +129,7 @@ impl VideoFile {
         )))
     }
 
-    /// Reads the bytes in `range`. `frame` is the frame that they contain, for messages.
+    /// `frame` is the frame in `range`, for messages.
     fn bytes<'a>(&'a self, range: Range<u64>, frame: usize, page: &'a mut Vec<u8>) -> Result<&'a [u8]> {
         self.check_end(&range, frame)?;
         page.clear();
@@ -149,19 +141,15 @@ fn end(packet: &Packet) -> u64 {
     packet.offset.saturating_add(packet.size.into())
 }
 
-/// Reads the packets of the frames of one sample. Groups of pictures are read from a store at once,
+/// Reads the packets of the frames of one sample. One request to a store reads a group of pictures,
 /// and only the packets of the last group stay in memory.
 pub(crate) struct Packets {
     video: Arc<VideoFile>,
-    /// The bytes that were read from a store, with their offsets.
+    /// Bytes that were read from a store, with their offsets.
     read: Vec<(u64, Vec<u8>)>,
 }
 
 impl Packets {
-    /// Appends the record of a frame.
-    ///
-    /// # Errors
-    /// If the packets cannot be read, or the file has changed.
     pub(crate) fn append_record(&mut self, frame: usize, to: &mut Vec<u8>) -> Result<()> {
         let track = self.video.track();
         let packets = self.video.needed(frame);
@@ -173,9 +161,6 @@ impl Packets {
 
     /// Appends the start of a record to which packets of one group of pictures can be appended.
     /// After each packet, the bytes are the record of a frame.
-    ///
-    /// # Errors
-    /// If the file has changed.
     pub(crate) fn start_group(&self, to: &mut Vec<u8>) -> Result<()> {
         self.start(&self.video.name, record::ALL, to)
     }
@@ -187,10 +172,7 @@ impl Packets {
     }
 
     /// Reads packets from a store. Does nothing for a local file. `frame` is the frame that needs
-    /// them, for messages.
-    ///
-    /// # Errors
-    /// If the packets cannot be read.
+    /// the packets, for messages.
     pub(crate) fn fetch(&mut self, packets: Range<usize>, frame: usize) -> Result<()> {
         let VideoFile { file, track, number, .. } = &*self.video;
         let Some((object, remote)) = file.object() else { return Ok(()) };
@@ -222,19 +204,16 @@ impl Packets {
         Ok(())
     }
 
-    /// Returns the bytes of a packet if they were read from a store.
+    /// Returns `None` if the packet was not read from a store.
     fn found(&self, packet: &Packet) -> Option<&[u8]> {
         self.read.iter().find_map(|read| find(read, packet))
     }
 
-    /// Appends packets to a record. Packets in a store must have been [fetched](Packets::fetch).
-    /// `frame` is the frame that needs them, for messages.
-    ///
-    /// # Errors
-    /// If the packets cannot be read.
+    /// Packets in a store must have been [fetched](Packets::fetch). `frame` is the frame that needs
+    /// the packets, for messages.
     pub(crate) fn append(&self, packets: Range<usize>, frame: usize, to: &mut Vec<u8>) -> Result<()> {
         let mut page = Vec::new();
-        // Packets of a video are often adjacent, so that a single read suffices.
+        // Packets of a video are often adjacent.
         for run in self.video.track.packets()[packets].chunk_by(|a, b| end(a) == b.offset && !self.is_stored()) {
             let range = run[0].offset..end(&run[run.len() - 1]);
             let mut rest = match self.found(&run[0]) {
@@ -256,7 +235,7 @@ impl Packets {
     }
 }
 
-/// Returns the bytes of a packet in `read`, which starts at an offset of the file.
+/// `start` is the offset of `bytes` in the file.
 fn find<'a>((start, bytes): &'a (u64, Vec<u8>), packet: &Packet) -> Option<&'a [u8]> {
     let from = usize::try_from(packet.offset.checked_sub(*start)?).ok()?;
     bytes.get(from..from.checked_add(packet.size as usize)?)
@@ -276,22 +255,21 @@ pub(crate) type Listener = dyn Fn(&VideoFile) + Send + Sync;
 
 #[derive(Default)]
 struct OpenFiles {
-    /// Each open file, and when it was last used.
+    /// Each open file, and the time of its last use.
     files: HashMap<usize, (Arc<VideoFile>, u64)>,
     uses: u64,
     packets: usize,
-    /// The files whose tables are being read.
+    /// Files with tables that are being read.
     opening: HashSet<usize>,
 }
 
 impl VideoFiles {
-    /// Creates a cache of at most `max_files` files, whose tables have at most [`MAX_PACKETS`]
-    /// packets.
+    /// Caches at most `max_files` files, with at most [`MAX_PACKETS`] packets in their tables.
     pub(crate) fn new(max_files: usize) -> Self {
         VideoFiles { open: Mutex::default(), opened: Condvar::new(), max_files, listeners: Mutex::default() }
     }
 
-    /// Calls `listener` whenever a file has been opened, until it is dropped.
+    /// Calls `listener`, until it is dropped, whenever a file has been opened.
     pub(crate) fn listen(&self, listener: &Arc<Listener>) {
         let mut listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
         listeners.retain(|listener| listener.strong_count() > 0);
@@ -302,16 +280,13 @@ impl VideoFiles {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the file with this index if it is open.
+    /// Returns `None` if the file is not open.
     pub(crate) fn find(&self, index: usize) -> Option<Arc<VideoFile>> {
         self.locked().find(index)
     }
 
-    /// Returns the file with this index. Calls `read` if it is not open. If several threads need the
-    /// file, one of them reads its table, and the others wait.
-    ///
-    /// # Errors
-    /// The error of `read`, or an error if the calling thread was canceled.
+    /// Calls `read` if the file is not open. If several threads need the file, one of them reads
+    /// its table, and the others wait. Fails if the calling thread was canceled.
     pub(crate) fn get(&self, index: usize, read: impl FnOnce() -> Result<VideoFile>) -> Result<Arc<VideoFile>> {
         let mut open = self.locked();
         loop {
@@ -327,7 +302,6 @@ impl VideoFiles {
         }
         drop(open);
         let opening = Opening { files: self, index };
-        // Do not hold the lock while a table is read.
         let file = Arc::new(read()?);
         let mut open = self.locked();
         open.packets += file.track.packets().len();
@@ -341,10 +315,7 @@ impl VideoFiles {
         Ok(file)
     }
 
-    /// Checks that the open files are unchanged.
-    ///
-    /// # Errors
-    /// If a file has changed.
+    /// Fails if an open file has changed.
     pub(crate) fn check(&self) -> Result<()> {
         self.locked().files.values().try_for_each(|(own, _)| own.check())
     }
@@ -358,7 +329,7 @@ impl OpenFiles {
         Some(file.clone())
     }
 
-    /// Closes the least recently used files, except for the file `latest`.
+    /// Never closes the file `latest`.
     fn shrink(&mut self, latest: usize, max_files: usize) {
         while (self.packets > MAX_PACKETS || self.files.len() > max_files) && self.files.len() > 1 {
             let oldest = self.files.iter().filter(|(at, _)| **at != latest).min_by_key(|(_, (_, used))| *used);
@@ -370,7 +341,7 @@ impl OpenFiles {
     }
 }
 
-/// A table that is being read. Dropping it wakes the threads that wait for the table.
+/// Dropping it wakes the threads that wait for the table.
 struct Opening<'a> {
     files: &'a VideoFiles,
     index: usize,
@@ -383,7 +354,6 @@ impl Drop for Opening<'_> {
     }
 }
 
-/// Reads ranges of a file.
 struct Ranges<'a>(&'a OpenFile);
 
 impl Input for Ranges<'_> {
@@ -398,7 +368,7 @@ impl Input for Ranges<'_> {
     }
 }
 
-/// Converts an error of the video crate. Storage errors are returned unchanged.
+/// Returns storage errors unchanged.
 fn of_video(e: warpfeed_video::Error) -> Error {
     let (kind, text) = (e.kind(), e.to_string());
     if kind == ErrorKind::Io

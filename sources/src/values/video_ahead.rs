@@ -20,17 +20,16 @@ use crate::machine::CancelToken;
 use crate::model::{BatchIndex, Lookahead, Object, Prefetcher};
 use crate::storage::ahead::{Parts, Remote};
 
-/// Maximum number of threads that read sample tables for one loader.
+/// Maximum number of threads per loader.
 const MAX_THREADS: usize = 16;
-/// The packet in the prefetch key of a file that is prefetched as a whole.
+/// Replaces the packet in the prefetch key of a file that is prefetched as a whole.
 const WHOLE: usize = u32::MAX as usize;
 
-/// Returns the prefetch key of a whole file.
 pub(crate) fn whole_number(file: u32) -> u64 {
     number_of(file, WHOLE)
 }
 
-/// Tells which frames of which videos each sample of a dataset needs.
+/// Tells which frames of which videos each sample needs.
 pub(crate) trait VideoSamples: Send + Sync + 'static {
     /// Calls `with` for each file that a sample reads.
     fn files(&self, sample: u64, with: &mut dyn FnMut(u32));
@@ -42,17 +41,13 @@ pub(crate) trait VideoSamples: Send + Sync + 'static {
     /// Calls `with` for each collection of video files of the dataset.
     fn each_table(&self, with: &mut dyn FnMut(&VideoFiles));
 
-    /// Returns the file if its sample table is open.
+    /// Returns `None` if the file's sample table is not open.
     fn find(&self, file: u32) -> Option<Arc<VideoFile>>;
 
-    /// Opens a file.
-    ///
-    /// # Errors
-    /// If the file cannot be opened.
     fn open(&self, file: u32) -> Result<Arc<VideoFile>>;
 
-    /// Returns the frames of `video` that the sample reads, given its random number `draw`. `file`
-    /// is the number of the video's file.
+    /// Returns the frames of `video`, which is in the file number `file`, that the sample reads.
+    /// `draw` is the sample's random number.
     fn frames(&self, sample: u64, draw: u64, file: u32, video: &VideoFile) -> Vec<usize>;
 }
 
@@ -95,19 +90,18 @@ struct VideoAhead {
 
 #[derive(Default)]
 struct State {
-    /// The batch that is being planned.
     batch: Option<BatchIndex>,
-    /// The samples of the batch that need each file.
+    /// Samples of the batch that need each file.
     readers: BTreeMap<u32, Vec<Reader>>,
-    /// The files whose tables have not been read yet.
+    /// Files with tables that have not been read yet.
     unread: BTreeSet<u32>,
-    /// The files that no thread has started to read.
+    /// Files that no thread has started to read.
     queue: VecDeque<u32>,
     threads: usize,
     /// The prefetch keys of the batch's groups of pictures, each with the position of its sample in
     /// the batch.
     numbers: Vec<(usize, u64)>,
-    /// The object and the bytes of each prefetch key, and the last batch that needs them.
+    /// Object and bytes of each prefetch key, and the last batch that needs them.
     ranges: HashMap<u64, (u32, Range<u64>, BatchIndex)>,
 }
 
@@ -141,8 +135,8 @@ impl VideoAhead {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether the groups of pictures of `batch` are known. If they are not, starts to read
-    /// the tables of its files.
+    /// Returns whether the groups of pictures of `batch` are known. If not, starts to read the
+    /// tables of its files.
     fn is_known(self: &Arc<Self>, batch: BatchIndex) -> bool {
         let mut guard = self.lock();
         let state = &mut *guard;
@@ -213,7 +207,6 @@ impl VideoAhead {
         }
     }
 
-    /// Adds the groups of pictures of a file that has been opened.
     fn opened(&self, video: &VideoFile) {
         video.number().into_iter().for_each(|file| self.read_table(file, Some(video)));
     }

@@ -63,8 +63,8 @@ impl Files {
     }
 }
 
-/// How many bytes at the end of a file to mutate more often: an archive's central directory is
-/// there.
+/// Number of bytes at the end of a file that are mutated more often, because an archive's central
+/// directory is there.
 const END_LEN: usize = 2000;
 
 fn fixture(name: &str) -> Vec<u8> {

@@ -33,8 +33,7 @@ const WORDS: [&[u8]; 22] = [
     &[0; 8],
 ];
 
-/// A fixture: the folder of the dataset, the path to open in this folder, and the names of the
-/// files.
+/// A fixture: the folder of the dataset, the path to open in this folder, and the file names.
 type Set = (&'static str, &'static str, &'static [&'static str]);
 const MDS: [Set; 7] = [
     ("mds_encodings/values", "", &["index.json", "shard.00000.mds"]),
@@ -62,7 +61,6 @@ const RECORDIO: [Set; 3] = [
 
 type Samples = Vec<Result<(Vec<(String, Vec<u8>)>, Option<i64>)>>;
 
-/// Reads all samples of the dataset at `path`.
 fn read(path: &Path, mapped: bool) -> Result<Samples> {
     let source = Options::new().mmap(mapped).open(path)?;
     let mut scratch = Vec::new();
@@ -76,7 +74,7 @@ fn read(path: &Path, mapped: bool) -> Result<Samples> {
     Ok((0..source.len()).map(sample).collect())
 }
 
-/// Returns a function that runs one case: it mutates one file of a random dataset among `datasets`.
+/// Each case mutates one file of a random dataset.
 fn chunk_files(datasets: &'static [Set]) -> impl FnMut(u64) -> bool {
     let root = fuzz::fixtures();
     let bytes = |(folder, _, files): &Set| -> Vec<Vec<u8>> {

@@ -9,7 +9,7 @@ use crate::formats::{Arrow, Parquet};
 use crate::fuzz::{self, Random};
 use crate::model::Source;
 
-/// Bytes to insert: numbers at the limits of their types, and parts of headers.
+/// Numbers at the limits of their types, and parts of headers.
 const WORDS: [&[u8]; 16] = [
     &[0; 4],
     &[0xff; 4],
@@ -29,7 +29,6 @@ const WORDS: [&[u8]; 16] = [
     &[0x16, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01],
 ];
 
-/// Reads files in `tests/fixtures/formats`.
 fn files(names: &[&str]) -> Vec<Vec<u8>> {
     names.iter().map(|name| fs::read(fuzz::fixtures().join(name)).unwrap()).collect()
 }
@@ -45,7 +44,7 @@ fn case<S: Source>(path: &Path, files: &[Vec<u8>], seed: u64, open: impl Fn(&Pat
         let Ok(sample) = source.read(row, &mut scratch) else { return false };
         let encoded = |field: &(&str, crate::model::Value<'_>)| field.1.encoded(field.0).into_owned();
         let other = source.read(row, &mut again).expect("the sample was read before");
-        // The bytes are compared, because NaN is not equal to itself.
+        // NaN is not equal to itself.
         assert!(sample.fields().iter().map(encoded).eq(other.fields().iter().map(encoded)));
         let label = other.label();
         if let (Ok(own_label), Ok(label)) = (label, source.label(row, &mut Vec::new())) {

@@ -9,7 +9,7 @@ use crate::fuzz::{self, Random};
 use crate::model::{Source, Value};
 use crate::options::Options;
 
-/// Bytes to insert: members of JSON files, and numbers of Parquet files.
+/// Members of JSON files, and numbers of Parquet files.
 const WORDS: [&[u8]; 22] = [
     b"\"fps\": 1e308",
     b"\"fps\": -1",
@@ -35,7 +35,7 @@ const WORDS: [&[u8]; 22] = [
     &[1, 0, 0, 0, 0, 0, 0, 0],
 ];
 
-/// For each version, the files that a case may damage.
+/// Files that a case may damage, by version.
 const FILES: [(&str, &[&str]); 2] = [
     (
         "v21",
@@ -67,8 +67,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Opens and reads the dataset. Checks that repeated reads return the same bytes. Returns whether
-/// any sample can be read.
+/// Checks that repeated reads return the same bytes. Returns whether any sample can be read.
 fn reads(root: &Path, random: &mut Random) -> bool {
     let mut options = LeRobotOptions::new().tolerance_s(1e9);
     if random.below(2) == 0 {

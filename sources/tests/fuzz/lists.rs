@@ -72,7 +72,7 @@ fn tokens(root: &Path, files: &[Vec<u8>], seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let path = root.join("x.bin");
     let bytes = random.mutated(files, &TOKENS);
-    // A mapped file must not change, so the old file is removed instead of overwritten.
+    // A mapped file must not change.
     drop(fs::remove_file(&path));
     fs::write(&path, &bytes).unwrap();
     let (kind, size) = random.pick(&[(TokenType::U16, 2), (TokenType::U32, 4)]);

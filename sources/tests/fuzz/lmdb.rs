@@ -62,8 +62,8 @@ fn values() -> Vec<Vec<u8>> {
     values
 }
 
-/// Checks that reading a damaged value either fails or returns fields that are inside the value.
-/// Returns whether any layout accepts the value.
+/// Reading a damaged value either fails or returns fields inside the value. Returns whether any
+/// layout accepts the value.
 fn value(values: &[Vec<u8>], seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let value = random.mutated(values, &WORDS);
@@ -89,7 +89,7 @@ fn value(values: &[Vec<u8>], seed: u64) -> bool {
     accepted
 }
 
-/// Returns the fixture pickles (dicts, tuples and lists) that parse as samples.
+/// Returns the fixtures (dicts, tuples and lists) that parse as samples.
 fn pickles() -> Vec<Vec<u8>> {
     let text = include_str!("../fixtures/formats/pickles/pickles.txt");
     let hex = |line: &str| line.split('\t').nth(3).expect("five columns").to_owned();
@@ -100,9 +100,9 @@ fn pickles() -> Vec<Vec<u8>> {
     small.filter(|pickle| Pickled::new([Ok(&pickle[..])].into_iter(), &ColumnChoice::default()).is_ok()).collect()
 }
 
-/// Checks that reading a damaged pickle either fails or returns a sample that does not depend on
-/// the content of the buffer. The pickle comes after a valid value, or is itself the first value of
-/// the database. Returns whether it can be read.
+/// Reading a damaged pickle either fails or returns a sample that does not depend on the content of
+/// the buffer. The pickle follows a valid value, or is the first value of the database. Returns
+/// whether it can be read.
 fn pickled(pickles: &[Vec<u8>], seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let value = random.mutated(pickles, &WORDS);
@@ -132,7 +132,7 @@ fn databases() -> Vec<Vec<u8>> {
         .into()
 }
 
-/// Checks that damaged meta pages do not cause a panic. Returns whether they are accepted.
+/// Damaged meta pages must not cause a panic. Returns whether they are accepted.
 fn meta(databases: &[Vec<u8>], seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let mut pages = databases[random.below(databases.len())].clone();

@@ -93,7 +93,7 @@ const TABLE: [&[u8]; 18] = [
     b"-9223372036854775809",
 ];
 
-/// Creates a folder that contains images for all of these formats.
+/// Creates a folder with images for all of these formats.
 fn folder() -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     let write = |name: &str, bytes: &[u8]| {
@@ -126,8 +126,8 @@ fn reads(source: &dyn Source) -> bool {
     valid.count() > 0
 }
 
-/// Checks that the edges of a sample's boxes are ordered and finite, that all arrays have one row
-/// per box, and that the classes exist.
+/// The edges of a sample's boxes must be ordered and finite, all arrays must have one row per box,
+/// and the classes must exist.
 fn check(source: &dyn Source, sample: &Sample<'_>) {
     let array = |name: &str| {
         let bytes = sample.field(name)?;

@@ -98,8 +98,8 @@ impl Bytes for Unmapped<'_> {
     }
 }
 
-/// Checks that scanning a damaged shard either fails or returns an index whose ranges are inside
-/// the shard. Encoding and decoding must not change the index. Returns whether the shard is valid.
+/// Scanning a damaged shard either fails or returns an index with ranges inside the shard. Encoding
+/// and decoding must not change the index. Returns whether the shard is valid.
 fn index(shards: &[Vec<u8>], seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let mut tar = random.mutated(shards, &WORDS);
@@ -136,15 +136,15 @@ fn sidecars() -> Vec<Vec<u8>> {
     scanned.chain([sidecar::tests::index()]).map(|index| sidecar::encode(&index, 4096, 77)).collect()
 }
 
-/// Checks that a damaged sidecar with a valid hash is either rejected or contains only ranges
-/// inside its tar. Returns whether it is accepted.
+/// A damaged sidecar with a valid hash is either rejected or contains only ranges inside its tar.
+/// Returns whether it is accepted.
 fn mutated_sidecar(sidecars: &[Vec<u8>], seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let mut bytes =
         random.mutated(sidecars, &[b"wfindex\x02", &4096u64.to_le_bytes(), &77u64.to_le_bytes(), "é".as_bytes()]);
     if random.below(16) > 0 && bytes.len() > 8 {
-        // Usually restore the length and the time of the tar, without which a sidecar is rejected
-        // at once.
+        // Usually restore the length and the time of the tar. Otherwise, the sidecar is rejected at
+        // once.
         let body = bytes.len() - 8;
         if body >= 24 && random.below(8) > 0 {
             bytes[8..16].copy_from_slice(&4096u64.to_le_bytes());
@@ -164,8 +164,8 @@ fn manifests() -> Vec<Vec<u8>> {
     vec![text.as_bytes().to_vec()]
 }
 
-/// Checks that a damaged manifest is either rejected or lists files in the folder with their actual
-/// sizes. Returns whether it is accepted.
+/// A damaged manifest is either rejected or lists files in the folder with their actual sizes.
+/// Returns whether it is accepted.
 fn manifest(manifests: &[Vec<u8>], tars: &BTreeMap<String, u64>, seed: u64) -> bool {
     let words: [&[u8]; 8] = [
         b"\"name\": ",

@@ -14,8 +14,8 @@ pub(crate) const LEN: usize = 512;
 /// Size of all decoded lists, in bytes.
 pub(crate) const NUMBERS: usize = 4 * LEN * ROWS;
 
-/// Writes a file with two columns: `id` contains row numbers, and `ones` contains lists of ones
-/// that compress well.
+/// Writes two columns: `id` contains row numbers, and `ones` contains lists of ones that compress
+/// well.
 pub(crate) fn write(path: &Path) {
     let schema = "message m { required int32 id;
         required group ones (LIST) { repeated group list { required int32 element; } } }";

@@ -97,7 +97,7 @@ pub(crate) struct Encoded {
     /// Index of the image in the batch: the row, or for a clip the row times the number of frames
     /// plus the frame.
     pub(crate) place: usize,
-    /// In bytes, a multiple of 16.
+    /// Offset in bytes, a multiple of 16.
     pub(crate) offset: usize,
     pub(crate) bytes: usize,
     pub(crate) block: usize,
@@ -248,7 +248,7 @@ impl DecodeOps {
         self.segments
     }
 
-    /// In bytes.
+    /// Size in bytes.
     pub(crate) fn longest(&self) -> u32 {
         self.longest
     }
@@ -268,7 +268,7 @@ impl DecodeOps {
         self.place as usize
     }
 
-    /// In pixels.
+    /// Width in pixels.
     pub(crate) fn columns(&self) -> u32 {
         self.region.width
     }

@@ -7,16 +7,13 @@ use crate::decode::image::Image;
 use crate::decode::{Codec, EncodedImage, FloatImage, Options, Pixels, Rect};
 use crate::error::{Error, Result};
 
-/// Number of bytes of scratch memory per pixel for decoding and converting to RGB, in addition to
-/// the output. This number is enough for four 16-bit channels.
+/// Scratch memory for decoding and converting to RGB, which is enough for four 16-bit channels.
 const SCRATCH_BYTES_PER_PIXEL: u64 = 8;
 
-/// Maximum number of bytes that a check decodes, per pixel of the largest allowed image. Without
-/// this limit, a check could take arbitrarily long, because a header can declare any number of
-/// channels.
+/// Maximum number of bytes that a check decodes, per pixel of the largest allowed image. A header
+/// can declare any number of channels, so an unlimited check could take arbitrarily long.
 const MAX_STORED_BYTES_PER_PIXEL: u64 = 32;
 
-/// Always decodes the whole image.
 impl Codec for Image {
     fn format(&self) -> Format {
         self.format
@@ -52,9 +49,8 @@ impl Codec for Image {
 }
 
 impl Image {
-    /// Opens the stored values of an image that only a dense map can read. Returns `None` for
-    /// other images, and an error if the values exceed a limit. The largest strip or tile may take
-    /// as much memory as the largest allowed image.
+    /// Returns `None` for images that have an RGB form, and an error if the values exceed a limit.
+    /// The largest strip or tile may take as much memory as the largest allowed image.
     fn only_of_maps<'a>(&self, image: &EncodedImage<'a>) -> Option<Result<FloatImage<'a>>> {
         let unread = matches!(&image.header, Header::Image(opened) if opened.check_memory() > 0);
         let stored = FloatImage::open(image.bytes()).ok().filter(|_| unread)?;

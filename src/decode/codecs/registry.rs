@@ -13,10 +13,9 @@ use crate::decode::{Codec, EncodedImage, Options, Size};
 use crate::error::{Error, Result};
 use crate::source::Sample;
 
-/// A registry of the built-in codecs and custom codecs.
-///
-/// The first bytes of an image determine its codec. The name of the file or field does not matter.
-/// [Supported formats](crate::decode#supported-formats) lists what the built-in codecs support.
+/// A registry of the built-in codecs and custom codecs, which determines the codec of an image from
+/// its first bytes, not from the name of the file or field. [Supported
+/// formats](crate::decode#supported-formats) lists what the built-in codecs support.
 ///
 /// ```
 /// use warpfeed::decode::{Codecs, Pixels, Rect};
@@ -33,14 +32,14 @@ use crate::source::Sample;
 /// ```
 #[derive(Clone)]
 pub struct Codecs {
-    /// The custom codecs, most recently added first.
+    /// Most recently added first.
     added: Vec<Arc<dyn Codec>>,
     built_in: Vec<Arc<dyn Codec>>,
     options: Options,
 }
 
-/// Returns the built-in codecs in order of precedence. To add a built-in codec, add a file, a line
-/// in this function, and a row in the table of formats.
+/// In order of precedence. A new built-in codec needs a file, an entry in this function, and a row
+/// in the table of formats.
 #[cfg_attr(not(any(feature = "formats", feature = "video")), allow(unused_variables))]
 fn built_in(options: Options) -> Vec<Arc<dyn Codec>> {
     let codecs: [Arc<dyn Codec>; 2] = [Arc::new(Jpegs), Arc::new(Npy)];
@@ -51,7 +50,6 @@ fn built_in(options: Options) -> Vec<Arc<dyn Codec>> {
     codecs.into_iter().collect()
 }
 
-/// Returns the codecs of the formats other than JPEG.
 #[cfg(feature = "formats")]
 fn images(options: Options) -> impl Iterator<Item = Arc<dyn Codec>> {
     use crate::decode::image::{DECODERS, Image};
@@ -78,14 +76,12 @@ impl Codecs {
         Self::default()
     }
 
-    /// Creates a registry that contains only `codec`. The limit on pixels is the same as in
-    /// [`new`](Codecs::new).
+    /// Creates a registry of only `codec`, with the limit on pixels of [`new`](Codecs::new).
     pub fn only(codec: impl Codec + 'static) -> Self {
         Codecs { added: vec![Arc::new(codec)], built_in: Vec::new(), options: Options::default() }
     }
 
-    /// Adds a codec, which takes precedence over all other codecs. It can therefore replace a
-    /// built-in codec.
+    /// Adds a codec, which takes precedence over all other codecs, including built-in ones.
     #[must_use]
     pub fn with(mut self, codec: impl Codec + 'static) -> Self {
         self.added.insert(0, Arc::new(codec));
@@ -93,7 +89,7 @@ impl Codecs {
     }
 
     /// Sets the maximum number of pixels that the header of an image may claim, for all formats and
-    /// codecs. Larger images cannot be opened, so no memory is allocated for their pixels.
+    /// codecs. Larger images fail before memory is allocated.
     #[must_use]
     pub fn max_pixels(mut self, pixels: u64) -> Self {
         self.options.max_pixels = pixels;
@@ -110,14 +106,14 @@ impl Codecs {
 
     /// Sets whether the built-in codecs convert channels with more than 8 bits. A 16-bit value is
     /// reduced to its upper byte, and a float from 0 to 1 becomes a value from 0 to 255. By
-    /// default, images with such channels cannot be decoded.
+    /// default, images with such channels are rejected.
     #[must_use]
     pub fn convert_to_u8(mut self, converts: bool) -> Self {
         self.options.convert_to_u8 = converts;
         self.rebuild()
     }
 
-    /// Sets the index of the GPU that decodes the frames of videos that the host does not decode.
+    /// Index of the GPU that decodes videos which the host does not decode.
     #[cfg(feature = "_device")]
     #[must_use]
     pub(crate) fn gpu(mut self, gpu: usize) -> Self {
@@ -125,7 +121,6 @@ impl Codecs {
         self.rebuild()
     }
 
-    /// Recreates the built-in codecs with the current options.
     fn rebuild(mut self) -> Self {
         if !self.built_in.is_empty() {
             self.built_in = built_in(self.options);
@@ -133,13 +128,11 @@ impl Codecs {
         self
     }
 
-    /// Returns the maximum number of pixels per image.
     pub(crate) fn most_pixels(&self) -> u64 {
         self.options.max_pixels
     }
 
-    /// Returns the options for the conversion to RGB: the background color, and whether channels
-    /// with more than 8 bits are converted.
+    /// The background color, and whether channels with more than 8 bits are converted.
     #[cfg(feature = "pack")]
     pub(crate) fn conversion(&self) -> (Option<[u8; 3]>, bool) {
         (self.options.background, self.options.convert_to_u8)
@@ -154,9 +147,8 @@ impl Codecs {
         self.added.iter().map(|codec| codec.format())
     }
 
-    /// Returns the name and the bytes of a sample's image. The image is the first field that is
-    /// called `img` or `image`, or whose name matches a format of the codecs
-    /// ([`format::is_image`]).
+    /// Returns the name and the bytes of a sample's image: the first field that is called `img` or
+    /// `image`, or whose name matches a format of the codecs ([`format::is_image`]).
     pub fn image<'a>(&self, sample: &Sample<'a>) -> Option<(&'a str, &'a [u8])> {
         let is_image =
             |name: &str| format::is_image(name) || self.added.iter().any(|codec| codec.format().has_field(name));

@@ -4,7 +4,6 @@ use warpfeed_sources::format;
 
 use crate::error::Error;
 
-/// Returns the error for bytes that no codec matches.
 pub(super) fn unsupported(bytes: &[u8]) -> Error {
     if bytes.is_empty() {
         return Error::decode("0 bytes, not an image");
@@ -13,7 +12,7 @@ pub(super) fn unsupported(bytes: &[u8]) -> Error {
         Some(("video", true)) if cfg!(not(feature = "video")) => Error::decode(
             "this is a frame of a video, and this build of warpfeed lacks the Cargo feature \"video\" that decodes it",
         ),
-        // A registry may lack the codec of a known format.
+        // A custom registry may lack this codec.
         Some((name, true)) if cfg!(not(feature = "formats")) => Error::decode(format!(
             "this is a {name}, and this build of warpfeed lacks the Cargo feature \"formats\" that decodes it"
         )),
@@ -27,8 +26,7 @@ pub(super) fn unsupported(bytes: &[u8]) -> Error {
     }
 }
 
-/// Formats without a built-in codec. An entry contains an offset, the bytes that an image in the
-/// format has at this offset, and the name of the format.
+/// An entry contains an offset, the bytes at this offset, and the name of the format.
 const UNSUPPORTED_FORMATS: &[(usize, &[u8], &str)] = &[
     (4, b"ftypavif", "AVIF"),
     (4, b"ftyphei", "HEIC"),
@@ -54,7 +52,7 @@ const UNSUPPORTED_FORMATS: &[(usize, &[u8], &str)] = &[
     (0, b"<svg", "SVG"),
 ];
 
-/// Returns the name of the format of `bytes`, and whether warpfeed has a codec for it.
+/// The flag is whether warpfeed has a codec for the format.
 fn name_of(bytes: &[u8]) -> Option<(&'static str, bool)> {
     let others = || {
         UNSUPPORTED_FORMATS

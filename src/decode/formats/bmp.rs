@@ -4,13 +4,12 @@
 use crate::decode::Size;
 use crate::decode::decoder::{AnyDecoder, Color, Decoder};
 
-/// Length of the file header, which precedes the bitmap header.
 const FILE_HEADER: usize = 14;
-/// Offset of the color masks of red, green, blue and alpha.
+/// Offset of the color masks.
 const MASKS: usize = 54;
 
 struct Bmp<'a> {
-    /// The bytes of the file, starting with the first pixel.
+    /// The rest of the file from the first pixel.
     data: &'a [u8],
     size: Size,
     top_down: bool,
@@ -18,20 +17,19 @@ struct Bmp<'a> {
 }
 
 enum Coding {
-    /// Palette indices of 1, 2, 4 or 8 bits.
+    /// 1, 2, 4 or 8 bits.
     Indices(u32, Palette),
     /// Run-length-encoded palette indices of 4 or 8 bits.
     Runs(u32, Palette),
-    /// Bytes of blue, green and red, with 3 or 4 bytes per pixel.
+    /// Blue, green and red, in 3 or 4 bytes per pixel.
     Bytes(usize),
     /// Pixels of 2 or 4 bytes, with bit fields for red, green, blue and alpha.
     Fields(usize, [Field; 4]),
 }
 
-/// A palette of 256 colors. Colors that the file does not contain are black.
+/// Colors that the file does not contain are black.
 type Palette = Box<[[u8; 3]; 256]>;
 
-/// A bit field of a pixel.
 #[derive(Clone, Copy)]
 struct Field {
     shift: u32,
@@ -47,8 +45,7 @@ impl Field {
         Ok(Field { shift, bits })
     }
 
-    /// Returns the value of the field in `pixel`, scaled to 0 to 255 and rounded down like in
-    /// Pillow.
+    /// Value of the field from 0 to 255, rounded down as in Pillow.
     fn of(self, pixel: u32) -> u8 {
         let value = u64::from(pixel >> self.shift) & ((1 << self.bits) - 1);
         match self.bits {
@@ -63,15 +60,13 @@ pub(in crate::decode) fn open(bytes: &[u8], _: usize) -> Result<AnyDecoder<'_>, 
     read(bytes).map(|bmp| Box::new(bmp) as _)
 }
 
-/// Reads a little-endian number of `N` bytes at offset `offset`.
 fn number<const N: usize>(bytes: &[u8], offset: usize) -> Result<u32, String> {
     let end = || format!("the header ends at byte {}", bytes.len());
     let digits = bytes.get(offset..offset + N).ok_or_else(end)?;
     Ok(digits.iter().rev().fold(0, |number, &digit| number << 8 | u32::from(digit)))
 }
 
-/// Reads the bit fields of pixels of `bits` bits. The masks are part of the bitmap header or follow
-/// it.
+/// The masks are in the bitmap header or after it.
 fn read_fields(bytes: &[u8], header: usize, bits: u32) -> Result<[Field; 4], String> {
     let u32_at = |offset| number::<4>(bytes, offset);
     let alpha = if header < 56 { 0 } else { u32_at(MASKS + 12)? };
@@ -87,7 +82,7 @@ fn read(bytes: &[u8]) -> Result<Bmp<'_>, String> {
     let u16_at = |offset| number::<2>(bytes, offset);
     let u32_at = |offset| number::<4>(bytes, offset);
     let (mut start, header) = (u32_at(10)? as usize, u32_at(FILE_HEADER)? as usize);
-    // OS/2 files have a shorter header, and their palettes have three bytes per color.
+    // OS/2 headers are shorter, with palettes of three bytes per color.
     let (width, height, rest) = match header {
         12 => (u16_at(18)? as i32, u16_at(20)? as i32, 22),
         40 | 52 | 56 | 64 | 108 | 124 => (u32_at(18)? as i32, u32_at(22)? as i32, 26),
@@ -120,8 +115,8 @@ fn read(bytes: &[u8]) -> Result<Bmp<'_>, String> {
         (0, 1 | 2 | 4 | 8) | (1, 8) | (2, 4) => {
             let (palette, end) = palette()?;
             if start == FILE_HEADER + header {
-                // The header wrongly states that the pixels begin where the palette begins. Pillow
-                // assumes that the pixels follow the palette.
+                // The pixels cannot begin where the palette begins. Pillow assumes that they follow
+                // the palette.
                 start = end;
             }
             if compression == 0 { Coding::Indices(bits, palette) } else { Coding::Runs(bits, palette) }
@@ -179,7 +174,6 @@ impl Bmp<'_> {
         }
     }
 
-    /// Decodes the pixels to colors, or to palette indices if there is a palette.
     fn stored(&self, out: &mut [u8]) -> Result<(), String> {
         let channels = usize::from(self.color().channels);
         match &self.coding {
@@ -207,8 +201,7 @@ impl Bmp<'_> {
         }
     }
 
-    /// Calls `row` with each stored row, and with the part of `out` for the pixels of the row. A
-    /// stored pixel has `bits` bits.
+    /// `row` receives each stored row, and the part of `out` for its pixels.
     fn each_row(
         &self,
         bits: usize,
@@ -229,13 +222,12 @@ impl Bmp<'_> {
         Ok(())
     }
 
-    /// Decodes run-length-encoded indices. Skipped pixels have the index 0, like in Pillow.
+    /// Skipped pixels have the index 0, as in Pillow.
     fn runs(&self, bits: u32, out: &mut [u8]) -> Result<(), String> {
         let (width, height) = (self.size.width as usize, self.size.height as usize);
         out.fill(0);
         let mut write = |x: usize, y: usize, index: u8| out[(height - 1 - y) * width + x] = index;
-        // Returns the palette index of pixel `i`. In a run, `bytes` repeats. For literal pixels, it
-        // does not.
+        // `bytes` repeats in a run, but not for literal pixels.
         let index = |bytes: &[u8], i: usize| match bits {
             8 => bytes[i % bytes.len()],
             _ => bytes[i / 2 % bytes.len()] >> (4 * (1 - i % 2)) & 15,
@@ -268,7 +260,7 @@ impl Bmp<'_> {
                     (0..count).for_each(|i| write(x + i, y, index(literal, i)));
                     x += count;
                 }
-                // A run may extend beyond its row, because some encoders pad the last run.
+                // Some encoders pad the last run beyond its row.
                 _ => {
                     let end = (x + usize::from(pair[0])).min(width);
                     (x..end).for_each(|column| write(column, y, index(&pair[1..], column - x)));

@@ -7,12 +7,9 @@ use gif::{ColorOutput, DecodeOptions, MemoryLimit};
 use crate::decode::Size;
 use crate::decode::decoder::{AnyDecoder, Color, Decoder};
 
-/// A GIF that has been read up to the image data of the first frame.
 struct Gif<'a> {
     decoder: gif::Decoder<&'a [u8]>,
-    /// Column of the frame's left edge on the canvas.
     left: usize,
-    /// Row of the frame's top edge on the canvas.
     top: usize,
     frame: Size,
     canvas: Size,
@@ -28,7 +25,7 @@ pub(in crate::decode) fn open(bytes: &[u8], limit: usize) -> Result<AnyDecoder<'
     let frame = decoder.next_frame_info().map_err(|e| e.to_string())?.ok_or("no frame before the end of the file")?;
     let (left, top) = (u32::from(frame.left), u32::from(frame.top));
     let (frame, transparent) = (Size::new(frame.width.into(), frame.height.into()), frame.transparent);
-    // A frame may extend beyond the canvas that the header declares.
+    // The frame may extend beyond the canvas of the header.
     let canvas = Size::new(screen.width.max(left + frame.width), screen.height.max(top + frame.height));
     Ok(Box::new(Gif { decoder, left: left as usize, top: top as usize, frame, canvas, transparent }))
 }
@@ -46,14 +43,14 @@ impl Decoder for Gif<'_> {
         1
     }
 
-    /// Decodes the canvas. Transparent pixels get the color of their index. Outside the frame, the
-    /// index is the transparent one, or 0 if there is none.
+    /// Transparent pixels get the color of their index. Outside the frame, the index is the
+    /// transparent one, or 0 if there is none.
     fn read(mut self: Box<Self>, out: &mut [u8]) -> Result<(), String> {
         let channels = usize::from(self.color().channels);
         let indices = self.canvas()?;
         let palette = self.decoder.palette().map_err(|e| e.to_string())?.as_chunks::<3>().0;
         for (out, index) in out.chunks_exact_mut(channels).zip(indices) {
-            // Like Pillow, use a gray value if the palette does not contain the index.
+            // As in Pillow, an index outside the palette is a gray value.
             let [red, green, blue] = palette.get(usize::from(index)).copied().unwrap_or([index; 3]);
             let alpha = if Some(index) == self.transparent { 0 } else { 255 };
             out.copy_from_slice(&[red, green, blue, alpha][..channels]);
@@ -72,7 +69,6 @@ impl Decoder for Gif<'_> {
 }
 
 impl Gif<'_> {
-    /// Returns the palette indices of the canvas's pixels.
     fn canvas(&mut self) -> Result<Vec<u8>, String> {
         let mut frame = vec![0; self.frame.area() as usize];
         self.decoder.read_into_buffer(&mut frame).map_err(|e| e.to_string())?;

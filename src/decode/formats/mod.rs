@@ -1,8 +1,7 @@
 //! The [decoders](super::decoder) for PNG, WebP, GIF, BMP and TIFF.
 //!
-//! The functions in this module read the header of an image. The returned decoders write pixels as
-//! they are stored: with one to four channels, and without applying the EXIF orientation.
-//! [`image`](super::image) converts these pixels to RGB.
+//! The decoders write pixels as they are stored: with one to four channels, and without applying
+//! the EXIF orientation. [`image`](super::image) converts these pixels to RGB.
 
 mod bmp;
 mod gif;

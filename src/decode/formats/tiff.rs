@@ -7,7 +7,7 @@ use crate::decode::tiff::{Extra, Meaning, Numbers, Tiff};
 struct Page<'a> {
     tiff: Tiff<'a>,
     color: Color,
-    /// The colors of the palette, or empty if there is no palette.
+    /// Empty without a palette.
     palette: Vec<[u8; 3]>,
 }
 
@@ -24,7 +24,7 @@ pub(in crate::decode) fn open(bytes: &[u8], limit: usize) -> Result<AnyDecoder<'
         (Meaning::Gray | Meaning::Inverted, 1) => Some(1),
         (Meaning::Gray | Meaning::Inverted, 2) if alpha == 1 && tiff.bits >= 8 => Some(2),
         (Meaning::Rgb, 3) => Some(3),
-        // Like Pillow, drop channels with an unspecified meaning.
+        // Like Pillow, drop unspecified channels.
         (Meaning::Rgb, 4..) if tiff.extra != Extra::None => Some(3 + alpha),
         (Meaning::YCbCr, 3) if tiff.converts() => Some(3),
         (Meaning::Palette, 1) if depth == Some(Depth::U8) => Some(3),
@@ -61,8 +61,7 @@ impl Decoder for Page<'_> {
             Meaning::Palette => {
                 let pixels = tiff.size.area() as usize;
                 tiff.read(1, &mut out[..pixels])?;
-                // Expand in place from the last pixel to the first, so that no index is overwritten
-                // before it is read.
+                // Expand in place, from the last pixel to the first.
                 for i in (0..pixels).rev() {
                     let color = palette[usize::from(out[i])];
                     out[3 * i..3 * i + 3].copy_from_slice(&color);
@@ -118,7 +117,7 @@ impl Decoder for Page<'_> {
     }
 }
 
-/// Converts CMYK, with values from 0 to `white`, like Pillow's `convert("RGB")`: each color is
+/// Pillow's `convert("RGB")` of CMYK values from 0 to `white`: each color is
 /// `light - round(ink * light / white)`, where `light = white - black`.
 fn rgb_of([cyan, magenta, yellow, black]: [u32; 4], white: u32) -> [u32; 3] {
     let light = white - black;
@@ -126,7 +125,6 @@ fn rgb_of([cyan, magenta, yellow, black]: [u32; 4], white: u32) -> [u32; 3] {
         .map(|ink| light - ((u64::from(ink) * u64::from(light) + u64::from(white) / 2) / u64::from(white)) as u32)
 }
 
-/// Inverts all channels except alpha.
 fn invert(color: Color, out: &mut [u8]) {
     let size = (color.bytes() / u64::from(color.channels)) as usize;
     for pixel in out.chunks_exact_mut(color.bytes() as usize) {
@@ -141,7 +139,7 @@ fn invert(color: Color, out: &mut [u8]) {
     }
 }
 
-/// Divides premultiplied colors by alpha. Rounds integers down, like Pillow.
+/// Integers are rounded down, as in Pillow.
 fn divide(color: Color, out: &mut [u8]) {
     let colors = usize::from(color.channels) - 1;
     match color.depth {

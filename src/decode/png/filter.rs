@@ -1,8 +1,7 @@
 //! Reverses the filters of rows (PNG specification, third edition, 9.2).
 
-/// Reverses filter `kind` of a row in which a pixel takes `STEP` bytes. `above` is the previous
-/// row, or zeros for the first row, and has the same length. Returns `None` if `kind` is not a
-/// filter.
+/// Reverses filter `kind` of a row with `STEP` bytes per pixel. `above` is the previous row, or
+/// zeros for the first row. Returns `None` for an unknown filter.
 pub(super) fn undo<const STEP: usize>(kind: u8, row: &mut [u8], above: &[u8]) -> Option<()> {
     match kind {
         0 => {}
@@ -15,8 +14,7 @@ pub(super) fn undo<const STEP: usize>(kind: u8, row: &mut [u8], above: &[u8]) ->
     Some(())
 }
 
-/// Adds the prediction of `guess` to each byte. `guess` receives the byte to the left, the byte
-/// above, and the byte above and to the left.
+/// `guess` receives the bytes to the left, above, and diagonally above.
 #[inline(always)]
 fn add<const STEP: usize>(row: &mut [u8], above: &[u8], guess: impl Fn(u8, u8, u8) -> u8) {
     let (mut left, mut corner) = ([0; STEP], [0; STEP]);
@@ -28,8 +26,7 @@ fn add<const STEP: usize>(row: &mut [u8], above: &[u8], guess: impl Fn(u8, u8, u
     }
 }
 
-/// Returns the argument that is closest to `left + up - corner`. If several arguments are equally
-/// close, returns the first one.
+/// The argument closest to `left + up - corner`, or the first of several.
 #[inline(always)]
 fn paeth(left: u8, up: u8, corner: u8) -> u8 {
     let [a, b, c] = [left, up, corner].map(i16::from);

@@ -1,9 +1,9 @@
 //! Decompresses a PNG row by row, with limited memory.
 //!
 //! The window contains the last 32 KiB of decompressed data, to which later data may refer,
-//! followed by newly decompressed rows. When the window is full, its last 32 KiB are moved to the
-//! front. So the memory depends only on the width of the image, not on its height. Rows after the
-//! last requested row are not decompressed.
+//! followed by newly decompressed rows. A full window moves its last 32 KiB to the front, so the
+//! memory depends only on the width of the image. Rows after the last requested row are not
+//! decompressed.
 
 use fdeflate::Decompressor;
 
@@ -11,46 +11,39 @@ use super::chunk::span;
 use super::filter;
 use crate::error::{Error, Result, resize};
 
-/// Maximum distance in bytes of a back-reference in a zlib stream.
+/// Maximum back-reference distance in a zlib stream.
 const HISTORY: usize = 32 << 10;
-/// Number of bytes that are decompressed before the history is moved to the front. Typical masks
-/// are smaller, so their history is never moved.
+/// Bytes that are decompressed before the history is moved to the front. Typical masks are smaller,
+/// so their history is never moved.
 const MIN_NEW_BYTES: usize = 256 << 10;
 
-/// Memory that is reused for all PNGs.
 #[derive(Default)]
 pub(crate) struct Scratch {
-    /// The bytes that were decompressed last: filtered rows.
+    /// The most recent filtered rows.
     window: Vec<u8>,
     row: Vec<u8>,
     above: Vec<u8>,
-    /// If the file packs several values into a byte: the values of the row, with one byte per
-    /// value.
+    /// The row with one byte per value, if the file packs several values into a byte.
     values: Vec<u8>,
 }
 
-/// Decompresses the rows of a PNG.
 pub(super) struct Inflated<'a> {
     bytes: &'a [u8],
-    /// Offset of the next chunk.
     chunk: usize,
-    /// The bytes of the current chunk that have not been read yet.
+    /// The unread bytes of the current chunk.
     data: &'a [u8],
     inflater: Decompressor,
     scratch: &'a mut Scratch,
-    /// Start of the next row in the window.
     from: usize,
-    /// End of the decompressed bytes in the window.
     end: usize,
     depth: u8,
 }
 
 impl<'a> Inflated<'a> {
-    /// Starts at the first data chunk, which is at offset `chunk`. The caller must have verified
-    /// all chunks.
+    /// `chunk` is the offset of the first data chunk. The caller must have verified all chunks.
     pub(super) fn new(bytes: &'a [u8], chunk: usize, depth: u8, scratch: &'a mut Scratch) -> Self {
         let mut inflater = Decompressor::new();
-        // Often only a part of the stream is read, and the checksums of the chunks detect damage.
+        // A crop reads only a part of the stream, and the checksums of the chunks detect damage.
         inflater.ignore_adler32();
         Inflated { bytes, chunk, data: &[], inflater, scratch, from: 0, end: 0, depth }
     }
@@ -64,7 +57,6 @@ impl<'a> Inflated<'a> {
         }
     }
 
-    /// Reads the next row.
     pub(super) fn next(&mut self) -> Result<()> {
         let bytes = self.scratch.row.len() + 1;
         while self.end - self.from < bytes {
@@ -80,14 +72,13 @@ impl<'a> Inflated<'a> {
             .ok_or_else(|| Error::decode(format!("the png has the row filter {kind}: expected 0 to 4")))
     }
 
-    /// Decompresses more data, after making space in the window for a row of `bytes` bytes.
     fn more(&mut self, bytes: usize) -> Result<()> {
         let window = &mut self.scratch.window;
         let capacity = HISTORY + bytes.max(MIN_NEW_BYTES);
         if window.len() < capacity {
             resize(window, capacity, 0);
         }
-        // The window may be larger than `capacity` if it was used for a wider image.
+        // A wider image may have left a larger window than `capacity`.
         if self.end >= capacity {
             let keep = self.from.min(self.end - HISTORY);
             window.copy_within(keep..self.end, 0);
@@ -110,7 +101,6 @@ impl<'a> Inflated<'a> {
         Ok(())
     }
 
-    /// If several values share a byte, unpacks the values of the last row.
     pub(super) fn unpack(&mut self) {
         let (depth, Scratch { row, values, .. }) = (self.depth, &mut *self.scratch);
         if depth < 8 {
@@ -120,7 +110,6 @@ impl<'a> Inflated<'a> {
         }
     }
 
-    /// Returns the values of the last row.
     pub(super) fn values(&self) -> &[u8] {
         if self.depth < 8 { &self.scratch.values } else { &self.scratch.row }
     }

@@ -1,9 +1,8 @@
-//! Reads the gray values or palette indices of a PNG, row by row. This reader is for masks, whose
-//! values are classes. The `png` crate decodes color images.
+//! Reads the gray values or palette indices of a PNG row by row, for masks. The `png` crate decodes
+//! color images.
 //!
 //! Opening a file verifies the checksums of all chunks, because a crop may read only a few rows,
-//! and damage elsewhere must not go unnoticed. Rows after the last requested row are not
-//! decompressed.
+//! and damage elsewhere must not go unnoticed.
 //!
 //! 1. `chunk`: reads chunks and verifies their checksums.
 //! 2. `filter`: reverses the filter of a row.
@@ -18,6 +17,5 @@ mod reader;
 pub(crate) use inflate::Scratch;
 pub(crate) use reader::{Pass, Png};
 
-/// The part of an error message that explains why an image with several channels is not a mask.
 pub(crate) const ONE_NUMBER: &str =
     "a mask has one number per pixel, so it must be gray or have a palette; to read other masks, use Mask::colors";

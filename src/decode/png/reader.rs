@@ -7,17 +7,16 @@ use crate::error::{Error, Result};
 
 const SIGNATURE: &[u8; 8] = b"\x89PNG\r\n\x1a\n";
 
-/// A PNG with one channel: gray values or palette indices.
 pub(crate) struct Png<'a> {
     size: Size,
-    /// Number of bits per value: 1, 2, 4, 8 or 16.
+    /// 1, 2, 4, 8 or 16.
     depth: u8,
     interlaced: bool,
     rows: Inflated<'a>,
 }
 
-/// A pass of an interlaced image. It contains every `across`-th column of every `down`-th row,
-/// starting at column `x` and row `y`.
+/// A pass of an interlaced image: every `across`-th column of every `down`-th row, starting at
+/// column `x` and row `y`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Pass {
     pub(crate) x: u32,
@@ -27,16 +26,14 @@ pub(crate) struct Pass {
 }
 
 impl Pass {
-    /// The only pass of an image that is not interlaced.
+    /// The only pass of an image without interlacing.
     pub(crate) const WHOLE: Pass = Pass { x: 0, y: 0, across: 1, down: 1 };
 
-    /// Returns the number of rows in this pass of an image of `size`.
     pub(crate) fn rows(self, size: Size) -> u32 {
         (size.height - self.y).div_ceil(self.down)
     }
 }
 
-/// The seven passes of Adam7.
 const ADAM7: [Pass; 7] = [
     Pass { x: 0, y: 0, across: 8, down: 8 },
     Pass { x: 4, y: 0, across: 8, down: 8 },
@@ -48,16 +45,11 @@ const ADAM7: [Pass; 7] = [
 ];
 
 impl<'a> Png<'a> {
-    /// Returns whether `bytes` begin like a PNG.
     pub(crate) fn matches(bytes: &[u8]) -> bool {
         bytes.starts_with(SIGNATURE)
     }
 
-    /// Reads the header, and verifies the checksums of all chunks. `scratch` can be reused for
-    /// other images.
-    ///
-    /// # Errors
-    /// If the PNG has several channels, is damaged, or is truncated.
+    /// Reads the header, and verifies the checksums of all chunks.
     pub(crate) fn open(bytes: &'a [u8], scratch: &'a mut Scratch) -> Result<Self> {
         let error = |cause: &str| Error::decode(format!("png: {cause}"));
         let mut offset = SIGNATURE.len();
@@ -103,25 +95,24 @@ impl<'a> Png<'a> {
         self.size
     }
 
-    /// Returns whether each value takes two bytes, in big-endian order, instead of one.
+    /// Whether each value takes two big-endian bytes instead of one.
     pub(crate) fn is_wide(&self) -> bool {
         self.depth == 16
     }
 
-    /// Returns the non-empty passes in file order.
+    /// The non-empty passes in file order.
     pub(crate) fn passes(&self) -> impl Iterator<Item = Pass> + use<> {
         let (size, passes) = (self.size(), if self.interlaced { &ADAM7[..] } else { &[Pass::WHOLE] });
         passes.iter().copied().filter(move |pass| pass.x < size.width && pass.y < size.height)
     }
 
-    /// Begins the next pass.
     pub(crate) fn begin(&mut self, pass: Pass) {
         let values = u64::from((self.size.width - pass.x).div_ceil(pass.across));
-        // `begin` sets the previous row to zeros, which the filter of the first row requires.
+        // `begin` also sets the previous row to zeros, for the filter of the first row.
         self.rows.begin((values * u64::from(self.depth)).div_ceil(8) as usize);
     }
 
-    /// Reads the next `count` rows of the pass. [`values`](Png::values) then returns the last row.
+    /// Reads the next `count` rows. [`values`](Png::values) then returns the last row.
     pub(crate) fn read(&mut self, count: u32) -> Result<()> {
         for _ in 0..count {
             self.rows.next()?;
@@ -132,9 +123,8 @@ impl<'a> Png<'a> {
         Ok(())
     }
 
-    /// Returns the values of the last row that was read. A value takes one byte, or two bytes if
-    /// the values are [wide](Png::is_wide). If several values share a byte in the file, up to seven
-    /// additional values may follow the row.
+    /// The last row. A value takes one byte, or two if [wide](Png::is_wide). Up to seven more
+    /// values may follow the row.
     pub(crate) fn values(&self) -> &[u8] {
         self.rows.values()
     }

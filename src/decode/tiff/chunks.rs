@@ -4,60 +4,53 @@ use super::decompress;
 use super::page::{Meaning, Numbers, Tiff};
 use crate::decode::Size;
 
-/// Maximum size in bytes of a strip or tile.
 const MAX_PART_BYTES: u64 = 1 << 31;
 
 /// Position and size of a strip or tile in the image.
 pub(in crate::decode) struct Chunk {
-    /// Column of the first pixel.
     pub(in crate::decode) x: usize,
-    /// Row of the first pixel.
     pub(in crate::decode) y: usize,
-    /// Width of the area of the strip or tile that is inside the image.
+    /// Width of the area inside the image.
     pub(in crate::decode) width: usize,
-    /// Height of the area of the strip or tile that is inside the image.
+    /// Height of the area inside the image.
     pub(in crate::decode) height: usize,
     /// Index of the first channel.
     pub(in crate::decode) channel: usize,
-    /// Number of channels.
     pub(in crate::decode) channels: usize,
-    /// Number of bytes per row. A row may extend beyond the image.
+    /// Bytes per row, which may extend beyond the image.
     pub(in crate::decode) stride: usize,
 }
 
 impl Tiff<'_> {
-    /// Returns whether decoding converts YCbCr to RGB. Only the JPEG decoder converts colors.
+    /// Whether decoding converts YCbCr to RGB, which only the JPEG decoder does.
     pub(in crate::decode) fn converts(&self) -> bool {
         self.compression == JPEG && !self.planar
     }
 
-    /// Returns the number of channels in a strip or tile.
+    /// Channels in a strip or tile.
     fn together(&self) -> usize {
         if self.planar { 1 } else { self.channels }
     }
 
-    /// Returns the number of bytes of a decoded value. A value of fewer than 8 bits takes one byte.
+    /// Bytes of a decoded value. Values of fewer than 8 bits take one byte.
     pub(in crate::decode) fn value(&self) -> usize {
         (self.bits as usize).div_ceil(8)
     }
 
-    /// Returns the number of bytes of a stored row of a strip or tile.
     fn row(&self) -> u64 {
         (u64::from(self.part.width) * self.together() as u64).saturating_mul(self.bits.into()).div_ceil(8)
     }
 
-    /// Returns the size in bytes of the largest strip or tile.
     pub(in crate::decode) fn largest_part(&self) -> u64 {
         self.row().saturating_mul(self.part.height.into())
     }
 
-    /// Returns the size in bytes of all decoded values.
     pub(in crate::decode) fn all(&self) -> u64 {
         self.size.area().saturating_mul((self.channels * self.value()) as u64)
     }
 
-    /// Decodes all strips or tiles, and calls `on_part` with each one. Values are in native byte
-    /// order. A value of fewer than 8 bits takes one byte.
+    /// Decodes all strips or tiles, in native byte order. Values of fewer than 8 bits take one
+    /// byte.
     pub(in crate::decode) fn parts(&self, mut on_part: impl FnMut(&Chunk, &[u8])) -> Result<(), String> {
         if !matches!(self.bits, 1 | 2 | 4 | 8 | 16 | 32 | 64) {
             return Err(format!("{} are not supported", self.kind()));
@@ -76,12 +69,12 @@ impl Tiff<'_> {
             let (place, plane) = (index % (across * down), index / (across * down));
             let (x, y) = ((place % across) as u32 * part.width, (place / across) as u32 * part.height);
             let inside = Size::new(part.width.min(width - x), part.height.min(height - y));
-            // The last strip may be shorter than the other strips. All tiles have the same size.
+            // Only the last strip may be shorter than the others.
             let stored = Size::new(part.width, if self.tiled { part.height } else { inside.height });
             let bytes = row * stored.height as usize;
             if raw.len() != bytes {
-                // The system commits the pages of new, zeroed memory only when they are written.
-                // Resizing the buffer would write all of them.
+                // A new zeroed buffer gets memory pages only where it is written, while `resize`
+                // would write all pages.
                 raw = vec![0; bytes];
             }
             self.unpack(index, stored, &mut raw)?;
@@ -114,7 +107,6 @@ impl Tiff<'_> {
         Ok(())
     }
 
-    /// Decodes the first `kept_channels` channels of all pixels into `out`.
     pub(in crate::decode) fn read(&self, kept_channels: usize, out: &mut [u8]) -> Result<(), String> {
         let (value, width) = (self.value(), self.size.width as usize);
         self.parts(|part, values| {
@@ -136,7 +128,6 @@ impl Tiff<'_> {
         })
     }
 
-    /// Decompresses a strip or tile.
     fn unpack(&self, index: usize, stored: Size, raw: &mut [u8]) -> Result<(), String> {
         let (offset, length) = (self.offsets[index], self.lengths[index]);
         let range =
@@ -184,7 +175,6 @@ impl Tiff<'_> {
         }
     }
 
-    /// Reverses the predictor of a row, and converts it to native byte order.
     fn undo(&self, row: &mut [u8], copy: &mut Vec<u8>) -> Result<(), String> {
         let together = self.together();
         match (self.predictor, self.value()) {
@@ -230,10 +220,9 @@ impl Tiff<'_> {
     }
 }
 
-/// Number of the compression method JPEG (TIFF Technical Note 2).
+/// TIFF Technical Note 2.
 const JPEG: u64 = 7;
 
-/// Adds the value of the same channel of the pixel to the left to each value.
 fn predict<const N: usize>(row: &mut [u8], channels: usize, add: impl Fn([u8; N], [u8; N]) -> [u8; N]) {
     let values = row.as_chunks_mut::<N>().0;
     for i in channels..values.len() {

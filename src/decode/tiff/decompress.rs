@@ -1,5 +1,4 @@
-//! Decompresses strips and tiles. Each function returns an error unless it fills all of `to`, and
-//! ignores remaining data.
+//! Decompresses strips and tiles. Data must fill all of `to`, and remaining data is ignored.
 
 use fdeflate::Decompressor;
 use weezl::{BitOrder, LzwStatus, decode};
@@ -12,7 +11,6 @@ fn ends(written: usize, out: &[u8]) -> String {
     format!("a strip or tile ends after {written} of {} bytes", out.len())
 }
 
-/// Decompresses zlib data.
 pub(super) fn inflate(data: &[u8], out: &mut [u8]) -> Result<(), String> {
     let (mut inflater, mut from, mut filled) = (Decompressor::new(), 0, 0);
     while filled < out.len() {
@@ -25,7 +23,7 @@ pub(super) fn inflate(data: &[u8], out: &mut [u8]) -> Result<(), String> {
     if filled < out.len() { Err(ends(filled, out)) } else { Ok(()) }
 }
 
-/// Decompresses LZW data. As required for TIFF, the code length grows one code earlier than in GIF.
+/// In TIFF, the code length grows one code earlier than in GIF.
 pub(super) fn lzw(data: &[u8], out: &mut [u8]) -> Result<(), String> {
     let options = decode::Configuration::with_tiff_size_switch(BitOrder::Msb, 8).with_yield_on_full_buffer(true);
     let (mut decoder, mut from, mut filled) = (options.build(), 0, 0);
@@ -41,7 +39,7 @@ pub(super) fn lzw(data: &[u8], out: &mut [u8]) -> Result<(), String> {
     if filled < out.len() { Err(ends(filled, out)) } else { Ok(()) }
 }
 
-/// Decompresses PackBits data (TIFF 6.0, section 9).
+/// TIFF 6.0, section 9.
 pub(super) fn packbits(mut data: &[u8], out: &mut [u8]) -> Result<(), String> {
     let mut filled = 0;
     while filled < out.len() {
@@ -66,8 +64,7 @@ pub(super) fn packbits(mut data: &[u8], out: &mut [u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// Decodes a JPEG to the same pixels as libjpeg. `tables` contains the tables for all strips or
-/// tiles. If `from_ycbcr` is set, converts YCbCr to RGB. Otherwise, colors are not converted.
+/// Decodes to libjpeg's pixels. `tables` contains the tables for all strips or tiles.
 pub(super) fn jpeg(
     data: &[u8],
     tables: Option<&[u8]>,
@@ -78,8 +75,7 @@ pub(super) fn jpeg(
     let joined;
     let bytes = match tables {
         Some(tables) => {
-            // The tables begin with SOI and end with EOI, and the data begins with SOI. Without the
-            // EOI and the second SOI, both together are a JPEG.
+            // Without the EOI of the tables and the SOI of the data, both together are a JPEG.
             let tables = tables.strip_suffix(&[0xff, 0xd9]).unwrap_or(tables);
             joined = [tables, data.get(2..).unwrap_or_default()].concat();
             &joined[..]
@@ -103,7 +99,7 @@ pub(super) fn jpeg(
     let stride = out.size().width as usize * 3;
     let rows = dest.chunks_exact_mut(part.width as usize * channels).zip(out.data().chunks_exact(stride));
     for (dest, row) in rows {
-        // A gray JPEG is decoded to three equal channels.
+        // Gray JPEGs are decoded to three equal channels.
         let pixels = dest.chunks_exact_mut(channels).zip(row.as_chunks::<3>().0);
         pixels.for_each(|(to, pixel)| to.copy_from_slice(&pixel[..channels]));
     }

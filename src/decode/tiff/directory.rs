@@ -1,26 +1,24 @@
 //! Reads the directories of a TIFF or BigTIFF: tags and their values (TIFF 6.0, section 2).
 
-/// The bytes of a file, and its byte order and offset size.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct File<'a> {
     pub(super) bytes: &'a [u8],
     pub(super) big_endian: bool,
-    /// Whether offsets and counts have 64 bits, as in BigTIFF.
+    /// BigTIFF has 64-bit offsets and counts.
     is_big: bool,
 }
 
-/// A directory: the description of a page of the file.
+/// A directory describes a page of the file.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Directory<'a> {
     file: File<'a>,
-    /// The entries, 12 or 20 bytes each.
+    /// 12 or 20 bytes each.
     entries: &'a [u8],
-    /// Offset of the next directory, or 0 if there is none.
+    /// 0 if there is none.
     next: u64,
 }
 
 impl<'a> File<'a> {
-    /// Reads the file header and the first directory.
     pub(super) fn open(bytes: &'a [u8]) -> Result<(Self, Directory<'a>), String> {
         let big_endian = bytes.starts_with(b"MM");
         let mut file = File { bytes, big_endian, is_big: false };
@@ -37,7 +35,6 @@ impl<'a> File<'a> {
         format!("{what} is beyond the end of the file at byte {}", self.bytes.len())
     }
 
-    /// Reads an unsigned number of `length` bytes at offset `offset`.
     fn number(self, offset: u64, length: usize) -> Option<u64> {
         let offset = usize::try_from(offset).ok()?;
         let digits = self.bytes.get(offset..offset.checked_add(length)?)?;
@@ -56,12 +53,11 @@ impl<'a> File<'a> {
 }
 
 impl<'a> Directory<'a> {
-    /// Returns the directory of the next page.
     pub(super) fn next(&self) -> Option<Directory<'a>> {
         (self.next != 0).then(|| self.file.directory(self.next)).flatten()
     }
 
-    /// Returns the type of the values of `tag`, and their bytes.
+    /// The type of the values of `tag`, and their bytes.
     fn find(&self, tag: u16) -> Result<Option<(u64, &'a [u8])>, String> {
         let (file, each) = (self.file, if self.file.is_big { 20 } else { 12 });
         let (count, inline) = if file.is_big { (8, 8) } else { (4, 4) };
@@ -89,12 +85,10 @@ impl<'a> Directory<'a> {
         offset.map(|bytes| Some((kind, bytes))).ok_or_else(|| file.ends(&format!("tag {tag}")))
     }
 
-    /// Returns the bytes of the values of `tag`.
     pub(super) fn bytes(&self, tag: u16) -> Result<Option<&'a [u8]>, String> {
         Ok(self.find(tag)?.map(|(_, bytes)| bytes))
     }
 
-    /// Returns the unsigned integers of `tag`, or `None` if the directory does not contain it.
     fn integers(&self, tag: u16) -> Result<Option<impl ExactSizeIterator<Item = u64> + use<'a>>, String> {
         let Some((kind, bytes)) = self.find(tag)? else { return Ok(None) };
         let size = match kind {
@@ -109,10 +103,7 @@ impl<'a> Directory<'a> {
         Ok(Some(bytes.chunks_exact(size).map(value)))
     }
 
-    /// Returns the unsigned integers of `tag`, or `None` if the directory does not contain it.
-    ///
-    /// # Errors
-    /// If there are more than `max_values` values, or if the values are not unsigned integers.
+    /// Unsigned integers, of which there must be at most `max_values`.
     pub(super) fn numbers(&self, tag: u16, max_values: u64) -> Result<Option<Vec<u64>>, String> {
         match self.integers(tag)? {
             Some(values) if values.len() as u64 > max_values => {
@@ -122,7 +113,6 @@ impl<'a> Directory<'a> {
         }
     }
 
-    /// Returns the first value of `tag`.
     pub(super) fn number(&self, tag: u16) -> Result<Option<u64>, String> {
         Ok(self.integers(tag)?.and_then(|mut values| values.next()))
     }

@@ -6,9 +6,9 @@
 //!    order.
 //! 4. `decompress`: the compression methods.
 //!
-//! This module exists because no crate supports palettes, JPEG compression with libjpeg's pixels,
-//! and planar tiles that extend beyond the image. The module never panics. Even if a header
-//! declares wrong sizes, the module allocates memory for at most one strip or tile.
+//! No crate supports palettes, JPEG compression with libjpeg's pixels, and planar tiles that extend
+//! beyond the image. This module never panics, and allocates memory for at most one strip or tile,
+//! even if a header declares wrong sizes.
 
 mod chunks;
 mod decompress;

@@ -4,25 +4,23 @@ use super::directory::{Directory, File};
 
 use crate::decode::Size;
 
-/// Maximum number of pages that are counted. The limit is needed because the directories of a
-/// damaged file may form a cycle.
+/// Limit for damaged files, whose directories may form a cycle.
 const MAX_PAGES: u32 = 100;
 
-/// Meaning of the channels (PhotometricInterpretation).
+/// PhotometricInterpretation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::decode) enum Meaning {
-    /// Gray, where 0 is white.
     Inverted,
     Gray,
     Rgb,
     Palette,
     Cmyk,
     YCbCr,
-    /// A different PhotometricInterpretation, such as CIELab.
+    /// Such as CIELab.
     Other(u64),
 }
 
-/// Type of the values (SampleFormat).
+/// SampleFormat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::decode) enum Numbers {
     Unsigned,
@@ -30,38 +28,36 @@ pub(in crate::decode) enum Numbers {
     Float,
 }
 
-/// Meaning of the channel that follows the color channels (ExtraSamples).
+/// ExtraSamples: the meaning of the channel after the color channels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::decode) enum Extra {
     None,
-    /// Alpha, by which the colors are premultiplied.
+    /// Premultiplied alpha.
     Associated,
-    /// Alpha, by which the colors are not premultiplied.
+    /// Alpha that is not premultiplied.
     Unassociated,
     Unspecified,
 }
 
-/// The first page of a file.
 #[derive(Debug)]
 pub(in crate::decode) struct Tiff<'a> {
     pub(super) file: File<'a>,
     pub(super) directory: Directory<'a>,
-    /// Size of the stored image. Neither side is 0.
+    /// Size of the stored image, at least 1 by 1.
     pub(in crate::decode) size: Size,
-    /// Number of channels, at least 1.
     pub(in crate::decode) channels: usize,
     /// Bits per value.
     pub(in crate::decode) bits: u32,
     pub(in crate::decode) numbers: Numbers,
     pub(in crate::decode) meaning: Meaning,
     pub(in crate::decode) extra: Extra,
-    /// EXIF orientation. A value other than 1 to 8 is treated as 1 (upright).
+    /// EXIF orientation. A value other than 1 to 8 stands for 1 (upright).
     pub(in crate::decode) orientation: u8,
     pub(super) compression: u64,
     pub(super) predictor: u64,
-    /// Whether each channel has its own strips or tiles.
+    /// Each channel has its own strips or tiles.
     pub(super) planar: bool,
-    /// Whether the bits of each byte are in reverse order (FillOrder).
+    /// FillOrder: the bits of each byte are in reverse order.
     pub(super) reversed: bool,
     /// Size of a strip or tile.
     pub(super) part: Size,
@@ -71,7 +67,6 @@ pub(in crate::decode) struct Tiff<'a> {
 }
 
 impl Meaning {
-    /// Returns the meaning of a value of PhotometricInterpretation.
     fn of(number: u64) -> Self {
         match number {
             0 => Meaning::Inverted,
@@ -86,7 +81,6 @@ impl Meaning {
 }
 
 impl Numbers {
-    /// Returns the type of a value of SampleFormat.
     fn of(number: u64) -> Result<Self, String> {
         match number {
             1 | 4 => Ok(Numbers::Unsigned),
@@ -98,7 +92,6 @@ impl Numbers {
 }
 
 impl Extra {
-    /// Returns the meaning of a value of ExtraSamples, or the usual meaning if the tag is missing.
     fn of(number: Option<u64>, meaning: Meaning, channels: u16) -> Self {
         match (number, meaning, channels) {
             (Some(1), ..) => Extra::Associated,
@@ -110,7 +103,6 @@ impl Extra {
     }
 }
 
-/// Returns an error if the file has several pages.
 fn check_pages(directory: &Directory<'_>) -> Result<(), String> {
     let pages = count_pages(directory);
     if pages > 1 {
@@ -123,7 +115,7 @@ fn check_pages(directory: &Directory<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the value of `tag`, which must be the same for all channels, or 1 if the tag is missing.
+/// The value must be the same for all channels. A missing tag means 1.
 fn common_value(directory: &Directory<'_>, (tag, channels): (u16, u16), what: &str) -> Result<u64, String> {
     let values = directory.numbers(tag, channels.into())?.unwrap_or_default();
     let first = values.first().copied().unwrap_or(1);
@@ -133,7 +125,6 @@ fn common_value(directory: &Directory<'_>, (tag, channels): (u16, u16), what: &s
     }
 }
 
-/// Returns the values of `tag`. Fails unless each of the `parts` strips or tiles has one value.
 fn read_numbers(directory: &Directory<'_>, tag: u16, parts: u64) -> Result<Vec<u64>, String> {
     match directory.numbers(tag, parts)? {
         Some(values) if values.len() as u64 == parts => Ok(values),
@@ -142,10 +133,6 @@ fn read_numbers(directory: &Directory<'_>, tag: u16, parts: u64) -> Result<Vec<u
 }
 
 impl<'a> Tiff<'a> {
-    /// Reads the header.
-    ///
-    /// # Errors
-    /// If the header is damaged, or if the file has several pages.
     pub(in crate::decode) fn open(bytes: &'a [u8]) -> Result<Self, String> {
         let (file, directory) = File::open(bytes)?;
         check_pages(&directory)?;
@@ -206,7 +193,6 @@ impl<'a> Tiff<'a> {
         })
     }
 
-    /// Returns the colors of the palette.
     pub(in crate::decode) fn palette(&self) -> Result<Vec<[u8; 3]>, String> {
         let colors = 1usize << self.bits.min(16);
         let values = self.directory.numbers(320, 3 * colors as u64)?.unwrap_or_default();
@@ -216,7 +202,7 @@ impl<'a> Tiff<'a> {
         Ok((0..colors).map(|i| [i, i + colors, i + 2 * colors].map(|index| (values[index] >> 8) as u8)).collect())
     }
 
-    /// Describes the image for error messages, for example `gray of 16-bit values`.
+    /// For error messages, for example `gray of 16-bit values`.
     pub(in crate::decode) fn kind(&self) -> String {
         let color = match self.meaning {
             Meaning::Inverted | Meaning::Gray if self.channels > 1 => format!("{} channels", self.channels),
@@ -238,7 +224,7 @@ impl<'a> Tiff<'a> {
     }
 }
 
-/// Returns the number of pages, not counting thumbnails and masks.
+/// Does not count thumbnails and masks.
 fn count_pages(first: &Directory<'_>) -> u32 {
     let is_page = |directory: &Directory<'_>| {
         let flags = directory.number(254).ok().flatten().unwrap_or(0);
@@ -246,6 +232,5 @@ fn count_pages(first: &Directory<'_>) -> u32 {
         flags & 0b101 == 0 && old != 2
     };
     let pages = std::iter::successors(Some(*first), Directory::next).take(MAX_PAGES as usize);
-    // Always count the first directory, because it is the image that is read.
     1 + pages.skip(1).filter(is_page).count() as u32
 }

@@ -3,8 +3,8 @@
 //! The format is little-endian. The header consists of the magic number, the offset, the number of
 //! bytes, the length of the object, the dataset, the sample, the lengths of the tag and of the name
 //! as 32-bit numbers, the CRC-32 of the bytes, the tag, the name, and the CRC-32 of the header. A
-//! missing tag has the length `u32::MAX`. The name is the URL, after the object's server between
-//! two line feeds, if there is one. The last byte of the magic number is the version.
+//! missing tag has the length `u32::MAX`. The name is the URL. If the object has a server, the name
+//! starts with the server between two line feeds. The last byte of the magic number is the version.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -17,9 +17,9 @@ use warpfeed_sources::Object;
 use super::eviction::{Key, Owner};
 
 const MAGIC: [u8; 8] = *b"wfblock\x01";
-/// In bytes, up to the tag.
+/// Length of the header up to the tag, in bytes.
 const FIXED: usize = 8 + 5 * 8 + 3 * 4;
-/// In bytes.
+/// Size in bytes.
 const MAX_HEADER: usize = 1 << 16;
 
 #[derive(Debug, Clone, Copy)]
@@ -70,7 +70,7 @@ impl Range<'_> {
         self.names() + FIXED + 4 <= MAX_HEADER
     }
 
-    /// In the header.
+    /// Length of the tag and the name in the header.
     fn names(&self) -> usize {
         let server = self.object.server.as_ref().map_or(0, |server| server.len() + 2);
         self.object.url.len() + self.object.tag.as_ref().map_or(0, String::len) + server
@@ -151,7 +151,6 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// Returns `None` if the file does not begin with a valid header.
     pub(super) fn read(file: &mut File) -> io::Result<Option<Self>> {
         let mut bytes = vec![0; FIXED];
         if let Err(e) = file.read_exact(&mut bytes) {

@@ -111,7 +111,7 @@ impl Dataset {
 
 /// The blocks of one tier, in eviction order.
 pub(super) struct Index {
-    /// In bytes.
+    /// Size in bytes.
     limit: u64,
     bytes: u64,
     entries: HashMap<Key, BlockEntry>,

@@ -32,7 +32,7 @@ use super::folder::{FILES, Folder, present};
 use super::listing::{self, Listing};
 use crate::runtime::PerProcess;
 
-/// In bytes.
+/// Size in bytes.
 const PART: u64 = 8 << 20;
 /// Interval between two attempts to take a lock.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -50,7 +50,7 @@ fn held_locks() -> Result<MutexGuard<'static, Vec<(PathBuf, File)>>> {
     Ok(HELD.get(|| Ok(Mutex::default()))?.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// In bytes.
+/// Total size of all whole files, in bytes.
 pub(super) fn used(folder: &Folder) -> io::Result<u64> {
     let bytes = present(fs::read(folder.path.join(FILES).join(USED)))?;
     Ok(bytes.and_then(|bytes| Some(u64::from_le_bytes(bytes.try_into().ok()?))).unwrap_or(0))
@@ -128,7 +128,7 @@ fn locked(result: std::result::Result<(), TryLockError>) -> io::Result<bool> {
     }
 }
 
-/// On disk, in whole pages.
+/// Size of the files on disk, in whole pages.
 fn bytes(objects: &[Object]) -> u64 {
     objects.iter().map(|object| object.len.next_multiple_of(4096)).sum()
 }
@@ -229,7 +229,7 @@ pub(super) fn contents(folder: &Folder) -> io::Result<Vec<(String, (u64, u64))>>
 }
 
 /// Drops the files that do not match their checksums, which are then downloaded again when the
-/// dataset is opened. Returns the number of dropped files.
+/// dataset is opened.
 pub(super) fn check(folder: &Folder) -> Result<u64> {
     let failed = |e: io::Error| Error::io(&folder.path, &e);
     let mut damaged = 0;
@@ -504,7 +504,6 @@ fn modified(path: &Path) -> io::Result<(u64, u64)> {
     Ok((metadata.len(), time.as_nanos() as u64))
 }
 
-/// `None` if the file is missing or does not have `len` bytes.
 fn checksum_of(path: &Path, len: u64) -> io::Result<Option<u32>> {
     match present(fs::metadata(path))? {
         Some(metadata) if metadata.len() == len => Ok(hashed(path, len)?.map(Hasher::finalize)),
@@ -512,7 +511,7 @@ fn checksum_of(path: &Path, len: u64) -> io::Result<Option<u32>> {
     }
 }
 
-/// Hashes the first `len` bytes. Returns `None` if the file is missing or shorter.
+/// Hashes the first `len` bytes.
 fn hashed(path: &Path, len: u64) -> io::Result<Option<Hasher>> {
     let Some(file) = present(File::open(path))? else { return Ok(None) };
     let (mut file, mut hasher, mut remaining) = (file.take(len), Hasher::new(), len);

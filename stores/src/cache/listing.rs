@@ -34,7 +34,7 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(600);
 pub(super) const LISTING: &str = "listing";
 
 pub(super) struct Listing {
-    /// In seconds since 1970.
+    /// Time of the listing, in seconds since 1970.
     pub(super) time: u64,
     pub(super) prefix: String,
     pub(super) objects: Vec<Object>,
@@ -61,7 +61,6 @@ impl Listing {
         bytes
     }
 
-    /// Returns `None` if the bytes are not a complete listing.
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let (body, checksum) = bytes.split_last_chunk()?;
         if crc32fast::hash(body).to_le_bytes() != *checksum {
@@ -92,13 +91,12 @@ impl Listing {
         Ok(present(fs::read(path))?.and_then(|bytes| Self::decode(&bytes)))
     }
 
-    /// In seconds.
+    /// Age in seconds.
     pub(super) fn age(&self) -> u64 {
         now().saturating_sub(self.time)
     }
 
     /// Compares a few objects with the server. A missing or inaccessible object counts as changed.
-    /// Fails if the server does not respond.
     fn is_current(&self, store: &dyn Store) -> Result<bool> {
         let count = self.objects.len().min(MAX_PROBES);
         let last = self.objects.len() - 1;
@@ -187,8 +185,7 @@ pub(super) fn list(folder: &Folder, store: &dyn Store, prefix: &str) -> Result<(
     Ok((objects, false))
 }
 
-/// Returns the objects of the cached listing, if it is current. Fails if the server does not
-/// respond.
+/// Returns the objects of the cached listing, if it is current.
 fn current(path: &Path, store: &dyn Store, prefix: &str) -> Result<Option<Vec<Object>>> {
     // A listing that cannot be read is replaced.
     let cached = Listing::load(path).ok().flatten();

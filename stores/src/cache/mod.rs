@@ -9,9 +9,9 @@
 //! 6. `store` wraps a store with the cache.
 //! 7. `manage` shows, checks and empties a folder. `warm` fills a cache.
 //!
-//! A block is one range of one version of an object, and usually contains one sample. With
-//! fixed-size parts of an object, the loader, which reads samples in shuffled order, would fetch
-//! and store many bytes that it does not use.
+//! A block is one range of one version of an object, and usually contains one sample. The loader
+//! reads samples in shuffled order, so with blocks of a fixed size, it would fetch and store many
+//! bytes that it does not use.
 
 mod block;
 mod eviction;
@@ -47,11 +47,11 @@ use tiered::TieredCache;
 /// ```
 ///
 /// **Eviction.** The cache knows the order in which the loader will read samples. It keeps the
-/// samples that will be needed soonest, and does not admit a sample that it would evict first. This
-/// is Belady's optimal policy. On one machine, the hit rate of reshuffled epochs is the fraction of
-/// the data that fits in the cache. On several machines, the hit rate is higher, because the next
-/// read of a sample may happen on a different machine. For orders that cannot be inverted, such as
-/// draws with replacement, the cache evicts the least recently used sample.
+/// samples that will be needed soonest, and does not admit a sample that it would evict first. On
+/// one machine, the hit rate of reshuffled epochs is the fraction of the data that fits in the
+/// cache. On several machines, the hit rate is higher, because the next read of a sample may happen
+/// on a different machine. For orders that cannot be inverted, such as draws with replacement, the
+/// cache evicts the least recently used sample.
 ///
 /// **Sharing.** All processes of a user on a machine may share a folder, for any datasets and any
 /// versions of the data. Each process fetches the samples that it does not find in the cache. A

@@ -9,7 +9,7 @@ use crate::support::Server;
 use warpfeed::pack::Pack;
 use warpfeed::source::{Memory, Options, OwnedSample, Source, Store, Upload, open};
 
-/// In bytes. The object is uploaded in three parts.
+/// Size in bytes. The object is uploaded in three parts.
 const LARGE: usize = 18 << 20;
 const DENIED: &str = "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n";
 const ABSENT: &str = "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n";

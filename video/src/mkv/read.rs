@@ -10,10 +10,10 @@ use crate::error::{Error, Result, reserve};
 use crate::input::Input;
 use crate::track::{Packet, Track};
 
-/// In bytes.
+/// Size in bytes.
 const MAX_TRACKS: usize = 16 << 20;
 const SECOND: u64 = 1_000_000_000;
-/// The number of the track, a time and the flags.
+/// Length of the track number, a time and the flags.
 const MAX_BLOCK_HEAD: usize = 11;
 
 /// `bytes` contains at least the first 4 bytes of the file.
@@ -49,7 +49,7 @@ struct Segment<'a> {
 }
 
 struct BlockHead {
-    /// Relative to the cluster.
+    /// Time relative to the cluster.
     time: i16,
     flags: u8,
     start: u64,
@@ -153,7 +153,6 @@ impl Segment<'_> {
         }
     }
 
-    /// Returns `None` if the block belongs to a different track.
     fn block(&mut self, block: &Element) -> Result<Option<BlockHead>> {
         let Some(track) = &self.track else {
             return Err(Error::unsupported(

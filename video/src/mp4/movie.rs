@@ -11,23 +11,23 @@ pub(super) struct Movie {
     pub(super) track: u32,
     config: CodecConfig,
     orientation: u8,
-    /// For the movie and for the track.
+    /// Ticks per second of the movie and of the track.
     per_second: (u32, u32),
     edit: Edit,
-    /// In decoding order. Times are in the track's ticks, before the edit list is applied.
+    /// Packets in decoding order. Times are in the track's ticks, before the edit list is applied.
     pub(super) packets: Vec<Packet>,
-    /// By track.
+    /// Default values for fragments, by track.
     pub(super) defaults: Vec<(u32, Defaults)>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Edit {
     is_listed: bool,
-    /// In ticks of the movie.
+    /// Time before the first frame, in ticks of the movie.
     delay: u64,
-    /// In ticks of the track.
+    /// Media time at which the edit starts, in ticks of the track.
     start: i64,
-    /// In ticks of the movie. 0 if the edit does not end.
+    /// Duration in ticks of the movie, or 0 if the edit does not end.
     duration: u64,
 }
 

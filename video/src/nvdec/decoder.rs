@@ -170,9 +170,8 @@ impl Decoder {
         }
     }
 
-    /// Passes the next packet in decoding order to the engine. After an error, all later packets
-    /// fail until [`start`](Self::start) is called, but the frames of earlier packets can still be
-    /// read if only the packet was damaged.
+    /// After an error, all later packets fail until [`start`](Self::start) is called, but the
+    /// frames of earlier packets can still be read if only the packet was damaged.
     pub(super) fn push(&mut self, packet: &[u8]) -> Result<()> {
         let device = self.state().device.clone();
         let _here = device.enter()?;
@@ -203,9 +202,9 @@ impl Decoder {
         Err(error)
     }
 
-    /// Reads the frame of a packet. Returns `false` if the frame is no longer in GPU memory, which
-    /// cannot happen for the last packet. A frame is damaged if its packet, or an earlier packet on
-    /// which the frame may depend, is damaged.
+    /// Returns `false` if the frame is no longer in GPU memory, which cannot happen for the last
+    /// packet. A frame is damaged if its packet, or an earlier packet on which the frame may
+    /// depend, is damaged.
     pub(super) fn frame(&mut self, packet: usize, out: &mut Frame) -> Result<bool> {
         let device = self.state().device.clone();
         let _here = device.enter()?;

@@ -10,7 +10,7 @@
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Image {
-    /// In decoding order, from the key frame.
+    /// Index in decoding order, from the key frame.
     pub(super) index: usize,
     pub(super) packet: usize,
     /// Whether the image precedes the key frame in presentation order.

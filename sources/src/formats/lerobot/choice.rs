@@ -6,12 +6,8 @@ use super::options::LeRobotOptions;
 use super::text::DatasetFolder;
 use crate::error::{Error, Result};
 
-/// Returns the episodes that the options select, sorted by index.
-///
-/// # Errors
-///
-/// If an episode or the split does not exist, if an episode is listed twice, or if a listed episode
-/// is not in the split.
+/// Returns the episodes sorted by index. Each requested episode must exist, be listed once, and be
+/// in the split.
 pub(super) fn choose_episodes(
     episodes: &Episodes,
     info: &Info,

@@ -12,7 +12,7 @@ use crate::model::sample::MAX_FIELDS;
 use crate::model::value::{AXES, Element};
 use crate::model::{Numbers, Sample, Value};
 
-/// The content of a field. Ranges refer to the scratch buffer.
+/// Ranges refer to the scratch buffer.
 pub(super) enum Content<'a> {
     Bytes(Range<usize>),
     Text(Range<usize>),
@@ -20,7 +20,6 @@ pub(super) enum Content<'a> {
     Numbers { element: Element, shape: ArrayVec<usize, AXES>, data: Range<usize> },
 }
 
-/// The fields of the sample that is being built.
 pub(super) struct Fields<'a> {
     features: &'a [Feature],
     key_len: usize,
@@ -28,18 +27,14 @@ pub(super) struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// Begins the sample of `frame`. Writes its key to `scratch`, to which field contents are then
-    /// appended. `features` contains the features of the source.
+    /// Begins the sample of `frame`: writes its key to `scratch`, where field contents are appended
+    /// later.
     pub(super) fn begin(frame: Frame, features: &'a [Feature], scratch: &mut Vec<u8>) -> Self {
         scratch.clear();
         write!(scratch, "{}", key(frame)).expect("writing to a Vec succeeds");
         Fields { features, key_len: scratch.len(), contents: ArrayVec::new() }
     }
 
-    /// Adds a field.
-    ///
-    /// # Errors
-    /// If the sample has too many fields.
     pub(super) fn push(&mut self, name: &'a str, content: Content<'a>) -> Result<()> {
         self.contents.try_push((name, content)).map_err(|_| {
             let count = field_names(self.features).len();
@@ -50,10 +45,7 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// Adds the field that marks frames outside the episode, if the feature has such a field.
-    ///
-    /// # Errors
-    /// See [`push`](Fields::push).
+    /// Adds the field that marks frames outside the episode, if the feature has one.
     pub(super) fn push_pad(&mut self, feature: &'a Feature, frame: Frame, scratch: &mut Vec<u8>) -> Result<()> {
         let (Some(deltas), true) = (&feature.deltas, feature.has.1) else { return Ok(()) };
         let start = scratch.len();
@@ -62,10 +54,7 @@ impl<'a> Fields<'a> {
         self.push(&feature.pad, Content::Numbers { element: Element::U8, shape, data: start..scratch.len() })
     }
 
-    /// Returns the sample. `scratch` contains its key and the contents of its fields.
-    ///
-    /// # Errors
-    /// If the sample has two fields of the same name.
+    /// `scratch` contains the key and the contents of the fields.
     pub(super) fn sample(self, scratch: &'a [u8]) -> Result<Sample<'a>> {
         let text =
             |range: &Range<usize>| std::str::from_utf8(&scratch[range.clone()]).expect("checked when it was read");
@@ -85,7 +74,6 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Returns the names of the fields of `features`.
 pub(super) fn field_names(features: &[Feature]) -> Vec<String> {
     let names = |feature: &Feature| {
         let field = feature.has.0.then(|| feature.field.clone());
@@ -95,14 +83,14 @@ pub(super) fn field_names(features: &[Feature]) -> Vec<String> {
     features.iter().flat_map(names).collect()
 }
 
-/// Returns the key of a frame's sample, which is the name that the `lerobot` library gives to the
-/// image file of the frame.
+/// Returns the key of a frame's sample: the name that the `lerobot` library gives to the frame's
+/// image file.
 pub(super) fn key(frame: Frame) -> String {
     format!("episode_{:06}/frame_{:06}", frame.episode.episode, frame.frame)
 }
 
-/// Checks the time between the rows `ends`, the first and the last frame of a sample. If it does
-/// not match the frame rate, returns a description of the problem.
+/// Returns a description of the problem if the time between the first and the last frame of a
+/// sample does not match the frame rate. `ends` contains the rows of these frames.
 pub(super) fn time_error(
     frame: Frame,
     ends: [usize; 2],
@@ -111,8 +99,8 @@ pub(super) fn time_error(
 ) -> Option<String> {
     let steps = (ends[1] - ends[0]) as f64;
     let (actual, needed) = (seconds[1] - seconds[0], steps / fps);
-    // The tolerance applies to each step between consecutive frames. In addition, timestamps are
-    // rounded to f32.
+    // The tolerance applies to each step between consecutive frames. Timestamps are also rounded to
+    // f32.
     let rounding = 2.0 * f64::from(f32::EPSILON) * seconds[1].abs();
     if (actual - needed).abs() <= steps * tolerance_s + rounding {
         return None;

@@ -21,8 +21,7 @@ pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
     )
 };
 
-/// Returns whether a folder is a LeRobot dataset of version 2.0 or newer. The metadata of older
-/// versions is in the `meta_data` folder.
+/// Requires version 2.0 or newer. Older versions have their metadata in the `meta_data` folder.
 fn is_folder(folder: Tree<'_>) -> Result<bool> {
     if !folder.has_folder("meta")? {
         return Ok(false);

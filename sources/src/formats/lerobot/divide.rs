@@ -9,7 +9,7 @@ use crate::error::{Error, Result, append};
 use crate::model::value::npy_header;
 use crate::model::{Divided, Source, Value};
 
-/// The files in the `meta` folder that a dataset may have, apart from the tables of episodes.
+/// Files in the `meta` folder that a dataset may have, apart from the tables of episodes.
 const FILES: [&str; 6] = [
     "meta/info.json",
     "meta/episodes.jsonl",
@@ -19,11 +19,8 @@ const FILES: [&str; 6] = [
     stats::BY_EPISODE,
 ];
 
-/// Splits the dataset `set` at `root`, which has the given features and episodes. `packed` is the
-/// name of the file that will contain the frames.
-///
-/// # Errors
-/// If the dataset has deltas, or if it cannot be read.
+/// Splits the dataset `set` at `root`. The dataset must have no deltas. `packed` is the name of the
+/// file that will contain the frames.
 pub(super) fn divided(
     set: &dyn Source,
     (root, features): (&DatasetFolder, &[Feature]),
@@ -32,15 +29,15 @@ pub(super) fn divided(
 ) -> Result<Divided> {
     if let Some(feature) = features.iter().find(|feature| feature.deltas.is_some()) {
         return Err(Error::config(format!(
-            "deltas: feature {:?} has deltas, but each frame is packed once: pack without deltas, and set them when \
-             you open the packed dataset",
+            "feature {:?} has deltas, but packing stores each frame once; pack without deltas, and set them when you \
+             open the packed dataset",
             feature.name
         )));
     }
     let is_chosen = |name: &str| features.iter().any(|feature| feature.name == name && feature.kind != Kind::Task);
     if features.iter().any(|feature| feature.kind == Kind::Task) && !is_chosen(TASK_INDEX) {
         return Err(Error::config(format!(
-            "features: {TASK:?} without {TASK_INDEX:?}: a packed dataset needs both, so add {TASK_INDEX:?}"
+            "the features include {TASK:?} but not {TASK_INDEX:?}; a packed dataset needs both, so add {TASK_INDEX:?}"
         )));
     }
     let mut files = metadata(root)?;
@@ -56,11 +53,10 @@ pub(super) fn divided(
         return Err(Error::config("the dataset has no images or texts, so there are no frames to pack"));
     }
     let frames =
-        set.only(&encoded).ok_or_else(|| Error::in_source("the source cannot read the images and texts alone"))?;
+        set.only(&encoded).ok_or_else(|| Error::in_source("the source cannot read only the images and texts"))?;
     Ok(Divided { frames, files })
 }
 
-/// Reads the files in the `meta` folder.
 fn metadata(root: &DatasetFolder) -> Result<Vec<(String, Vec<u8>)>> {
     let mut files = Vec::new();
     for name in FILES {
@@ -76,12 +72,9 @@ fn metadata(root: &DatasetFolder) -> Result<Vec<(String, Vec<u8>)>> {
 }
 
 /// Returns an `.npy` file with the values of the numeric field `field` in all frames.
-///
-/// # Errors
-/// If a frame cannot be read, or if the frames have different types of numbers.
 fn numbers(set: &dyn Source, field: &str) -> Result<Vec<u8>> {
     let view =
-        set.only(&[field.to_owned()]).ok_or_else(|| Error::in_source("the source cannot read the field alone"))?;
+        set.only(&[field.to_owned()]).ok_or_else(|| Error::in_source("the source cannot read only this field"))?;
     let (mut file, mut scratch, mut header) = (Vec::new(), Vec::new(), Vec::new());
     for index in 0..view.len() {
         let sample = view.read(index, &mut scratch)?;

@@ -24,20 +24,18 @@ const TASKS_TABLE: &str = "meta/tasks.parquet";
 const COLUMNS: [&str; 5] =
     ["episode_index", "data/chunk_index", "data/file_index", "dataset_from_index", "dataset_to_index"];
 
-/// An episode, and the location of its frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Episode {
     pub(super) index: u64,
-    /// Number of frames.
     pub(super) len: u64,
     /// Folder number and file number in the path of the data file. In version 2, the file number is
-    /// the index of the episode.
+    /// the episode index.
     pub(super) file: (u64, u64),
     /// Row of the episode's first frame in the data file.
     pub(super) first: u64,
 }
 
-/// All episodes of a dataset, by index.
+/// All episodes of a dataset, keyed by index.
 #[derive(Debug)]
 pub(super) struct Episodes {
     pub(super) list: Vec<Episode>,
@@ -46,11 +44,6 @@ pub(super) struct Episodes {
 }
 
 impl Episodes {
-    /// Reads the list of episodes.
-    ///
-    /// # Errors
-    /// If a file is missing or damaged, or if the number of episodes differs from the number in
-    /// `meta/info.json`.
     pub(super) fn read(root: &DatasetFolder, info: &Info) -> Result<Self> {
         let (listing, listed_in) = match info.version()? {
             Version::Two => (read_lines(root)?, root.file(EPISODES_LINES)),
@@ -84,12 +77,7 @@ struct Listed(Vec<Episode>);
 
 impl Listed {
     /// Sorts the episodes, makes each `first` relative to the data file, and counts the frames in
-    /// each file.
-    ///
-    /// # Errors
-    ///
-    /// If an episode is listed twice, or if the episodes of a file overlap or leave gaps between
-    /// them.
+    /// each file. Fails if the episodes of a file overlap or leave gaps.
     fn checked(self) -> Result<Episodes> {
         let mut episodes = self.0;
         episodes.sort_unstable_by_key(|episode| (episode.file, episode.first, episode.len));
@@ -115,7 +103,7 @@ impl Listed {
     }
 }
 
-/// Reads the list of episodes in version 2, in which each episode has its own data file.
+/// Reads the list of version 2, in which each episode has its own data file.
 fn read_lines(root: &DatasetFolder) -> Result<Listed> {
     #[derive(Deserialize)]
     struct Line {
@@ -140,11 +128,7 @@ fn read_lines(root: &DatasetFolder) -> Result<Listed> {
 }
 
 /// Returns the paths of the tables that list the episodes, relative to the dataset. Version 2 has
-/// none.
-///
-/// # Errors
-///
-/// If the folder of the tables cannot be listed.
+/// no such tables.
 pub(super) fn episode_tables(root: &DatasetFolder) -> Result<Vec<String>> {
     if Info::read(root)?.version()? == Version::Two {
         return Ok(Vec::new());
@@ -153,7 +137,7 @@ pub(super) fn episode_tables(root: &DatasetFolder) -> Result<Vec<String>> {
     Ok(location.tree().files("parquet")?.iter().map(|name| format!("{EPISODES_FOLDER}/{name}")).collect())
 }
 
-/// Reads the list of episodes in version 3.
+/// Reads the tables of version 3.
 fn read_tables(root: &DatasetFolder) -> Result<Listed> {
     let (rows, places) = episode_rows(root, &COLUMNS)?;
     let mut listed = Listed::default();
@@ -179,7 +163,6 @@ fn read_tables(root: &DatasetFolder) -> Result<Listed> {
     Ok(listed)
 }
 
-/// The location of an episode in the files of a video.
 #[cfg(feature = "video")]
 #[derive(Debug, Clone, Copy)]
 pub(super) struct VideoPlace {
@@ -189,11 +172,8 @@ pub(super) struct VideoPlace {
     pub(super) start: f64,
 }
 
-/// Returns the location of each episode in the files of the video `name`, by the index of the
-/// episode. For version 3 only.
-///
-/// # Errors
-/// If a file is damaged or has no columns for the video.
+/// Returns the location of each episode in the files of the video `name`, by episode index. For
+/// version 3 only.
 #[cfg(feature = "video")]
 pub(super) fn video_places(root: &DatasetFolder, name: &str) -> Result<std::collections::HashMap<u64, VideoPlace>> {
     let columns = ["chunk_index", "file_index", "from_timestamp"].map(|column| format!("videos/{name}/{column}"));
@@ -213,7 +193,7 @@ pub(super) fn video_places(root: &DatasetFolder, name: &str) -> Result<std::coll
     Ok(videos)
 }
 
-/// Opens the files that list the episodes of version 3. Also returns the index of each of the
+/// Opens the files that list the episodes of version 3, and finds the index of each of the
 /// `columns`.
 fn episode_rows(root: &DatasetFolder, columns: &[impl AsRef<str>]) -> Result<(Rows, Vec<usize>)> {
     let folder = root.file(EPISODES_FOLDER);
@@ -226,7 +206,6 @@ fn episode_rows(root: &DatasetFolder, columns: &[impl AsRef<str>]) -> Result<(Ro
     Ok((rows, places))
 }
 
-/// Returns the time in a row, in seconds.
 pub(super) fn seconds(rows: &Rows, row: usize, place: usize, scratch: &mut Vec<u8>) -> Result<f64> {
     let start = scratch.len();
     let content = rows.find(row, place, scratch)?;
@@ -240,10 +219,7 @@ pub(super) fn seconds(rows: &Rows, row: usize, place: usize, scratch: &mut Vec<u
     seconds.filter(|seconds| seconds.is_finite()).ok_or_else(|| rows.error(row, place, "is not a time in seconds"))
 }
 
-/// Reads the text of each task, by the index of the task.
-///
-/// # Errors
-/// If the file is missing or damaged, or if it lists a task twice.
+/// Reads the text of each task, by task index.
 pub(super) fn tasks(root: &DatasetFolder, info: &Info) -> Result<BTreeMap<i64, String>> {
     let mut tasks = BTreeMap::new();
     let mut add = |index: i64, task: String| match tasks.insert(index, task) {
@@ -267,8 +243,8 @@ pub(super) fn tasks(root: &DatasetFolder, info: &Info) -> Result<BTreeMap<i64, S
             Error::in_source(format!("the table has no column with the {what} of the tasks")).at_path(&path)
         })
     };
-    // LeRobot stores the texts as the index of a pandas DataFrame. The name of the index
-    // column varies.
+    // LeRobot stores the texts as the index of a pandas DataFrame. The name of the index column
+    // varies.
     let (index, text) =
         (column(&|name| name == "task_index", "index")?, column(&|name| name != "task_index", "texts")?);
     let mut scratch = Vec::new();

@@ -14,11 +14,11 @@ use crate::error::{Error, Result};
 use crate::formats::parquet::Rows;
 use crate::model::value::{AXES, Element};
 
-/// Name of the field that contains the text of a frame's task. The column with the index of the
-/// task is [`TASK_INDEX`].
+/// Name of the field with the text of a frame's task. The column with the task index is
+/// [`TASK_INDEX`].
 pub(super) const TASK: &str = "task";
 pub(super) const TASK_INDEX: &str = "task_index";
-/// Column with the time of a frame in its episode, in seconds.
+/// Column with the time of a frame since the start of its episode, in seconds.
 pub(super) const TIMESTAMP: &str = "timestamp";
 
 /// Maximum number of frames of a feature in one sample.
@@ -27,46 +27,40 @@ const MAX_FRAMES: usize = 4096;
 /// Maximum number of values of a feature in one frame.
 const MAX_NUMBERS: usize = 1 << 28;
 
-/// A feature that samples contain.
 #[derive(Clone)]
 pub(super) struct Feature {
     pub(super) kind: Kind,
     pub(super) name: String,
     /// Index of the column in the data files.
     pub(super) place: usize,
-    /// The frames to stack, relative to the sample's frame, or `None` for that frame alone.
+    /// The frames to stack, relative to the sample's frame. `None` stands for the sample's frame
+    /// alone.
     pub(super) deltas: Option<Vec<i64>>,
-    /// Name of the field.
     pub(super) field: String,
     /// Name of the field that marks frames outside the episode.
     pub(super) pad: String,
-    /// Whether samples contain the field `field`, and whether they contain the field `pad`.
+    /// Whether samples contain the fields `field` and `pad`.
     pub(super) has: (bool, bool),
-    /// The video files, if the feature is a video.
     #[cfg(feature = "video")]
     pub(super) video: Option<Arc<Video>>,
 }
 
 impl Feature {
-    /// Returns the name of the column that contains the feature's numbers. For the [`TASK`]
-    /// feature, this column contains the index of the task.
+    /// Returns the column with the feature's numbers. For [`TASK`], it contains task indices.
     pub(super) fn number_column(&self) -> &str {
         if self.kind == Kind::Task { TASK_INDEX } else { &self.name }
     }
 }
 
-/// What a feature contains.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// An encoded image.
     Image,
-    /// A video frame. The column contains the time of the frame.
+    /// The column contains the time of the frame.
     Video,
     Text,
-    /// The text of the task.
     Task,
     /// An array. `shape` is its shape in one frame. `element` is the element type of numbers that
-    /// are stored as nested lists. Other numbers have the type of their column.
+    /// are stored as nested lists. All other numbers have the type of their column.
     Numbers {
         shape: Vec<usize>,
         element: Element,
@@ -74,18 +68,17 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// Returns whether the value is stored as a file in the shards of a packed dataset. All other
-    /// values are stored as numbers.
+    /// Encoded values become files in the shards of a packed dataset. All other values are stored
+    /// as numbers.
     pub(super) fn is_encoded(&self) -> bool {
         matches!(self, Kind::Image | Kind::Video | Kind::Text)
     }
 
-    /// Returns whether the value is an encoded image.
     pub(super) fn is_camera(&self) -> bool {
         self.is_encoded() && *self != Kind::Text
     }
 
-    /// Returns what a feature contains, or the reason why it cannot be read.
+    /// On failure, returns the reason why the feature cannot be read.
     fn of(name: &str, FeatureInfo { dtype, shape }: &FeatureInfo) -> std::result::Result<Self, String> {
         let element = match &**dtype {
             "image" => return Ok(Kind::Image),
@@ -137,7 +130,6 @@ impl Chosen {
         self.kind == Kind::Task
     }
 
-    /// Returns the name of the column in the data files.
     pub(super) fn column(&self) -> &str {
         match self.kind {
             Kind::Task => TASK_INDEX,
@@ -147,9 +139,6 @@ impl Chosen {
     }
 
     /// Opens the files of a video. Returns `None` for other features.
-    ///
-    /// # Errors
-    /// If the files cannot be opened.
     #[cfg(feature = "video")]
     fn video(
         &self,
@@ -162,11 +151,8 @@ impl Chosen {
         }
     }
 
-    /// Finds the column in the data files, and opens the files of a video. `index` is the index of
-    /// the feature. Returns `None` for an unreadable video that the options do not name.
-    ///
-    /// # Errors
-    /// If there is no such column, or if a named video cannot be read.
+    /// Finds the column in the data files, and opens the video files. `index` is the index of the
+    /// feature. Returns `None` for an unreadable video that the options do not name.
     pub(super) fn bound(
         self,
         rows: &Rows,
@@ -194,7 +180,7 @@ impl Chosen {
         Ok(Some(feature))
     }
 
-    /// Returns the feature. `place` is the index of its column, if it has one.
+    /// `place` is the index of the feature's column, if it has one.
     pub(super) fn at(self, place: usize) -> Feature {
         let Chosen { name, kind, deltas, .. } = self;
         let field = match kind {
@@ -219,11 +205,6 @@ impl Chosen {
     }
 }
 
-/// Returns the features that the options select.
-///
-/// # Errors
-///
-/// If a selected feature does not exist or cannot be read, or if its deltas are invalid.
 pub(super) fn chosen(info: &Info, options: &LeRobotOptions) -> Result<Vec<Chosen>> {
     options.check()?;
     let mut known: Vec<&str> = info.features.keys().map(|name| &**name).collect();
@@ -279,7 +260,6 @@ pub(super) fn chosen(info: &Info, options: &LeRobotOptions) -> Result<Vec<Chosen
     Ok(found)
 }
 
-/// Checks that the values of several frames can be stacked.
 fn check_stacked(name: &str, kind: &Kind) -> Result<()> {
     match kind {
         Kind::Text | Kind::Task => {
@@ -293,11 +273,7 @@ fn check_stacked(name: &str, kind: &Kind) -> Result<()> {
     }
 }
 
-/// Converts deltas to frame offsets.
-///
-/// # Errors
-///
-/// If there are no deltas or too many, or if a time is not a multiple of the duration of a frame.
+/// Converts deltas to frame offsets. Each time must be a multiple of the duration of a frame.
 fn in_frames(name: &str, deltas: &Deltas, fps: f64, tolerance_s: f64) -> Result<Vec<i64>> {
     let frames = match deltas {
         Deltas::Frames(frames) => frames.clone(),

@@ -12,17 +12,14 @@ use crate::error::{Error, Result, counted, push};
 use crate::formats::parquet::{Rows, SampleRows};
 use crate::machine::hash::Hash;
 
-/// An episode whose frames are samples.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct EpisodeRows {
-    /// Index of the episode.
     pub(super) episode: u64,
     /// Row of the episode's first frame.
     pub(super) first: usize,
     pub(super) len: usize,
 }
 
-/// The frames of the selected episodes.
 #[derive(Debug)]
 pub(super) struct FrameIndex {
     episodes: Vec<EpisodeRows>,
@@ -32,11 +29,9 @@ pub(super) struct FrameIndex {
     by_row: Vec<usize>,
 }
 
-/// A frame of an episode. Each frame is a sample.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Frame {
     pub(super) episode: EpisodeRows,
-    /// Index of the frame within the episode.
     pub(super) frame: usize,
 }
 
@@ -46,7 +41,7 @@ impl Frame {
     }
 
     /// Returns the row of the frame that is `delta` frames later. If that frame is outside the
-    /// episode, returns the episode's first or last row instead, and true as the second value.
+    /// episode, returns the episode's first or last row, and true.
     pub(super) fn at(self, delta: i64) -> (usize, bool) {
         let target = (self.frame as i64).saturating_add(delta);
         let nearest = target.clamp(0, self.episode.len as i64 - 1);
@@ -56,10 +51,7 @@ impl Frame {
 
 impl FrameIndex {
     /// Opens the data files of the `chosen` episodes. Only columns for which `uses` returns true
-    /// can be read.
-    ///
-    /// # Errors
-    /// If a file is missing or damaged, or if the metadata lists a different number of frames.
+    /// can be read. Fails if the metadata lists a different number of frames.
     pub(super) fn open(
         root: &DatasetFolder,
         info: &Info,
@@ -96,11 +88,7 @@ impl FrameIndex {
         Ok((rows, Self::of(chosen, first)?))
     }
 
-    /// Creates the index of the `chosen` episodes. `first` returns the row of an episode's first
-    /// frame.
-    ///
-    /// # Errors
-    /// If memory runs out.
+    /// `first` returns the row of an episode's first frame.
     pub(super) fn of(chosen: &[Episode], first: impl Fn(&Episode) -> usize) -> Result<Self> {
         let mut index = FrameIndex { episodes: Vec::new(), ends: Vec::new(), by_row: Vec::new() };
         let mut end = 0;
@@ -115,7 +103,6 @@ impl FrameIndex {
         Ok(index)
     }
 
-    /// Returns the number of frames.
     pub(super) fn len(&self) -> usize {
         self.ends.last().copied().unwrap_or(0)
     }
@@ -124,15 +111,13 @@ impl FrameIndex {
         &self.episodes
     }
 
-    /// Returns the frame that is sample `index`.
     pub(super) fn locate(&self, index: usize) -> Frame {
         let number = self.ends.partition_point(|&end| end <= index);
         let episode = self.episodes[number];
         Frame { episode, frame: index - (self.ends[number] - episode.len) }
     }
 
-    /// Returns the index of the sample in `row`, and its frame. Returns `None` if the row's episode
-    /// is not selected.
+    /// Returns `None` if the row's episode is not selected.
     fn sample_of(&self, row: usize) -> Option<(usize, Frame)> {
         let after = self.by_row.partition_point(|&index| self.episodes[index].first <= row);
         let index = self.by_row[after.checked_sub(1)?];
@@ -141,7 +126,6 @@ impl FrameIndex {
         (frame < episode.len).then(|| (self.ends[index] - episode.len + frame, Frame { episode, frame }))
     }
 
-    /// Returns a hash of the indices and the lengths of the episodes.
     pub(super) fn hash(&self) -> u64 {
         let add = |hash: Hash, range: &EpisodeRows| hash.number(range.episode).number(range.len as u64);
         self.episodes.iter().fold(Hash::default(), add).end()
@@ -156,8 +140,8 @@ pub(super) struct NeededRows {
 }
 
 impl NeededRows {
-    /// For each column, `needed` contains the offsets of the frames that a sample needs, relative
-    /// to the sample's own frame.
+    /// `needed` contains, for each column, the offsets of the needed frames from the sample's own
+    /// frame.
     pub(super) fn new(frames: Arc<FrameIndex>, rows: &Rows, needed: Vec<(usize, Vec<i64>)>) -> Self {
         let mut deltas = HashMap::<usize, Vec<i64>>::new();
         for (place, offsets) in needed {

@@ -9,7 +9,7 @@ use super::text::DatasetFolder;
 use crate::error::{Error, Result};
 use crate::machine::file::is_below;
 
-/// Path of the file, relative to the dataset.
+/// Path relative to the dataset.
 pub(super) const INFO: &str = "meta/info.json";
 /// Maximum width, in digits, that a placeholder in `data_path` may request.
 const MAX_WIDTH: usize = 20;
@@ -34,14 +34,12 @@ pub(super) struct Info {
     pub(super) features: BTreeMap<String, FeatureInfo>,
 }
 
-/// A feature that `meta/info.json` lists.
 #[derive(Debug, Deserialize)]
 pub(super) struct FeatureInfo {
     pub(super) dtype: String,
     pub(super) shape: Vec<usize>,
 }
 
-/// How a dataset stores its episodes and their metadata.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Version {
     /// 2.0 and 2.1: a data file for each episode, and metadata in JSON Lines.
@@ -51,10 +49,6 @@ pub(super) enum Version {
 }
 
 impl Info {
-    /// Reads and checks the file.
-    ///
-    /// # Errors
-    /// If the file is damaged, or the version is not supported.
     pub(super) fn read(root: &DatasetFolder) -> Result<Self> {
         let info: Info = root.json(INFO)?;
         info.check().map_err(|e| e.at_path(root.file(INFO)))?;
@@ -74,10 +68,6 @@ impl Info {
         Ok(())
     }
 
-    /// Returns how the dataset stores its episodes and their metadata.
-    ///
-    /// # Errors
-    /// If the version is not supported.
     pub(super) fn version(&self) -> Result<Version> {
         match self.codebase_version.trim_start_matches('v').split('.').next() {
             Some("2") => Ok(Version::Two),
@@ -90,7 +80,7 @@ impl Info {
         }
     }
 
-    /// Returns the path of the data file of an episode in version 2, relative to the dataset.
+    /// Returns the path of an episode's data file in version 2, relative to the dataset.
     pub(super) fn episode_path(&self, episode: u64) -> Result<String> {
         let size = self.chunks_size.filter(|&size| size > 0).unwrap_or(1000);
         let numbers = [("episode_chunk", episode / size), ("episode_index", episode)];
@@ -104,10 +94,6 @@ impl Info {
 
     /// Returns the path of a file of the video feature `key`, relative to the dataset. `file` is
     /// the folder and file number. Version 2 has one file per episode, and uses `episode` instead.
-    ///
-    /// # Errors
-    ///
-    /// If `meta/info.json` has no `video_path`, or if its `video_path` is damaged.
     #[cfg(feature = "video")]
     pub(super) fn video_file(&self, key: &str, episode: u64, file: (u64, u64)) -> Result<String> {
         let path = self.video_path.as_ref().ok_or_else(|| Error::in_source("video_path is missing"))?;
@@ -121,11 +107,6 @@ impl Info {
         }
     }
 
-    /// Returns the range of episodes in a split.
-    ///
-    /// # Errors
-    ///
-    /// If there is no such split, or if its range is damaged.
     pub(super) fn split(&self, name: &str) -> Result<Range<u64>> {
         let Some(range) = self.splits.get(name) else {
             let names: Vec<_> = self.splits.keys().collect();
@@ -144,11 +125,7 @@ impl Info {
 }
 
 /// Replaces the placeholders `{name}` and `{name:06d}` in `template` with numbers. `06` is the
-/// minimum number of digits.
-///
-/// # Errors
-///
-/// If a placeholder is unknown or damaged, or if the path points outside the dataset.
+/// minimum number of digits. The path must not point outside the dataset.
 fn filled(option: &str, template: &str, numbers: &[(&str, u64)]) -> Result<String> {
     let (mut path, mut rest) = (String::new(), template);
     while let Some((before, after)) = rest.split_once('{') {

@@ -1,5 +1,4 @@
-//! Reads LeRobot datasets in versions 2.0, 2.1 and 3.0. A LeRobot dataset contains recorded robot
-//! episodes.
+//! Reads LeRobot datasets, which contain recorded robot episodes, in versions 2.0, 2.1 and 3.0.
 //!
 //! 1. `options`: [`LeRobotOptions`], which determine what a sample contains.
 //! 2. `info`: `meta/info.json`.

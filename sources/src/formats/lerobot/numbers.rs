@@ -15,22 +15,17 @@ const MAX_IN_MEMORY: u64 = 4 << 30;
 
 /// The numbers of a feature in all frames: an array with one row for each frame. A local file is
 /// read in place. A file in an object store is read into memory once, because each of the many
-/// short rows of a sample would cost a request.
+/// short rows of a sample would otherwise cost a request.
 pub(super) struct NumberFile {
     file: OpenFile,
-    /// Offset of the first row.
     start: u64,
     row_bytes: usize,
     pub(super) element: Element,
-    /// The shape of a row.
     pub(super) shape: Vec<usize>,
 }
 
 impl NumberFile {
-    /// Opens the file at `path`, which must have `rows` rows.
-    ///
-    /// # Errors
-    /// If the file does not exist, is damaged, or has a different number of rows.
+    /// The file must have `rows` rows.
     pub(super) fn open(storage: &Storage, path: &Path, rows: usize) -> Result<Self> {
         let file = match storage.is_store() {
             true => OpenFile::in_memory(path.to_owned(), storage.read(path, MAX_IN_MEMORY)?),
@@ -71,10 +66,6 @@ impl NumberFile {
         Ok(NumberFile { file, start, row_bytes, element, shape })
     }
 
-    /// Appends the numbers in `row` to `out`.
-    ///
-    /// # Errors
-    /// If the file cannot be read.
     pub(super) fn read(&self, row: usize, out: &mut Vec<u8>) -> Result<()> {
         let start = out.len();
         resize(out, start + self.row_bytes, 0);
@@ -82,15 +73,12 @@ impl NumberFile {
         self.file.fill(offset, &mut out[start..]).map_err(|e| e.at_path(&self.file.path))
     }
 
-    /// Checks that the file is unchanged.
-    ///
-    /// # Errors
-    /// If the file has changed.
+    /// Fails if the file has changed.
     pub(super) fn check(&self) -> Result<()> {
         self.file.check()
     }
 
-    /// Returns an error about the number in `row`. The message is "row ROW CAUSE".
+    /// The message is "row ROW CAUSE".
     pub(super) fn error(&self, row: usize, cause: impl std::fmt::Display) -> Error {
         Error::in_source(format!("row {row} {cause}")).at_path(&self.file.path)
     }

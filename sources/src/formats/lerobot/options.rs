@@ -22,7 +22,7 @@ pub struct LeRobotOptions {
     pub(super) features: Option<Vec<String>>,
     pub(super) deltas: BTreeMap<String, Deltas>,
     pub(super) tolerance_s: f64,
-    /// The first feature with more than one set of deltas. Opening the dataset reports it.
+    /// The first feature with several sets of deltas, which is an error when the dataset is opened.
     pub(super) twice: Option<String>,
 }
 
@@ -33,8 +33,7 @@ pub(super) enum Deltas {
     Frames(Vec<i64>),
 }
 
-/// Default of [`LeRobotOptions::tolerance_s`], in seconds. The `lerobot` library has the same
-/// default.
+/// Default tolerance in seconds, the same as in the `lerobot` library.
 const TOLERANCE_S: f64 = 1e-4;
 
 impl Default for LeRobotOptions {
@@ -76,8 +75,8 @@ impl LeRobotOptions {
     }
 
     /// Sets the features that samples contain, such as `action`. The name `task` selects the text
-    /// of the frame's task. A sample has at most 16 fields, so select features if the dataset has
-    /// more.
+    /// of the frame's task. If the dataset has more than 16 features, this selection is required,
+    /// because a sample has at most 16 fields.
     #[must_use]
     pub fn features(mut self, features: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.features = Some(features.into_iter().map(Into::into).collect());
@@ -96,8 +95,7 @@ impl LeRobotOptions {
         self.with(feature.into(), Deltas::Seconds(seconds.into_iter().collect()))
     }
 
-    /// Like [`delta_timestamps`](LeRobotOptions::delta_timestamps), but in frames instead of
-    /// seconds.
+    /// Like [`delta_timestamps`](LeRobotOptions::delta_timestamps), but in frames.
     #[must_use]
     pub fn delta_indices(self, feature: impl Into<String>, frames: impl IntoIterator<Item = i64>) -> Self {
         self.with(feature.into(), Deltas::Frames(frames.into_iter().collect()))
@@ -121,7 +119,6 @@ impl LeRobotOptions {
         self
     }
 
-    /// Checks the options that do not depend on the dataset.
     pub(super) fn check(&self) -> Result<()> {
         if self.tolerance_s.is_nan() || self.tolerance_s < 0.0 {
             return Err(Error::config(format!("tolerance_s={}: expected 0 or more seconds", self.tolerance_s)));

@@ -33,12 +33,10 @@ use crate::model::{BatchIndex, Frames, Lookahead, Prefetcher, Sample, Source, Va
 use crate::stats::NetworkStats;
 use crate::storage::DatasetLocation;
 
-/// Path of [`Packed`] in the dataset.
+/// Path relative to the dataset.
 pub(super) const PACKED: &str = "meta/packed.json";
-/// Version of the layout.
 const VERSION: u64 = 1;
 
-/// The content of `meta/packed.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Packed {
     warpfeed_frames: u64,
@@ -55,10 +53,7 @@ impl Packed {
         Packed { warpfeed_frames: VERSION, frames: frames.to_owned(), episodes, features }
     }
 
-    /// Reads the description, if the dataset is packed.
-    ///
-    /// # Errors
-    /// If the description is damaged or has an unknown version.
+    /// Returns `None` if the dataset is not packed.
     pub(super) fn find(root: &DatasetFolder) -> Result<Option<Self>> {
         let Some(packed) = root.json_if_any::<Packed>(PACKED)? else { return Ok(None) };
         if packed.warpfeed_frames != VERSION || packed.frames.contains('/') || packed.frames.is_empty() {
@@ -74,9 +69,6 @@ impl Packed {
 
     /// Restricts the metadata to the packed episodes and features. In a packed dataset, videos have
     /// become images, and all episodes form one sequence of rows.
-    ///
-    /// # Errors
-    /// If an episode is missing in the metadata.
     pub(super) fn restrict(&self, info: &mut Info, episodes: &mut Episodes, root: &DatasetFolder) -> Result<()> {
         info.features.retain(|name, _| self.features.contains(name));
         for feature in info.features.values_mut().filter(|feature| feature.dtype == "video") {
@@ -103,16 +95,15 @@ impl Packed {
     }
 }
 
-/// Features that need the same frames of each sample. They are read together.
+/// Features that need the same frames of each sample, and are therefore read together.
 struct Group {
     deltas: Option<Vec<i64>>,
-    /// Indices of the features.
     features: Vec<usize>,
     frames: Tar,
 }
 
 impl Group {
-    /// Returns the rows that the sample of `frame` reads. Consecutive duplicates are removed.
+    /// Returns the rows that the sample of `frame` reads, without consecutive duplicates.
     fn rows(&self, frame: Frame) -> impl Iterator<Item = usize> {
         let mut last = None;
         let deltas = self.deltas.as_deref().unwrap_or(&[0]);
@@ -123,22 +114,17 @@ impl Group {
 /// Reads the features of packed frames.
 pub(super) struct PackedReader {
     frames: Tar,
-    /// The numbers, keyed by column name.
     numbers: Arc<BTreeMap<String, NumberFile>>,
     pub(super) features: Vec<Feature>,
     groups: Vec<Group>,
     tasks: Arc<BTreeMap<i64, String>>,
     fps: f64,
     tolerance_s: f64,
-    /// The smallest and the largest delta of all features, if any feature has deltas.
     reach: Option<(i64, i64)>,
 }
 
 impl PackedReader {
-    /// Opens the files of the images, texts and numbers. `rows` is the number of frames.
-    ///
-    /// # Errors
-    /// If a file is missing or damaged, or has a different number of frames.
+    /// `rows` is the number of frames.
     pub(super) fn open(
         root: &DatasetFolder,
         (packed, rows): (&Packed, usize),
@@ -180,7 +166,7 @@ impl PackedReader {
         Ok(empty.selecting(features))
     }
 
-    /// Returns a reader of the given features that shares this reader's files.
+    /// The new reader shares this reader's files.
     pub(super) fn selecting(&self, features: Vec<Feature>) -> Self {
         let read = || features.iter().filter(|feature| feature.has.0);
         let deltas = || read().filter_map(|feature| feature.deltas.as_ref()).flatten().copied();
@@ -214,10 +200,6 @@ impl PackedReader {
         field_names(&self.features)
     }
 
-    /// Reads the sample of `frame`.
-    ///
-    /// # Errors
-    /// If a file cannot be read, or if the frames contradict the metadata.
     pub(super) fn read<'a>(&'a self, frame: Frame, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         let mut fields = Fields::begin(frame, &self.features, scratch);
         self.check_times(frame)?;
@@ -239,7 +221,7 @@ impl PackedReader {
         fields.sample(scratch)
     }
 
-    /// Reads the images and the texts of a group. Appends them to `scratch`.
+    /// Appends the images and the texts to `scratch`.
     fn read_group<'a>(
         &self,
         group: &Group,
@@ -288,7 +270,6 @@ impl PackedReader {
         Ok(())
     }
 
-    /// Reads the numbers or the task of a feature.
     fn content<'a>(&'a self, feature: &Feature, frame: Frame, scratch: &mut Vec<u8>) -> Result<Content<'a>> {
         let numbers = &self.numbers[feature.number_column()];
         let start = scratch.len();
@@ -309,8 +290,6 @@ impl PackedReader {
         Ok(Content::Numbers { element: numbers.element, shape, data: start..scratch.len() })
     }
 
-    /// Checks that the time between the first and the last frame of the sample matches the frame
-    /// rate.
     fn check_times(&self, frame: Frame) -> Result<()> {
         let (Some(times), Some((earliest, latest))) = (self.numbers.get(TIMESTAMP), self.reach) else { return Ok(()) };
         let ends = [frame.at(earliest).0, frame.at(latest).0];
@@ -341,8 +320,8 @@ impl PackedReader {
         }
     }
 
-    /// Returns a prefetcher for the frames that the samples of `order` need, if the frames are in
-    /// an object store.
+    /// Returns a prefetcher for the frames that the samples of `order` need, or `None` if the files
+    /// are local.
     pub(super) fn follow(&self, frames: &Arc<FrameIndex>, order: &Lookahead) -> Option<Box<dyn Prefetcher>> {
         let count = self.groups.len().max(1);
         let follow = |group: &Group| {
@@ -381,10 +360,6 @@ impl PackedReader {
     }
 }
 
-/// Checks that the numbers of each feature have the shape that the metadata lists.
-///
-/// # Errors
-/// If a shape differs.
 fn check_shapes(features: &[Feature], numbers: &BTreeMap<String, NumberFile>) -> Result<()> {
     for feature in features {
         let (Kind::Numbers { shape, .. }, Some(file)) = (&feature.kind, numbers.get(&feature.name)) else { continue };

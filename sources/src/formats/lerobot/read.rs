@@ -22,19 +22,17 @@ use crate::stats::NetworkStats;
 use crate::storage::ahead::AHEAD;
 use crate::values::record::Found;
 
-/// The columns that are compared with the metadata when a sample is read: the index of the episode,
-/// the index of the frame within the episode, and the time in seconds.
+/// The columns that are compared with the metadata when a sample is read: the episode index, the
+/// index of the frame within the episode, and the time in seconds.
 pub(super) const CHECKED: [&str; 3] = ["episode_index", "frame_index", TIMESTAMP];
 
-/// The images of a feature in one episode.
 struct EpisodeImages {
-    /// The video, if the images are frames of a video.
+    /// `None` if the images are not frames of a video.
     #[cfg(feature = "video")]
     video: Option<EpisodeVideo>,
 }
 
 impl EpisodeImages {
-    /// Opens the images of the episode of `frame`.
     #[cfg_attr(not(feature = "video"), expect(unused_variables, reason = "only videos need it"))]
     fn open(feature: &Feature, frame: Frame) -> Result<Self> {
         Ok(EpisodeImages {
@@ -44,17 +42,15 @@ impl EpisodeImages {
     }
 }
 
-/// Reads the features of frames.
 pub(super) struct Reader {
     rows: Rows,
     pub(super) features: Vec<Feature>,
-    /// Text of each task, by index.
+    /// Texts, keyed by task index.
     tasks: Arc<BTreeMap<i64, String>>,
     fps: f64,
     tolerance_s: f64,
-    /// Indices of the columns [`CHECKED`], if they exist.
+    /// `None` for columns that do not exist.
     checked: [Option<usize>; 3],
-    /// The smallest and the largest delta of all features, if any feature has deltas.
     reach: Option<(i64, i64)>,
 }
 
@@ -70,7 +66,7 @@ impl Reader {
         all.selecting(features)
     }
 
-    /// Returns a reader of the given features that shares this reader's files.
+    /// The new reader shares this reader's files.
     pub(super) fn selecting(&self, features: Vec<Feature>) -> Result<Self> {
         let read = || features.iter().filter(|feature| feature.has.0);
         let deltas = || read().filter_map(|feature| feature.deltas.as_ref()).flatten().copied();
@@ -90,7 +86,6 @@ impl Reader {
         })
     }
 
-    /// Checks that the files are unchanged.
     pub(super) fn check(&self) -> Result<()> {
         #[cfg(feature = "video")]
         for video in self.features.iter().filter_map(|feature| feature.video.as_ref()) {
@@ -99,18 +94,16 @@ impl Reader {
         self.rows.check()
     }
 
-    /// Returns the number of frames per second.
     pub(super) fn fps(&self) -> f64 {
         self.fps
     }
 
-    /// Returns the names of all fields.
     pub(super) fn field_names(&self) -> Vec<String> {
         field_names(&self.features)
     }
 
-    /// Returns the columns that a sample needs. For each column, also returns the offsets of the
-    /// needed frames from the frame of the sample.
+    /// Returns the columns that a sample needs, each with the offsets of the needed frames from the
+    /// sample's frame.
     fn needed(&self) -> Vec<(usize, Vec<i64>)> {
         let read = self.features.iter().filter(|feature| feature.has.0);
         let own = read.map(|feature| (feature.place, feature.deltas.clone().unwrap_or_else(|| vec![0])));
@@ -118,8 +111,7 @@ impl Reader {
         own.chain(self.compared().map(|place| (place, vec![0]))).chain(times).collect()
     }
 
-    /// Returns the indices of the episode and frame columns. Reading a sample compares their values
-    /// with the metadata.
+    /// Returns the columns that reading a sample compares with the metadata.
     fn compared(&self) -> impl Iterator<Item = usize> {
         self.checked.into_iter().take(2).flatten()
     }
@@ -143,7 +135,6 @@ impl Reader {
         Some(self.rows.follow(order, &needed))
     }
 
-    /// Returns the videos that are read, with their features.
     #[cfg(feature = "video")]
     fn read_videos(&self) -> impl Iterator<Item = (&Feature, &Arc<Video>)> {
         let read = self.features.iter().filter(|feature| feature.has.0);
@@ -175,17 +166,12 @@ impl Reader {
         all
     }
 
-    /// Returns the file that contains `row`.
     pub(super) fn path(&self, row: usize) -> Option<PathBuf> {
         Some(self.rows.path(row).to_owned())
     }
 
-    /// Reads the sample of `frame`.
-    ///
-    /// # Errors
-    ///
-    /// If a value cannot be read or does not have the type and the shape that `meta/info.json`
-    /// lists, or if the row's episode, frame or timestamps contradict the metadata.
+    /// Fails if a value does not have the type and shape that `meta/info.json` lists, or if the
+    /// row's episode, frame or timestamps contradict the metadata.
     pub(super) fn read<'a>(&'a self, frame: Frame, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         self.rows.check_once(frame.row())?;
         let mut fields = Fields::begin(frame, &self.features, scratch);
@@ -200,8 +186,7 @@ impl Reader {
         fields.sample(scratch)
     }
 
-    /// Reads the value of a feature. If the feature has deltas, stacks its values of several
-    /// frames.
+    /// Stacks the values of several frames if the feature has deltas.
     fn content<'a>(&'a self, feature: &Feature, frame: Frame, scratch: &mut Vec<u8>) -> Result<Content<'a>> {
         let start = scratch.len();
         let (place, row) = (feature.place, frame.row());
@@ -255,8 +240,7 @@ impl Reader {
         }
     }
 
-    /// Appends the encoded image or the video frame of `row`, which is a row of the episode of
-    /// `images`.
+    /// Appends the encoded image or the video frame of `row`. `images` belongs to the same episode.
     fn encoded(
         &self,
         feature: &Feature,
@@ -273,7 +257,6 @@ impl Reader {
         self.image(row, feature.place, scratch)
     }
 
-    /// Appends the encoded image in `row` to `scratch`.
     fn image(&self, row: usize, place: usize, scratch: &mut Vec<u8>) -> Result<()> {
         let start = scratch.len();
         let cause = match self.rows.find(row, place, scratch)? {
@@ -288,7 +271,7 @@ impl Reader {
         Err(self.rows.error(row, place, cause))
     }
 
-    /// Appends the numbers in `row` to `scratch`, and returns their type.
+    /// Appends the numbers to `scratch`, and returns their type.
     fn numbers(
         &self,
         row: usize,
@@ -342,14 +325,13 @@ impl Reader {
         }
     }
 
-    /// Returns the timestamp of a row, in seconds.
     fn seconds(&self, row: usize, place: usize, scratch: &mut Vec<u8>) -> Result<f64> {
         seconds(&self.rows, row, place, scratch)
     }
 }
 
-/// Appends the numbers in nested lists of the given shape, as elements of type `element`. Returns
-/// whether all lists have the lengths in `shape` and contain only numbers of this type.
+/// Appends the numbers in nested lists as elements of type `element`. Returns whether all lists
+/// have the lengths in `shape` and contain only numbers of this type.
 fn flatten(value: &serde_json::Value, shape: &[usize], element: Element, to: &mut Vec<u8>) -> bool {
     let Some((&len, inside)) = shape.split_first() else { return number(value, element, to) };
     let items = value.as_array().filter(|items| items.len() == len);

@@ -1,4 +1,4 @@
-//! The source [`LeRobot`]. Each frame of a robot episode is a sample.
+//! [`LeRobot`]: a source in which each frame of a robot episode is a sample.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -35,8 +35,8 @@ use crate::storage::DatasetLocation;
 /// # Ok::<(), warpfeed_sources::Error>(())
 /// ```
 ///
-/// Each frame of an episode is a sample. Samples are in the order of the episodes, and their keys
-/// are `episode_000000/frame_000000` and so on.
+/// Each frame of an episode is a sample. Samples are in episode order, with keys such as
+/// `episode_000000/frame_000000`.
 ///
 /// | feature | field of the sample |
 /// |---|---|
@@ -52,8 +52,8 @@ use crate::storage::DatasetLocation;
 /// library.
 ///
 /// **Checks.** Opening compares the number of rows of each data file with the metadata. Reading a
-/// sample checks the episode and the frame of its row against the metadata. The time between the
-/// first and the last frame of the sample is also checked against `fps`.
+/// sample checks the episode and the frame of its row against the metadata, and the time between
+/// its first and its last frame against `fps`.
 ///
 /// **Videos.** A sample contains the video frame whose presentation time, according to the sample
 /// table of the file, equals the time of the row within `tolerance_s`. If there is no such frame,
@@ -69,14 +69,11 @@ pub struct LeRobot {
     reader: FrameReader,
 }
 
-/// Reads the frames, depending on how they are stored.
 enum FrameReader {
-    /// In Parquet files.
     Tables(Reader),
     Packed(PackedReader),
 }
 
-/// Calls a method on either reader.
 macro_rules! of_reader {
     ($reader:expr, $name:ident($($arg:expr),*)) => {
         match $reader {
@@ -87,8 +84,8 @@ macro_rules! of_reader {
 }
 
 impl LeRobot {
-    /// Opens the dataset in the folder `path`, with all episodes and all features. Videos that
-    /// cannot be read are omitted.
+    /// Opens the dataset in the folder `path`, with all episodes and all features except unreadable
+    /// videos.
     ///
     /// # Errors
     /// If a file is missing or damaged, if the version is not supported, or if the files contradict
@@ -100,7 +97,6 @@ impl LeRobot {
     /// Opens the dataset at `path`, a folder or, with a store in `opening`, a URL.
     ///
     /// # Errors
-    ///
     /// Fails like [`open`](LeRobot::open), and if an episode, a split or a feature does not exist,
     /// if a selected video cannot be read, or if a delta is not a multiple of the duration of a
     /// frame.
@@ -137,8 +133,8 @@ impl LeRobot {
     }
 
     /// Reads the statistics of all features, including videos, for normalization. Version 2.1
-    /// stores statistics for each episode, and the result combines the statistics of the selected
-    /// episodes. For the other versions, the result contains the statistics of the whole dataset.
+    /// stores statistics for each episode; this method combines those of the selected episodes. In
+    /// the other versions, the statistics describe the whole dataset.
     ///
     /// # Errors
     /// If the dataset has no statistics, or if they are damaged.
@@ -175,11 +171,10 @@ impl LeRobot {
         of_reader!(&self.reader, fps())
     }
 
-    /// Returns the texts of the tasks in each selected episode, in order of first occurrence. Reads
-    /// the task of every frame.
+    /// Returns the task texts of each selected episode, in order of first occurrence. Reads the
+    /// task of every frame.
     ///
     /// # Errors
-    ///
     /// If the dataset has no tasks, if the `task` feature is not selected, or if a frame cannot be
     /// read.
     pub fn tasks(&self) -> Result<Vec<Vec<String>>> {
@@ -214,11 +209,7 @@ impl LeRobot {
     }
 }
 
-/// Reads the metadata. If the dataset is packed, the result contains only the packed episodes and
-/// features.
-///
-/// # Errors
-/// If a file is missing or damaged.
+/// If the dataset is packed, the result contains only the packed episodes and features.
 fn metadata(root: &DatasetFolder) -> Result<(Info, Episodes, Option<Packed>)> {
     let mut info = Info::read(root)?;
     let mut all = Episodes::read(root, &info)?;
@@ -274,8 +265,7 @@ impl Source for LeRobot {
         of_reader!(&self.reader, path(self.frames.locate(index).row()))
     }
 
-    /// Returns false, because a dataset may have several cameras, so programs must name the images
-    /// that they read.
+    /// A dataset may have several cameras, so programs must name the images that they read.
     fn has_images(&self) -> Option<bool> {
         Some(false)
     }
@@ -298,7 +288,6 @@ impl Source for LeRobot {
         Some(Arc::new(LeRobot { root: self.root.clone(), frames: self.frames.clone(), reader }))
     }
 
-    /// Returns the cameras.
     fn images(&self) -> Vec<String> {
         let cameras = self.features().iter().filter(|feature| feature.has.0 && feature.kind.is_camera());
         cameras.map(|feature| feature.field.clone()).collect()

@@ -13,13 +13,13 @@ pub(super) const WHOLE: &str = "meta/stats.json";
 /// Statistics of each episode, in version 2.1.
 pub(super) const BY_EPISODE: &str = "meta/episodes_stats.jsonl";
 
-/// The statistics of a feature, with one number per component, or per channel of an image. Values
-/// of images range from 0 to 1.
+/// The statistics of a feature, with one number per component, or per channel of an image. Image
+/// values range from 0 to 1.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct FeatureStats {
-    /// Smallest value.
+    /// Minimum.
     pub min: Vec<f64>,
-    /// Largest value.
+    /// Maximum.
     pub max: Vec<f64>,
     /// Mean.
     pub mean: Vec<f64>,
@@ -30,14 +30,10 @@ pub struct FeatureStats {
     pub count: Option<u64>,
 }
 
-/// The statistics of all features.
 pub(super) type Stats = BTreeMap<String, FeatureStats>;
 
-/// Reads the statistics. In version 2.1, combines the statistics of the episodes for which `chosen`
-/// returns true. In the other versions, reads the statistics of the whole dataset.
-///
-/// # Errors
-/// If the dataset has no statistics, or if they are damaged.
+/// In version 2.1, combines the statistics of the episodes for which `chosen` returns true. In the
+/// other versions, reads the statistics of the whole dataset.
 pub(super) fn read(root: &DatasetFolder, chosen: impl Fn(u64) -> bool) -> Result<Stats> {
     type Raw = BTreeMap<String, BTreeMap<String, Value>>;
     #[derive(Deserialize)]
@@ -100,7 +96,7 @@ fn flatten(value: &Value, out: &mut Vec<f64>) -> bool {
     }
 }
 
-/// The statistics of several episodes.
+/// Running statistics of several episodes.
 struct Combined {
     stats: Vec<FeatureStats>,
 }

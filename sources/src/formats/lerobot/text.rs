@@ -7,10 +7,9 @@ use serde::de::DeserializeOwned;
 use crate::error::{Error, Result};
 use crate::storage::{DatasetLocation, Storage};
 
-/// Maximum size in bytes of a file in the `meta` folder.
+/// In bytes.
 pub(super) const MAX_FILE: u64 = 1 << 30;
 
-/// A dataset's folder, and the storage that contains it.
 #[derive(Clone)]
 pub(super) struct DatasetFolder {
     pub(super) path: PathBuf,
@@ -18,54 +17,43 @@ pub(super) struct DatasetFolder {
 }
 
 impl DatasetFolder {
-    /// Opens the folder of the dataset at `location`. If the dataset is in an object store, lists
-    /// its files once.
+    /// If the dataset is in an object store, lists its files once.
     pub(super) fn of(location: DatasetLocation) -> Self {
         DatasetFolder { storage: location.storage.listed(&location.path), path: location.path }
     }
 
-    /// Returns the same folder. Files that are opened with it have their own prefetchers and counters
-    /// of requests, because the reads of videos and of Parquet files have the same numbers.
+    /// Files that are opened with the result have their own prefetchers and request counters,
+    /// because the reads of videos and of Parquet files use the same numbers.
     pub(super) fn with_separate_requests(&self) -> Self {
         DatasetFolder { storage: self.storage.separate(), path: self.path.clone() }
     }
 
-    /// Returns the path of the file `name`, which is relative to the dataset's folder.
+    /// `name` is relative to the dataset's folder.
     pub(super) fn file(&self, name: &str) -> PathBuf {
         self.storage.join(&self.path, name)
     }
 
-    /// Reads and parses the JSON file `name`.
-    ///
-    /// # Errors
-    /// If the file cannot be read or parsed. The message states the file, the line and the column.
+    /// Errors state the file, the line and the column.
     pub(super) fn json<T: DeserializeOwned>(&self, name: &str) -> Result<T> {
         let path = self.file(name);
         let bytes = self.storage.read(&path, MAX_FILE)?;
         serde_json::from_slice(&bytes).map_err(|e| damaged(&path, &e))
     }
 
-    /// Like [`json`](DatasetFolder::json), but returns `None` if the file does not exist.
-    ///
-    /// # Errors
-    /// See [`json`](DatasetFolder::json).
+    /// Returns `None` if the file does not exist.
     pub(super) fn json_if_any<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>> {
         let path = self.file(name);
         let Some(bytes) = self.storage.find(&path, MAX_FILE)? else { return Ok(None) };
         serde_json::from_slice(&bytes).map(Some).map_err(|e| damaged(&path, &e))
     }
 
-    /// Reads the JSON Lines file `name`, and calls `with` for each line.
-    ///
-    /// # Errors
-    /// If the file cannot be read, or a line cannot be parsed. The message states the file and the
-    /// line.
+    /// Calls `with` for each line. Errors state the file and the line.
     pub(super) fn lines<T: DeserializeOwned>(&self, name: &str, with: impl FnMut(T) -> Result<()>) -> Result<()> {
         let path = self.file(name);
         each_line(&path, &self.storage.read(&path, MAX_FILE)?, with)
     }
 
-    /// Like [`lines`](DatasetFolder::lines), but returns whether the file exists.
+    /// Returns whether the file exists.
     pub(super) fn lines_if_any<T: DeserializeOwned>(
         &self,
         name: &str,

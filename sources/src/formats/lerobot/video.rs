@@ -1,5 +1,4 @@
-//! [`Video`]: the video files of a feature. [`NeededFrames`]: the frames that samples need, for
-//! prefetching.
+//! [`Video`]: the video files of a feature. [`NeededFrames`]: the frames to prefetch.
 //!
 //! The table of a file is read when the file is first used.
 
@@ -22,15 +21,13 @@ use crate::storage::ahead::ahead_of;
 use crate::values::video::{Packets, VideoFile, VideoFiles};
 use crate::values::video_ahead::{VideoSamples, follow};
 
-/// Maximum number of files of a feature whose frames are prefetched, and maximum number of features
-/// with such files. The number of a file in the dataset contains both.
+/// Maximum number of files per feature from which frames are prefetched. A file's number in the
+/// dataset encodes the feature and the file.
 const MAX_FILES: u32 = 1 << 24;
 const MAX_VIDEOS: u32 = 1 << 8;
 
-/// The video files of a feature.
 pub(super) struct Video {
     root: DatasetFolder,
-    /// Index of the feature.
     index: u32,
     files: Vec<PathBuf>,
     /// For each selected episode, the index of its file, and its start time in that file, in
@@ -41,11 +38,7 @@ pub(super) struct Video {
 
 impl Video {
     /// Finds the files of the feature `name`, which has the index `index`, for the `chosen`
-    /// episodes, and opens the first file.
-    ///
-    /// # Errors
-    /// If a path cannot be determined, if the first file is damaged, or if its codec is not
-    /// supported.
+    /// episodes, and opens the first file to check its codec.
     pub(super) fn open(
         root: &DatasetFolder,
         info: &Info,
@@ -84,7 +77,6 @@ impl Video {
         Ok(video)
     }
 
-    /// Returns an open file.
     fn file(&self, index: usize) -> Result<Arc<VideoFile>> {
         self.open.get(index, || {
             let path = &self.files[index];
@@ -93,16 +85,13 @@ impl Video {
         })
     }
 
-    /// Returns the number of a file among the files of all features, if it has one.
+    /// Returns the number of a file among the files of all features, or `None` if it exceeds the
+    /// limits.
     fn number(&self, index: usize) -> Option<u32> {
         let index = u32::try_from(index).ok().filter(|index| *index < MAX_FILES && self.index < MAX_VIDEOS);
         Some(self.index * MAX_FILES + index?)
     }
 
-    /// Opens the video of an episode.
-    ///
-    /// # Errors
-    /// If the episode has no video, or if the file cannot be opened.
     pub(super) fn of_episode(&self, episode: u64) -> Result<EpisodeVideo> {
         let &(index, start) = self.episodes.get(&episode).ok_or_else(|| {
             Error::in_source(format!("the dataset has no video for episode {episode}")).at_path(&self.root.path)
@@ -111,14 +100,14 @@ impl Video {
         Ok(EpisodeVideo { packets: file.packets(), file, start })
     }
 
-    /// Returns the object of a file in a store, if it was listed.
+    /// Returns `None` if the file was not listed.
     fn object(&self, index: usize) -> Option<&Object> {
         let Storage::Store { listed, .. } = &self.root.storage else { return None };
         let url = self.files[index].to_str()?;
         listed.binary_search_by(|object| object.url.as_str().cmp(url)).ok().map(|index| &listed[index])
     }
 
-    /// Returns the size of the prefetch buffer in bytes, which is 0 for local files.
+    /// Returns 0 for local files.
     pub(super) fn ahead_bytes(&self) -> usize {
         ahead_of((0..self.files.len()).filter_map(|index| Some(self.object(index)?.len)))
     }
@@ -129,13 +118,11 @@ impl Video {
         Some(remote.network())
     }
 
-    /// Checks that the open files are unchanged.
     pub(super) fn check(&self) -> Result<()> {
         self.open.check()
     }
 }
 
-/// The video of an episode, from which the frames of one sample are read.
 pub(super) struct EpisodeVideo {
     file: Arc<VideoFile>,
     packets: Packets,
@@ -144,20 +131,14 @@ pub(super) struct EpisodeVideo {
 }
 
 impl EpisodeVideo {
-    /// Appends the record of the frame that is `seconds` after the start of the episode.
-    ///
-    /// # Errors
-    /// If no frame is within `tolerance_s` of this time, or if the packets cannot be read.
+    /// Appends the record of the frame that is `seconds` after the start of the episode, within
+    /// `tolerance_s`.
     pub(super) fn append(&mut self, seconds: f64, tolerance_s: f64, to: &mut Vec<u8>) -> Result<()> {
         let frame = nearest(self.file.track(), self.start + seconds, tolerance_s);
         frame.and_then(|frame| self.packets.append_record(frame, to)).map_err(|e| e.at_path(self.file.path()))
     }
 }
 
-/// Returns the frame at `wanted` seconds.
-///
-/// # Errors
-/// If no frame is within `tolerance_s` of this time.
 fn nearest(track: &Track, wanted: f64, tolerance_s: f64) -> Result<usize> {
     let frame = track.nearest(wanted).ok_or_else(|| Error::in_source("the video has no frames"))?;
     let found = track.time(frame).seconds();
@@ -173,13 +154,11 @@ fn nearest(track: &Track, wanted: f64, tolerance_s: f64) -> Result<usize> {
     Ok(frame)
 }
 
-/// The frames of videos that samples need, for prefetching.
 pub(super) struct NeededFrames {
     frames: Arc<FrameIndex>,
     fps: f64,
-    /// Each video, and the deltas of its frames.
     videos: Vec<(Arc<Video>, Vec<i64>)>,
-    /// The index of the object of each file, by the number of the file.
+    /// The object index of each file, by file number.
     objects: HashMap<u32, u32>,
 }
 
@@ -206,7 +185,7 @@ impl NeededFrames {
         follow(Arc::new(needed), order, &remote, objects.into())
     }
 
-    /// Returns the video of a file, the deltas of its frames, and the index of the file in the video.
+    /// Returns the video, the deltas of its frames, and the index of the file in the video.
     fn video(&self, file: u32) -> Option<(&Arc<Video>, &[i64], usize)> {
         let (video, deltas) = self.videos.iter().find(|(video, _)| video.index == file / MAX_FILES)?;
         Some((video, deltas, (file % MAX_FILES) as usize))
@@ -240,8 +219,8 @@ impl VideoSamples for NeededFrames {
         video.file(index)
     }
 
-    /// Assumes that the times of the frames match the frame rate, because the times are in the data
-    /// files, which are also prefetched. A frame with a different time is read on demand.
+    /// Assumes that the frame times match the frame rate, because the actual times are in data
+    /// files that are still being prefetched. A frame with a different time is read on demand.
     fn frames(&self, sample: u64, _draw: u64, file: u32, video: &VideoFile) -> Vec<usize> {
         let Some((own, deltas, _)) = self.video(file) else { return Vec::new() };
         let frame = self.frames.locate(sample as usize);

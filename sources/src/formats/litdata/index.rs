@@ -8,14 +8,12 @@ use crate::error::{Error, Result};
 use crate::machine::file::is_below;
 use crate::values::items::check_copies;
 
-/// The content of `index.json`.
 #[derive(Debug, Deserialize)]
 struct File {
     chunks: Vec<Chunk>,
     config: Config,
 }
 
-/// The configuration of all chunks.
 #[derive(Debug, Deserialize)]
 struct Config {
     data_format: Option<Vec<String>>,
@@ -32,17 +30,15 @@ struct Config {
     format: Option<String>,
 }
 
-/// Deserializes an entry to `Some` even if its value is null. `None` then means that the entry is
-/// absent.
+/// Deserializes an entry to `Some` even if its value is null, so that `None` means that the entry
+/// is absent.
 fn some_value<'de, D: serde::Deserializer<'de>>(from: D) -> std::result::Result<Option<Value>, D::Error> {
     Value::deserialize(from).map(Some)
 }
 
-/// A chunk: a file that contains samples.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub(super) struct Chunk {
     pub(super) filename: String,
-    /// Length of the decompressed file, in bytes.
     #[serde(rename = "chunk_bytes")]
     pub(super) bytes: u64,
     #[serde(rename = "chunk_size")]
@@ -50,34 +46,28 @@ pub(super) struct Chunk {
 }
 
 impl Chunk {
-    /// Returns the file name of the decompressed copy: the name of the chunk without `compression`.
-    /// Returns `None` if the name of the chunk does not contain `compression`.
+    /// Returns the file name of the decompressed copy: the chunk's name without `compression`, or
+    /// `None` if the name does not contain `compression`.
     pub(super) fn decompressed_name(&self, compression: &str) -> Option<String> {
         let plain = self.filename.replace(&format!(".{compression}"), "");
         (plain != self.filename).then_some(plain)
     }
 }
 
-/// The chunks of a dataset, and the values that each sample contains.
 #[derive(Debug)]
 pub(super) struct Index {
     pub(super) chunks: Vec<Chunk>,
-    /// Names of the values, in the order in which samples store them.
+    /// In the order in which samples store the values.
     pub(super) names: Vec<String>,
-    /// The name of each value's serializer.
     pub(super) serializers: Vec<String>,
-    /// The name of the compression, if whole chunks are compressed.
+    /// `None` unless whole chunks are compressed.
     pub(super) compression: Option<String>,
-    /// Whether the index lacks the entry for encryption. Such an index was written by LitData
-    /// before 0.2.17, or by its predecessor in Lightning 2.
+    /// Whether the index was written by LitData before 0.2.17, or by its predecessor in Lightning
+    /// 2. Such an index lacks the entry for encryption.
     pub(super) early: bool,
 }
 
 impl Index {
-    /// Parses the text of an `index.json`.
-    ///
-    /// # Errors
-    /// If the text is not the index of LitData chunks, or if the chunks use an unsupported feature.
     pub(super) fn parse(text: &[u8]) -> Result<Self> {
         let error = |e: serde_json::Error| Error::in_source(format!("not the index of LitData chunks: {e}"));
         let File { chunks, config } = serde_json::from_slice(text).map_err(error)?;

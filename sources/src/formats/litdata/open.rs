@@ -12,13 +12,8 @@ use crate::storage::download::Companions;
 use crate::storage::{DatasetLocation, OpenFile};
 use crate::values::items::{Indexed, Items, Layout, Rows, Samples, Unpack, decompress_file, read_offsets};
 
-/// Opens the LitData chunks at `location`, which is a folder that contains `index.json`, or the
-/// path of `index.json`. Chunks in an object store are downloaded first if they are compressed or
-/// contain Arrow rows.
-///
-/// # Errors
-/// If the index or a chunk is damaged, if a chunk is missing, or if a value that is used has an
-/// unsupported serializer.
+/// `location` is `index.json` or its folder. Chunks in an object store are downloaded first if they
+/// are compressed or contain Arrow rows.
 pub(crate) fn open(location: DatasetLocation, options: &Options) -> Opened {
     let path = &*location.path;
     let set = Indexed::read(&location)?;
@@ -50,14 +45,13 @@ pub(crate) fn open(location: DatasetLocation, options: &Options) -> Opened {
     }
 }
 
-/// The samples of a chunk.
 enum Content {
     Items(Samples),
     /// Rows of an Arrow file, in this byte range of the chunk.
     Rows(Range<u64>),
 }
 
-/// Last bytes of a chunk with Arrow rows. The length of the Arrow file is stored just before them.
+/// Last bytes of a chunk with Arrow rows. The length of the Arrow file precedes them.
 const ARROW_END: &[u8; 8] = b"LDARW01\0";
 
 fn open_chunk(set: &Indexed, chunk: &Chunk, compression: Option<&str>) -> Result<(OpenFile, Content)> {
@@ -94,8 +88,7 @@ fn open_chunk(set: &Indexed, chunk: &Chunk, compression: Option<&str>) -> Result
     Ok((file, content))
 }
 
-/// Returns the byte range of the Arrow file at the end of a chunk. `start` is the end of the
-/// chunk's offset table.
+/// `start` is the end of the chunk's offset table.
 fn arrow_after(file: &OpenFile, start: u64) -> Result<Range<u64>> {
     let damaged = || Error::in_source("the chunk contains neither samples nor Arrow rows");
     let end = file.len().checked_sub(12).filter(|&end| end >= start).ok_or_else(damaged)?;

@@ -6,10 +6,8 @@ use crate::storage::RowBytes;
 use crate::values::items::{decimal, f16_to_f32, pil, widened_brain};
 use crate::values::record::{ColumnType, Found};
 
-/// The encoding of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Serializer {
-    /// An encoded image.
     Image,
     /// A Pillow image: its size, mode and pixels.
     Pil,
@@ -26,38 +24,31 @@ pub(super) enum Serializer {
     Flat(Dtype),
 }
 
-/// How integers are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Int {
-    /// As eight binary bytes.
+    /// Eight binary bytes.
     Bits,
-    /// As eight binary bytes, or as decimal digits, as Lightning did. Eight bytes that are all
-    /// digits are read as text, because as a binary number they would exceed 3 * 10^18.
+    /// Eight binary bytes, or decimal digits as in Lightning. Eight bytes that are all digits are
+    /// read as text: as a binary number, they would exceed 3 * 10^18.
     BitsOrDigits,
 }
 
-/// The library that wrote an array. It determines the meaning of type numbers.
+/// The library that wrote an array. Libraries number the element types differently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Library {
     Torch,
     Numpy,
 }
 
-/// The element type of an array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Dtype {
     Of(Element),
     Half,
-    /// A 16-bit float in the format `bfloat16`.
     Brain,
 }
 
 impl Library {
-    /// Returns the element type with this `number` in the library.
-    ///
-    /// # Errors
-    ///
-    /// If the number is unknown, or if sample fields cannot have its type.
+    /// Fails if the number is unknown, or if sample fields cannot have its type.
     fn dtype(self, number: u32) -> Result<Dtype> {
         let dtype = match (self, number) {
             (Library::Torch, 0 | 1) => Dtype::Of(Element::F32),
@@ -103,7 +94,6 @@ impl Dtype {
         }
     }
 
-    /// Returns the array of this type and `shape` in `bytes`.
     fn array<'a>(self, bytes: &'a [u8], shape: &[usize], buffer: &mut Vec<u8>) -> Result<Found<'a>> {
         let needed = shape.iter().try_fold(self.size(), |size, side| size.checked_mul(*side));
         if needed != Some(bytes.len()) {
@@ -122,11 +112,7 @@ impl Dtype {
 }
 
 impl Serializer {
-    /// Returns the serializer called `name`. In `name`, details may follow a colon. If `early` is
-    /// true, integers may be stored as digits.
-    ///
-    /// # Errors
-    /// If the serializer is not supported. The message gives advice.
+    /// In `name`, details may follow a colon. If `early` is true, integers may be stored as digits.
     pub(super) fn named(name: &str, early: bool) -> Result<Self> {
         let unsupported = |why: &str| {
             let advice =
@@ -158,8 +144,7 @@ impl Serializer {
         })
     }
 
-    /// Returns the type of the values in a column with this serializer. `first` reads the first
-    /// value.
+    /// Returns the type of the values in the column. `first` reads the first value.
     pub(super) fn column_type(self, first: &mut dyn FnMut() -> Result<Vec<u8>>) -> Result<ColumnType> {
         Ok(match self {
             Serializer::Image | Serializer::Pil => ColumnType::Images,
@@ -170,7 +155,6 @@ impl Serializer {
         })
     }
 
-    /// Decodes the value in `bytes`.
     pub(super) fn find<'a>(self, bytes: &'a [u8], buffer: &mut Vec<u8>) -> Result<Found<'a>> {
         let part = RowBytes::Borrowed(bytes);
         match self {
@@ -205,15 +189,15 @@ impl Serializer {
     }
 }
 
-/// Returns whether `bytes` are the decimal digits of an integer, with an optional minus sign.
+/// Accepts decimal digits with an optional minus sign.
 fn is_integer(bytes: &[u8]) -> bool {
     let digits = bytes.strip_prefix(b"-").unwrap_or(bytes);
     !digits.is_empty() && digits.iter().all(u8::is_ascii_digit)
 }
 
-/// Returns whether the header of a tensor is big-endian, as in LitData since 0.2.57, instead of
-/// little-endian. A header starts with the type number and the number of axes. Both numbers are
-/// small, so only one byte order yields plausible values, unless all bytes are zero.
+/// Returns whether the header of a tensor is big-endian, as in LitData since 0.2.57. A header
+/// starts with the type number and the number of axes. Both are small, so only one byte order
+/// yields plausible values, unless all bytes are zero.
 fn is_big_endian(header: &[u8; 8]) -> bool {
     let [.., a, b, c, d] = *header;
     let axes = u32::from_be_bytes([a, b, c, d]);

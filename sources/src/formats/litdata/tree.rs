@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use crate::error::{Error, Result};
 
-/// A node in the structure of a sample, as PyTorch serializes it.
+/// A node in a sample's structure, as PyTorch serializes it.
 #[derive(Debug, Deserialize)]
 struct Node {
     /// The name of a container's Python type, or `None` for a value.
@@ -16,14 +16,11 @@ struct Node {
     children_spec: Vec<Node>,
 }
 
-/// Maximum number of values per sample.
 const MAX_VALUES: usize = 1024;
 
 /// Returns the names of a sample's values. A name consists of the dict keys and list indices on the
-/// path to the value, joined by dots. If the sample is a single value, its name is `0`.
-///
-/// # Errors
-/// If `spec` is not a `TreeSpec` in version 1 of PyTorch's serialization format.
+/// path to the value, joined by dots. If the sample is a single value, its name is `0`. `spec` must
+/// be a `TreeSpec` in version 1 of PyTorch's serialization format.
 pub(super) fn names(spec: &str) -> Result<Vec<String>> {
     let error = |cause: String| Error::in_source(format!("data_spec is not a valid structure: {cause}"));
     // The JSON parser limits the depth, so the recursion below is bounded.

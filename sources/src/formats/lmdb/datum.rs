@@ -7,7 +7,6 @@ use crate::storage::RowBytes;
 use crate::values::pixels::{self, Channels, Colors};
 use crate::values::protobuf::{Field, Fields};
 
-/// A `Datum` message of Caffe.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Datum<'a> {
     channels: usize,
@@ -21,11 +20,7 @@ pub(super) struct Datum<'a> {
 }
 
 impl<'a> Datum<'a> {
-    /// Parses a message.
-    ///
-    /// # Errors
-    /// If the message is damaged, contains a field that `Datum` does not define, or contains no
-    /// data.
+    /// Rejects fields that `Datum` does not define, and messages without data.
     pub(super) fn read(value: &'a [u8]) -> Result<Self> {
         let mut datum = Datum::default();
         let side = |number: u64| usize::try_from(number).ok().filter(|side| *side <= 1 << 31);
@@ -51,12 +46,7 @@ impl<'a> Datum<'a> {
         Ok(datum)
     }
 
-    /// Converts the message to a sample with this key. Raw pixels and floats are appended to
-    /// `page`.
-    ///
-    /// # Errors
-    /// If the length of raw data does not match its shape, or if the data is raw pixels with 3
-    /// channels and `colors` is `None`.
+    /// Appends raw pixels and floats to `page`. Raw pixels with 3 channels require `colors`.
     pub(super) fn sample(self, key: RowBytes<'a>, colors: Option<Colors>, page: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         let shape = [self.channels, self.height, self.width];
         let claimed = shape.iter().try_fold(1_usize, |product, &side| product.checked_mul(side));

@@ -1,10 +1,9 @@
 //! Detects LMDB files. Like `row`, this module does not depend on the `lmdb` feature.
 
-/// The magic number at byte 16 of an LMDB file.
+/// LMDB files contain this number at byte 16.
 pub(super) const LMDB_MAGIC: u32 = 0xbeef_c0de;
 
-/// Returns whether a file that begins with `start` is an LMDB file in the byte order of this
-/// machine.
+/// Accepts only files in this machine's byte order.
 pub(super) fn is_lmdb(start: &[u8]) -> bool {
     start.get(16..20).is_some_and(|magic| magic == LMDB_MAGIC.to_ne_bytes())
 }

@@ -1,9 +1,9 @@
 //! Checks the two meta pages of an LMDB file before LMDB maps it.
 //!
-//! LMDB trusts the file: it maps as many bytes as the meta page claims, and an access beyond the
-//! end of the file kills the process. This module therefore compares the claimed size with the
-//! length of the file. The layout follows `MDB_page` and `MDB_meta` in liblmdb's `mdb.c`: data
-//! version 1, for 64-bit systems, in native byte order.
+//! LMDB maps as many bytes as the meta page claims, and an access beyond the end of the file kills
+//! the process. This module therefore compares the claimed size with the length of the file. The
+//! layout follows `MDB_page` and `MDB_meta` in liblmdb's `mdb.c`: data version 1, for 64-bit
+//! systems, in native byte order.
 
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
@@ -15,13 +15,12 @@ use crate::machine::file;
 const VERSION: u32 = 1;
 /// Size of the header of `MDB_page` (16 bytes) plus `MDB_meta` (136 bytes).
 const META_BYTES: usize = 152;
-/// The range of valid page sizes. The maximum is liblmdb's `MAX_PAGESIZE`. Pages of fewer than 256
-/// bytes could not hold the metadata.
+/// Valid page sizes. The maximum is liblmdb's `MAX_PAGESIZE`. Pages of fewer than 256 bytes could
+/// not hold the metadata.
 const PAGE_SIZES: std::ops::RangeInclusive<usize> = 256..=0x1_0000;
 
-/// Checks that `data` (`data.mdb`, or a database in a single file) is an LMDB file that contains
-/// all pages claimed by the newer of its two meta pages. Returns the map size that the writer
-/// requested, in bytes.
+/// Checks that `data` (`data.mdb`, or a database in a single file) contains all pages that the
+/// newer of its two meta pages claims. Returns the map size that the writer requested, in bytes.
 pub(super) fn check(data: &Path) -> Result<u64> {
     let io = |e: io::Error| Error::io(data, &e);
     let mut file = file::open(data).map_err(io)?;
@@ -30,8 +29,7 @@ pub(super) fn check(data: &Path) -> Result<u64> {
         .map_err(|e| e.at_path(data))
 }
 
-/// Implements [`check`] for a file of `len` bytes. `read` fills a buffer with the bytes at a file
-/// offset.
+/// Implements [`check`] for a file of `len` bytes. `read` fills a buffer from a file offset.
 pub(super) fn check_pages(len: u64, mut read: impl FnMut(u64, &mut [u8]) -> Result<()>) -> Result<u64> {
     let error = |cause: String| Err(Error::in_source(cause));
     let mut page_size = 0;

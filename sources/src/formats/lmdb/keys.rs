@@ -1,8 +1,8 @@
 //! Finds the keys of the samples in an LMDB database.
 //!
-//! Listing all keys of a large database is slow and takes memory. Two common schemes make it
-//! unnecessary, because their keys can be computed: consecutive zero-padded decimals, and the
-//! numbered pairs of text recognition datasets. In all other databases, opening lists the keys.
+//! Listing all keys of a large database is slow and takes memory. Two common schemes have keys that
+//! can be computed instead: consecutive zero-padded decimals, and the numbered pairs of text
+//! recognition datasets. In all other databases, opening lists the keys.
 
 use std::io::Write as _;
 
@@ -12,21 +12,19 @@ use super::snapshot::Snapshot;
 use crate::error::{Error, Result};
 use crate::storage::RowBytes;
 
-/// Key under which a text recognition dataset stores its number of samples.
+/// Key under which a text recognition dataset stores its sample count.
 const NUM_SAMPLES: &[u8] = b"num-samples";
 
-/// The keys of the samples.
 pub(super) enum Keys {
     /// Zero-padded decimal numbers from 0 to `len - 1`.
     Decimal { width: usize, len: usize },
     /// Pairs of `image-000000001` and `label-000000001`, numbered from 1 to `len`.
     Pairs { len: usize },
-    /// All keys, concatenated, and the offset at which each key ends.
+    /// All keys, concatenated, and the end offset of each.
     Listed { bytes: Vec<u8>, ends: Vec<usize> },
 }
 
 impl Keys {
-    /// Detects the scheme of the keys in `snapshot`, or lists them.
     pub(super) fn find(snapshot: &Snapshot) -> Result<Self> {
         if let Some(pairs) = pairs(snapshot)? {
             return Ok(pairs);
@@ -44,8 +42,7 @@ impl Keys {
         }
     }
 
-    /// Returns the key of sample `index` in the format of [`text`](Keys::text), and the value of
-    /// the sample.
+    /// Returns the value of sample `index`, and its key in the format of [`text`](Keys::text).
     pub(super) fn record<'a>(
         &'a self,
         snapshot: &'a Snapshot,
@@ -60,8 +57,8 @@ impl Keys {
         Ok((key, value))
     }
 
-    /// Returns the key of sample `index` as text, or in hexadecimal if the key is not UTF-8. A
-    /// computed key is written to `scratch`.
+    /// Returns the key of sample `index` as text, or in hexadecimal if the key is not UTF-8. Writes
+    /// computed keys to `scratch`.
     pub(super) fn text<'a>(&'a self, index: usize, scratch: &mut Vec<u8>) -> RowBytes<'a> {
         scratch.clear();
         match self {
@@ -87,14 +84,13 @@ impl Keys {
     }
 }
 
-/// Returns the key of the label for the image key `image` in a text recognition dataset.
+/// Returns the label's key for the image key `image` in a text recognition dataset.
 pub(super) fn label_key(image: &str) -> Option<String> {
     image.strip_prefix("image-").map(|number| format!("label-{number}"))
 }
 
-/// Detects a text recognition dataset. Such a dataset contains the key `num-samples`, and pairs of
-/// `image-000000001` and `label-000000001` that are numbered up to the value of that key. Returns
-/// `None` for other databases.
+/// Detects a text recognition dataset, which has the key `num-samples` and that many pairs of
+/// `image-000000001` and `label-000000001`.
 fn pairs(snapshot: &Snapshot) -> Result<Option<Keys>> {
     let Some(count) = snapshot.get(NUM_SAMPLES)? else { return Ok(None) };
     let count = std::str::from_utf8(count).ok().and_then(|count| count.trim().parse::<usize>().ok());
@@ -112,19 +108,20 @@ fn pairs(snapshot: &Snapshot) -> Result<Option<Keys>> {
     }
 }
 
-/// Maximum number of leaf pages of a database in which every key is checked. The limit corresponds
-/// to 16 MiB with 4 KiB pages, and to about 600,000 keys if the values are on separate pages.
+/// Maximum number of leaf pages of a database in which every key is checked: 16 MiB with 4 KiB
+/// pages, or about 600,000 keys if the values are on separate pages.
 const FULLY_CHECKED_PAGES: usize = 4096;
-/// Number of spot checks of the keys in a larger database.
+/// Number of keys that are checked in a larger database.
 const SPOT_CHECKS: usize = 1000;
 
 /// Returns the keys if they are consecutive zero-padded decimals.
 ///
 /// Checks every key if the database has at most [`FULLY_CHECKED_PAGES`] leaf pages. In a larger
-/// one, checks only the first key, the last key, the number of keys, and the keys at
-/// [`SPOT_CHECKS`] positions in between. That can miss a gap that an unrelated key makes up for.
-/// But no wrong sample is ever delivered: reading the missing one fails, and an epoch without
-/// errors has found `len` distinct keys, which are all that the database contains.
+/// database, checks only the first key, the last key, the number of keys, and the keys at
+/// [`SPOT_CHECKS`] positions in between. These checks miss a gap if an extra key elsewhere
+/// compensates for it. No wrong sample is ever delivered, however: reading the missing sample
+/// fails, and an epoch without errors has found `len` distinct keys, which are all that the
+/// database contains.
 fn decimal_keys(txn: &lmdb::RoTransaction<'_>, database: lmdb::Database) -> lmdb::Result<Option<Keys>> {
     let entries = txn.stat(database)?.entries();
     let mut cursor = txn.open_ro_cursor(database)?;
@@ -133,7 +130,7 @@ fn decimal_keys(txn: &lmdb::RoTransaction<'_>, database: lmdb::Database) -> lmdb
     if first.iter().any(|&byte| byte != b'0') {
         return Ok(None);
     }
-    // Only metadata keys may come after the decimal keys. At most 64 metadata keys are inspected.
+    // Only metadata keys may follow the decimal keys. At most 64 are inspected.
     let mut metadata = 0;
     for record in cursor.iter_from([b'9' + 1]).take(64) {
         if !is_metadata(record?.0) {
@@ -164,8 +161,8 @@ fn decimal_keys(txn: &lmdb::RoTransaction<'_>, database: lmdb::Database) -> lmdb
     Ok(sound.then_some(Keys::Decimal { width, len }))
 }
 
-/// Returns whether the keys of `records` are consecutive numbers that start with `first`, each with
-/// `width` digits.
+/// Returns whether the keys of `records` are consecutive numbers of `width` digits, starting with
+/// `first`.
 fn is_counted<'txn>(
     records: impl Iterator<Item = lmdb::Result<(&'txn [u8], &'txn [u8])>>,
     first: usize,
@@ -182,7 +179,7 @@ fn is_counted<'txn>(
     Ok(true)
 }
 
-/// Lists all keys except metadata keys and the database names in `names`.
+/// Omits metadata keys and the database names in `names`.
 fn listed_keys(txn: &lmdb::RoTransaction<'_>, database: lmdb::Database, names: &[&str]) -> lmdb::Result<Keys> {
     let mut keys = Vec::new();
     for record in txn.open_ro_cursor(database)?.iter_start() {
@@ -192,7 +189,7 @@ fn listed_keys(txn: &lmdb::RoTransaction<'_>, database: lmdb::Database, names: &
         }
     }
     if keys.iter().all(|key| key.iter().all(u8::is_ascii_digit)) {
-        // Sort numeric keys by their value. LMDB sorts keys bytewise, which puts "10" before "9".
+        // LMDB sorts keys bytewise, which puts "10" before "9".
         keys.sort_by_key(|key| (key.len(), *key));
     }
     let mut bytes = Vec::new();
@@ -203,7 +200,7 @@ fn listed_keys(txn: &lmdb::RoTransaction<'_>, database: lmdb::Database, names: &
     Ok(Keys::Listed { ends: ends.collect(), bytes })
 }
 
-/// Returns whether `key` is a metadata key, such as `__classes__`.
+/// Metadata keys have the form `__classes__`.
 pub(super) fn is_metadata(key: &[u8]) -> bool {
     key.len() > 4 && key.starts_with(b"__") && key.ends_with(b"__")
 }

@@ -1,5 +1,5 @@
 //! The layouts of values in an LMDB database. [`ValueFormat`] decodes one layout, and [`detect`]
-//! recognizes which one a database uses.
+//! recognizes the layout of a database.
 
 use super::datum::Datum;
 use super::msgpack::{Reader, Value};
@@ -24,8 +24,8 @@ use crate::model::Sample;
 /// }
 /// ```
 pub trait ValueFormat: Send + Sync {
-    /// Returns the sample in `value`. `key` is the key of the value in the database. A key that is
-    /// not UTF-8 is in hexadecimal.
+    /// Returns the sample in `value`. `key` is the key in the database, in hexadecimal if it is not
+    /// UTF-8.
     ///
     /// # Errors
     /// If the value does not have the expected layout. The source adds the key to the error.
@@ -85,7 +85,7 @@ fn text<'a>(bytes: &'a [u8], what: &str, offset: usize) -> Result<&'a str> {
         .map_err(|_| Error::in_source(format!("messagepack: {what} at byte {offset} is not UTF-8")))
 }
 
-/// Parses the class names, which are a MessagePack array of strings.
+/// The names are a MessagePack array of strings.
 pub(super) fn classes(value: &[u8]) -> Result<Vec<String>> {
     let mut reader = Reader::new(value);
     let Value::Array(len) = reader.next()? else {
@@ -113,14 +113,13 @@ impl ValueFormat for RawValues {
     }
 }
 
-/// The layout of a database's values, as returned by [`detect`].
 pub(super) enum Detected {
     Plain(Box<dyn ValueFormat>),
     Pickled,
     Datum,
 }
 
-/// Detects the layout of a database from its first value.
+/// Detects the layout from the first value of a database.
 pub(super) fn detect(value: &[u8]) -> Result<Detected> {
     // The order of these checks matters: PNGs begin with the same byte as MessagePack maps of nine
     // pairs, and most pickles with the same byte as an empty map.

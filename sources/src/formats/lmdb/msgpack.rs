@@ -7,22 +7,21 @@ use rmp::decode::{self, Bytes, NumValueReadError, ValueReadError};
 
 use crate::error::{Error, Result};
 
-/// Reads consecutive values from a byte slice.
+/// Iterates over consecutive values.
 pub(super) struct Reader<'a> {
     remaining: &'a [u8],
-    /// Length of the whole input, in bytes.
+    /// In bytes.
     input_len: usize,
 }
 
-/// A value. For an array or a map, this is only the length; the elements are the next values of the
-/// input.
+/// For an array or a map, this is only the length; the elements are the next values of the input.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Value<'a> {
     Int(i64),
     /// Bytes or text. Older versions of Python's `msgpack` do not distinguish them.
     Bytes(&'a [u8]),
     Array(u32),
-    /// The number of key-value pairs in a map.
+    /// Number of key-value pairs.
     Map(u32),
     /// Nil, a boolean, a float, an extension, or an integer that does not fit in an `i64`.
     Other,
@@ -65,8 +64,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Skips the elements of `value`. Uses a loop instead of recursion, so that deep nesting cannot
-    /// exhaust the stack. The loop terminates because each iteration consumes at least one byte of
-    /// the input.
+    /// exhaust the stack. The loop terminates because each iteration consumes at least one byte.
     pub(super) fn skip(&mut self, value: Value<'a>) -> Result<()> {
         let elements = |value: Value| match value {
             Value::Array(len) => u64::from(len),
@@ -80,7 +78,6 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Converts an error that `rmp` reported for the next value.
     fn error(&self, e: &ValueReadError<BytesReadError>) -> Error {
         match e {
             ValueReadError::InvalidMarkerRead(BytesReadError::InsufficientBytes { expected, position, .. })
@@ -103,11 +100,11 @@ fn cut_short(len: usize, offset: usize, input_len: usize) -> Error {
     ))
 }
 
-/// The header of a value, which `rmp` parses. The content of bytes, text and extensions comes after
-/// the header.
+/// The header of a value, as `rmp` parses it. The content of bytes, text and extensions follows the
+/// header.
 enum Header<'a> {
     Whole(Value<'a>),
-    /// The length of bytes or text.
+    /// Length in bytes.
     Bytes(u32),
     Extension(u32),
 }

@@ -1,4 +1,4 @@
-//! Reads pickled values in an LMDB database. A few samples determine the columns.
+//! Reads pickled values. A few samples of the database determine its columns.
 
 use std::borrow::Cow;
 
@@ -13,18 +13,15 @@ use crate::values::pickle::{self, Array, Id, Node, Nodes, append_json};
 use crate::values::pixels::Colors;
 use crate::values::record::{Found, Named, Rows, Survey};
 
-/// Maximum number of samples that opening reads to find the columns.
 pub(super) const MAX_SURVEYED: usize = 64;
 
-/// The columns of a database with pickled values.
 #[derive(Debug)]
 pub(super) struct Pickled {
-    /// The column names of the items, if values are tuples or lists.
+    /// Column names of the items. Empty unless values are tuples or lists.
     item_names: Vec<String>,
     rows: Rows,
 }
 
-/// Returns whether `value` looks like a pickle.
 pub(super) fn is_pickle(value: &[u8]) -> bool {
     match value {
         [0x80, 2..=5, .., b'.'] => true,
@@ -35,11 +32,8 @@ pub(super) fn is_pickle(value: &[u8]) -> bool {
 }
 
 impl Pickled {
-    /// Finds the columns in `values`. Damaged values after the first one are skipped, because
-    /// reading their samples fails anyway.
-    ///
-    /// # Errors
-    /// If the first value is not plain data, or if no samples can be formed from the columns.
+    /// Finds the columns in `values`. The first value must be plain data. Damaged values after it
+    /// are skipped, because reading their samples fails anyway.
     pub(super) fn new<'a>(values: impl Iterator<Item = Result<&'a [u8]>>, choice: &ColumnChoice) -> Result<Self> {
         let (mut item_names, mut survey, mut page) = (Vec::new(), Survey::default(), Vec::new());
         for (index, value) in values.enumerate() {
@@ -60,11 +54,8 @@ impl Pickled {
         Ok(Pickled { item_names, rows: survey.finish(choice)? })
     }
 
-    /// Assigns a class index to each label if the labels are text. `values` iterates over all
-    /// values of the database.
-    ///
-    /// # Errors
-    /// If `classes` is given and lacks a label, unless `lenient` is true.
+    /// Assigns a class index to each label if the labels are text. `values` iterates over the whole
+    /// database. Fails if `classes` is given and lacks a label, unless `lenient` is true.
     pub(super) fn learn<'a>(
         &mut self,
         values: impl Iterator<Item = Result<&'a [u8]>>,
@@ -75,7 +66,7 @@ impl Pickled {
         self.rows.learn(classes, lenient, |label, see| {
             for (index, value) in values.enumerate() {
                 page.clear();
-                // A damaged value fails when its sample is read, so it does not matter here.
+                // Reading the sample reports the damage.
                 let Ok(nodes) = value.and_then(pickle::read) else { continue };
                 let Ok(row) = read_row(&nodes, item_names, &mut page) else { continue };
                 for Named { name, content } in row {
@@ -90,17 +81,17 @@ impl Pickled {
         })
     }
 
-    /// Sets the color order of pixel arrays. Returns `false` if the images are not pixel arrays.
+    /// Returns `false` if the images are not pixel arrays.
     pub(super) fn set_colors(&mut self, colors: Colors) -> bool {
         self.rows.set_colors(colors)
     }
 
-    /// Returns the class names, or an empty slice if labels are not text.
+    /// Returns an empty slice if the labels are not text.
     pub(super) fn classes(&self) -> &[String] {
         self.rows.classes()
     }
 
-    /// Returns the sample in `value`. `key` may be a range of `page`.
+    /// `key` may be a range of `page`.
     pub(super) fn sample<'a>(
         &'a self,
         key: RowBytes<'a>,
@@ -112,7 +103,7 @@ impl Pickled {
     }
 }
 
-/// Returns the items of a tuple or list, or `None` for any other node.
+/// Returns `None` for nodes other than tuples and lists.
 fn items<'n>(node: &'n Node<'_>) -> Option<&'n [Id]> {
     match node {
         Node::Tuple(items) | Node::List(items) => Some(items),
@@ -121,7 +112,7 @@ fn items<'n>(node: &'n Node<'_>) -> Option<&'n [Id]> {
 }
 
 /// Names the items of the tuple or list at the root. The only item that is an image is called
-/// `image`, and the only item that is an integer is called `label`. All other items are called by
+/// `image`, and the only item that is an integer is called `label`. All other items are named by
 /// their index.
 fn name_items(nodes: &Nodes<'_>) -> Vec<String> {
     let Some(items) = items(nodes.root()) else { return Vec::new() };
@@ -129,8 +120,8 @@ fn name_items(nodes: &Nodes<'_>) -> Vec<String> {
         let mut matching = (0..items.len()).filter(|&index| is(&nodes[items[index]]));
         matching.next().filter(|_| matching.next().is_none())
     };
-    // An array is an image only if there are no other arrays, and only if its elements are bytes.
-    // Otherwise, a mask could be mistaken for an image that consists of floats.
+    // An array counts as an image only if there are no other arrays and its elements are bytes.
+    // Otherwise, a mask could be mistaken for an image of floats.
     let array = |node: &Node<'_>| matches!(node, Node::Array(Array { shape, .. }) if shape.len() >= 2);
     let pixels = |&index: &usize| match &nodes[items[index]] {
         Node::Array(Array { dtype, .. }) => dtype.element().is_ok_and(|element| element == Element::U8),
@@ -151,7 +142,6 @@ fn name_items(nodes: &Nodes<'_>) -> Vec<String> {
     (0..items.len()).map(name).collect()
 }
 
-/// Returns the cells of the sample at the root of `nodes`.
 fn read_row<'a>(nodes: &Nodes<'a>, item_names: &[String], page: &mut Vec<u8>) -> Result<Vec<Named<'a>>> {
     if let Some(items) = items(nodes.root()) {
         if items.len() != item_names.len() {
@@ -223,7 +213,7 @@ fn read_cell<'a>(nodes: &Nodes<'a>, name: Cow<'a, str>, id: Id, page: &mut Vec<u
     Ok(Named { name, content })
 }
 
-/// Returns the class names in `value`, or `None` if it is not a pickled list or tuple of strings.
+/// Returns `None` unless `value` is a pickled list or tuple of strings.
 pub(super) fn classes(value: &[u8]) -> Option<Vec<String>> {
     let nodes = pickle::read(value).ok()?;
     items(nodes.root())?.iter().map(|&id| nodes.text(id).map(str::to_owned)).collect()

@@ -1,5 +1,5 @@
 //! Read transactions that all see the same state of a database, and slices of its memory map that
-//! live as long as these transactions.
+//! live as long as the transactions.
 //!
 //! # Invariants
 //! 1. *One environment per file and process.* LMDB's file locks belong to the process, so closing a
@@ -33,27 +33,25 @@ use super::header;
 use crate::error::{Error, Result};
 
 /// Maximum number of open read transactions, across all processes. The process that creates the
-/// lock file sets this number.
+/// lock file sets this limit.
 const MAX_READERS: u32 = 1024;
 
 /// Maximum number of attempts to begin transactions that all see the same state. An attempt fails
 /// if another process commits in the meantime.
 const MAX_ATTEMPTS: usize = 64;
 
-/// Minimum size of a memory map, in bytes. Other processes may enlarge the database, and the map
+/// Minimum size of a memory map, in bytes. Other processes may enlarge the database, but the map
 /// can't grow later: it must not move while in use (invariant 3), and the file must not be opened a
-/// second time (invariant 1). So reserve plenty. Address space costs no memory, and an x86-64
-/// process has 128 times this much.
+/// second time (invariant 1). Address space costs no memory, and an x86-64 process has 128 times
+/// this much.
 const MIN_MAP_SIZE: u64 = 1 << 40;
 
-/// Read transactions that all see the same state of one database.
 pub(super) struct Snapshot {
-    /// One transaction per core, but at least 2 and at most 64. If there are more threads, they
-    /// share transactions.
+    /// One transaction per core, but at least 2 and at most 64. Additional threads share them.
     slots: Vec<Mutex<Slot>>,
     database: Database,
     path: PathBuf,
-    /// Declared last, so that the slots are dropped before the environment is released.
+    /// Declared last, so that the slots are dropped first (invariant 2).
     environment: Shared,
 }
 
@@ -65,14 +63,13 @@ struct Slot(RoTransaction<'static>);
 unsafe impl Send for Slot {}
 
 impl Snapshot {
-    /// Opens the environment in the folder or file at `path`, and the database `name` in it. If
-    /// `name` is `None`, opens the main database if it contains samples, and the only named
-    /// database otherwise.
+    /// Opens the database `name` in the folder or file at `path`. If `name` is `None`, opens the
+    /// main database if it contains samples, and the only named database otherwise.
     pub(super) fn open(path: &Path, name: Option<&str>) -> Result<Self> {
         let mut outgrown = false;
         for _ in 0..MAX_ATTEMPTS {
-            // Reopen in each attempt: the database may have been enlarged beyond the old map. (If
-            // another snapshot shares the environment, this keeps the old map.)
+            // Reopen in each attempt, because the database may have outgrown the old map. (If
+            // another snapshot shares the environment, the old map stays.)
             let environment = Shared::open(path)?;
             let Environment { env, .. } = environment.get();
             let database = environment.get().find_database(name).map_err(|e| e.at_path(path))?;
@@ -101,7 +98,6 @@ impl Snapshot {
         Err(Error::in_source(cause).at_path(path))
     }
 
-    /// Returns the value under `key`.
     pub(super) fn get<'a>(&'a self, key: &[u8]) -> Result<Option<&'a [u8]>> {
         thread_local!(static SLOT: Cell<Option<usize>> = const { Cell::new(None) });
         static NEXT: AtomicUsize = AtomicUsize::new(0);
@@ -122,21 +118,20 @@ impl Snapshot {
         }
     }
 
-    /// Returns the names of the databases in the main database, or none if this snapshot does not
-    /// read the main database.
+    /// Returns the names of the databases in the main database, or nothing if this snapshot does
+    /// not read the main database.
     pub(super) fn names(&self) -> Vec<&str> {
         let Environment { database, named_databases: named, .. } = self.environment.get();
         let is_main = self.database.dbi() == database.dbi();
         named.iter().filter(|_| is_main).map(|(name, _)| &**name).collect()
     }
 
-    /// Returns the transaction number of the last commit, by any process.
+    /// Returns the transaction number of the last commit by any process.
     pub(super) fn last_commit(&self) -> Result<usize> {
         let env = &self.environment.get().env;
         env.info().map(|info| info.last_txnid()).map_err(|e| lmdb_error(&self.path, e))
     }
 
-    /// Calls `visit` with a transaction and the database.
     pub(super) fn with_transaction<T>(
         &self,
         visit: impl FnOnce(&RoTransaction<'_>, Database) -> lmdb::Result<T>,
@@ -146,8 +141,7 @@ impl Snapshot {
     }
 }
 
-/// Begins transactions that all see the same state. Returns `None` if another process committed in
-/// the meantime.
+/// Returns `None` if another process committed in the meantime.
 ///
 /// # Safety
 /// `env` must stay open, and must not move, for as long as the returned slots live.
@@ -162,7 +156,7 @@ unsafe fn begin_transactions(env: &lmdb::Environment) -> lmdb::Result<Option<Vec
             Ok(txn) => slots.push(Mutex::new(Slot(unsafe {
                 std::mem::transmute::<RoTransaction<'_>, RoTransaction<'static>>(txn)
             }))),
-            // Other processes hold the remaining reader slots, so make do with fewer transactions.
+            // Other processes hold the remaining reader slots.
             Err(lmdb::Error::ReadersFull) if !slots.is_empty() => break,
             Err(e) => return Err(e),
         }
@@ -170,8 +164,8 @@ unsafe fn begin_transactions(env: &lmdb::Environment) -> lmdb::Result<Option<Vec
     Ok((env.info()?.last_txnid() == before).then_some(slots))
 }
 
-/// An environment and the handles of its databases. All handles are opened up front, because
-/// `mdb_dbi_open` writes to memory that concurrent reads access.
+/// An environment and its databases. All handles are opened up front, because `mdb_dbi_open` writes
+/// to memory that concurrent reads access.
 struct Environment {
     env: lmdb::Environment,
     database: Database,
@@ -181,15 +175,14 @@ struct Environment {
     entries: usize,
 }
 
-/// Maximum number of named databases in a file. If the main database has more entries than this,
-/// all entries are assumed to be samples.
+/// Maximum number of named databases in a file. If the main database has more entries, all of them
+/// are assumed to be samples.
 const MAX_NAMED: u32 = 128;
 
 /// Size of the value that describes a named database (`MDB_db` on 64-bit systems).
 const DESCRIPTOR_BYTES: usize = 48;
 
 impl Environment {
-    /// Opens handles to all databases in `env`.
     fn new(env: lmdb::Environment) -> lmdb::Result<Self> {
         let database = env.open_db(None)?;
         let (mut names, entries) = (Vec::new(), {
@@ -211,7 +204,7 @@ impl Environment {
         for name in names {
             match env.open_db(Some(&name)) {
                 Ok(database) => named.push((name, database)),
-                // An ordinary value that happens to have the length of a descriptor.
+                // An ordinary value that has the length of a descriptor.
                 Err(lmdb::Error::Incompatible | lmdb::Error::NotFound) => {}
                 Err(e) => return Err(e),
             }
@@ -219,8 +212,7 @@ impl Environment {
         Ok(Environment { env, database, named_databases: named, entries })
     }
 
-    /// Returns the database `name`. If `name` is `None`, returns the main database if it contains
-    /// samples, and the only named database otherwise.
+    /// Implements the choice that [`Snapshot::open`] documents.
     fn find_database(&self, name: Option<&str>) -> Result<Database> {
         let names: Vec<_> = self.named_databases.iter().map(|(name, _)| format!("{name:?}")).collect();
         match name {
@@ -244,17 +236,16 @@ impl Environment {
     }
 }
 
-/// A handle to the environment that all snapshots of a file share. `None` only while it is being
-/// dropped.
+/// A handle to the environment that all snapshots of a file share. `None` only during `drop`.
 struct Shared(Option<Arc<Environment>>);
 
-/// A file's device and inode, which tell it from a new file at the same path.
+/// A file's device and inode, which distinguish it from a new file at the same path.
 #[cfg(unix)]
 type FileId = (u64, u64);
 #[cfg(not(unix))]
 type FileId = std::path::PathBuf;
 
-/// All open environments of this process (invariant 1). A list suffices, because there are few.
+/// All open environments of this process (invariant 1). They are few, so a list suffices.
 static ENVIRONMENTS: Mutex<Vec<(FileId, Arc<Environment>)>> = Mutex::new(Vec::new());
 
 impl Shared {
@@ -290,25 +281,25 @@ impl Drop for Shared {
     fn drop(&mut self) {
         let mut open = ENVIRONMENTS.lock().unwrap_or_else(PoisonError::into_inner);
         let environment = self.0.take().expect("`drop` runs once");
-        // A count of two means: only the list and this handle are left. No other thread can clone
-        // it now, because that takes the lock.
+        // A count of two means that only the list and this handle are left. Cloning requires the
+        // lock, so no other thread can add one now.
         if Arc::strong_count(&environment) == 2 {
             open.retain(|(_, other)| !Arc::ptr_eq(other, &environment));
         }
-        // Close the environment while the mutex is still locked, so that no other thread can open
-        // the file. The guard `open` is dropped later, when this function returns.
+        // Close the environment while the mutex is locked, so that no other thread can open the
+        // file. The guard `open` is dropped when this function returns.
         drop(environment);
     }
 }
 
-/// Frees the reader slots of dead processes. If this fails, the slots stay occupied.
+/// If this fails, the slots stay occupied.
 fn free_dead_slots(env: &lmdb::Environment) {
     // SAFETY: the environment is open. LMDB does not change the slots of live processes, including
     // this one.
     unsafe { lmdb_sys::mdb_reader_check(env.env(), &mut 0) };
 }
 
-/// Opens the environment at `path`. `map_size` is the map size that the writer requested, in bytes.
+/// `map_size` is the size that the writer requested, in bytes.
 fn open_environment(path: &Path, is_folder: bool, map_size: u64) -> Result<lmdb::Environment> {
     let mut flags = EnvironmentFlags::READ_ONLY | EnvironmentFlags::NO_TLS | EnvironmentFlags::NO_READAHEAD;
     if !is_folder {
@@ -321,8 +312,8 @@ fn open_environment(path: &Path, is_folder: bool, map_size: u64) -> Result<lmdb:
         // On Windows, the map cannot be larger than the file.
         if let (true, Ok(size)) = (cfg!(unix), usize::try_from(map_size.saturating_mul(2).max(MIN_MAP_SIZE))) {
             match builder.set_map_size(size).open(path) {
-                // The address space is limited (`ulimit -v`), so fall back to the map size that the
-                // writer requested.
+                // The address space is limited (`ulimit -v`), so fall back to the writer's map
+                // size.
                 Err(lmdb::Error::Other(libc::ENOMEM | libc::EINVAL | libc::EOVERFLOW)) => builder.set_map_size(0),
                 result => return result,
             };
@@ -330,8 +321,8 @@ fn open_environment(path: &Path, is_folder: bool, map_size: u64) -> Result<lmdb:
         builder.open(path)
     };
     match open(flags) {
-        // The lock file cannot be created or written, so open the database without it. Writers then
-        // cannot see this reader, and may reuse pages that it reads.
+        // The lock file cannot be created or written. Without it, writers cannot see this reader,
+        // and may reuse pages that it reads.
         Err(lmdb::Error::Other(code)) if is_denied(code) => {
             tracing::info!(
                 "{}: the lock file cannot be written, so the database was opened without a lock: do not write to it",
@@ -344,8 +335,8 @@ fn open_environment(path: &Path, is_folder: bool, map_size: u64) -> Result<lmdb:
     .map_err(|e| lmdb_error(path, e))
 }
 
-/// Returns whether the operating system's error `code` means that a file cannot be written. Checks
-/// the error's `kind`, because Windows does not use `errno` values.
+/// Returns whether `code` means that a file cannot be written. Checks the error's `kind`, because
+/// Windows does not use `errno` values.
 fn is_denied(code: i32) -> bool {
     let kind = io::Error::from_raw_os_error(code).kind();
     matches!(kind, io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
@@ -372,8 +363,8 @@ mod advapi32 {
         fn SetSecurityDescriptorDacl(descriptor: *mut c_void, present: i32, acl: *const c_void, defaulted: i32) -> i32;
     }
 
-    /// Forces the library to be linked. GNU's linker takes from a library only what is undefined at
-    /// that point, and may reach this one before LMDB.
+    /// Forces the library to be linked. GNU's linker takes from a library only the symbols that are
+    /// undefined at that point, and may reach this library before LMDB.
     #[used]
     static CALLED: (
         unsafe extern "system" fn(*mut c_void, u32) -> i32,
@@ -381,8 +372,7 @@ mod advapi32 {
     ) = (InitializeSecurityDescriptor, SetSecurityDescriptorDacl);
 }
 
-/// Converts an LMDB error into an [`Error`] about the database at `path`. Public because the LMDB
-/// writer uses it too.
+/// Converts an LMDB error into an [`Error`] about the database at `path`.
 pub fn lmdb_error(path: &Path, error: lmdb::Error) -> Error {
     match error {
         lmdb::Error::Other(code) => Error::io(path, &io::Error::from_raw_os_error(code)),

@@ -21,8 +21,7 @@ use crate::values::pixels::Colors;
 /// The key under which a database may contain the class names, as a MessagePack array of strings.
 pub const CLASSES_KEY: &str = "__classes__";
 
-/// The samples in an LMDB database. Reading a sample does not copy its fields, which borrow from
-/// the memory map.
+/// The samples in an LMDB database. Fields borrow from the memory map.
 ///
 /// ```python
 /// env = lmdb.open("train.lmdb", map_size=1 << 40)                                      # writes what `MsgPack` reads
@@ -40,8 +39,8 @@ pub const CLASSES_KEY: &str = "__classes__";
 /// of pages. In larger databases, it checks only the first key, the last key and a thousand
 /// positions between them. If this check misses a gap, reading the missing sample fails. For all
 /// other keys, opening lists them once. Samples are then in database order, except that decimal
-/// keys without padding are sorted numerically. Keys of the form `__name__` do not denote samples.
-/// The value of `__classes__` contains the class names as a MessagePack array of strings.
+/// keys without padding are sorted numerically. Keys of the form `__name__` are not samples. The
+/// value of `__classes__` contains the class names as a MessagePack array of strings.
 ///
 /// **Values.** The first sample determines the layout of all values:
 ///
@@ -71,8 +70,8 @@ pub const CLASSES_KEY: &str = "__classes__";
 /// keeps reading the state that the database had on opening. To see newer commits, open the
 /// database again, which reads only a few pages. LMDB registers readers in a lock file next to the
 /// data. If the lock file cannot be written (for example, on a read-only file system), the database
-/// is opened without it. No process may then write to the database while it is open. If an open
-/// file is overwritten or truncated, reads return garbage or crash the process, as with any
+/// is opened without it, and no process may write to the database while it is open. If an open file
+/// is overwritten or truncated, reads return garbage or crash the process, as with any
 /// memory-mapped file. A process may open a database several times, but only through the same copy
 /// of the LMDB library.
 ///
@@ -83,8 +82,8 @@ pub const CLASSES_KEY: &str = "__classes__";
 /// existing ones. For example, appending 1,000 samples in one commit adds little more than their
 /// size, whereas replacing the same 1,000 samples a hundred times adds a hundred times their size.
 /// Once the source has been dropped, later commits reuse the freed pages, but the file never
-/// shrinks. Each epoch starts by checking the growth. A warning is logged when the file has grown
-/// by 64 MiB, and again each time the growth has doubled. To get an error instead, set
+/// shrinks. Each epoch starts with a check: a warning is logged when the file has grown by 64 MiB,
+/// and again each time the growth has doubled. To get an error instead, set
 /// [`growth_limit`](Lmdb::growth_limit).
 pub struct Lmdb {
     snapshot: Snapshot,
@@ -92,39 +91,37 @@ pub struct Lmdb {
     keys: Keys,
     classes: Vec<String>,
     path: PathBuf,
-    /// Path of the data file, which is `path` itself or `data.mdb` in the folder at `path`.
+    /// `path` itself, or `data.mdb` in the folder at `path`.
     data: PathBuf,
     identity: Identity,
-    /// Transaction number of the last commit that is visible to this source.
+    /// Number of the last commit that this source sees.
     commit: usize,
     growth_limit: Option<u64>,
     /// Growth of the file in bytes when the last warning was logged, or 0.
     warned: AtomicU64,
 }
 
-/// The layout of the values.
 enum Layout {
     Custom(Box<dyn ValueFormat>),
     Pickled(Box<Pickled>),
     Datum(Option<Colors>),
-    /// Images and texts under separate keys. `integers` means that all texts are integers, so they
+    /// Images and texts under separate keys. If `integers` is true, all texts are integers, so they
     /// are the labels.
     Pairs {
         integers: bool,
     },
 }
 
-/// Options for opening a database.
 #[derive(Default)]
 pub(crate) struct LmdbOptions<'a> {
     pub(crate) name: Option<&'a str>,
     pub(crate) choice: ColumnChoice,
     pub(crate) classes: Option<&'a Classes>,
-    /// Whether an unknown class makes reading its sample fail, instead of opening the database.
+    /// Whether an unknown class is an error when its sample is read, instead of on opening.
     pub(crate) lenient: bool,
 }
 
-/// The growth of an open database, in bytes, at which the first warning is logged.
+/// Growth of an open database, in bytes, at which the first warning is logged.
 const WARN_GROWTH: u64 = 64 << 20;
 
 impl Lmdb {
@@ -155,9 +152,8 @@ impl Lmdb {
     /// Opens a database in which values have a custom `layout`.
     ///
     /// # Errors
-    ///
-    /// Fails like [`open`](Lmdb::open), except that the layout of the values is not checked,
-    /// because opening does not read values.
+    /// Fails like [`open`](Lmdb::open), except that opening does not read values or check their
+    /// layout.
     pub fn with_layout(path: impl AsRef<Path>, layout: impl ValueFormat + 'static) -> Result<Self> {
         let mut source = Self::new(path.as_ref(), None)?;
         source.layout = Layout::Custom(Box::new(layout));
@@ -204,7 +200,6 @@ impl Lmdb {
         })
     }
 
-    /// Detects the layout of the values.
     fn detect(&self, options: &LmdbOptions<'_>) -> Result<Layout> {
         if let Keys::Pairs { .. } = self.keys {
             return Ok(Layout::Pairs { integers: self.labels_are_integers()? });
@@ -220,7 +215,7 @@ impl Lmdb {
             Detected::Pickled => {
                 let len = self.len();
                 let count = len.min(MAX_SURVEYED);
-                // Survey evenly spaced samples, including the first and the last.
+                // Evenly spaced samples, including the first and the last.
                 let indices = (0..count).map(|n| n * (len - 1) / (count - 1).max(1));
                 let mut pickled = Pickled::new(indices.map(value), &options.choice).map_err(named)?;
                 pickled.learn((0..len).map(value), options.classes, options.lenient)?;
@@ -251,8 +246,8 @@ impl Lmdb {
         Ok(Some(text))
     }
 
-    /// Declares that raw pixels are RGB. Pickled arrays are RGB by default, whereas raw pixels with
-    /// three channels in a Caffe `Datum` require this call or [`bgr`](Lmdb::bgr).
+    /// Declares that raw pixels are RGB, the default for pickled arrays. Raw pixels with three
+    /// channels in a Caffe `Datum` require this call or [`bgr`](Lmdb::bgr).
     ///
     /// # Errors
     /// See [`bgr`](Lmdb::bgr).
@@ -260,12 +255,11 @@ impl Lmdb {
         self.with_colors(Colors::Rgb, "rgb")
     }
 
-    /// Declares that raw pixels are BGR. OpenCV decodes images to BGR, and Caffe's
-    /// `convert_imageset` writes BGR. Applies to the pixels in a Caffe `Datum` and in pickled
-    /// arrays, but not to encoded images, which define their own color order.
+    /// Declares that raw pixels are BGR, as OpenCV and Caffe's `convert_imageset` write them.
+    /// Applies to the pixels in a Caffe `Datum` and in pickled arrays, but not to encoded images,
+    /// which define their own color order.
     ///
     /// # Errors
-    ///
     /// If the values have a different layout, or are pickles without pixel arrays. `Datum` values
     /// are not checked for raw pixels, because a database may mix raw and encoded images.
     pub fn bgr(self) -> Result<Self> {
@@ -294,9 +288,9 @@ impl Lmdb {
     /// Limits the growth of the file to `bytes` while this source is open. There is no limit by
     /// default.
     ///
-    /// Set a limit if another process writes to the database while a long-lived loader reads it.
-    /// Writers cannot reuse freed pages until the loader is dropped, so the file grows (see
-    /// [`Lmdb`]). Once it has grown by more than `bytes`, the next epoch fails with
+    /// Set a limit if another process writes to the database while a long-lived loader reads it:
+    /// the file grows because writers cannot reuse freed pages until the loader is dropped (see
+    /// [`Lmdb`]). Once the growth exceeds `bytes`, the next epoch fails with
     /// [`ErrorKind::Source`](crate::ErrorKind::Source). To release the pages, drop the loader and
     /// open a new one from its checkpoint (`Loader::resume`).
     #[must_use]
@@ -305,8 +299,7 @@ impl Lmdb {
         self
     }
 
-    /// Checks how much the file has grown since it was opened. `len` is its current length. Logs a
-    /// warning if the file has grown too much.
+    /// Warns or fails if the file has grown too much since it was opened. `len` is its length.
     fn check_growth(&self, len: u64) -> Result<()> {
         let grown = len.saturating_sub(self.identity.len());
         let message = || {
@@ -343,7 +336,7 @@ impl Lmdb {
         }
     }
 
-    /// Returns the key of sample `index`, for use in messages.
+    /// Returns the key of sample `index`, for messages.
     fn key(&self, index: usize) -> String {
         let mut scratch = Vec::new();
         let key = self.keys.text(index, &mut scratch);
@@ -381,7 +374,6 @@ fn integer(text: &str) -> Option<i64> {
     text.trim().parse().ok()
 }
 
-/// Opens the database at `location`.
 pub(super) fn open(location: &DatasetLocation, options: &Options) -> Result<Lmdb> {
     let (choice, classes, lenient) = (options.column_choice(), options.classes.as_ref(), options.lenient);
     let options = LmdbOptions { name: location.part.as_deref(), choice, classes, lenient };
@@ -401,14 +393,13 @@ impl Source for Lmdb {
     fn check(&self) -> Result<()> {
         match self.identity.check(&self.data, true)? {
             Some(len) => self.check_growth(len),
-            // If the path no longer exists, the open file can still be read, and no process can
+            // Even if the path no longer exists, the open file can be read, and no process can
             // write to it.
             None => Ok(()),
         }
     }
 
-    /// Hashes the number of samples and the transaction number of the last commit. Copies of the
-    /// file have the same fingerprint.
+    /// Copies of the file have the same fingerprint.
     fn fingerprint(&self) -> Option<u64> {
         Some(Hash::default().number(self.len() as u64).number(self.commit as u64).end())
     }

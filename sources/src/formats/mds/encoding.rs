@@ -7,10 +7,8 @@ use crate::storage::RowBytes;
 use crate::values::items::{decimal, f16_to_f32, pil};
 use crate::values::record::{ColumnType, Found};
 
-/// The encoding of a column's values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Encoding {
-    /// An encoded image.
     Image,
     /// A Pillow image: its size, mode and pixels.
     Pil,
@@ -27,23 +25,22 @@ pub(super) enum Encoding {
     Array(Array),
 }
 
-/// The properties of an array that the name of its encoding specifies. For a property that is
-/// `None` here, each value specifies its own.
+/// The array properties that an encoding's name specifies. If a property is `None`, each value
+/// specifies its own.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Array {
     dtype: Option<Dtype>,
     shape: Option<Vec<usize>>,
 }
 
-/// The element type of an array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Dtype {
     Half,
     Of(Element),
 }
 
-/// The supported element types: the type's name in NumPy, its number in arrays without a declared
-/// type, and the type itself.
+/// The supported element types: the name in NumPy, the number in arrays without a declared type,
+/// and the type itself.
 const DTYPES: [(&str, u8, Dtype); 11] = [
     ("uint8", 8, Dtype::Of(Element::U8)),
     ("int8", 9, Dtype::Of(Element::I8)),
@@ -59,10 +56,6 @@ const DTYPES: [(&str, u8, Dtype); 11] = [
 ];
 
 impl Encoding {
-    /// Returns the encoding called `name`.
-    ///
-    /// # Errors
-    /// If the encoding is not supported. The message gives advice.
     pub(super) fn named(name: &str) -> Result<Self> {
         let unsupported = |why: &str| {
             let advice =
@@ -95,8 +88,7 @@ impl Encoding {
         })
     }
 
-    /// Returns the type of the values in a column with this encoding. `first` reads the first
-    /// value.
+    /// Returns the type of the values in the column. `first` reads the first value.
     pub(super) fn column_type(&self, first: &mut dyn FnMut() -> Result<Vec<u8>>) -> Result<ColumnType> {
         Ok(match self {
             Encoding::Image | Encoding::Pil => ColumnType::Images,
@@ -121,7 +113,6 @@ impl Encoding {
         }
     }
 
-    /// Decodes the value in `bytes`.
     pub(super) fn find<'a>(&self, bytes: &'a [u8], buffer: &mut Vec<u8>) -> Result<Found<'a>> {
         let part = RowBytes::Borrowed(bytes);
         Ok(match self {
@@ -148,7 +139,7 @@ impl Dtype {
 }
 
 impl Array {
-    /// Parses the details after `ndarray:` in the name of an encoding, such as `uint8:3,4`.
+    /// Parses the part of an encoding's name after `ndarray:`, such as `uint8:3,4`.
     fn parse(details: &str) -> Option<Self> {
         if details.is_empty() {
             return Some(Array::default());
@@ -164,8 +155,7 @@ impl Array {
         Some(Array { dtype: Some(dtype), shape })
     }
 
-    /// Decodes the array in `bytes`. If the name of the encoding does not specify the type and the
-    /// shape, they precede the elements.
+    /// If the encoding's name does not specify the type and the shape, they precede the elements.
     fn find<'a>(&self, bytes: &'a [u8], buffer: &mut Vec<u8>) -> Result<Found<'a>> {
         let mut rest = bytes;
         let mut take = |count: usize| {

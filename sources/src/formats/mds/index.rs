@@ -9,14 +9,12 @@ use crate::error::{Error, Result, push, try_collect};
 use crate::machine::file::is_below;
 use crate::values::items::check_copies;
 
-/// The content of `index.json`.
 #[derive(Debug, Deserialize)]
 struct File {
     version: u64,
     shards: Vec<serde_json::Value>,
 }
 
-/// A shard's entry in `index.json`.
 #[derive(Debug, Deserialize)]
 struct Entry {
     column_names: Vec<String>,
@@ -30,58 +28,50 @@ struct Entry {
     samples: u64,
 }
 
-/// A file that contains a shard, compressed or not.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub(super) struct Info {
-    /// Path of the file, relative to the folder of the index.
+    /// Path relative to the folder of the index.
     pub(super) basename: String,
     pub(super) bytes: u64,
-    /// The file's hashes in hexadecimal, keyed by Python's name of the algorithm.
+    /// Hashes in hexadecimal, keyed by Python's name of the algorithm.
     #[serde(default)]
     hashes: serde_json::Value,
 }
 
 impl Info {
-    /// Returns the hashes of the file. Values that are not text are ignored, because hashes are not
-    /// needed to read samples.
+    /// Ignores hashes that are not text, because reading samples does not need them.
     pub(super) fn hashes(&self) -> BTreeMap<String, String> {
         let hashes = self.hashes.as_object().into_iter().flatten();
         hashes.filter_map(|(name, hash)| Some((name.clone(), hash.as_str()?.to_owned()))).collect()
     }
 }
 
-/// The shards of a dataset, and their common columns.
 #[derive(Debug)]
 pub(super) struct Index {
     pub(super) columns: Vec<Column>,
     pub(super) shards: Vec<Shard>,
 }
 
-/// A column of the dataset.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Column {
     pub(super) name: String,
     pub(super) encoding: String,
-    /// Size of each value in bytes, or `None` if the size varies. If it varies, each sample
-    /// contains the length of its value.
+    /// Size of each value in bytes. `None` if it varies, in which case each sample contains the
+    /// length.
     pub(super) size: Option<usize>,
 }
 
 #[derive(Debug)]
 pub(super) struct Shard {
     pub(super) raw: Info,
-    /// The compressed file and the name of the compression, if the shard is compressed.
+    /// The compressed file and the name of the compression. `None` if the shard is not compressed.
     pub(super) zip: Option<(Info, String)>,
     pub(super) samples: u64,
 }
 
 impl Index {
-    /// Parses the text of an `index.json`.
-    ///
-    /// # Errors
-    /// If the text is not the index of MDS shards in version 2, or if a path points outside the
-    /// folder. Also fails if shards have different columns, or if decompressing a shard would
-    /// overwrite another shard.
+    /// Fails if shards have different columns, if decompressing a shard would overwrite another
+    /// one, or if a path points outside the folder.
     pub(super) fn parse(text: &[u8]) -> Result<Self> {
         let error = |e: serde_json::Error| Error::in_source(format!("not the index of MDS shards: {e}"));
         let File { version, shards } = serde_json::from_slice(text).map_err(error)?;
@@ -136,7 +126,7 @@ impl Index {
         }
         let columns = column_names.into_iter().zip(column_encodings).zip(column_sizes);
         let columns = columns.map(|((name, encoding), size)| {
-            // Treat the size 0 as a variable size, like MosaicML's library.
+            // Size 0 means a variable size, as in MosaicML's library.
             let size = size.filter(|&size| size != 0).map(usize::try_from).transpose().unwrap_or(Some(usize::MAX));
             let encoded_size = Encoding::named(&encoding).ok().and_then(|encoding| encoding.size());
             if let (Some(size), Some(encoded_size)) = (size, encoded_size)

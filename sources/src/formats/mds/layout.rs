@@ -6,8 +6,7 @@ use crate::error::{Error, Result};
 use crate::values::items::{ColumnRanges, Layout, column_ranges};
 use crate::values::record::{ColumnType, Found};
 
-/// A sample starts with the lengths of its variable-length values, followed by the values of all
-/// columns.
+/// A sample contains the lengths of its variable-length values, then the values of all columns.
 pub(super) struct MdsLayout {
     names: Vec<String>,
     encodings: Vec<Result<Encoding>>,

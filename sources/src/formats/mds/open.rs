@@ -10,12 +10,8 @@ use crate::storage::download::Companions;
 use crate::storage::{DatasetLocation, OpenFile};
 use crate::values::items::{Checksum, Indexed, Items, Rows, Samples, Unpack, decompress_file, read_offsets};
 
-/// Opens the MDS shards at `location`, which is a folder that contains `index.json`, or the path of
-/// `index.json`. Compressed shards in an object store are downloaded first.
-///
-/// # Errors
-/// If the index or a shard is damaged, if a shard is missing, or if a column that is used has an
-/// unsupported encoding.
+/// `location` is `index.json` or its folder. Compressed shards in an object store are downloaded
+/// first.
 pub(crate) fn open(location: DatasetLocation, options: &Options) -> Opened {
     let path = &*location.path;
     let set = Indexed::read(&location)?;

@@ -18,24 +18,22 @@ use crate::model::value::Element;
 use crate::storage::RowBytes;
 use crate::values::record::Found;
 
-/// Stored instead of a value's index for a row without a value.
+/// Index of a row without a value.
 const NULL: u32 = u32::MAX;
 
-/// The decoded values of consecutive rows in a row group.
 pub(super) struct Block {
     rows: Range<usize>,
     values: Values,
     bytes: usize,
-    /// Size in bytes of the dictionary that the values borrow from, or 0.
     dictionary_bytes: usize,
 }
 
 enum Values {
-    /// Byte strings. `indices` contains the index of each row's value, or [`NULL`].
+    /// `indices` contains the index of each row's value, or [`NULL`].
     Bytes { values: Vec<ByteArray>, text: bool, indices: Vec<u32> },
-    /// Numbers. `indices` contains the index of each row's value, or [`NULL`].
+    /// `indices` contains the index of each row's value, or [`NULL`].
     Numbers { values: Vec<u8>, element: Element, indices: Vec<u32> },
-    /// Lists of numbers. `indices` contains the range of each row's numbers.
+    /// `indices` contains the range of each row's numbers.
     Lists { values: Vec<u8>, element: Element, indices: Vec<List> },
     /// Nested lists of numbers.
     Nested(Nested),
@@ -54,13 +52,13 @@ enum List {
 }
 
 impl Block {
-    /// Wraps the dictionary of a column chunk. The cache stores it as row 0.
+    /// Wraps a dictionary, which the cache stores as row 0.
     pub(super) fn from_dictionary(page: Page) -> Self {
         let bytes = page.buffer().len();
         Block { rows: 0..1, values: Values::Dictionary(page), bytes, dictionary_bytes: 0 }
     }
 
-    /// Wraps the encoded bytes of a column chunk. The cache stores them as row 0.
+    /// Wraps a column chunk, which the cache stores as row 0.
     pub(super) fn from_encoded(bytes: Vec<u8>) -> Self {
         let len = bytes.len();
         Block { rows: 0..1, values: Values::Raw(bytes), bytes: len, dictionary_bytes: 0 }
@@ -74,25 +72,23 @@ impl Block {
         if let Values::Raw(bytes) = &self.values { Some(bytes) } else { None }
     }
 
-    /// Returns the rows that this block contains, as indices within the row group.
+    /// Returns the rows as indices within the row group.
     pub(super) fn rows(&self) -> Range<usize> {
         self.rows.clone()
     }
 
-    /// Returns the size in memory in bytes, not counting a shared dictionary.
+    /// Returns the size in memory, without a shared dictionary.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Returns the size in bytes of the dictionary that the values borrow from, or 0.
+    /// Returns the size of the dictionary that the values borrow from, or 0.
     pub(super) fn dictionary_bytes(&self) -> usize {
         self.dictionary_bytes
     }
 
-    /// Returns the value of `row`. Appends its bytes to `scratch`.
-    ///
-    /// # Errors
-    /// If the value is text that is not UTF-8, or a list that contains a null.
+    /// Appends the value's bytes to `scratch`. Fails if the value is text that is not UTF-8, or a
+    /// list that contains a null.
     pub(super) fn find(&self, row: usize, scratch: &mut Vec<u8>) -> Result<Found<'static>> {
         let (index, start) = (row - self.rows.start, scratch.len());
         match &self.values {
@@ -144,22 +140,20 @@ impl Block {
         Block { rows: first..first + rows, values, bytes, dictionary_bytes: 0 }
     }
 
-    /// Records that the values borrow from a dictionary of `dictionary_bytes` bytes.
     #[cfg(test)]
     pub(super) fn sharing(self, dictionary_bytes: usize) -> Self {
         Block { dictionary_bytes, ..self }
     }
 }
 
-/// Decoded values with their definition and repetition levels, not yet assigned to rows.
+/// Decoded values and their levels, not yet assigned to rows.
 pub(super) struct Decoded {
     holds: Plain,
     values: Typed,
     definitions: Vec<i16>,
     repetitions: Vec<i16>,
     rows: usize,
-    /// The total size of the pages, and the size of the dictionary, in bytes. The values may borrow
-    /// from both.
+    /// Size of the pages and of the dictionary, in bytes. The values may borrow from both.
     shared: (usize, usize),
 }
 
@@ -169,8 +163,8 @@ enum Typed {
 }
 
 impl Decoded {
-    /// Decodes the values of `rows` rows from `pages`. `shared` is the total size of the pages and
-    /// the size of their dictionary, in bytes.
+    /// Decodes the values of `rows` rows from `pages`. `shared` is the size of the pages and of
+    /// their dictionary, in bytes.
     pub(super) fn new(
         column: &ColumnChunkMetaData,
         holds: Plain,
@@ -225,7 +219,7 @@ impl Decoded {
         Ok(Decoded { holds, values, definitions, repetitions, rows, shared })
     }
 
-    /// Assigns the values to rows, starting at row `first`.
+    /// `first` is the first row.
     pub(super) fn block(self, first: usize, max_level: i16, lists: Option<Levels>) -> Result<Block> {
         let rows = first..first + self.rows;
         let block = match lists {
@@ -247,7 +241,7 @@ impl Decoded {
         Some((Values::Nested(nested), bytes, 0))
     }
 
-    /// Builds lists of numbers. `element` is the definition level at which a list has an element.
+    /// `element` is the definition level at which a list has an element.
     fn lists(self, element: i16, max_level: i16) -> Option<(Values, usize, usize)> {
         let Typed::Numbers(values, kind) = self.values else { return None };
         let (mut indices, mut next) = (Vec::<List>::new(), 0);
@@ -300,8 +294,7 @@ impl Decoded {
     }
 }
 
-/// Decodes the values of `rows` rows from `pages`, and appends their levels to `definitions` and
-/// `repetitions`.
+/// Appends the levels of the values to `definitions` and `repetitions`.
 fn decode_values<T: DataType>(
     column: &ColumnChunkMetaData,
     pages: Box<dyn PageReader>,
@@ -327,8 +320,8 @@ fn decode_values<T: DataType>(
         done += read;
     }
     if repeated {
-        // No rows may remain. The header of a list page does not always contain its number of rows,
-        // so without this check, extra rows would be lost silently.
+        // The header of a list page does not always contain its number of rows, so without this
+        // check, extra rows would be lost silently.
         let mut ends = (Vec::new(), Vec::new(), Vec::new());
         let definitions = defined.then_some(&mut ends.0);
         let (more, _, _) =
@@ -342,7 +335,6 @@ fn decode_values<T: DataType>(
     Ok(values)
 }
 
-/// Returns the bytes of 32-bit integers that are narrowed to the element type in the schema.
 fn narrow(numbers: &[i32], element: Element) -> Vec<u8> {
     match element {
         Element::I8 | Element::U8 => numbers.iter().map(|&number| number as u8).collect(),

@@ -2,14 +2,14 @@
 //!
 //! A page contains many values, so neighboring rows need the same page. The first thread that needs
 //! a page decodes it, and other threads wait for the result. Each loader of the dataset grants the
-//! cache part of its memory budget. When the cache outgrows the sum of those grants, it evicts the
+//! cache part of its memory budget. When the cache outgrows the sum of these grants, it evicts the
 //! least recently used pages. It makes room before it decodes a page rather than after, and decodes
 //! large pages one at a time.
 //!
-//! Pages may borrow values from a dictionary and keep it alive, so evicting a dictionary frees
-//! nothing until those pages are gone. It is therefore evicted only after them. If a dictionary
-//! does not fit in the cache, each of its pages counts as if it contained the dictionary. An
-//! evicted page stays alive while a worker uses it, which adds at most one page per worker.
+//! Pages may borrow values from a dictionary and keep it alive, so a dictionary is evicted only
+//! after its pages: evicting it earlier would free nothing. If a dictionary does not fit in the
+//! cache, each of its pages counts as if it contained the dictionary. An evicted page stays alive
+//! while a worker uses it, which adds at most one page per worker.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,34 +19,31 @@ use crate::error::Result;
 use crate::values::grants::{GrantedCache, Grants};
 use crate::values::lru_cache::LruCache;
 
-/// Number of locks. Pages are hashed to locks.
 const LOCKS: usize = 64;
-/// Size of the cache if no loader reads the dataset, in bytes.
+/// Size of the cache in bytes if no loader reads the dataset.
 const DEFAULT_BUDGET: usize = 32 << 20;
-/// Maximum decoded size of a page if no loader reads the dataset, in bytes.
+/// Maximum decoded size of a page, in bytes, if no loader reads the dataset.
 const DEFAULT_PAGE_LIMIT: usize = 512 << 20;
-/// The page limit never drops below this, in bytes, even if a memory plan is smaller.
+/// Minimum page limit in bytes, even if a loader's memory is smaller.
 const MIN_PAGE_LIMIT: usize = 64 << 20;
 /// Pages with a larger decoded size, in bytes, are decoded one at a time.
 const LARGE_PAGE: usize = 16 << 20;
 
-/// Flag in the column index of a key, which marks the chunk's dictionary.
+/// Flag in the column index of a key that marks the chunk's dictionary.
 const DICTIONARY: u32 = 1 << 30;
 
-/// The cache key of a column chunk: the indices of the file, the row group and the column.
+/// Indices of a file, a row group and a column.
 pub(super) type ColumnKey = (u32, u32, u32);
 
-/// Returns the key of a column chunk's dictionary.
 fn dictionary_key((file, group, column): ColumnKey) -> ColumnKey {
     (file, group, column | DICTIONARY)
 }
 
-/// A cache of decoded pages. See the module documentation.
 pub(super) struct Cache {
     grants: Grants,
     blocks: Mutex<Blocks>,
     /// Held while a page is decoded, so that threads that need the same page wait for one of them.
-    /// Lock order: one of these, then `large`, `dictionary` and `fetching`, because decoding a page
+    /// Lock order: `decoding`, then `large`, `dictionary` and `fetching`, because decoding a page
     /// may fetch its dictionary.
     decoding: [Mutex<()>; LOCKS],
     /// Held while a large page is decoded.
@@ -55,19 +52,18 @@ pub(super) struct Cache {
     column: Mutex<()>,
     /// Held while a large dictionary is fetched.
     dictionary: Mutex<()>,
-    /// Locks for fetching dictionaries and encoded column chunks.
+    /// Held while a dictionary or an encoded column chunk is fetched.
     fetching: [Mutex<()>; LOCKS],
-    /// Number of pages decoded so far, for tests.
     decoded: AtomicUsize,
 }
 
-/// Caps the decoded page size for one column selection at what that selection's loaders have
-/// granted. All selections share the cache, but a page must fit in the memory plan of the loader
-/// that reads it.
+/// The maximum decoded page size for one column selection: what the loaders of that selection have
+/// granted. All selections share the cache, but a page must fit in the memory of the loader that
+/// reads it.
 #[derive(Default)]
 pub(super) struct PageLimit {
     grants: Grants,
-    /// How much a loader would grant if memory were not tight.
+    /// What a loader would grant if memory were not tight.
     max_grant: AtomicUsize,
 }
 
@@ -84,7 +80,7 @@ impl PageLimit {
         PageLimit { grants: Grants::default(), max_grant: AtomicUsize::new(max_grant) }
     }
 
-    /// Returns the maximum decoded size of a page.
+    /// Returns the limit in bytes.
     pub(super) fn limit(&self) -> usize {
         self.grants.least().map_or(DEFAULT_PAGE_LIMIT, |grant| grant.max(MIN_PAGE_LIMIT))
     }
@@ -99,7 +95,7 @@ impl PageLimit {
     }
 }
 
-/// The cached blocks, by column chunk and first row.
+/// The cached blocks, keyed by column chunk and first row.
 #[derive(Default)]
 struct Blocks(LruCache<(ColumnKey, usize), Arc<Block>>);
 
@@ -136,9 +132,7 @@ impl Cache {
 
     /// Returns the page of `column` that contains `row` and starts at row `first`. If the page is
     /// not cached, `fetch` returns its bytes and its decoded size, and `decode` decodes the bytes.
-    ///
-    /// # Errors
-    /// If `fetch` or `decode` fails. Errors are not cached.
+    /// Errors are not cached.
     pub(super) fn get<B>(
         &self,
         column: ColumnKey,
@@ -161,18 +155,15 @@ impl Cache {
         Ok(block)
     }
 
-    /// Returns the page of `column` that contains `row`, if it is cached.
+    /// Returns `None` if the page is not cached.
     pub(super) fn find(&self, column: ColumnKey, row: usize) -> Option<Arc<Block>> {
         self.blocks().get(column, row)
     }
 
     /// Returns the encoded bytes of the whole `column`, which has `size` bytes. If they are not
     /// cached, `fetch` reads them. The returned guard prevents other threads from fetching large
-    /// columns. Hold the guard until you have used the bytes. Must not be called within
-    /// [`get`](Cache::get).
-    ///
-    /// # Errors
-    /// If `fetch` fails. Errors are not cached.
+    /// columns, so hold it until you have used the bytes. Must not be called within
+    /// [`get`](Cache::get). Errors are not cached.
     pub(super) fn column(
         &self,
         column: ColumnKey,
@@ -187,10 +178,7 @@ impl Cache {
     }
 
     /// Returns the dictionary of `column`, which has about `size` bytes. If it is not cached,
-    /// `fetch` creates it. May be called within [`get`](Cache::get).
-    ///
-    /// # Errors
-    /// If `fetch` fails. Errors are not cached.
+    /// `fetch` creates it. May be called within [`get`](Cache::get). Errors are not cached.
     pub(super) fn dictionary(
         &self,
         column: ColumnKey,
@@ -205,8 +193,7 @@ impl Cache {
         self.cached_column(column, size, fetch)
     }
 
-    /// Returns an entry that is stored as a single block: a dictionary or an undecoded column. If
-    /// it is not cached, `fetch` creates it.
+    /// Returns an entry that consists of a single block: a dictionary or an undecoded column.
     fn cached_column(
         &self,
         column: ColumnKey,
@@ -381,7 +368,7 @@ mod tests {
                         Ok(Block::from_encoded(vec![0; 5000]))
                     };
                     let (_, alone) = cache.column((0, group, 1), LARGE_PAGE + 1, fetch).unwrap();
-                    // Using the column may require a large dictionary while the guard is held.
+                    // Using the column may require a large dictionary.
                     cache.dictionary((0, group, 2), LARGE_PAGE + 1, || block(0)).unwrap();
                     std::thread::sleep(std::time::Duration::from_millis(20));
                     now.fetch_sub(1, Ordering::Relaxed);
@@ -403,8 +390,7 @@ mod tests {
             get(&cache, (0, 0, 0), row, || page(row)).unwrap();
         }
         assert_eq!(cache.bytes(), 2600);
-        // A new page evicts a page that borrows from the dictionary, and keeps the dictionary
-        // itself.
+        // A new page evicts a page that borrows from the dictionary, but not the dictionary.
         get(&cache, (0, 0, 1), 0, || block(0)).unwrap();
         assert_eq!(cache.bytes(), 2600);
         assert!(cache.find((0, 0, 0), 0).is_none() && cache.find((0, 0, 0), 10).is_some());

@@ -6,11 +6,7 @@ use parquet::basic::Compression;
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// Decompresses `from` and appends the result to `out`. The result must have exactly `size` bytes.
-///
-/// # Errors
-/// If the data is damaged, if the result has a different size, or if the compression is not
-/// supported.
+/// Appends the decompressed bytes, which must be exactly `size` bytes, to `out`.
 pub(super) fn decompress(compression: Compression, from: &[u8], size: usize, out: &mut Vec<u8>) -> Result<()> {
     let start = out.len();
     out.try_reserve_exact(size).map_err(|_| Error::new(ErrorKind::Memory, format!("cannot allocate {size} bytes")))?;
@@ -42,8 +38,7 @@ pub(super) fn decompress(compression: Compression, from: &[u8], size: usize, out
             return decompress_lz4(from, &mut out[start..])
                 .ok_or_else(|| damaged(compression, "invalid data, or a different size than declared"));
         }
-        // Writers disagree on the framing of LZ4: there are Hadoop's frames, LZ4 frames, and raw
-        // blocks.
+        // Writers disagree on the framing of LZ4: Hadoop frames, LZ4 frames, or raw blocks.
         Compression::LZ4 => {
             out.resize(start + size, 0);
             if decompress_hadoop(from, &mut out[start..]).is_some() {
@@ -67,7 +62,7 @@ pub(super) fn decompress(compression: Compression, from: &[u8], size: usize, out
     Ok(())
 }
 
-/// Reads exactly `size` bytes from `from`, and appends them to `out`. Fails if more bytes follow.
+/// Appends exactly `size` bytes to `out`. Fails if more bytes follow.
 fn read_exactly(compression: Compression, from: impl Read, size: usize, out: &mut Vec<u8>) -> Result<()> {
     let start = out.len();
     out.resize(start + size, 0);
@@ -92,8 +87,8 @@ fn decompress_lz4(from: &[u8], out: &mut [u8]) -> Option<()> {
     (lz4_flex::block::decompress_into(from, out).ok()? == out.len()).then_some(())
 }
 
-/// Decompresses blocks in Hadoop's framing. Each block is preceded by its decompressed size and its
-/// compressed size, as 32-bit big-endian integers.
+/// Each block is preceded by its decompressed size and its compressed size, as 32-bit big-endian
+/// integers.
 fn decompress_hadoop(mut from: &[u8], mut out: &mut [u8]) -> Option<()> {
     while !from.is_empty() {
         let (sizes, rest) = from.split_at_checked(8)?;
@@ -134,7 +129,6 @@ mod tests {
         encoder.finish().unwrap()
     }
 
-    /// Compresses `bytes` into two blocks in Hadoop's framing.
     fn blocks(bytes: &[u8]) -> Vec<u8> {
         let (first, second) = bytes.split_at(bytes.len() / 3);
         let block = |bytes: &[u8]| {
@@ -144,7 +138,6 @@ mod tests {
         [block(first), block(second)].concat()
     }
 
-    /// Compresses `bytes` with each supported compression and each framing.
     fn every_compression(bytes: &[u8]) -> Vec<(Compression, Vec<u8>)> {
         let raw = lz4_flex::block::compress(bytes);
         vec![

@@ -18,15 +18,13 @@ pub(super) fn check_count(bytes: &[u8], limit: usize) -> Option<()> {
     (Header::read(&mut &bytes[..])?.count <= limit).then_some(())
 }
 
-/// The header of `DELTA_BINARY_PACKED` data.
 struct Header {
-    /// Number of values per miniblock.
+    /// Values per miniblock.
     miniblock_len: usize,
-    /// Number of miniblocks per block.
+    /// Miniblocks per block.
     miniblocks: usize,
-    /// Total number of values.
     count: usize,
-    /// The first value, which is not in a miniblock.
+    /// The first value, which is not part of a miniblock.
     first: i64,
 }
 
@@ -80,7 +78,7 @@ fn sum(mut bytes: &[u8], limit: usize) -> Option<(u64, &[u8])> {
     Some((total, bytes))
 }
 
-/// Returns the number in the `width` bits that start at bit `bit`, least significant bit first.
+/// Reads the `width` bits from bit `bit` on, least significant bit first.
 fn read_bits(bytes: &[u8], bit: usize, width: usize) -> u32 {
     let mut word = [0; 8];
     let from = &bytes[(bit / 8).min(bytes.len())..];

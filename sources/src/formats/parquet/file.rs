@@ -17,14 +17,13 @@ use super::schema::{Leaf, Levels};
 use crate::error::{Error, Result};
 use crate::storage::OpenFile;
 
-/// Maximum size in bytes of a column chunk that is read from a store in one piece.
 pub(super) const MAX_CHUNK: u64 = 256 << 20;
-/// Column chunks of at most this many bytes are always read from a store in one piece.
+/// In bytes. Smaller column chunks are always read from a store in one piece.
 const SMALL_CHUNK: u64 = 32 << 10;
-/// Maximum distance in bytes between the first and the last byte of a file's page indexes. Page
-/// indexes that are farther apart are not read in advance with a single request.
+/// Maximum distance in bytes between the first and the last byte of page indexes that are read with
+/// a single request.
 const MAX_INDEXES: u64 = 16 << 20;
-/// Flag bit in the column index of a cache key: the entry contains the encoded column chunk.
+/// Flag in the column index of a cache key: the entry contains the encoded column chunk.
 const WHOLE_COLUMN: u32 = 1 << 31;
 
 /// Bytes of a column chunk that are read together. See the `files` module.
@@ -36,20 +35,14 @@ pub(super) enum Unit {
     Page(usize),
 }
 
-/// Functions for reading the units of a column chunk.
 pub(super) struct Fetch<'a> {
-    /// Reads the unit at the given byte range.
     pub(super) read: &'a dyn Fn(Unit, Range<u64>) -> Result<Vec<u8>>,
-    /// Returns whether a unit is scheduled for prefetching.
+    /// Whether a unit is scheduled for prefetching.
     pub(super) is_planned: &'a dyn Fn(Unit) -> bool,
 }
 
 /// Checks that a column chunk of `len` bytes is small enough to be read from a store in one piece.
 /// `limit` is the maximum decoded size of a page.
-///
-/// # Errors
-///
-/// If the column chunk is too large.
 pub(super) fn fits(len: u64, lists: bool, limit: usize) -> Result<()> {
     let max_len = MAX_CHUNK.min(limit as u64);
     if len <= max_len {
@@ -66,25 +59,24 @@ pub(super) fn fits(len: u64, lists: bool, limit: usize) -> Result<()> {
     )))
 }
 
-/// An open Parquet file.
 pub(super) struct ParquetFile {
     pub(super) file: OpenFile,
     pub(super) meta: ParquetMetaData,
     /// Whether v2 data pages are compressed even if their headers say otherwise.
     packed: bool,
-    /// The known locations of pages, by row group and leaf column.
+    /// Known page locations, by row group and leaf column.
     indexes: Mutex<HashMap<(u32, u32), Arc<Index>>>,
 }
 
-/// Returns whether the file's writer compressed v2 data pages but marked them as uncompressed.
-/// PyArrow before version 3 did so (ARROW-10353). These versions identified themselves with the
-/// version of their C++ library, 1.5.1, whereas later versions write `parquet-cpp-arrow`.
+/// Returns whether the writer compressed v2 data pages but marked them as uncompressed, like
+/// PyArrow before version 3 (ARROW-10353). These versions identified themselves with the version of
+/// their C++ library, 1.5.1, whereas later versions write `parquet-cpp-arrow`.
 fn mislabels_compression(writer: Option<&str>) -> bool {
     writer.is_some_and(|writer| writer.starts_with("parquet-cpp version 1."))
 }
 
-/// Returns the encoded bytes of a whole column chunk from the cache or the store. Hold the guard as
-/// [`Cache::column`] requires.
+/// Returns a whole column chunk from the cache or the store. Hold the guard as [`Cache::column`]
+/// requires.
 fn whole_column<'c>(
     cache: &'c Cache,
     key: ColumnKey,
@@ -110,10 +102,7 @@ impl ParquetFile {
         usize::try_from(self.meta.row_group(group as usize).num_rows()).unwrap_or(0)
     }
 
-    /// Returns the byte range of a column chunk.
-    ///
-    /// # Errors
-    /// If the range extends past the end of the file.
+    /// Fails if the range extends past the end of the file.
     pub(super) fn chunk(&self, group: u32, leaf: usize) -> Result<Range<u64>> {
         let column = self.meta.row_group(group as usize).column(leaf);
         let (start, len) = guarded(|| Ok(column.byte_range()))?;
@@ -125,9 +114,6 @@ impl ParquetFile {
     /// Returns the size of a column chunk that must be read from a store in one piece, because it
     /// contains lists or has no page index. Returns `None` for other column chunks and for small
     /// ones.
-    ///
-    /// # Errors
-    /// If the column is outside the file, or if the location of its page index is invalid.
     pub(super) fn whole_size(&self, group: u32, leaf: usize, lists: bool) -> Result<Option<u64>> {
         let chunk = self.chunk(group, leaf)?;
         let len = chunk.end - chunk.start;
@@ -135,9 +121,6 @@ impl ParquetFile {
     }
 
     /// Returns the decoded page that contains `row`, from the cache if possible.
-    ///
-    /// # Errors
-    /// If the page is damaged, too large, or cannot be read.
     pub(super) fn block(
         &self,
         (cache, page_limit): (&Cache, &PageLimit),
@@ -158,7 +141,7 @@ impl ParquetFile {
         let (raw, _alone) = match (&index, local) {
             (_, true) => (None, None),
             (Some(_), false) => (cache.find(column_key, 0), None),
-            // Without an index, the page can only be found by reading the whole column chunk.
+            // Without an index, finding the page requires reading the whole column chunk.
             (None, false) => {
                 let (raw, alone) = whole_column(cache, column_key, chunk.clone(), &column, fetch)?;
                 (Some(raw), alone)
@@ -167,8 +150,7 @@ impl ParquetFile {
         let raw = raw.as_deref().and_then(Block::encoded_column).map(|bytes| Bytes::Part(chunk.start, bytes));
         let bytes = raw.unwrap_or(Bytes::File(&self.file));
         if levels.is_some() {
-            // This check comes before the headers are read, so that the message states the memory
-            // for all lists.
+            // This check precedes the headers, so that its message states the memory for all lists.
             lists_fit(column.lists_need(), column.limit, column.max_grant)?;
             let scan = || column.scan(bytes, chunk.clone());
             return cache.get(key, (row, 0), scan, |pages| column.decode_lists(bytes, &pages));
@@ -192,9 +174,9 @@ impl ParquetFile {
             let bytes = read(Unit::Page(page_rows.start), range)?;
             let (needed, with_dictionary) = column.needed(&bytes)?;
             index.record_dictionary_use(page_rows.start, with_dictionary);
-            // The order of units was computed before it was known which pages need the dictionary,
-            // so it lists the dictionary once, with the first page that is read. This page may not
-            // need the dictionary, but later pages expect it in the cache.
+            // The prefetch order was computed before it was known which pages need the dictionary,
+            // so it lists the dictionary once, with the first page that is read. Even if this page
+            // does not need the dictionary, later pages expect it in the cache.
             if !with_dictionary && raw.is_none() && !local && (fetch.is_planned)(Unit::Dictionary) {
                 let _ = dictionary();
             }
@@ -203,20 +185,19 @@ impl ParquetFile {
         cache.get(key, (row, page_rows.start), page, |bytes| column.page(&bytes, page_rows.clone(), dictionary))
     }
 
-    /// Returns a column chunk. `page_limit` limits the memory for decoding its pages.
+    /// `page_limit` limits the memory for decoding its pages.
     pub(super) fn column(&self, group: u32, leaf: Leaf, levels: Option<Levels>, page_limit: &PageLimit) -> Column<'_> {
         let about = self.meta.row_group(group as usize).column(leaf.index);
         let (rows, packed) = (self.rows(group), self.packed);
         Column { about, leaf, levels, rows, packed, limit: page_limit.limit(), max_grant: page_limit.max_grant() }
     }
 
-    /// Returns the locations of a column chunk's pages, if they are known. The column must not
-    /// contain lists.
+    /// Returns `None` if the page locations are unknown. The column must not contain lists.
     pub(super) fn cached_index(&self, group: u32, leaf: u32) -> Option<Arc<Index>> {
         self.indexes.lock().unwrap_or_else(PoisonError::into_inner).get(&(group, leaf)).cloned()
     }
 
-    /// Estimates the decoded size of `len` bytes of a column chunk from the sizes in the metadata.
+    /// Estimates the decoded size from the sizes in the metadata.
     pub(super) fn decoded_size(&self, group: u32, leaf: usize, len: u64) -> usize {
         let column = self.meta.row_group(group as usize).column(leaf);
         let (packed, size) = (column.compressed_size().max(1) as u64, column.uncompressed_size().max(0) as u64);
@@ -226,9 +207,6 @@ impl ParquetFile {
 
     /// Reads the page indexes of the columns in `leaves`, which must not contain lists, with a
     /// single request. Does nothing if the page indexes are too far apart.
-    ///
-    /// # Errors
-    /// If a page index is damaged or cannot be read.
     pub(super) fn load_indexes(&self, leaves: &[u32]) -> Result<()> {
         let damaged = || Error::in_source("the page index is damaged");
         let mut missing = Vec::new();
@@ -247,7 +225,7 @@ impl ParquetFile {
             .iter()
             .fold((u64::MAX, 0), |(start, end), (_, _, _, range)| (range.start.min(start), range.end.max(end)));
         if end.saturating_sub(start) > MAX_INDEXES {
-            // Each page index will be read when it is needed.
+            // Each page index is read when it is needed.
             return Ok(());
         }
         if !missing.is_empty() {
@@ -262,7 +240,8 @@ impl ParquetFile {
         Ok(())
     }
 
-    /// Returns the offset and the length of a column chunk's page index, if the file contains one.
+    /// Returns the offset and the length of the page index, or `None` if the file contains no page
+    /// index for the column chunk.
     fn page_index_location(&self, group: u32, leaf: u32) -> Result<Option<(u64, u64)>> {
         let column = self.meta.row_group(group as usize).column(leaf as usize);
         let (Some(start), Some(len)) = (column.offset_index_offset(), column.offset_index_length()) else {
@@ -274,9 +253,6 @@ impl ParquetFile {
 
     /// Returns the locations of a column chunk's pages, if they are known or the file contains a
     /// page index for it. The column must not contain lists.
-    ///
-    /// # Errors
-    /// If the page index is damaged.
     pub(super) fn index(&self, group: u32, leaf: u32) -> Result<Option<Arc<Index>>> {
         if let Some(index) = self.cached_index(group, leaf) {
             return Ok(Some(index));

@@ -1,11 +1,11 @@
 //! The files of a dataset, and the **units** of bytes that a loader prefetches from them.
 //!
-//! A **column chunk** is the part of a column that is in one row group. A unit is what is read from
-//! an object store at once: a page, the dictionary of a column chunk, or a whole column chunk if
+//! A **column chunk** is the part of a column that is in one row group. A unit is what one request
+//! to an object store reads: a page, the dictionary of a column chunk, or a whole column chunk if
 //! the offsets of its pages are unknown. Units are numbered across the dataset like the samples of
-//! other sources, so the same code can prefetch, cache and count them. Several samples may need the
-//! same unit, but its decoded page is cached. The prefetch order therefore omits units that are
-//! probably still cached in decoded form.
+//! other sources, so the same code can prefetch, cache and count them. The prefetch order omits
+//! units that are probably still cached in decoded form, because several samples may need the same
+//! unit.
 
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
@@ -22,19 +22,18 @@ use crate::storage::ahead::Parts;
 use crate::values::lru_cache::LruCache;
 use crate::values::record::other_columns;
 
-/// Maximum number of samples per page for which the page's next use is computed, as the earliest
-/// next use of these samples. A page that more samples need is assumed to be in constant use.
+/// Maximum number of samples per page for which the page's next use is computed (the earliest next
+/// use of its samples). A page that more samples need is assumed to be in constant use.
 const MAX_ROWS: usize = 512;
 
-/// The relation between samples and the rows that they need.
 pub(crate) trait SampleRows: Send + Sync {
-    /// Calls `with` for each row of the leaf column `leaf` that `sample` needs.
+    /// Calls `with` for each row of column `leaf` that `sample` needs.
     fn rows(&self, sample: u64, leaf: usize, with: &mut dyn FnMut(usize));
 
-    /// Calls `with` for each sample that needs `row` of the leaf column `leaf`.
+    /// Calls `with` for each sample that needs `row` of column `leaf`.
     fn samples(&self, row: usize, leaf: usize, with: &mut dyn FnMut(u64));
 
-    /// Returns the maximum number of samples that need one row of the leaf column `leaf`.
+    /// Returns the maximum number of samples that need the same row of column `leaf`.
     fn most_samples(&self, leaf: usize) -> usize;
 }
 
@@ -55,22 +54,18 @@ impl SampleRows for OneRow {
     }
 }
 
-/// The files of a dataset.
 pub(super) struct Files {
     pub(super) parts: Vec<ParquetFile>,
-    /// Index of the first row of each row group, followed by the total number of rows.
+    /// The first row of each row group, followed by the total number of rows.
     pub(super) starts: Vec<usize>,
     /// For each row group, the index of its file and its index within this file.
     pub(super) groups: Vec<(u32, u32)>,
-    /// Number of times that a loader has requested a check that the files are unchanged.
+    /// How often loaders have requested a check that the files are unchanged.
     pub(super) requested_checks: AtomicU64,
 }
 
 impl Files {
     /// Collects the non-empty row groups of `parts`, which must all have the same `columns`.
-    ///
-    /// # Errors
-    /// If a file is damaged or has different columns.
     pub(super) fn new(parts: Vec<ParquetFile>, columns: &[Field]) -> Result<Self> {
         let (mut starts, mut groups) = (vec![0_usize], Vec::new());
         for (file, part) in parts.iter().enumerate() {
@@ -99,20 +94,17 @@ impl Files {
         Ok(Files { parts, starts, groups, requested_checks: AtomicU64::new(0) })
     }
 
-    /// Returns the total number of rows.
     pub(super) fn rows(&self) -> usize {
         self.starts[self.groups.len()]
     }
 
-    /// Returns the index of the row group that contains `row`, and the index of the row within this
-    /// group.
+    /// Returns the index of the row group, and the index of the row within it.
     pub(super) fn locate(&self, row: usize) -> (usize, usize) {
         assert!(row < self.rows(), "sample {row} of {}", self.rows());
         let group = self.starts.partition_point(|&start| start <= row) - 1;
         (group, row - self.starts[group])
     }
 
-    /// Returns the number of leaf columns in a file.
     fn leaf_columns(&self) -> u64 {
         self.parts.first().map_or(0, |part| part.meta.file_metadata().schema_descr().num_columns() as u64)
     }
@@ -121,9 +113,9 @@ impl Files {
         (self.starts[group + 1] - self.starts[group]) as u64
     }
 
-    /// Returns the number of a unit of the column `leaf` in the row group `group`. Each column
-    /// chunk has one number per row, because a page may start at any row, one for its dictionary,
-    /// and one for the whole chunk.
+    /// Returns the number of a unit of column `leaf` in row group `group`. Each column chunk has
+    /// one number per row, because a page may start at any row, one for its dictionary, and one for
+    /// the whole chunk.
     pub(super) fn unit_number(&self, group: usize, leaf: usize, unit: Unit) -> u64 {
         let rows = self.rows_of(group);
         let offset = match unit {
@@ -134,12 +126,12 @@ impl Files {
         self.first_unit(group) + leaf as u64 * (rows + 2) + offset
     }
 
-    /// Returns the smallest number of a unit in a row group.
+    /// Returns the smallest unit number in a row group.
     fn first_unit(&self, group: usize) -> u64 {
         (self.starts[group] as u64 + 2 * group as u64) * self.leaf_columns()
     }
 
-    /// Returns the row group, the column and the unit with the given unit number.
+    /// Returns the row group, the column and the unit.
     fn unit(&self, number: u64) -> Option<(usize, usize, Unit)> {
         let (mut group, mut end) = (0, self.groups.len());
         while end - group > 1 {
@@ -157,7 +149,7 @@ impl Files {
         (group < end && leaf < self.leaf_columns()).then_some((group, leaf as usize, unit))
     }
 
-    /// Returns the byte range of a unit within its file, if it is known.
+    /// Returns the byte range of a unit within its file, or `None` if it is unknown.
     fn range(&self, group: usize, leaf: usize, unit: Unit) -> Option<Range<u64>> {
         let (file, group_in_file) = self.groups[group];
         let part = &self.parts[file as usize];
@@ -172,7 +164,7 @@ impl Files {
         }
     }
 
-    /// Returns the rows of the dataset that need a unit.
+    /// Returns the dataset rows that need a unit.
     fn rows_of_unit(&self, group: usize, leaf: usize, unit: Unit) -> Range<usize> {
         let start = self.starts[group];
         let (file, group_in_file) = self.groups[group];
@@ -186,20 +178,17 @@ impl Files {
         }
     }
 
-    /// Reads the page indexes of the given columns. The units of these columns are then known when
-    /// a loader plans its reads.
-    ///
-    /// # Errors
-    /// If a page index is damaged or cannot be read.
+    /// Reads the page indexes of the given columns, so that their units are known when a loader
+    /// plans its reads.
     pub(super) fn load_indexes(&self, leaf_columns: &[NeededLeaf]) -> Result<()> {
         let flat: Vec<u32> =
             leaf_columns.iter().filter(|needed| !needed.lists).map(|needed| needed.leaf as u32).collect();
         in_parallel(&self.parts, |part| part.load_indexes(&flat).map_err(|e| e.at_path(&part.file.path))).map(drop)
     }
 
-    /// Converts an order of samples to an order of units. The units contain the given columns of
-    /// the rows that the samples need. The prefetcher may hold up to `bytes` bytes, and the cache
-    /// of decoded pages may hold up to `cache_bytes` bytes.
+    /// Converts an order of samples to an order of units: those of the given columns in the rows
+    /// that the samples need. The prefetcher may hold up to `bytes` bytes, and the cache of decoded
+    /// pages up to `cache_bytes` bytes.
     pub(super) fn order(
         self: &Arc<Self>,
         order: &Lookahead,
@@ -220,7 +209,8 @@ impl Files {
             for sample in samples_of {
                 for needed in &leaf_columns {
                     needed_rows.rows(sample, needed.leaf, &mut |row| {
-                        // If the whole column chunk was read recently, its pages need not be read.
+                        // After a recent read of the whole column chunk, its pages need not be
+                        // read.
                         if recent.recent.get(files.whole_unit(row, *needed)).is_some() {
                             return;
                         }
@@ -262,7 +252,7 @@ impl Files {
         Lookahead::new(bytes, move |epoch| batches_of.batches(epoch), units).with_next(next)
     }
 
-    /// Returns the mapping from unit numbers to byte ranges, for files in an object store.
+    /// Maps unit numbers to byte ranges, for files in an object store.
     pub(super) fn units(self: &Arc<Self>) -> Parts {
         let objects = self.parts.iter().filter_map(|part| Some(part.file.object()?.0.clone()));
         let files = self.clone();
@@ -272,13 +262,12 @@ impl Files {
         })
     }
 
-    /// Returns the number of the unit that is the whole column chunk of `row`.
     fn whole_unit(&self, row: usize, needed: NeededLeaf) -> u64 {
         self.unit_number(self.locate(row).0, needed.leaf, Unit::Whole)
     }
 
-    /// Calls `with` for each unit of a column that `row` needs, and passes the number and the
-    /// decoded size of the unit.
+    /// Calls `with` for each unit of a column that `row` needs, and passes its number and its
+    /// decoded size.
     fn for_each_unit(&self, row: usize, needed: NeededLeaf, mut with: impl FnMut(u64, usize)) {
         let (group, inside) = self.locate(row);
         let (file, group_in_file) = self.groups[group];
@@ -287,8 +276,7 @@ impl Files {
         let mut with = |unit: Unit| {
             let Some(range) = self.range(group, needed.leaf, unit) else { return };
             let memory = part.decoded_size(group_in_file, needed.leaf, range.end - range.start);
-            // Both the encoded bytes and the decoded pages of a whole column chunk are cached, so
-            // it counts twice.
+            // Both the encoded bytes and the decoded pages of a whole column chunk are cached.
             let memory = if unit == Unit::Whole { memory.saturating_mul(2) } else { memory };
             with(self.unit_number(group, needed.leaf, unit), memory);
         };
@@ -302,15 +290,12 @@ impl Files {
     }
 }
 
-/// Returns the total number of rows in the row groups of a file, or `None` if it overflows.
+/// Returns `None` on overflow.
 fn rows_of_groups(part: &ParquetFile) -> Option<i64> {
     part.meta.row_groups().iter().try_fold(0_i64, |total, group| total.checked_add(group.num_rows()))
 }
 
-/// Checks that the columns of a file equal `columns`, the columns of the first file.
-///
-/// # Errors
-/// If the columns differ.
+/// Compares with `columns`, the columns of the first file.
 fn check_columns(part: &ParquetFile, columns: &[Field], first: &ParquetFile) -> Result<()> {
     let actual = guarded(|| Ok(fields(part.meta.file_metadata().schema_descr())))?;
     if actual == columns {
@@ -322,23 +307,22 @@ fn check_columns(part: &ParquetFile, columns: &[Field], first: &ParquetFile) -> 
     }))
 }
 
-/// A leaf column that samples need.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct NeededLeaf {
     pub(super) leaf: usize,
     pub(super) lists: bool,
 }
 
-/// A simulation of the page cache. Predicts which decoded units are still cached.
+/// Predicts which decoded units are still cached.
 #[derive(Default)]
 struct CacheSimulation {
-    /// The batch that is expected next. For any other batch, the simulation is restarted.
+    /// The batch that is expected next. Any other batch restarts the simulation.
     next: Option<BatchIndex>,
     recent: LruCache<u64, ()>,
 }
 
 impl CacheSimulation {
-    /// Records a use of `unit`. Returns whether the unit is probably still cached.
+    /// Returns whether the unit is probably still cached.
     fn record_use(&mut self, unit: u64, memory: usize, limit: usize) -> bool {
         let before = self.recent.get(unit).is_some();
         self.recent.insert(unit, (), memory);

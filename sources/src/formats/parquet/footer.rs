@@ -1,5 +1,5 @@
-//! Reads the footer of a file, and rejects ones that the `parquet` crate would decode with
-//! unbounded memory or recursion.
+//! Reads the footer of a file. Rejects footers that the `parquet` crate would decode with unbounded
+//! memory or recursion.
 
 use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
 
@@ -9,13 +9,9 @@ use crate::error::{Error, Result};
 use crate::storage::OpenFile;
 
 const MAGIC: &[u8] = b"PAR1";
-/// Maximum size of a footer, in bytes.
+/// In bytes.
 const MAX_FOOTER: u64 = 64 << 20;
 
-/// Reads the metadata of a file.
-///
-/// # Errors
-/// If the file is not a Parquet file, is truncated or encrypted, or has a damaged footer.
 pub(super) fn read(file: &OpenFile) -> Result<ParquetMetaData> {
     let len = file.len();
     let cut = || Error::in_source("not a Parquet file, or truncated: it does not end with `PAR1`");

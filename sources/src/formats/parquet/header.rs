@@ -4,56 +4,53 @@ use parquet::basic::Encoding;
 
 use super::thrift::Compact;
 
-/// Maximum size of a page header, in bytes. Headers can be large, because their statistics may
-/// contain whole values.
+/// In bytes. Headers can be large, because their statistics may contain whole values.
 pub(super) const MAX_HEADER: u64 = 1 << 20;
 
-/// The content of a page header.
 #[derive(Debug, Clone)]
 pub(super) struct Header {
-    /// Size of the header, in bytes.
+    /// In bytes.
     pub(super) len: usize,
-    /// Size of the compressed page without its header, in bytes.
+    /// In bytes, without the header.
     pub(super) compressed: usize,
-    /// Size of the decompressed page, in bytes.
+    /// Decompressed size of the page, in bytes.
     pub(super) size: usize,
-    /// Checksum of the compressed page, if there is one.
+    /// Checksum of the compressed page.
     pub(super) crc: Option<u32>,
-    /// Number of values in the page, including nulls.
+    /// Number of values, including nulls.
     pub(super) values: usize,
     pub(super) kind: Kind,
 }
 
-/// The type of a page, and the fields that only pages of this type have.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Kind {
-    /// A page that contains no values, such as an index page.
+    /// Contains no values. Index pages are an example.
     Other,
     Dictionary {
         encoding: Encoding,
         sorted: bool,
     },
-    /// A data page of version 1, which compresses its levels together with its values.
+    /// Compresses its levels together with its values.
     DataV1 {
         encoding: Encoding,
         definitions: Encoding,
         repetitions: Encoding,
     },
-    /// A data page of version 2, which stores its levels uncompressed before the values.
+    /// Stores its levels uncompressed before the values.
     DataV2 {
         encoding: Encoding,
         rows: usize,
         nulls: usize,
-        /// Size of the definition levels, in bytes.
+        /// In bytes.
         definitions: usize,
-        /// Size of the repetition levels, in bytes.
+        /// In bytes.
         repetitions: usize,
         compressed: bool,
     },
 }
 
 impl Header {
-    /// Parses the header at the start of `bytes`. Returns `None` if it is damaged or incomplete.
+    /// Returns `None` if the header is damaged or incomplete.
     pub(super) fn read(bytes: &[u8]) -> Option<Self> {
         let mut reader = Compact::new(bytes);
         let (mut kind, mut sizes, mut crc) = (None, [None; 2], None);
@@ -102,8 +99,7 @@ impl Header {
         Some(Header { len: reader.position(), compressed: compressed?, size: size?, crc, values, kind })
     }
 
-    /// Returns the number of rows in a data page of a column without lists. Returns `None` for
-    /// other pages.
+    /// Returns `None` unless this is a data page of a column without lists.
     pub(super) fn rows(&self) -> Option<usize> {
         matches!(self.kind, Kind::DataV1 { .. } | Kind::DataV2 { .. }).then_some(self.values)
     }
@@ -130,9 +126,9 @@ impl Header {
 struct Seen(u64);
 
 impl Seen {
-    /// Records a field. Returns `None` if it has already occurred.
+    /// Returns `None` if the field has already occurred.
     fn record(&mut self, field: i64) -> Option<()> {
-        // Fields with larger numbers are unknown, so repeating them is harmless.
+        // Larger numbers are unknown fields, so repeating them is harmless.
         let Some(bit) = u32::try_from(field).ok().and_then(|field| 1_u64.checked_shl(field)) else { return Some(()) };
         let before = self.0;
         self.0 |= bit;
@@ -200,8 +196,8 @@ mod tests {
 
     #[test]
     fn complete_page_headers_are_read_and_partial_ones_are_not() {
-        // The header of a data page of version 1: the page type, the sizes 100 and 60, the checksum
-        // -2, and 7 plain values with run-length encoded levels.
+        // A data page of version 1: the page type, the sizes 100 and 60, the checksum -2, and 7
+        // plain values with run-length encoded levels.
         let bytes = [
             0x15, 0x00, 0x15, 0xc8, 0x01, 0x15, 0x78, 0x15, 0x03, 0x1c, 0x15, 0x0e, 0x15, 0x00, 0x15, 0x06, 0x15, 0x06,
             0x00, 0x00, 0xff,
@@ -225,7 +221,6 @@ mod tests {
         assert_eq!(read(&[&page, &about, &[0x05, 2, 16, 0, 0]]), None);
         let again = [0x0c, 10, 0x15, 14, 0x15, 0, 0x15, 6, 0x15, 6, 0];
         assert_eq!(read(&[&page, &about, &[0], &again, &[0]]), None);
-        // Unknown fields are skipped.
         assert_eq!(read(&[&page, &about, &[0, 0x05, 0x80, 2, 16, 0]]), Some((4, 7)));
     }
 }

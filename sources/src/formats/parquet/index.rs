@@ -8,22 +8,20 @@ use super::input::Bytes;
 use super::thrift;
 use crate::error::{Error, ErrorKind, Result};
 
-/// Numbers of bytes to read for parsing a page header. A longer header is read again with the next
-/// number.
+/// Read sizes for parsing a page header, in bytes. If a header is longer, the next size is tried.
 const HEADER_READS: [u64; 3] = [1 << 10, 64 << 10, MAX_HEADER];
 
-/// The locations of a column chunk's pages. The column must not contain lists.
+/// Page locations of a column chunk without lists.
 #[derive(Debug)]
 pub(super) struct Index {
     pages: Vec<Page>,
-    /// Total number of rows in the pages.
     rows: usize,
-    /// Byte range of the dictionary, if the column has one.
+    /// Byte range of the dictionary in the file.
     pub(super) dictionary: Option<Range<u64>>,
-    /// Start row of the first page that is known not to need the dictionary. A writer that has
-    /// stopped using a dictionary does not use it again, so later pages do not need it either.
+    /// First row of the first page that is known not to need the dictionary. Writers that have
+    /// stopped using a dictionary never resume, so later pages do not need it either.
     plain: AtomicUsize,
-    /// The error that stopped the scan, if any. The pages before it can be read.
+    /// The error that stopped the scan. The pages before it can be read.
     error: Option<Error>,
 }
 
@@ -32,17 +30,12 @@ pub(super) struct Index {
 struct Page {
     offset: u64,
     len: u64,
-    /// The page's first row.
     first: usize,
 }
 
 impl Index {
-    /// Finds the pages in `range`, which contain `rows` rows, by scanning their headers.
-    ///
-    /// # Errors
-    ///
-    /// If the file cannot be read. A damaged page does not cause an error here, but only when one
-    /// of its rows or a later row is read.
+    /// Finds the pages in `range`, which contain `rows` rows, by scanning their headers. A damaged
+    /// page is reported when one of its rows or a later row is read.
     pub(super) fn scan(bytes: Bytes<'_>, range: Range<u64>, rows: usize) -> Result<Self> {
         let plain = AtomicUsize::new(usize::MAX);
         let mut index = Index { pages: Vec::new(), rows: 0, dictionary: None, plain, error: None };
@@ -58,8 +51,8 @@ impl Index {
             };
             let len = header.len as u64 + header.compressed as u64;
             match (header.kind, header.rows()) {
-                // All pages of a column chunk use its first dictionary. If a page was written for a
-                // different dictionary, values would silently be wrong.
+                // All pages of a column chunk use its first dictionary. A page that was written for
+                // a different dictionary would silently have wrong values.
                 (Kind::Dictionary { .. }, _) if index.dictionary.is_some() || !index.pages.is_empty() => {
                     let cause =
                         format!("damaged: the dictionary at offset {offset} is not the first page of its column");
@@ -75,7 +68,7 @@ impl Index {
                     index.error = Some(Error::in_source(cause));
                     break;
                 }
-                // Omit pages without rows, because they are never looked up.
+                // Pages without rows are never looked up.
                 (_, Some(count)) if count > 0 => {
                     index.record_dictionary_use(index.rows, header.needs_dictionary());
                     index.pages.push(Page { offset, len, first: index.rows });
@@ -90,9 +83,6 @@ impl Index {
 
     /// Parses the page index of the pages in `range`, which contain `rows` rows. Returns `None` if
     /// the index lists no pages.
-    ///
-    /// # Errors
-    /// If the page index is damaged.
     pub(super) fn from_page_index(bytes: &[u8], range: Range<u64>, rows: usize) -> Result<Option<Self>> {
         let damaged = || Error::in_source("the page index is damaged");
         let listed = thrift::locations(bytes).ok_or_else(damaged)?;
@@ -115,11 +105,8 @@ impl Index {
         Ok(Some(Index { pages, rows, dictionary, plain: AtomicUsize::new(usize::MAX), error: None }))
     }
 
-    /// Finds the page that contains `row`. Returns the page's rows and its byte range. `rows` is
-    /// the number of rows in the row group.
-    ///
-    /// # Errors
-    /// If `row` is in or after a damaged page, or after the last page.
+    /// Returns the rows and the byte range of the page that contains `row`. `rows` is the number of
+    /// rows in the row group. Fails if `row` is in or after a damaged page.
     pub(super) fn find(&self, row: usize, rows: usize) -> Result<(Range<usize>, Range<u64>)> {
         if row >= self.rows {
             let end = self.rows;
@@ -134,13 +121,12 @@ impl Index {
 
     /// Records whether the page that starts at row `first` needs the dictionary.
     pub(super) fn record_dictionary_use(&self, first: usize, needs_dictionary: bool) {
-        // This is only a hint for prefetching. Decoding relies on the header of the page instead.
+        // This is only a hint for prefetching. Decoding relies on the header of the page.
         if !needs_dictionary {
             self.plain.fetch_min(first, Ordering::Relaxed);
         }
     }
 
-    /// Returns whether the page that starts at row `first` may need the dictionary.
     pub(super) fn may_need_dictionary(&self, first: usize) -> bool {
         self.dictionary.is_some() && first < self.plain.load(Ordering::Relaxed)
     }
@@ -152,10 +138,7 @@ impl Index {
     }
 }
 
-/// Reads the header of the page at offset `offset`, in a column that ends at `end`.
-///
-/// # Errors
-/// If the header is damaged or cannot be read, or if the page extends past `end`.
+/// Reads the header of the page at `offset`, in a column that ends at `end`.
 pub(super) fn header(bytes: Bytes<'_>, offset: u64, end: u64) -> Result<Header> {
     let remaining = end.saturating_sub(offset);
     if remaining == 0 {
@@ -180,8 +163,8 @@ pub(super) fn header(bytes: Bytes<'_>, offset: u64, end: u64) -> Result<Header> 
 mod tests {
     use super::*;
 
-    /// Encodes a page index. Each entry consists of an offset, a size and a first row. All numbers
-    /// must fit in one byte as varints.
+    /// Each entry consists of an offset, a size and a first row. All numbers must fit in one byte
+    /// as varints.
     fn page_index(pages: &[(u8, u8, u8)]) -> Vec<u8> {
         let mut bytes = vec![0x19, ((pages.len() as u8) << 4) | 12];
         for &(offset, len, first) in pages {
@@ -193,8 +176,8 @@ mod tests {
 
     #[test]
     fn misplaced_dictionary_fails_only_the_rows_after_it() {
-        // The headers of pages without content: the page type, two sizes of 0, and a struct that
-        // declares 3 values and an encoding.
+        // Page headers without content: the page type, two sizes of 0, and a struct that declares 3
+        // values and an encoding.
         let dictionary = [0x15, 4, 0x15, 0, 0x15, 0, 0x4c, 0x15, 6, 0x15, 4, 0, 0];
         let values = [0x15, 0, 0x15, 0, 0x15, 0, 0x2c, 0x15, 6, 0x15, 16, 0x15, 6, 0x15, 6, 0, 0];
         let scan = |pages: &[&[u8]]| {

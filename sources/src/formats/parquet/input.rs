@@ -7,15 +7,10 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::machine::bytes::grow_to;
 use crate::storage::OpenFile;
 
-/// Maximum size of a single read, in bytes.
+/// In bytes.
 const MAX_READ: u64 = 1 << 30;
 
-/// Reads `len` bytes at offset `offset` of `file`, without prefetching: for reads outside a
-/// loader's order.
-///
-/// # Errors
-/// If the range extends past the end of the file, if it is longer than [`MAX_READ`], or if it
-/// cannot be read.
+/// Reads without prefetching, for reads outside a loader's order.
 pub(super) fn read(file: &OpenFile, offset: u64, len: u64) -> Result<Cow<'_, [u8]>> {
     if offset.checked_add(len).is_none_or(|end| end > file.len()) || len > MAX_READ {
         return Err(Error::in_source(format!(
@@ -32,8 +27,7 @@ pub(super) fn read(file: &OpenFile, offset: u64, len: u64) -> Result<Cow<'_, [u8
     Ok(Cow::Owned(bytes))
 }
 
-/// The bytes of a file, or of a range of the file that has already been read, with its offset in
-/// the file.
+/// The bytes of a file, or a range that has already been read with its offset in the file.
 #[derive(Clone, Copy)]
 pub(super) enum Bytes<'a> {
     File(&'a OpenFile),
@@ -41,11 +35,7 @@ pub(super) enum Bytes<'a> {
 }
 
 impl<'a> Bytes<'a> {
-    /// Returns the bytes `at..at + len` of the file.
-    ///
-    /// # Errors
-    ///
-    /// Fails like [`read`], and if the bytes are outside the range that has been read.
+    /// Fails if the bytes are outside the range that has been read.
     pub(super) fn get(self, offset: u64, len: u64) -> Result<Cow<'a, [u8]>> {
         let (start, part) = match self {
             Bytes::File(file) => return read(file, offset, len),
@@ -59,8 +49,8 @@ impl<'a> Bytes<'a> {
     }
 }
 
-/// Runs code that calls the `parquet` crate, which damaged files can make panic. Turns a panic into
-/// an error.
+/// Runs code that calls the `parquet` crate, which may panic on damaged files, and converts panics
+/// to errors.
 pub(super) fn guarded<T>(run: impl FnOnce() -> Result<T>) -> Result<T> {
     crate::error::guarded(run).map_err(|e| match e.kind() {
         ErrorKind::Panic => Error::in_source(format!("damaged: {}", e.cause())),
@@ -68,7 +58,6 @@ pub(super) fn guarded<T>(run: impl FnOnce() -> Result<T>) -> Result<T> {
     })
 }
 
-/// Converts an error from the `parquet` crate.
 pub(super) fn library_error(error: ParquetError) -> Error {
     match error {
         ParquetError::NYI(what) => Error::in_source(format!("not supported: {what}")),

@@ -15,9 +15,9 @@
 //! 12. `values`: reads single values, for formats that store their data in Parquet.
 //!
 //! The `parquet` crate ("the library") decodes footers and values. It trusts the sizes in a file,
-//! so this module checks them before it calls the library, and converts the library's panics to
-//! errors. This module also locates and decompresses pages itself, because the library would
-//! decompress a page to any size, even if the page declares a smaller size.
+//! so this module checks them first, and converts the library's panics to errors. This module also
+//! locates and decompresses pages itself, because the library would decompress a page to any size,
+//! even if the page declares a smaller size.
 //!
 //! `data_format` registers the format.
 

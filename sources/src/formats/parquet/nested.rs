@@ -1,36 +1,34 @@
 //! Converts nested lists of numbers to JSON.
 //!
 //! The levels of a value follow the Dremel encoding. The repetition level is the number of
-//! enclosing lists, counted from the outermost, that the value continues. All inner lists are new.
-//! The definition level is the number of the value's optional or repeated ancestors that are
-//! present.
+//! enclosing lists, counted from the outermost, that the value continues; all inner lists are new.
+//! The definition level counts the optional or repeated ancestors of the value that are present.
 
 use super::schema::Levels;
 use crate::error::{Error, Result};
 use crate::model::Numbers;
 use crate::model::value::Element;
 
-/// Maximum length of the JSON of a row, in bytes.
+/// Maximum length of a row's JSON, in bytes.
 const MAX_JSON: usize = 64 << 20;
 
-/// The numbers in nested lists, and the levels that determine where each list starts and ends.
 pub(super) struct Nested {
     values: Vec<u8>,
     element: Element,
-    /// Whether the numbers represent booleans.
+    /// Whether the numbers are booleans.
     flags: bool,
     definitions: Vec<i16>,
     repetitions: Vec<i16>,
     levels: Levels,
     /// Definition level of a value that is not null.
     max: i16,
-    /// The indices of each row's first level and first number, followed by the total numbers of
-    /// levels and numbers.
+    /// For each row, the index of its first level and of its first number, followed by the total
+    /// numbers of levels and numbers.
     pub(super) rows: Vec<(usize, usize)>,
 }
 
 impl Nested {
-    /// Assigns the values to rows. Returns `None` if the levels do not match the number of values.
+    /// Returns `None` if the levels do not match the number of values.
     pub(super) fn new(
         (values, element, flags): (Vec<u8>, Element, bool),
         definitions: Vec<i16>,
@@ -46,7 +44,6 @@ impl Nested {
         }
         rows.push((definitions.len(), next));
         let is_whole = definitions.len() == repetitions.len() && next == values.len() / element.size();
-        // The first value must start a row.
         let begins = rows[0].0 == 0;
         (is_whole && begins).then_some(Nested { values, element, flags, definitions, repetitions, levels, max, rows })
     }
@@ -57,9 +54,6 @@ impl Nested {
     }
 
     /// Appends the value in `row` as JSON. Returns `false` if the value is null.
-    ///
-    /// # Errors
-    /// If the JSON is too long.
     pub(super) fn write(&self, row: usize, out: &mut Vec<u8>) -> Result<bool> {
         let ((from, mut next), (to, _)) = (self.rows[row], self.rows[row + 1]);
         let (lists, start, mut open) = (self.levels.all(), out.len(), 0);
@@ -69,8 +63,8 @@ impl Nested {
         for level in from..to {
             let (definition, repetition) = (self.definitions[level], self.repetitions[level] as usize);
             if level > from {
-                // This value is the next element of the list at depth `repetition`. Close the lists
-                // inside the previous element.
+                // This value continues the list at depth `repetition`, so close the lists inside
+                // the previous element.
                 out.extend(std::iter::repeat_n(b']', open - repetition.min(open)));
                 open = repetition.min(open);
                 out.push(b',');

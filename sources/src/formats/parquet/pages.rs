@@ -18,37 +18,34 @@ use super::{delta, index};
 use crate::error::{Error, Result, reserve};
 
 /// Maximum number of values per page. Memory for the values is allocated before they are decoded,
-/// so a damaged count must not get through. The limit is high because run-length encoding is
-/// compact: pyarrow's defaults can put 20,000 lists of 512 equal numbers into one page.
+/// so this limit guards against damaged counts. It is high because run-length encoding is compact:
+/// pyarrow's defaults can put 20,000 lists of 512 equal numbers into one page.
 const MAX_VALUES: usize = 64 << 20;
-/// Memory reserved for the dictionary of a list column, in bytes. The metadata does not declare the
-/// dictionary's size.
+/// Memory reserved for the dictionary of a list column, in bytes, because the metadata does not
+/// declare the dictionary's size.
 const DICTIONARY_RESERVE: u64 = 8 << 20;
 const LISTS_NEED: &str = "the lists of a row group need";
 
-/// A column chunk, and everything that is needed to decode its pages.
+/// A column chunk, and everything that decoding its pages requires.
 #[derive(Clone, Copy)]
 pub(super) struct Column<'a> {
     pub(super) about: &'a ColumnChunkMetaData,
     pub(super) leaf: Leaf,
-    /// The levels of the lists, if this is a list column.
+    /// `None` unless this is a list column.
     pub(super) levels: Option<Levels>,
-    /// Number of rows in the row group.
+    /// Rows in the row group.
     pub(super) rows: usize,
     /// Whether v2 data pages are compressed even if their headers say otherwise.
     pub(super) packed: bool,
     /// Maximum decoded size of a page, in bytes.
     pub(super) limit: usize,
-    /// How much a loader would grant if memory were not tight.
+    /// What a loader would grant if memory were not tight.
     pub(super) max_grant: usize,
 }
 
 impl Column<'_> {
-    /// Decodes the page in `bytes`, which starts with its header. The page must contain exactly
-    /// `rows`. `dictionary` returns the dictionary of the column.
-    ///
-    /// # Errors
-    /// If the page is damaged or too large.
+    /// Decodes the page in `bytes`, which starts with its header and must contain exactly `rows`.
+    /// `dictionary` returns the column's dictionary.
     pub(super) fn page(
         self,
         bytes: &[u8],
@@ -73,10 +70,7 @@ impl Column<'_> {
         self.block(rows, pages)
     }
 
-    /// Decompresses the dictionary page in `bytes`, which starts with its header.
-    ///
-    /// # Errors
-    /// If the page is damaged or too large.
+    /// Decompresses the page in `bytes`, which starts with its header.
     pub(super) fn dictionary(self, bytes: &[u8]) -> Result<Page> {
         let header = index::header(Bytes::Part(0, bytes), 0, bytes.len() as u64)?;
         if !matches!(header.kind, Kind::Dictionary { .. }) {
@@ -86,11 +80,8 @@ impl Column<'_> {
         self.unpack(&header, &bytes[header.len..][..header.compressed])
     }
 
-    /// Returns the memory that is needed to decode the page in `bytes`, which starts with its
-    /// header, and whether the page needs the dictionary.
-    ///
-    /// # Errors
-    /// If the page is damaged or too large.
+    /// Returns the memory for decoding the page in `bytes`, which starts with its header, and
+    /// whether the page needs the dictionary.
     pub(super) fn needed(self, bytes: &[u8]) -> Result<(usize, bool)> {
         let header = index::header(Bytes::Part(0, bytes), 0, bytes.len() as u64)?;
         let mut pages = Pages::default();
@@ -99,10 +90,7 @@ impl Column<'_> {
     }
 
     /// Scans all pages in `range`. Returns each page's header with the offset of its data, and the
-    /// memory it takes to decode them all.
-    ///
-    /// # Errors
-    /// If the pages are damaged, too large, or cannot be read.
+    /// memory for decoding all pages.
     pub(super) fn scan(self, bytes: Bytes<'_>, range: Range<u64>) -> Result<(Vec<(u64, Header)>, usize)> {
         let (mut pages, mut offset, mut page_headers) = (Pages::default(), range.start, Vec::new());
         let values = self.about.num_values();
@@ -122,10 +110,7 @@ impl Column<'_> {
         Ok((page_headers, pages.needed))
     }
 
-    /// Decodes `page_headers`, all pages of a list column.
-    ///
-    /// # Errors
-    /// If the pages are damaged, too large, or cannot be read.
+    /// `page_headers` lists all pages of a list column.
     pub(super) fn decode_lists(self, bytes: Bytes<'_>, page_headers: &[(u64, Header)]) -> Result<Block> {
         let mut pages = Pages::default();
         for (start, header) in page_headers.iter().filter(|(_, header)| header.kind != Kind::Other) {
@@ -136,7 +121,7 @@ impl Column<'_> {
         self.block(0..self.rows, pages)
     }
 
-    /// Returns the memory that a value and its levels take during decoding, in bytes.
+    /// Returns the memory for decoding a value and its levels, in bytes.
     fn value_bytes(self) -> usize {
         let about = self.about.column_descr();
         let levels = usize::from(about.max_def_level() > 0) + usize::from(about.max_rep_level() > 0);
@@ -150,7 +135,7 @@ impl Column<'_> {
         value + levels * size_of::<i16>()
     }
 
-    /// Returns the memory that a value in the dictionary takes, in bytes.
+    /// Returns the memory for a value in the dictionary, in bytes.
     fn dictionary_value_bytes(self) -> usize {
         match self.leaf.holds {
             Plain::Bytes | Plain::Text | Plain::Half => size_of::<ByteArray>(),
@@ -159,15 +144,15 @@ impl Column<'_> {
         }
     }
 
-    /// Returns the number of values and the total size of the pages that the metadata declares.
+    /// Returns the number of values and the total page size from the metadata.
     fn declared(self) -> (u64, u64) {
         let pages = self.about.uncompressed_size().max(self.about.compressed_size());
         (u64::try_from(self.about.num_values()).unwrap_or(0), u64::try_from(pages).unwrap_or(0))
     }
 
     /// Estimates the memory for decoding all lists of the column chunk from the sizes in the
-    /// metadata. The estimate includes a reserve for the dictionary, whose size is not declared,
-    /// and for pages that compression has made larger.
+    /// metadata. Includes a reserve for the dictionary, which has no declared size, and for pages
+    /// that compression has made larger.
     pub(super) fn lists_need(self) -> u64 {
         let (values, pages) = self.declared();
         values
@@ -176,7 +161,7 @@ impl Column<'_> {
             .saturating_add(pages / 2 + DICTIONARY_RESERVE)
     }
 
-    /// Estimates the memory of the column chunk's decoded values from the sizes in the metadata.
+    /// Estimates the memory of the decoded values from the sizes in the metadata.
     pub(super) fn unpacked_bytes(self) -> u64 {
         let (values, pages) = self.declared();
         match self.leaf.holds {
@@ -186,7 +171,7 @@ impl Column<'_> {
         }
     }
 
-    /// Verifies and decompresses a page. `body` consists of the bytes after the header.
+    /// `body` consists of the bytes after the header.
     fn unpack(self, header: &Header, body: &[u8]) -> Result<Page> {
         if header.crc.is_some_and(|crc| crc != crc32fast::hash(body)) {
             return Err(Error::in_source("damaged: a page has a wrong checksum"));
@@ -256,10 +241,7 @@ impl Column<'_> {
 }
 
 /// Checks that the lists of a row group can be decoded within `limit` bytes. `need` comes from
-/// [`Column::lists_need`].
-///
-/// # Errors
-/// If `need` exceeds `limit`. The message suggests a higher memory limit only if that would help,
+/// [`Column::lists_need`]. The error suggests a higher memory limit only if that would help,
 /// because a loader never grants more than `max_grant`.
 pub(super) fn lists_fit(need: u64, limit: usize, max_grant: usize) -> Result<()> {
     if need <= limit as u64 { Ok(()) } else { Err(too_large(LISTS_NEED, need, limit, max_grant)) }
@@ -277,21 +259,21 @@ fn too_large(what: &str, need: u64, limit: usize, max_grant: usize) -> Error {
 #[derive(Default)]
 struct Pages {
     pages: VecDeque<Page>,
-    /// Total size of the pages, in bytes.
+    /// In bytes.
     bytes: usize,
-    /// Total number of values in the pages.
     values: usize,
-    /// Size of the dictionary that the other pages share, in bytes.
+    /// Size of the shared dictionary, in bytes.
     dictionary: usize,
-    /// Memory that is needed to decode the pages, in bytes.
+    /// Memory for decoding the pages, in bytes.
     needed: usize,
 }
 
 impl Pages {
-    /// Adds a page to the total, and checks the total before anything is allocated.
+    /// Adds a page to the totals, and checks them before anything is allocated.
     fn account(&mut self, header: &Header, column: Column<'_>) -> Result<()> {
         let (size, values, limit) = (header.size.max(header.compressed), header.values, column.limit);
-        // A value takes at least a byte of a dictionary page, so the page's size bounds the count.
+        // A value takes at least one byte of a dictionary page, so the page's size bounds the
+        // count.
         let dictionary = matches!(header.kind, Kind::Dictionary { .. });
         let max_grant = if dictionary { size.min(MAX_VALUES) } else { MAX_VALUES };
         if values > max_grant {
@@ -316,8 +298,8 @@ impl Pages {
         Err(too_large(what, need, limit, column.max_grant))
     }
 
-    /// Adds a page. [`account`](Pages::account) must have been called for it. Checks the sizes that
-    /// the page's values claim.
+    /// Adds a page that [`account`](Pages::account) has accepted. Checks the sizes that the page's
+    /// values claim.
     fn add(&mut self, page: Page, column: Column<'_>) -> Result<()> {
         let values = page.num_values() as usize;
         let delta = match page.encoding() {
@@ -336,7 +318,7 @@ impl Pages {
     }
 }
 
-/// Returns the encoded values of a page, without its levels.
+/// Returns the encoded values of a page, without the levels.
 fn encoded<'a>(page: &'a Page, column: &ColumnChunkMetaData) -> Option<&'a [u8]> {
     let about = column.column_descr();
     let bytes: &[u8] = page.buffer();
@@ -403,7 +385,6 @@ mod tests {
     use crate::formats::Parquet;
     use crate::model::{Lookahead, Source};
 
-    /// Writes a file with `values` in the `text` column.
     fn write(path: &Path, encoding: Encoding, values: &[ByteArray]) {
         let schema = Arc::new(parse_message_type("message m { required binary text (UTF8); }").unwrap());
         let properties = WriterProperties::builder().set_dictionary_enabled(false).set_encoding(encoding);
@@ -418,8 +399,7 @@ mod tests {
         writer.close().unwrap();
     }
 
-    /// Writes a file with `rows` rows. The `list` column contains a list of two numbers in each
-    /// row.
+    /// Each row has a list of two numbers in the `list` column.
     fn write_lists(path: &Path, rows: usize) {
         let schema = "message m { required group list (LIST) { repeated group list { required int32 element; } } }";
         let schema = Arc::new(parse_message_type(schema).unwrap());
@@ -435,11 +415,11 @@ mod tests {
         writer.close().unwrap();
     }
 
-    /// Replaces occurrences of the 64-bit number `from` in the footer with `to`. `from` must occur
-    /// `count` times. `which` contains the indices of the occurrences to replace.
+    /// Replaces 64-bit numbers in the footer. `from` must occur `count` times; `which` lists the
+    /// occurrences to replace with `to`.
     fn with_numbers(bytes: &[u8], [from, to]: [u16; 2], count: usize, which: &[usize]) -> Vec<u8> {
-        // A field of type 6 directly after the field with the preceding number. The value of the
-        // field is a varint of two bytes.
+        // A field of type 6, directly after the field with the preceding number, with a two-byte
+        // varint as its value.
         let field = |number: u16| [0x16, (2 * number) as u8 | 0x80, ((2 * number) >> 7) as u8];
         let size = u32::from_le_bytes(*bytes[..bytes.len() - 4].last_chunk().unwrap()) as usize;
         let start = bytes.len() - 8 - size;
@@ -511,7 +491,7 @@ mod tests {
                 assert_eq!(read(&path, row).unwrap(), values[row].data(), "{encoding}");
             }
         }
-        // The 2,000 values, 50 kB each, take 100 MB, although the file is smaller than 200 kB.
+        // The 2,000 values of 50 kB take 100 MB, although the file is smaller than 200 kB.
         write(&path, Encoding::DELTA_BYTE_ARRAY, &vec![vec![b'x'; 50_000].into(); 2000]);
         assert!(std::fs::metadata(&path).unwrap().len() < 200_000);
         let set = Parquet::open(&path).unwrap();
@@ -520,7 +500,7 @@ mod tests {
         let e = set.read(3, &mut scratch).unwrap_err();
         assert!(e.cause().contains("row group 0, column \"text\": a page needs 10"), "{e}");
         assert!(e.cause().contains("smaller pages") && e.path() == Some(&*path), "{e}");
-        // The message suggests raising the limit only if a loader would then grant more.
+        // The message suggests a higher limit only if a loader would then grant more.
         assert!(!e.cause().contains("memory_limit"), "{e}");
         set.page_limit.set_max_grant(1 << 30);
         assert!(set.read(3, &mut scratch).unwrap_err().cause().contains("raise the loader's memory_limit"));

@@ -29,8 +29,7 @@ impl Prefetcher for LoaderGrants {
 }
 
 impl Parquet {
-    /// Returns a prefetcher for the samples in `order`. `rows` maps each sample to the rows that it
-    /// needs.
+    /// `rows` maps each sample to the rows that it needs.
     pub(super) fn follow_rows(&self, order: &Lookahead, rows: &Arc<dyn SampleRows>) -> Box<dyn Prefetcher> {
         let share = self.cache_share(order.bytes());
         let grants = [Grant::new(self.cache.clone(), share), Grant::new(self.page_limit.clone(), share)];

@@ -25,7 +25,7 @@ const ROWS: u64 = 300;
 const BATCH: u64 = 8;
 const URL: &str = "mem://set/x.parquet";
 
-/// Returns the image in row `row`, which has 1 to 7 kB. Every seventh row has the same image.
+/// Returns an image of 1 to 7 kB. Every seventh row has the same image.
 fn image(row: u64) -> Vec<u8> {
     let row = if row.is_multiple_of(7) { 0 } else { row };
     let mut state = row.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
@@ -41,7 +41,7 @@ fn image(row: u64) -> Vec<u8> {
     bytes
 }
 
-/// Writes a file with pages of about 16 kB and row groups of 50 rows.
+/// Uses pages of about 16 kB and row groups of 50 rows.
 fn write(path: &Path, indexed: bool, dictionary: bool) {
     let schema = parse_message_type("message m { required binary image; optional int64 label; }").unwrap();
     let properties = WriterProperties::builder()
@@ -69,19 +69,19 @@ fn write(path: &Path, indexed: bool, dictionary: bool) {
     writer.close().unwrap();
 }
 
-/// The cached bytes by offset and length, and the total size of all cached bytes.
+/// Cached bytes by offset and length, and their total size.
 type Blocks = (HashMap<(u64, u64), Vec<u8>>, usize);
 
-/// The state of a store with one object and a cache of `limit` bytes.
+/// A store with one object and a cache of `limit` bytes.
 struct StoreState {
     file: Vec<u8>,
     limit: usize,
     cached: Mutex<Blocks>,
-    /// Number of bytes served.
+    /// Served bytes.
     bytes: AtomicU64,
-    /// Number of requests served.
+    /// Served requests.
     requests: AtomicU64,
-    /// Number of requests that the prefetcher made.
+    /// Requests by the prefetcher.
     ahead: AtomicU64,
 }
 
@@ -111,7 +111,6 @@ impl Store for CachingStore {
     }
 
     fn keep(&self, _set: u64, order: &Lookahead) -> Option<Arc<dyn ObjectCache>> {
-        // Check that `next_use` finds the next use of a unit.
         let (place, units) = order.from(BatchIndex::default()).find(|(_, units)| !units.is_empty())?;
         assert_eq!(order.next_use(units[0], place, 1), NextUse::At(place));
         (self.0.limit > 0).then(|| Arc::new(self.clone()) as Arc<dyn ObjectCache>)
@@ -194,8 +193,7 @@ fn open(file: &[u8], limit: usize) -> Result<(CachingStore, Arc<Parquet>)> {
     Ok((store, Arc::new(set)))
 }
 
-/// Reads two epochs with three threads. Returns the number of bytes that the store served in each
-/// epoch.
+/// Reads two epochs with three threads. Returns the bytes that the store served in each epoch.
 fn read_epochs(store: &CachingStore, set: &Parquet, expected: &[OwnedSample], order: Order, budget: usize) -> [u64; 2] {
     let follow = set.follow(order.lookahead(budget)).unwrap();
     [0, 1].map(|epoch| {
@@ -285,7 +283,6 @@ fn large_unindexed_column_is_checked_against_the_memory_plan() {
     };
     let (large, mib) = (140 << 20, 1 << 20);
     let order = |bytes| Lookahead::new(bytes, |_| 0, |_| None);
-    // The source requests at least twice the size of the column chunk.
     let set = write(false);
     assert!((2 * large..600 * mib).contains(&set.ahead_bytes()), "{}", set.ahead_bytes());
     set.check().unwrap();
@@ -327,7 +324,6 @@ fn page_index_that_does_not_match_its_pages_fails() {
         let before = file[index];
         for step in [1, 2, 0xfe] {
             file[index] = before.wrapping_add(step);
-            // Opening fails if the page index cannot be parsed.
             let Ok((_, set)) = open(&file, 0) else { continue };
             for (row, expected) in samples.iter().enumerate() {
                 match set.read(row, &mut Vec::new()) {

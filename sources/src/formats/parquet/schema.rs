@@ -5,21 +5,20 @@ use parquet::schema::types::{SchemaDescriptor, Type, TypePtr};
 
 use crate::model::value::Element;
 
-/// A column that can become a field of samples.
+/// A column that can become a field.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Field {
     pub(super) name: String,
     pub(super) form: Form,
 }
 
-/// How a column stores its values.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Form {
     /// One value per row.
     Flat(Leaf),
-    /// A struct that contains the content of a file, its path, or both.
+    /// A struct with the content of a file, its path, or both.
     File { bytes: Leaf, path: Option<Leaf> },
-    /// Lists of numbers, possibly nested.
+    /// Possibly nested lists of numbers.
     List { leaf: Leaf, levels: Levels },
     /// An unsupported type, with its name for messages.
     Unsupported(&'static str),
@@ -28,8 +27,8 @@ pub(super) enum Form {
 /// Maximum depth of nested lists.
 const MAX_DEPTH: usize = 4;
 
-/// For each nested list, outermost first: the definition level from which the list has an element.
-/// One level lower means an empty list.
+/// For each nested list, outermost first: the lowest definition level at which the list has an
+/// element. An empty list has one level less.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) struct Levels {
     elements: [i16; MAX_DEPTH],
@@ -41,7 +40,6 @@ impl Levels {
         &self.elements[..self.depth]
     }
 
-    /// Adds a list inside the innermost list.
     fn with(mut self, element: i16) -> Result<Self, &'static str> {
         *self.elements.get_mut(self.depth).ok_or("lists of more than four levels")? = element;
         self.depth += 1;
@@ -54,15 +52,13 @@ impl Levels {
     }
 }
 
-/// A leaf column.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Leaf {
-    /// Index of the leaf column within the file.
+    /// Within the file.
     pub(super) index: usize,
     pub(super) holds: Plain,
 }
 
-/// The type of the values in a leaf column.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Plain {
     Bool,
@@ -72,8 +68,7 @@ pub(super) enum Plain {
     Text,
 }
 
-/// Returns the columns of a schema. Each field of a struct becomes a separate column with a name
-/// such as `objects.bbox`.
+/// Each field of a struct becomes a separate column with a name such as `objects.bbox`.
 pub(super) fn fields(schema: &SchemaDescriptor) -> Vec<Field> {
     let (mut fields, mut leaf) = (Vec::new(), 0);
     for column in schema.root_schema().get_fields() {
@@ -92,17 +87,16 @@ fn repeated(column: &Type) -> bool {
     column.get_basic_info().has_repetition() && column.get_basic_info().repetition() == Repetition::REPEATED
 }
 
-/// Returns the number of definition levels that a column adds, which is 0 or 1.
+/// Returns 0 or 1.
 fn definition_levels(column: &Type) -> i16 {
     let required =
         column.get_basic_info().has_repetition() && column.get_basic_info().repetition() == Repetition::REQUIRED;
     i16::from(!required)
 }
 
-/// What surrounds a value on the way down the schema: its structs and lists, which determine the
-/// column's name and levels.
+/// The path to a value in the schema. The structs and lists on the path determine the column's name
+/// and levels.
 struct Inside {
-    /// Name of the column.
     name: String,
     /// Definition level at this depth.
     level: i16,
@@ -110,8 +104,8 @@ struct Inside {
 }
 
 impl Inside {
-    /// Adds the columns in `column` to `fields`. `first` is the index of its first leaf column. If
-    /// the type is not supported, adds a field of the form `Unsupported`.
+    /// Adds the columns in `column` to `fields`. `first` is the index of its first leaf column.
+    /// Unsupported types become fields of the form `Unsupported`.
     fn add(self, column: &Type, first: usize, fields: &mut Vec<Field>) {
         let name = self.name.clone();
         if let Err(what) = self.try_add(column, first, fields) {
@@ -163,7 +157,7 @@ impl Inside {
         Ok(())
     }
 
-    /// Adds the columns of a struct. `children` are its fields.
+    /// `children` are the struct's fields.
     fn add_all(&self, children: &[TypePtr], mut first: usize, fields: &mut Vec<Field>) {
         for child in children {
             let name = format!("{}.{}", self.name, child.name());
@@ -173,7 +167,7 @@ impl Inside {
     }
 }
 
-/// Returns the form of a leaf column that is inside lists with these `levels`.
+/// `levels` belong to the lists around the leaf column.
 fn leaf_form(column: &Type, index: usize, levels: Levels) -> Result<Form, &'static str> {
     let leaf = Leaf { index, holds: plain(column)? };
     match (levels.depth, leaf.holds) {
@@ -183,16 +177,15 @@ fn leaf_form(column: &Type, index: usize, levels: Levels) -> Result<Form, &'stat
     }
 }
 
-/// Returns the form of the struct in which Hugging Face's `datasets` stores files. This struct
-/// contains `bytes`, an optional `path`, and no other field. Returns `None` for other structs.
+/// Returns the form of the struct in which Hugging Face's `datasets` stores files: `bytes`, an
+/// optional `path`, and no other field. Returns `None` for other structs.
 fn file_form(children: &[TypePtr], first: usize) -> Option<Form> {
     let child = |name: &str, form: Plain| {
         let position = children.iter().position(|child| child.name() == name)?;
         let fits = children[position].is_primitive()
             && !repeated(&children[position])
             && plain(&children[position]) == Ok(form);
-        // All children are leaf columns, so a child's position is its leaf index relative to
-        // `first`.
+        // All children are leaf columns, so a child's leaf index is its position plus `first`.
         fits.then_some(Leaf { index: first + position, holds: form })
     };
     let (bytes, path) = (child("bytes", Plain::Bytes)?, child("path", Plain::Text));

@@ -28,12 +28,11 @@ use crate::values::record::{Column, ColumnType, Columns, Found, sniffed};
 /// A source that reads the rows of Parquet files, either local or in an object store.
 ///
 /// Each row is a sample, and its key is the row number. Columns become fields by the same rules as
-/// for [`Arrow`](crate::Arrow) files. Lists of bytes or text, maps and decimals are not supported.
-/// Columns of these types are ignored with a warning. If such a column was selected explicitly,
-/// opening fails.
+/// for [`Arrow`](crate::Arrow) files. Lists of bytes or text, maps and decimals are not supported:
+/// such columns are ignored with a warning, and selecting one makes opening fail.
 ///
 /// **Pages.** Values are compressed in pages of about 1 MB, so reading one image means decoding a
-/// whole page. Decoded pages are cached within the loader's memory plan, and the least recently
+/// whole page. Decoded pages are cached within the loader's memory budget, and the least recently
 /// used page is evicted first. With `shuffle_window`, each page is decoded once per epoch, provided
 /// that a window fits in the cache. With a full shuffle, nearly every image requires decoding a
 /// page, so pack the dataset or save it as Arrow first.
@@ -41,7 +40,7 @@ use crate::values::record::{Column, ColumnType, Columns, Found, sniffed};
 /// **Compression.** Pages may be compressed with Snappy, Zstandard, LZ4 or gzip.
 pub struct Parquet {
     pub(super) files: Arc<Files>,
-    /// The object store that contains the files, or `None` if they are local.
+    /// `None` if the files are local.
     pub(super) remote: Option<Arc<Remote>>,
     pub(super) fields: Arc<[Field]>,
     pub(super) columns: Columns,
@@ -49,27 +48,24 @@ pub struct Parquet {
     anywhere: bool,
     pub(super) cache: Arc<Cache>,
     pub(super) page_limit: Arc<PageLimit>,
-    /// The largest column chunk that can only be read from the store in one piece, if any.
+    /// The largest column chunk that can only be read from the store in one piece.
     largest_unsplit: Option<Chunk>,
-    /// The list column chunk that takes the most memory to decode, if any.
+    /// The list column chunk that takes the most memory to decode.
     lists: Option<Chunk>,
 }
 
-/// A column chunk: the part of a column that is in one row group.
 #[derive(Debug, Clone, Copy)]
 struct Chunk {
-    /// For `largest_unsplit`, the size of the chunk in the file; for `lists`, the memory needed to
-    /// decode it.
+    /// For `largest_unsplit`, the size in the file; for `lists`, the memory needed for decoding.
     bytes: u64,
     lists: bool,
     file: u32,
     group: u32,
-    /// Index of the column.
     column: usize,
 }
 
-/// Extra cache space in bytes, on top of the largest column chunk that must be read in one piece,
-/// so that decoded pages do not evict the chunk.
+/// Cache space in bytes beyond the largest column chunk that must be read in one piece, so that
+/// decoded pages do not evict the chunk.
 const EXTRA_CACHE: u64 = 32 << 20;
 
 impl Parquet {
@@ -83,8 +79,8 @@ impl Parquet {
         Self::with(DatasetLocation::here(path.as_ref()), &Options::new())
     }
 
-    /// Opens the dataset at `location` with options. A folder's own name may end in `.parquet`, as
-    /// in Spark output. `location.part` selects a split.
+    /// A folder's own name may end in `.parquet`, as in Spark output. `location.part` selects a
+    /// split.
     pub(crate) fn with(mut location: DatasetLocation, options: &Options) -> Result<Self> {
         let is_folder = match location.part {
             Some(_) => location.list().map(|_| true)?,
@@ -127,7 +123,7 @@ impl Parquet {
         Ok(set)
     }
 
-    /// Creates a source of the files in `parts`. The samples do not have any columns yet.
+    /// The samples do not have any columns yet.
     pub(super) fn without_columns(path: &Path, parts: Vec<ParquetFile>) -> Result<Self> {
         let first =
             parts.first().ok_or_else(|| Error::in_source("the folder contains no .parquet files").at_path(path))?;
@@ -150,7 +146,6 @@ impl Parquet {
         })
     }
 
-    /// Checks and measures the columns that samples use.
     pub(super) fn prepare(&mut self) -> Result<()> {
         self.check_counts()?;
         if self.remote.is_some() {
@@ -159,7 +154,7 @@ impl Parquet {
         self.measure()
     }
 
-    /// Returns a source that shares the files and the cache. Its samples use `columns`.
+    /// The new source shares the files and the cache.
     pub(super) fn selecting(&self, columns: Columns) -> Result<Self> {
         let mut selection = Parquet {
             files: self.files.clone(),
@@ -168,7 +163,6 @@ impl Parquet {
             columns,
             anywhere: self.anywhere,
             cache: self.cache.clone(),
-            // Each selection of columns has its own page limit.
             page_limit: Arc::default(),
             largest_unsplit: None,
             lists: None,
@@ -177,8 +171,8 @@ impl Parquet {
         Ok(selection)
     }
 
-    /// Checks that each column that samples use has a value for each row, unless it contains lists.
-    /// Without this check, rows would be lost silently if a row group declared too few rows.
+    /// Checks that each used column without lists has a value for each row. Otherwise, a row group
+    /// that declares too few rows would silently lose rows.
     fn check_counts(&self) -> Result<()> {
         for &(file, group) in &self.files.groups {
             let part = &self.files.parts[file as usize];
@@ -205,8 +199,7 @@ impl Parquet {
         Ok(())
     }
 
-    /// Returns the type of the data in the column at index `place`. The type determines how the
-    /// column is used.
+    /// The type determines how the column is used.
     fn column_type(&self, place: usize, features: &Features) -> Result<ColumnType> {
         let Field { name, form } = &self.fields[place];
         Ok(match form {
@@ -226,14 +219,13 @@ impl Parquet {
         })
     }
 
-    /// Detects what a column of bytes contains from its first values.
+    /// Guesses the type of a byte column from its first values.
     fn sniff(&self, place: usize) -> Result<ColumnType> {
         sniffed(self.len(), |row, scratch| self.find(row, place, scratch))
     }
 
-    /// Returns the share of a loader's `bytes` that is used for decoded pages. For local files,
-    /// this is all of them. For files in a store, it is half, because the other half is used for
-    /// prefetching.
+    /// Returns the share of a loader's `bytes` for decoded pages: all for local files, and half for
+    /// files in a store, because the other half is used for prefetching.
     pub(super) fn cache_share(&self, bytes: usize) -> usize {
         if self.remote.is_some() { bytes - bytes / 2 } else { bytes }
     }
@@ -242,7 +234,6 @@ impl Parquet {
         &self.files.parts[self.files.groups[self.files.locate(row).0].0 as usize]
     }
 
-    /// Returns the leaf columns that samples need.
     pub(super) fn needed(&self) -> Vec<NeededLeaf> {
         let used = self.columns.used().map(|place| match self.fields[place].form {
             Form::Flat(leaf) | Form::File { bytes: leaf, .. } => Some(NeededLeaf { leaf: leaf.index, lists: false }),
@@ -252,7 +243,7 @@ impl Parquet {
         used.flatten().collect()
     }
 
-    /// Iterates over the leaf columns that samples need, for every row group.
+    /// Iterates over the used leaf columns in every row group.
     fn chunks(&self) -> impl Iterator<Item = (Chunk, Leaf, Option<Levels>)> {
         let chunk_of = |place: usize| match self.fields[place].form {
             Form::Flat(leaf) | Form::File { bytes: leaf, .. } => Some((place, leaf, None)),
@@ -267,7 +258,6 @@ impl Parquet {
         })
     }
 
-    /// Finds the column chunks that need the most memory, and sets the page limit accordingly.
     fn measure(&mut self) -> Result<()> {
         let (mut largest_unsplit, mut lists) = (None::<Chunk>, None::<Chunk>);
         let update = |largest: &mut Option<Chunk>, chunk: Chunk, bytes: u64| {
@@ -290,13 +280,11 @@ impl Parquet {
         Ok(())
     }
 
-    /// Adds the row group and the column of `chunk` to an error.
     fn in_chunk(&self, chunk: Chunk, e: &Error) -> Error {
         let cause = format!("row group {}, column {:?}: {}", chunk.group, self.fields[chunk.column].name, e.cause());
         Error::in_source(cause).at_path(&self.files.parts[chunk.file as usize].file.path)
     }
 
-    /// Returns the value of the column at index `place` in `row`.
     pub(super) fn find(&self, row: usize, place: usize, scratch: &mut Vec<u8>) -> Result<Found<'static>> {
         let field = &self.fields[place];
         let plain = |leaf, scratch: &mut Vec<u8>| self.value(row, leaf, None, scratch);
@@ -342,7 +330,6 @@ impl Parquet {
         block.find(inside, scratch)
     }
 
-    /// Returns the number of pages that have been decoded so far.
     #[cfg(test)]
     pub(super) fn decoded(&self) -> usize {
         self.cache.decoded()
@@ -385,7 +372,7 @@ impl Source for Parquet {
         };
         let bytes = self.chunks().map(unpacked).fold(0, u64::saturating_add);
         let bytes = bytes.clamp(1 << 20, AHEAD as u64);
-        // For a store, half of the bytes are used for the cache. The cache must hold a column chunk
+        // For a store, half of the bytes are used for the cache, which must hold a column chunk
         // that is read in one piece and some additional pages.
         let chunk = self.largest_unsplit.map_or(0, |unsplit| 2 * (unsplit.bytes.min(MAX_CHUNK) + EXTRA_CACHE));
         let lists = self.lists.map_or(0, |lists| lists.bytes);
@@ -394,8 +381,7 @@ impl Source for Parquet {
     }
 
     fn only(&self, fields: &[String]) -> Option<Arc<dyn Source>> {
-        // `selecting` cannot fail here, because all columns were measured when the source was
-        // opened.
+        // `selecting` cannot fail, because opening measured all columns.
         Some(Arc::new(self.selecting(self.columns.only(fields)).ok()?))
     }
 

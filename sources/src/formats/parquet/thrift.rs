@@ -1,6 +1,6 @@
-//! Parses Thrift's compact encoding, and checks data before the `parquet` crate decodes it. That
-//! crate is recursive, so the depth of the schema is checked. It allocates memory for the claimed
-//! length of a list, so lengths are checked as well.
+//! Parses Thrift's compact encoding, and checks data before the `parquet` crate decodes it. The
+//! crate is recursive, so the depth of the schema is limited. It also allocates memory for the
+//! claimed length of a list, so lengths are checked.
 
 use parquet::file::page_index::offset_index::PageLocation;
 
@@ -9,7 +9,7 @@ pub(super) const MAX_DEPTH: usize = 64;
 /// Minimum size of a struct in a list, in bytes.
 const MIN_STRUCT_BYTES: usize = 3;
 
-/// Decodes a page index (`OffsetIndex`), which contains the locations of a column chunk's pages.
+/// Parses an `OffsetIndex`, which contains the locations of a column chunk's pages.
 pub(super) fn locations(bytes: &[u8]) -> Option<Vec<PageLocation>> {
     let mut reader = Compact::new(bytes);
     let (field, kind) = reader.field(0)?;
@@ -36,7 +36,7 @@ pub(super) fn locations(bytes: &[u8]) -> Option<Vec<PageLocation>> {
     Some(pages)
 }
 
-/// A parser for the compact encoding. Methods return `None` if the bytes are damaged.
+/// Methods return `None` if the bytes are damaged.
 pub(super) struct Compact<'a> {
     bytes: &'a [u8],
     position: usize,
@@ -47,7 +47,6 @@ impl<'a> Compact<'a> {
         Compact { bytes, position: 0 }
     }
 
-    /// Returns the number of bytes that have been read.
     pub(super) fn position(&self) -> usize {
         self.position
     }
@@ -75,8 +74,8 @@ impl<'a> Compact<'a> {
         Some((value >> 1) as i64 ^ -((value & 1) as i64))
     }
 
-    /// Returns the number and the type of the next field in a struct. `last` is the number of the
-    /// previous field. Type 0 means that the struct has ended.
+    /// Returns the number and the type of the next field in a struct. Type 0 means that the struct
+    /// has ended. `last` is the number of the previous field.
     pub(super) fn field(&mut self, last: i64) -> Option<(i64, u8)> {
         let byte = self.byte()?;
         match (byte >> 4, byte & 15) {
@@ -122,7 +121,6 @@ impl<'a> Compact<'a> {
             9 | 10 => {
                 let (count, kind) = self.list()?;
                 for _ in 0..count {
-                    // Booleans in a list take one byte each, like values of type 3.
                     self.skip(if kind <= 2 { 3 } else { kind }, depth + 1)?;
                 }
             }
@@ -140,8 +138,8 @@ impl<'a> Compact<'a> {
         Some(())
     }
 
-    /// Skips a struct. Returns the depth of the schema in the field with the number `schema`, or 0
-    /// if there is no such field.
+    /// Skips a struct. Returns the depth of the schema in field number `schema`, or 0 if the field
+    /// is missing.
     pub(super) fn structure(&mut self, depth: usize, schema: Option<i64>) -> Option<usize> {
         if depth > MAX_DEPTH {
             return None;
@@ -162,10 +160,10 @@ impl<'a> Compact<'a> {
     }
 
     /// Returns the depth of a schema. The elements of a schema are in depth-first order, and each
-    /// of them contains the number of its children.
+    /// element contains the number of its children.
     fn schema(&mut self) -> Option<usize> {
         let (count, 12) = self.list()? else { return None };
-        // `open` contains the number of remaining children at each level.
+        // Remaining children at each level.
         let (mut open, mut deepest) = (Vec::<u64>::new(), 0);
         for _ in 0..count {
             let (mut last, mut children) = (0, 0);

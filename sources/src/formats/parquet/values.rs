@@ -1,5 +1,5 @@
-//! [`Rows`]: reads single values from Parquet files, for formats such as LeRobot that keep their
-//! data in Parquet.
+//! [`Rows`]: single values from Parquet files, for formats such as LeRobot that keep their data in
+//! Parquet.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,11 +20,7 @@ use crate::values::record::{Columns, Found};
 pub(crate) struct Rows(Parquet);
 
 impl Rows {
-    /// Opens `files`, in this order. Only the columns for which `uses` returns true can be read.
-    ///
-    /// # Errors
-    /// If a file is damaged, if the files have different columns or no rows, or if a used column
-    /// has an unsupported type.
+    /// Opens `files`, in this order. Only columns for which `uses` returns true can be read.
     pub(crate) fn open(path: &Path, storage: &Storage, files: &[PathBuf], uses: impl Fn(&str) -> bool) -> Result<Self> {
         let parts = storage.in_parallel(files, |path| ParquetFile::open(storage.open(path)?))?;
         let mut set = Parquet::without_columns(path, parts)?;
@@ -41,15 +37,11 @@ impl Rows {
         Ok(Rows(set))
     }
 
-    /// Returns the same rows, restricted to the columns with these indices.
-    ///
-    /// # Errors
-    /// If the location of a column is invalid.
+    /// Restricts the rows to the columns with these indices.
     pub(crate) fn only(&self, columns: impl IntoIterator<Item = usize>) -> Result<Self> {
         self.0.selecting(Columns::of_indices(columns)).map(Rows)
     }
 
-    /// Returns the names of all columns in the files.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.0.fields.iter().map(|field| &*field.name)
     }
@@ -66,7 +58,6 @@ impl Rows {
         }
     }
 
-    /// Returns the total number of rows.
     pub(crate) fn len(&self) -> usize {
         self.0.files.rows()
     }
@@ -77,31 +68,21 @@ impl Rows {
         self.0.files.parts.iter().map(move |part| (&*part.file.path, rows(part)))
     }
 
-    /// Returns the file that contains `row`.
     pub(crate) fn path(&self, row: usize) -> &Path {
         &self.0.file_of(row).file.path
     }
 
-    /// Checks that the file that contains `row` has not changed, if a check was requested.
-    ///
-    /// # Errors
-    /// If the file has changed.
+    /// Checks that the file of `row` has not changed, if a check was requested.
     pub(crate) fn check_once(&self, row: usize) -> Result<()> {
         self.0.file_of(row).file.check_once(self.0.files.requested_checks.load(Ordering::Relaxed))
     }
 
-    /// Returns the value of column `column` in `row`. Appends its bytes to `scratch`.
-    ///
-    /// # Errors
-    /// If the value cannot be read. The message names the file and the column.
+    /// Appends the value's bytes to `scratch`.
     pub(crate) fn find(&self, row: usize, column: usize, scratch: &mut Vec<u8>) -> Result<Found<'static>> {
         self.0.find(row, column, scratch)
     }
 
-    /// Returns the integer of column `column` in `row`.
-    ///
-    /// # Errors
-    /// Fails like [`find`](Rows::find), and if the value is not an integer.
+    /// Fails if the value is not an integer.
     pub(crate) fn integer(&self, row: usize, column: usize, scratch: &mut Vec<u8>) -> Result<i64> {
         let start = scratch.len();
         let content = self.find(row, column, scratch)?;
@@ -110,35 +91,29 @@ impl Rows {
         number?.ok_or_else(|| self.error(row, column, format_args!("holds {}: expected an integer", content.kind())))
     }
 
-    /// Returns an error about the value of column `column` in `row`. The message is "column
-    /// NAME CAUSE".
+    /// The message is "column NAME CAUSE".
     pub(crate) fn error(&self, row: usize, column: usize, cause: impl std::fmt::Display) -> Error {
         let name = self.names().nth(column).unwrap_or_default();
         Error::in_source(format!("column {name:?} {cause}")).at_path(self.path(row))
     }
 
-    /// Returns a prefetcher for the samples in `order`. `rows` maps each sample to the rows that it
-    /// needs.
+    /// `rows` maps each sample to the rows that it needs.
     pub(crate) fn follow(&self, order: &Lookahead, rows: &Arc<dyn SampleRows>) -> Box<dyn Prefetcher> {
         self.0.follow_rows(order, rows)
     }
 
-    /// Same as [`Source::ahead_bytes`].
     pub(crate) fn ahead_bytes(&self) -> usize {
         self.0.ahead_bytes()
     }
 
-    /// Same as [`Source::check`].
     pub(crate) fn check(&self) -> Result<()> {
         self.0.check()
     }
 
-    /// Same as [`Source::is_unchanged`].
     pub(crate) fn is_unchanged(&self) -> bool {
         self.0.is_unchanged()
     }
 
-    /// Same as [`Source::network`].
     pub(crate) fn network(&self) -> Option<NetworkStats> {
         self.0.network()
     }

@@ -7,12 +7,11 @@ use crate::error::{Error, Result, push, try_collect};
 use crate::machine::index_file::{self, Decoder, Encoder};
 use crate::storage::OpenFile;
 
-/// Maximum size of an `.idx` file, in bytes. This is enough for 40 million records.
+/// In bytes. This is enough for 40 million records.
 pub(super) const MAX_IDX_BYTES: u64 = 1 << 30;
 
 const MAGIC: [u8; 8] = *b"wfrecio\x01";
 
-/// The location of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) offset: u64,
@@ -21,12 +20,8 @@ pub(super) struct Entry {
 }
 
 /// Returns the records of `file` in file order. `listed` is the content of the `.idx` file next to
-/// it, if there is one. Otherwise, the records are loaded from the index that warpfeed stored when
-/// the file was first opened. If that index is missing or stale, the file is scanned and the index
-/// is stored.
-///
-/// # Errors
-/// If the `.idx` file or the RecordIO file is damaged.
+/// it. Without one, the records come from the index that warpfeed stored when the file was first
+/// opened. If that index is missing or stale, the file is scanned and the index is stored.
 pub(super) fn entries(file: &OpenFile, listed: Option<Vec<u8>>) -> Result<Vec<Entry>> {
     let path = &*file.path;
     if let Some(text) = listed {
@@ -51,15 +46,15 @@ pub(super) fn entries(file: &OpenFile, listed: Option<Vec<u8>>) -> Result<Vec<En
     try_collect(offsets.into_iter().zip(0..).map(|(offset, key)| Ok(Entry { offset, key })))
 }
 
-/// Returns the path at which warpfeed stores its index of the file at `path`.
+/// Returns the path at which warpfeed stores its own index.
 fn index_path(path: &Path) -> PathBuf {
     let mut index = path.as_os_str().to_owned();
     index.push(".warpfeed-index");
     index.into()
 }
 
-/// Parses an `.idx` file, in which each line contains the key and the offset of one record. Sorts
-/// the records by offset. `len` is the length of the RecordIO file.
+/// Parses an `.idx` file. Each line contains the key and the offset of one record. Sorts the
+/// records by offset. `len` is the length of the RecordIO file.
 fn parse(text: &str, len: u64) -> Result<Vec<Entry>> {
     let mut entries = Vec::new();
     for (line, text) in text.lines().enumerate().filter(|(_, text)| !text.trim().is_empty()) {
@@ -82,7 +77,7 @@ fn parse(text: &str, len: u64) -> Result<Vec<Entry>> {
     Ok(entries)
 }
 
-/// Finds the offsets of all records by reading the headers of their frames.
+/// Finds the records by reading the headers of all frames.
 fn scan(file: &OpenFile) -> Result<Vec<u64>> {
     let len = file.len();
     let (mut offsets, mut offset, mut scratch, mut inside) = (Vec::new(), 0, Vec::new(), false);
@@ -121,8 +116,8 @@ fn encode(offsets: &[u64], len: u64, modified: u64) -> Vec<u8> {
     out.finish()
 }
 
-/// Decodes a stored index. Returns `None` if it is damaged, or if the file had a different length
-/// or modification time.
+/// Returns `None` if the index is damaged, or if the file had a different length or modification
+/// time.
 fn decode(bytes: &[u8], len: u64, modified: u64) -> Option<Vec<u64>> {
     let mut rest = Decoder::new(bytes, MAGIC)?;
     let [stored_len, time, count] = rest.longs()?;

@@ -16,18 +16,17 @@ pub(super) const HEADER: usize = 24;
 /// Index of the label column.
 const LABEL: usize = 0;
 
-/// The layout of a record, with the columns `label` and `image`.
+/// A record has the columns `label` and `image`.
 pub(super) struct RecordIoLayout {
     names: Vec<String>,
     labels: Labels,
 }
 
-/// The type of the labels in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Labels {
-    /// Each record has one integer.
+    /// One integer per record.
     Integers,
-    /// Records have several numbers, or one number that is not an integer.
+    /// Several numbers per record, or one number that is not an integer.
     Numbers,
 }
 
@@ -36,7 +35,6 @@ impl RecordIoLayout {
         RecordIoLayout { names: vec!["label".to_owned(), "image".to_owned()], labels }
     }
 
-    /// Decodes the label or labels in `bytes`.
     fn label(&self, bytes: &[u8], buffer: &mut Vec<u8>) -> Result<Found<'static>> {
         let start = buffer.len();
         match self.labels {
@@ -60,8 +58,7 @@ impl RecordIoLayout {
     }
 }
 
-/// Returns the label in `bytes`. Returns `None` if there is not exactly one label, or if the label
-/// is not an integer.
+/// Returns `None` unless there is exactly one label, and it is an integer.
 pub(super) fn integer(bytes: &[u8]) -> Option<i64> {
     let [four] = bytes.as_chunks::<4>().0 else { return None };
     let number = f32::from_le_bytes(*four);
@@ -69,15 +66,14 @@ pub(super) fn integer(bytes: &[u8]) -> Option<i64> {
     (number.trunc() == number && number.abs() <= 16_777_216.0).then_some(number as i64)
 }
 
-/// Returns the byte ranges of the labels and of the image in a record's data. `data` is the
-/// beginning of the data, including the header, and `len` is the length of all data.
+/// Returns the byte ranges of the labels and of the image. `data` is the beginning of the record's
+/// data, including the header, and `len` the length of all data.
 pub(super) fn columns(data: &[u8], len: usize) -> Result<(Range<usize>, Range<usize>)> {
     let cut = || Error::in_source(format!("a record of {len} bytes is too short for its header and labels"));
     let labels = data.first_chunk::<4>().map(|word| u32::from_le_bytes(*word) as usize).ok_or_else(cut)?;
     let end = labels.checked_mul(4).and_then(|bytes| bytes.checked_add(HEADER)).filter(|&end| end <= len);
     let end = end.ok_or_else(cut)?;
-    // If the flag is 0, the only label is in the header. Otherwise, the labels come after the
-    // header.
+    // If the flag is 0, the only label is in the header. Otherwise, the labels follow the header.
     Ok((if labels == 0 { 4..8 } else { HEADER..end }, end..len))
 }
 
@@ -106,8 +102,7 @@ impl Layout for RecordIoLayout {
                 let shifted = |range: Range<usize>| range.start + FRAME..range.end + FRAME;
                 Ok([shifted(label), shifted(image)].into_iter().collect())
             }
-            // The columns can be located only once the record's parts are joined, so return the
-            // whole record for both.
+            // The columns can be located only once the record's parts are joined.
             _ => Ok([0..len, 0..len].into_iter().collect()),
         }
     }
@@ -125,7 +120,7 @@ impl Layout for RecordIoLayout {
     }
 
     fn find<'a>(&self, _row: usize, column: usize, bytes: &'a [u8], buffer: &mut Vec<u8>) -> Result<Found<'a>> {
-        // A frame at the start means a whole record of several parts. A label has only four bytes,
+        // A frame at the start means a whole record of several parts: a label has only four bytes,
         // and an image starts with its own signature.
         if bytes.len() > FRAME && frame(bytes).is_some_and(|(_, position)| position == Position::First) {
             let start = buffer.len();

@@ -11,16 +11,12 @@ use crate::storage::download::Companions;
 use crate::storage::{DatasetLocation, OpenFile, Storage};
 use crate::values::items::{Items, Rows, Samples};
 
-/// The optional `.idx` file next to a RecordIO file.
 const COMPANIONS: Companions =
     Companions { beside: |url| Some(format!("{}.idx", url.strip_suffix(".rec").unwrap_or(url))), ..Companions::NONE };
 
 /// Opens a RecordIO file, and the `.idx` file next to it if there is one. If a file in an object
 /// store has no `.idx` file, the file is downloaded, because finding its records requires reading
 /// all of it.
-///
-/// # Errors
-/// If a file cannot be read or is damaged, or if there are no records.
 pub(crate) fn open(location: DatasetLocation, options: &Options) -> Opened {
     let path = &*location.path;
     let storage = &location.storage;
@@ -42,18 +38,16 @@ pub(crate) fn open(location: DatasetLocation, options: &Options) -> Opened {
     Ok(Arc::new(Rows::new(path, items, RecordIoLayout::new(labels), options)?))
 }
 
-/// Maximum number of records that opening reads to determine the type of the labels.
 const MAX_SURVEYED: usize = 64;
 
-/// Determines the type of the labels from some of the records. Ignores damaged records.
+/// Samples some of the records, and ignores damaged ones.
 fn labels(storage: &Storage, file: &OpenFile, spans: &[(u64, u64)]) -> Result<Labels> {
     let count = spans.len().min(MAX_SURVEYED);
-    // Survey evenly spaced records, including the first and the last.
+    // Evenly spaced records, including the first and the last.
     let records: Vec<usize> = (0..count).map(|n| n * (spans.len() - 1) / (count - 1).max(1)).collect();
     let numbers = storage.in_parallel(&records, |&record| {
         let ((start, end), mut scratch) = (spans[record], Vec::new());
-        // A single label may be in the header or after it, whereas several labels always come after
-        // it.
+        // A single label may be in the header or after it. Several labels always follow the header.
         let head = file.get(start, (end - start).min((FRAME + HEADER + 4) as u64), &mut scratch)?;
         let (Some((part, _)), Some(data)) = (frame(head), head.get(FRAME..)) else { return Ok(false) };
         let Ok((label, _)) = columns(data, part) else { return Ok(false) };
@@ -63,8 +57,8 @@ fn labels(storage: &Storage, file: &OpenFile, spans: &[(u64, u64)]) -> Result<La
 }
 
 /// Returns the keys of the image records in a file written by InsightFace, or `None` for other
-/// files. In such a file, the record with the key 0 contains no image. The first label of that
-/// record is the end of the image keys. The records with higher keys describe identities.
+/// files. In such a file, record 0 contains no image, and its first label is the end of the image
+/// keys. The records with higher keys describe identities.
 fn images(file: &OpenFile, spans: &[(Entry, (u64, u64))]) -> Result<Option<std::ops::Range<u64>>> {
     let Some((_, (start, end))) = spans.iter().find(|(entry, _)| entry.key == 0) else { return Ok(None) };
     let mut scratch = Vec::new();

@@ -2,20 +2,19 @@
 //!
 //! Each frame starts with a magic number and contains one part of a record. A record has several
 //! parts only if its data contains the magic number at an offset that is a multiple of four.
-//! Writers then split the data there and omit the number. Joining the parts restores the number.
+//! Writers then split the data there and omit the number, and joining the parts restores it.
 
 use std::ops::Range;
 
 use crate::error::{Error, Result};
 
-/// The first bytes of each frame.
 const MAGIC: [u8; 4] = 0xced7_230a_u32.to_le_bytes();
 
-/// Size of a frame's header, in bytes. The header consists of the magic number, and a 32-bit word
-/// that contains the length of the part and its position in the record.
+/// Size of a frame header, in bytes: the magic number, and a 32-bit word with the length of the
+/// part and its position in the record.
 pub(super) const FRAME: usize = 8;
 
-/// The bits of a frame header's second word that contain the length of the part, in bytes.
+/// Length of the part in the header's second word, in bytes.
 const LENGTH_MASK: u32 = (1 << 29) - 1;
 
 /// The position of a part within its record.
@@ -27,8 +26,8 @@ pub(super) enum Position {
     Last,
 }
 
-/// Parses the frame header at the start of `bytes`. Returns the length of the part and its
-/// position, or `None` if `bytes` does not start with a frame.
+/// Returns the length of the part and its position, or `None` if `bytes` does not start with a
+/// frame.
 pub(super) fn frame(bytes: &[u8]) -> Option<(usize, Position)> {
     let (magic, rest) = bytes.split_first_chunk::<4>()?;
     let word = u32::from_le_bytes(*rest.first_chunk()?);
@@ -49,9 +48,6 @@ pub(super) fn padded(len: usize) -> usize {
 }
 
 /// Returns the byte ranges of the parts of the record at the start of `item`.
-///
-/// # Errors
-/// If a part is damaged or missing.
 pub(super) fn parts(item: &[u8]) -> Result<Vec<Range<usize>>> {
     let (mut parts, mut offset) = (Vec::new(), 0);
     loop {
@@ -84,9 +80,6 @@ pub(super) fn parts(item: &[u8]) -> Result<Vec<Range<usize>>> {
 
 /// Joins the parts of the record at the start of `item` with the magic number between them, and
 /// appends the result to `buffer`.
-///
-/// # Errors
-/// See [`parts`].
 pub(super) fn join(item: &[u8], buffer: &mut Vec<u8>) -> Result<()> {
     for (index, part) in parts(item)?.into_iter().enumerate() {
         if index > 0 {

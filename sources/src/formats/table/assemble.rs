@@ -14,7 +14,6 @@ use crate::error::{Error, Result};
 use crate::format;
 
 impl Table {
-    /// Assembles the sample of `row` in `buffer`.
     pub(super) fn assemble<'t>(
         &'t self,
         row: usize,
@@ -85,8 +84,7 @@ impl Table {
         Ok(start..buffer.len())
     }
 
-    /// Returns the name of the field for the file at `path`: the stem, and the extension in lower
-    /// case.
+    /// Returns the field name for the file at `path`: the stem, and the extension in lower case.
     fn field_name(&self, buffer: &mut SampleBuffer<'_>, column: usize, stem: &str, path: &str) -> Range<usize> {
         let extension = self.split(column, path).1;
         let start = buffer.push(stem.as_bytes()).start;

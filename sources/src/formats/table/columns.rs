@@ -17,25 +17,24 @@ const IMAGES: [&str; 6] = ["path", "file", "image", "filename", "file_name", "im
 /// Default names of the label column, in order of preference.
 const LABELS: [&str; 4] = ["label", "class", "cls", "category"];
 
-/// How samples use each column.
 #[derive(Debug)]
 pub(super) struct Columns {
     /// Column names, for messages.
     pub(super) names: Vec<String>,
     pub(super) image: Option<usize>,
     pub(super) label: Option<usize>,
-    /// The columns that contain paths of other files, each with the stem of its field name.
+    /// The columns that contain paths, each with the stem of its field name.
     pub(super) files: Vec<(usize, String)>,
     /// The path columns that no option names. Their paths must stay inside the table's folder.
     pub(super) detected: Vec<usize>,
     pub(super) fields: Vec<Field>,
-    /// The vector fields: the name of each, and the columns that it combines.
+    /// The name of each vector field, and the columns that it combines.
     pub(super) gathered: Vec<(String, Vec<usize>)>,
-    /// The reasons why samples have no image or label, for messages.
+    /// Reasons why samples have no image or label, for messages.
     pub(super) lacks: Lacks,
 }
 
-/// A column that becomes a field. The field contains the text of the cell.
+/// A column with cell texts that become a field.
 #[derive(Debug)]
 pub(super) struct Field {
     pub(super) column: usize,
@@ -43,8 +42,8 @@ pub(super) struct Field {
     pub(super) text: String,
     /// Field name for cells that contain JSON.
     pub(super) json: String,
-    /// Whether the column's first value is JSON. If so, all values of the column in a CSV file are
-    /// read as JSON.
+    /// Whether the column's first value is JSON. All values of such a column in a CSV file are read
+    /// as JSON.
     pub(super) all_json: bool,
 }
 
@@ -103,12 +102,9 @@ impl Header<'_> {
     }
 }
 
-/// Returns whether the column called `name` contains paths. `texts` are its first values: all of
-/// them must look like paths, and at least one must exist in the table's folder. Logs a warning if
-/// all of them look like image paths but none of them exists.
-///
-/// # Errors
-/// Returns any error from `is_file`.
+/// Returns whether the column `name` contains paths: all of its first values `texts` must look like
+/// paths, and at least one must exist in the table's folder. Logs a warning if all of them look
+/// like image paths but none exists.
 fn are_files(name: &str, texts: &[String], is_file: impl Fn(&str) -> Result<bool>) -> Result<bool> {
     let may_be = |value: &String| Path::new(value).extension().is_some() && value.parse::<f64>().is_err();
     if texts.is_empty() || !texts.iter().all(may_be) {
@@ -132,14 +128,8 @@ fn are_files(name: &str, texts: &[String], is_file: impl Fn(&str) -> Result<bool
 }
 
 impl Columns {
-    /// Decides how to use each column in `names`. `first[i]` is the first value of column `i`, if
-    /// any. `texts[i]` contains the first few texts of this column. `is_file` returns whether a
-    /// path is a file.
-    ///
-    /// # Errors
-    ///
-    /// If `is_file` fails, or if the table lacks a column that the options name. Also fails if two
-    /// columns have the same name, or if there would be more fields than a sample can have.
+    /// Decides how to use each column in `names`. `first[i]` is the first value of column `i`, and
+    /// `texts[i]` its first few texts. `is_file` returns whether a path is a file.
     pub(super) fn new(
         names: Vec<String>,
         first: &[Option<(Cell, String)>],
@@ -191,12 +181,12 @@ impl Columns {
         Ok(columns)
     }
 
-    /// Iterates over the columns that contain paths, starting with the image column.
+    /// Iterates over the columns of paths, starting with the image column.
     pub(super) fn paths(&self) -> impl Iterator<Item = usize> + '_ {
         self.image.into_iter().chain(self.files.iter().map(|(column, _)| *column))
     }
 
-    /// Makes the label column an ordinary field, because its values are not labels.
+    /// Turns the label column into an ordinary field, because its values are not labels.
     pub(super) fn use_label_as_field(&mut self, value: Option<&(Cell, String)>) -> Result<()> {
         if let Some(column) = self.label.take() {
             self.fields.push(field(column, &self.names[column], value));
@@ -204,8 +194,8 @@ impl Columns {
         self.check()
     }
 
-    /// Iterates over the names of all fields except the image. The names omit the extensions, which
-    /// depend on the row.
+    /// Returns the names of all fields except the image, without the extensions, which depend on
+    /// the row.
     pub(super) fn stems(&self) -> impl Iterator<Item = &str> {
         let without_end = |name: &'_ str| name.len() - ".txt".len();
         let files = self.files.iter().map(|(_, stem)| &**stem);
@@ -236,17 +226,15 @@ fn field(column: usize, name: &str, value: Option<&(Cell, String)>) -> Field {
     Field { column, text: format!("{stem}.txt"), json: format!("{stem}.json"), all_json }
 }
 
-/// Returns the stem of a column's field name, in lower case like the extensions in WebDataset.
+/// Returns the stem in lower case, like the extensions in WebDataset.
 fn stem(column: &str) -> String {
     column.to_lowercase().replace(['/', '\0'], "_")
 }
 
-/// Returns whether a name has the extension of an image.
 fn is_image_file(name: &str) -> bool {
     Path::new(name).extension().and_then(|end| end.to_str()).is_some_and(|end| field_of_file(end, &[]).is_some())
 }
 
-/// Formats column names for messages.
 fn list_names(names: &[String]) -> String {
     let list_names: Vec<String> = names.iter().take(20).map(|name| format!("{name:?}")).collect();
     let more = names.len() - list_names.len();

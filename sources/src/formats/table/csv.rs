@@ -16,13 +16,12 @@ pub(super) struct Csv {
     delimiter: u8,
 }
 
-/// The reason why parsing a row ended.
+/// Why parsing a row ended.
 pub(super) enum End {
-    /// The row is complete. The next row starts at this offset.
+    /// The row is complete, and the next row starts at this offset.
     Row(usize),
-    /// The text contains no more rows.
     Text,
-    /// The text ends inside a quoted cell. [`Csv::check_quotes`] finds the start of that cell.
+    /// The text ends inside a quoted cell. [`Csv::check_quotes`] finds the start of the cell.
     Quoted,
 }
 
@@ -31,8 +30,8 @@ impl Csv {
         Csv { delimiter }
     }
 
-    /// Detects the delimiter from the header line. Comma, semicolon and tab are tried in this
-    /// order. If the header contains none of them, the delimiter is a comma.
+    /// Detects the delimiter from the header line: a comma, a semicolon or a tab, in this order.
+    /// Defaults to a comma.
     pub(super) fn delimiter(header: &str) -> u8 {
         match header {
             header if header.contains(',') => b',',
@@ -43,14 +42,11 @@ impl Csv {
     }
 
     /// Checks that each quoted cell in `row` is followed by a delimiter, a line end or the end of
-    /// the text.
+    /// the text. The error is the offset of the first invalid cell, and the cause.
     ///
     /// The parser itself accepts any input, and appends text after a closing quote to the cell.
     /// Without this check, an unclosed quote would merge all rows up to the next quote into one
     /// cell.
-    ///
-    /// # Errors
-    /// Returns the offset of the first invalid quoted cell, and the cause.
     pub(super) fn check_quotes(&self, text: &[u8], row: Range<usize>) -> Result<(), (usize, String)> {
         let Some(first) = memchr::memchr(b'"', &text[row.clone()]) else { return Ok(()) };
         let (mut opened, mut quoted, mut begun) = (row.start + first, false, false);
@@ -89,7 +85,7 @@ impl Csv {
         Ok(())
     }
 
-    /// Parses the row that starts at byte `start` of `text`.
+    /// `start` is the row's byte offset.
     pub(super) fn row(&self, text: &[u8], start: usize, cells: &mut Cells) -> End {
         let blank = text[start..].iter().take_while(|byte| matches!(byte, b'\n' | b'\r')).count();
         let start = start + blank;
@@ -97,8 +93,8 @@ impl Csv {
             return End::Text;
         }
         let Cells { text: out, ends: out_ends, spans, csv } = cells;
-        // Reuse the reader. Building a new one takes longer than parsing most rows, and a clone of
-        // a reader does not work.
+        // Building a reader takes longer than parsing most rows, and a clone of a reader does not
+        // work.
         let reader = match csv {
             Some((delimiter, reader)) if *delimiter == self.delimiter => {
                 reader.reset();
@@ -123,8 +119,8 @@ impl Csv {
             (input, written, ends) = (&input[read..], written + wrote, ends + ended_cells);
             match result {
                 ReadRecordResult::OutputFull | ReadRecordResult::OutputEndsFull => {}
-                // The text does not end with a line end. Add one, which completes the last row
-                // unless it ends inside quotes.
+                // Add the missing line end. It completes the last row unless the text ends inside
+                // quotes.
                 ReadRecordResult::InputEmpty if !ended => (input, ended) = (b"\n", true),
                 ReadRecordResult::InputEmpty => return End::Quoted,
                 ReadRecordResult::End => return End::Text,

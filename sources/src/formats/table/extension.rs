@@ -3,7 +3,6 @@
 use crate::error::{Error, Result};
 use crate::format::{self, Format};
 
-/// Splits a path into the path without its extension, and the extension.
 pub(super) fn extension(path: &str) -> (&str, &str) {
     let path = path.strip_prefix("./").unwrap_or(path);
     path.rsplit_once('.').filter(|(_, extension)| !extension.contains('/')).unwrap_or((path, ""))
@@ -16,10 +15,7 @@ pub(super) fn is_whole(path: &str, formats: &[Format]) -> bool {
 }
 
 /// Finds the image extension that the paths `values` omit: the extension that turns them into paths
-/// of existing files. Returns the extension with its dot.
-///
-/// # Errors
-/// If `is_file` fails, or if several extensions match.
+/// of existing files. Includes the dot. Fails if several extensions match.
 pub(super) fn find_extension(
     values: &[String],
     is_file: impl Fn(&str) -> Result<bool>,

@@ -8,16 +8,14 @@ use serde_json::value::RawValue;
 
 use super::cells::{Cell, Cells};
 
-/// Parses one line, which must be a JSON object. `column` maps a key to the index of its column.
-///
-/// # Errors
-/// If the line is not a JSON object, or if a key occurs twice. Returns the cause as a string.
+/// Parses one line, which must be a JSON object without repeated keys. `column` maps a key to the
+/// index of its column.
 pub(super) fn row(line: &str, cells: &mut Cells, column: impl FnMut(&str) -> usize) -> Result<(), String> {
     cells.text.clear();
     cells.spans.clear();
     let mut json = serde_json::Deserializer::from_str(line);
     let read = json.deserialize_map(Object { cells, column }).and_then(|()| json.end());
-    // The parser sees a single line, so its line number is always 1. Remove it.
+    // The parser sees a single line, so its line number is always 1.
     read.map_err(|e| e.to_string().replace(" at line 1 column ", " at column "))
 }
 
@@ -46,7 +44,6 @@ impl<'a, F: FnMut(&str) -> usize> Visitor<'a> for Object<'_, F> {
             let (value, start) = (object.next_value::<&RawValue>()?.get(), text.len());
             let cell = match value.as_bytes().first() {
                 Some(b'"') => {
-                    // Borrow the text unless it contains escapes.
                     let Key(value) = serde_json::from_str(value).map_err(A::Error::custom)?;
                     text.extend_from_slice(value.as_bytes());
                     Cell::Text
@@ -63,6 +60,6 @@ impl<'a, F: FnMut(&str) -> usize> Visitor<'a> for Object<'_, F> {
     }
 }
 
-/// A JSON string, which is borrowed unless it contains escapes.
+/// Borrowed unless the string contains escapes.
 #[derive(serde::Deserialize)]
 struct Key<'a>(#[serde(borrow)] Cow<'a, str>);

@@ -9,7 +9,7 @@ use crate::model::Classes;
 use crate::values::record::{Labels, Learner, parse_integer};
 
 impl Table {
-    /// Determines the labels of all rows. `chosen` is true if the user specified the label column.
+    /// `chosen` is true if the user specified the label column.
     pub(super) fn learn(
         &mut self,
         classes: Option<&Classes>,
@@ -71,7 +71,7 @@ impl Table {
         Ok(())
     }
 
-    /// Logs a warning if some labels are integers and others are text.
+    /// Warns if some labels are integers and others are text.
     fn warn_mixed(&self, column: usize, learner: &Learner) {
         let Some((integers, texts, row)) = learner.mixed() else { return };
         let mut cells = Cells::default();
@@ -87,7 +87,7 @@ impl Table {
         );
     }
 
-    /// Logs a warning if the name of a class may denote a missing label.
+    /// Warns if the name of a class may denote a missing label.
     fn warn_doubtful(&self, column: usize, labels: Option<&Labels>) {
         if let Some(name) = labels.and_then(Labels::doubtful) {
             let (file, column) = (self.file.display(), &self.columns.names[column]);

@@ -7,8 +7,8 @@ use arrayvec::ArrayVec;
 use crate::machine::file::{self, read_whole};
 use crate::model::sample::MAX_FIELDS;
 
-/// A reusable buffer in which the parts of one sample are stored back to back. The buffer keeps its
-/// length between samples, so that its memory is zeroed only once.
+/// A reusable buffer with the parts of one sample, back to back. The buffer keeps its length
+/// between samples, so that its memory is zeroed only once.
 pub(super) struct SampleBuffer<'b> {
     buffer: &'b mut Vec<u8>,
     len: usize,
@@ -23,7 +23,6 @@ impl<'b> SampleBuffer<'b> {
         self.len
     }
 
-    /// Appends `bytes`, and returns their range in the buffer.
     pub(super) fn push(&mut self, bytes: &[u8]) -> Range<usize> {
         let range = self.len..self.len + bytes.len();
         if self.buffer.len() < range.end {
@@ -34,8 +33,8 @@ impl<'b> SampleBuffer<'b> {
         range
     }
 
-    /// Appends the contents of a file and returns their range. `path` is the range of the buffer
-    /// that contains the file's path.
+    /// Appends the contents of a file. `path` is the range of the buffer that contains the file's
+    /// path.
     pub(super) fn read(&mut self, path: Range<usize>) -> std::io::Result<Range<usize>> {
         let path = std::str::from_utf8(&self.buffer[path]).expect("paths and names are UTF-8");
         let mut file = file::open(path)?;
@@ -49,7 +48,7 @@ impl<'b> SampleBuffer<'b> {
     }
 }
 
-/// A sample that has been assembled in a buffer. All its contents are ranges of the buffer.
+/// A sample in a buffer. All its contents are ranges of the buffer.
 pub(super) struct SampleRanges<'t> {
     pub(super) key: Range<usize>,
     pub(super) label: Option<i64>,
@@ -59,6 +58,6 @@ pub(super) struct SampleRanges<'t> {
 /// The name of a field.
 pub(super) enum Name<'t> {
     Static(&'t str),
-    /// Built from the row, and stored in the buffer at this range.
+    /// Built from the row, and stored at this range of the buffer.
     InBuffer(Range<usize>),
 }

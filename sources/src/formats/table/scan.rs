@@ -4,34 +4,28 @@ use super::cells::{Cell, Cells};
 use super::syntax::Syntax;
 use crate::error::{Error, push};
 
-/// Maximum number of columns. In JSON Lines, every key in any row is a column.
+/// In JSON Lines, every key in any row is a column.
 const MAX_COLUMNS: usize = 4096;
 
-/// How many text cells of a column to look at when guessing whether it holds paths.
+/// Maximum number of texts per column that decide whether the column contains paths.
 pub(super) const MAX_TEXTS: usize = 32;
 
-/// The result of a scan.
 pub(super) struct Scan {
     pub(super) names: Vec<String>,
-    /// The offset in the text at which each row starts.
+    /// Offset of each row in the text.
     pub(super) starts: Vec<usize>,
-    /// The first value in each column, if any.
+    /// First value in each column.
     pub(super) first: Vec<Option<(Cell, String)>>,
-    /// The first texts in each column, at most [`MAX_TEXTS`].
+    /// First texts in each column, at most [`MAX_TEXTS`].
     pub(super) texts: Vec<Vec<String>>,
     /// Index of the first malformed row, and the cause.
     pub(super) first_malformed: Option<(usize, String)>,
-    /// Number of malformed rows.
     pub(super) bad_rows: usize,
 }
 
-/// Scans all rows of `text`.
-///
-/// # Errors
-///
-/// The offset in the text, and the cause:
-/// - A quote is malformed or unterminated. It would swallow the rows that follow.
-/// - There are more than `MAX_COLUMNS` columns. Every column slows down every row.
+/// Scans all rows of `text`. Fails, with the offset in the text and the cause, if a quote is
+/// malformed or unterminated, because it would merge the rows that follow. Also fails if there are
+/// more than `MAX_COLUMNS` columns, because every column slows down every row.
 pub(super) fn scan(text: &str, syntax: &Syntax, headerless: bool) -> Result<Scan, (usize, Error)> {
     let (names, starts, first, texts) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut scan = Scan { names, starts, first, texts, first_malformed: None, bad_rows: 0 };

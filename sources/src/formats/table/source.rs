@@ -40,8 +40,8 @@ use crate::values::record::Labels;
 ///
 /// A loader refers to a field by the name of its column:
 /// `.field("age", NdArray::new(Dtype::F32, []))`. Field names are converted to lower case. The key
-/// of a sample is the path of its image without the extension. If the table has no images, the key
-/// is the row number, starting at 0.
+/// of a sample is the path of its image without the extension, or the row number, starting at 0, if
+/// the table has no images.
 ///
 /// ```no_run
 /// // path,label,age
@@ -54,8 +54,8 @@ use crate::values::record::Labels;
 /// cell in the label column means that the sample has no label.
 ///
 /// **Files.** Paths are relative to the folder of the table, or to [`TableOptions::root`]. In a
-/// column that is detected by its name or content, paths must not point outside this folder. If a
-/// path is absolute or contains `..`, reading its sample fails. In a column that you name with
+/// column that is detected by its name or content, paths must stay inside this folder: reading a
+/// sample with an absolute path or a `..` fails. In a column that you name with
 /// [`TableOptions::image`] or [`TableOptions::file`], paths may point anywhere. Only regular files
 /// of up to 2 GiB are read. Paths may omit the image extension, as in many tables with the
 /// `image_id,label` columns. The first 32 paths are checked. If one extension makes every path
@@ -64,14 +64,14 @@ use crate::values::record::Labels;
 /// **Quotes.** A CSV cell is quoted if its first character is a quote. Quoted cells may contain
 /// delimiters, line ends and doubled quotes. A delimiter, a line end or the end of the file must
 /// follow the closing quote. Otherwise, rows would be merged, so opening fails with an error that
-/// contains the line in which the cell starts. In unquoted cells, quotes are ordinary characters.
+/// states the line in which the cell starts. In unquoted cells, quotes are ordinary characters.
 /// Python's `csv` with `strict=True` has the same rules.
 ///
 /// **Columns.** Opening fails if the table has more than 4,096 columns.
 ///
 /// **Invalid rows.** Reading a row fails if it has the wrong number of cells, contains invalid
-/// JSON, or refers to a file that does not exist. Other rows are not affected. If there are
-/// malformed rows, opening logs a warning with their number and the line of the first one.
+/// JSON, or refers to a file that does not exist. If there are malformed rows, opening logs a
+/// warning with their number and the line of the first one.
 ///
 /// **Object stores.** The table and its files may be in an object store. Paths are then relative to
 /// the URL of the table's folder, or to [`TableOptions::root`]. A column that you name with an
@@ -84,16 +84,16 @@ pub struct Table {
     /// The folder to which paths are relative, with a trailing `/`.
     root: String,
     text: String,
-    /// The offset in `text` at which each row starts.
+    /// Offset of each row in `text`.
     pub(super) starts: Vec<usize>,
     pub(super) syntax: Syntax,
     pub(super) columns: Columns,
     pub(super) labels: Option<Labels>,
     pub(super) formats: Vec<Format>,
-    /// The columns in which paths omit their extension. Each entry contains the index of the column
-    /// and the extension with its dot.
+    /// The columns in which paths omit their extension: the index of each, and the extension with
+    /// its dot.
     omitted_extensions: Vec<(usize, String)>,
-    /// Reads the files that rows refer to, if they are in an object store.
+    /// The files that rows refer to, if they are in an object store.
     stored: Option<ReferencedFiles>,
 }
 
@@ -199,7 +199,8 @@ impl Table {
         if self.root.is_empty() { "." } else { &self.root }
     }
 
-    /// Returns whether the path in `cell` points outside the folder and no option names `column`.
+    /// Returns whether the path in `cell` points outside the folder, unless an option names
+    /// `column`.
     fn is_outside(&self, column: usize, cell: Option<&str>) -> bool {
         let is_out = |cell: &str| match is_url(cell) {
             true => !is_url(&self.root) || !cell.strip_prefix(&*self.root).is_some_and(is_below),
@@ -208,13 +209,12 @@ impl Table {
         self.columns.detected.contains(&column) && cell.is_some_and(is_out)
     }
 
-    /// Returns the line number, starting at 1, of the start of `row`.
+    /// Returns the line on which `row` starts, counted from 1.
     pub(super) fn line(&self, row: usize) -> usize {
         let text = self.text.as_bytes();
         line_of(text, row_start(text, self.starts[row]))
     }
 
-    /// Creates an error that refers to the line of `row`.
     pub(super) fn error_at(&self, row: usize, cause: impl Into<String>) -> Error {
         Error::in_source(cause).at_line(&self.file, self.line(row))
     }
@@ -233,7 +233,7 @@ impl Table {
         labels.of(value).map(Some).map_err(|cause| self.error_at(row, cause))
     }
 
-    /// Appends to `buffer` the full path of the file that `cell` names.
+    /// Appends the full path of the file that `cell` names to `buffer`.
     fn locate(&self, buffer: &mut SampleBuffer<'_>, column: usize, cell: &str) -> Range<usize> {
         let root = if Path::new(cell).is_absolute() { "" } else { &*self.root };
         let start = buffer.push(root.as_bytes()).start;
@@ -247,8 +247,8 @@ impl Table {
         ending.filter(|_| !is_whole(cell, &self.formats)).map_or("", |(_, ending)| ending)
     }
 
-    /// Splits the path `cell` into the path without its extension, and the extension. The extension
-    /// is returned even if the cell omits it.
+    /// Splits the path `cell` into the path without its extension, and the extension, even if the
+    /// cell omits it.
     pub(super) fn split<'c>(&'c self, column: usize, cell: &'c str) -> (&'c str, &'c str) {
         match self.omitted_extension(column, cell) {
             "" => extension(cell),
@@ -261,7 +261,6 @@ impl Table {
         cells.trimmed_text(column).ok_or_else(empty)
     }
 
-    /// Reads the file that `cell` refers to.
     pub(super) fn file(
         &self,
         buffer: &mut SampleBuffer<'_>,
@@ -290,8 +289,8 @@ impl Table {
         buffer.read(path.clone()).map_err(|e| self.read_error(buffer.text(path), row, &e))
     }
 
-    /// Returns the error for a file at `path` that cannot be read. The error's path is `path`, and
-    /// its cause names the table and the line.
+    /// Returns the error for a file at `path` that cannot be read. The cause names the table and
+    /// the line.
     fn read_error(&self, path: &str, row: usize, e: &std::io::Error) -> Error {
         Error::io(path, e).named_in(&self.file, self.line(row))
     }
@@ -302,7 +301,7 @@ fn row_start(text: &[u8], start: usize) -> usize {
     start + text[start..].iter().take_while(|byte| byte.is_ascii_whitespace()).count()
 }
 
-/// Determines the syntax of a table from its extension and its header line.
+/// Detects the syntax from the extension and the header line.
 fn detect_syntax(path: &Path, text: &str, delimiter: Option<u8>) -> Syntax {
     if has_any_extension(path, &["jsonl", "ndjson"]) {
         return Syntax::Json;
@@ -338,8 +337,8 @@ impl TableOptions {
     }
 
     /// Opens the table at `path` with additional image `formats`, and with a list of `classes` that
-    /// assigns indices to labels. Opening fails if a class is not in the list. If `lenient` is
-    /// true, only reading the samples of that class fails.
+    /// assigns indices to labels. Opening fails if a class is not in the list, unless `lenient` is
+    /// true: only reading the samples of that class fails then.
     pub(crate) fn open_with(
         &self,
         path: &Path,

@@ -6,7 +6,6 @@ use super::cells::{Cell, Cells};
 use super::csv::{Csv, End};
 use super::json;
 
-/// The syntax of the rows.
 pub(super) enum Syntax {
     Csv(Csv),
     Json,
@@ -14,9 +13,9 @@ pub(super) enum Syntax {
 
 impl Syntax {
     /// Parses the row that starts at byte `start`. `names` maps a JSON key to the index of its
-    /// column. Returns the offset of the end of the row, or `None` if there are no more rows. The
-    /// second value is an error if the row is malformed. Quotes are not checked here, because
-    /// [`check_quotes`](Syntax::check_quotes) checks them when the table is opened.
+    /// column. Returns the offset of the end of the row, or `None` if there are no more rows, and
+    /// an error if the row is malformed. [`check_quotes`](Syntax::check_quotes) checks the quotes
+    /// on opening.
     pub(super) fn row(
         &self,
         text: &str,
@@ -40,10 +39,8 @@ impl Syntax {
         }
     }
 
-    /// Checks the quotes in the text at `row`. An invalid quote may merge several rows.
-    ///
-    /// # Errors
-    /// Returns the offset of the first invalid quoted cell, and the cause.
+    /// Checks the quotes in the text at `row`, because an invalid quote may merge several rows. The
+    /// error is the offset of the first invalid quoted cell, and the cause.
     pub(super) fn check_quotes(&self, text: &str, row: Range<usize>) -> Result<(), (usize, String)> {
         match self {
             Syntax::Csv(csv) => csv.check_quotes(text.as_bytes(), row),
@@ -51,8 +48,7 @@ impl Syntax {
         }
     }
 
-    /// Returns the type of a cell that contains `text`. In a CSV file, lists are JSON, and
-    /// everything else is text.
+    /// Returns the type of a cell. In a CSV file, lists are JSON, and everything else is text.
     pub(super) fn cell_type(&self, text: &str) -> Cell {
         let list = matches!(self, Syntax::Csv(_)) && text.starts_with('[');
         let json = list && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok();

@@ -7,10 +7,7 @@ use crate::machine::file;
 use crate::model::store::{Location, Stores};
 use crate::storage::ahead::Remote;
 
-/// Reads the text of a local file or an object in a store.
-///
-/// # Errors
-/// If the file cannot be read or is not UTF-8. For invalid UTF-8, the error contains the line.
+/// The file must be UTF-8. For invalid UTF-8, the error contains the line.
 pub(super) fn read(path: &Path, stores: &Stores) -> Result<String> {
     let mut bytes = match Location::of(path) {
         Location::Path(path) => file::read(&path, u64::MAX).map_err(|e| Error::io(&path, &e))?,
@@ -43,8 +40,8 @@ pub(super) fn read(path: &Path, stores: &Stores) -> Result<String> {
     }
 }
 
-/// Returns the number of the line that contains the byte at `offset`, starting at 1. A line ends
-/// with `\n`, `\r\n` or `\r`.
+/// Returns the line that contains the byte at `offset`, counted from 1. A line ends with `\n`,
+/// `\r\n` or `\r`.
 pub(super) fn line_of(text: &[u8], offset: usize) -> usize {
     let ends = memchr::memchr2_iter(b'\n', b'\r', &text[..offset]);
     1 + ends.filter(|&offset| text[offset] == b'\n' || text.get(offset + 1) != Some(&b'\n')).count()

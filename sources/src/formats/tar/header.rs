@@ -1,32 +1,30 @@
 //! Parses tar headers, which are 512-byte blocks, and the records in PAX headers. POSIX.1-2024
 //! (`pax`) and GNU tar's `tar.h` describe the formats.
 //!
-//! Why not the `tar` crate (0.4.46)? It misses damage that makes an archive look shorter: it stops
-//! silently if a file is truncated between two members, or at a block of zeros that is
-//! followed by more data. And its errors contain no offsets.
+//! The `tar` crate (0.4.46) misses damage that makes an archive look shorter: it stops silently if
+//! a file is truncated between two members, or at a block of zeros that is followed by more data.
+//! Its errors contain no offsets.
 
 use std::borrow::Cow;
 
-/// Size of a block, in bytes. Headers and the data of members start at multiples of this size.
+/// In bytes. Headers and the data of members start at multiples of this size.
 pub(super) const BLOCK: usize = 512;
 
-/// The content of a header, after its checksum and numbers have been validated.
+/// A header with a valid checksum and valid numbers.
 pub(super) struct Header<'a> {
     pub(super) kind: u8,
-    /// Size of the member's data in bytes, as claimed by the header.
+    /// Size of the member's data in bytes, as the header claims.
     pub(super) size: u64,
     pub(super) name: Cow<'a, [u8]>,
-    /// Target of a link.
     pub(super) link: &'a [u8],
 }
 
 impl<'a> Header<'a> {
-    /// Parses a header. The error contains only the cause; the caller adds the offset.
+    /// The error contains only the cause; the caller adds the offset.
     pub(super) fn parse(block: &'a [u8; BLOCK]) -> Result<Self, String> {
         let claimed = parse_number(&block[148..156])
             .ok_or_else(|| format!("checksum {:?} is not a number", text(&block[148..156])))?;
-        // The checksum field itself counts as spaces. Some old writers summed signed bytes; accept
-        // that sum too.
+        // The checksum field itself counts as spaces. Accept sums of signed bytes from old writers.
         let sum = |bytes: &[u8]| bytes.iter().map(|&b| u64::from(b)).sum::<u64>();
         let unsigned = sum(block) - sum(&block[148..156]) + 8 * 32;
         let negative = || block[..148].iter().chain(&block[156..]).filter(|&&b| b >= 0x80).count() as u64;
@@ -39,20 +37,19 @@ impl<'a> Header<'a> {
         let size = parse_number(&block[124..136])
             .ok_or_else(|| format!("size {:?} is not a number", text(&block[124..136])))?;
         let name = until_nul(&block[..100]);
-        // Only POSIX headers contain a prefix. GNU headers have timestamps at the same offset.
+        // Only POSIX headers contain a prefix. GNU headers have timestamps at this offset.
         let prefix = if block[257..263] == *b"ustar\0" { until_nul(&block[345..500]) } else { &[] };
         let name = if prefix.is_empty() { Cow::Borrowed(name) } else { Cow::Owned([prefix, b"/", name].concat()) };
         Ok(Header { kind: block[156], size, name, link: until_nul(&block[157..257]) })
     }
 }
 
-/// Returns whether a file that begins with `start` begins with a tar header.
 pub(crate) fn is_tar(start: &[u8]) -> bool {
     start.first_chunk().is_some_and(|block| block[0] != 0 && Header::parse(block).is_ok())
 }
 
-/// Parses a number, which consists of octal digits surrounded by spaces or NULs. If the top bit of
-/// the first byte is set, the field is a big-endian binary number instead (a GNU extension).
+/// Parses octal digits surrounded by spaces or NULs. If the top bit of the first byte is set, the
+/// field is a big-endian binary number instead (a GNU extension).
 fn parse_number(field: &[u8]) -> Option<u64> {
     if field[0] == 0x80 {
         let (high, low) = field.split_last_chunk().filter(|_| field.len() > 8)?;
@@ -70,11 +67,10 @@ fn text(field: &[u8]) -> Cow<'_, str> {
     String::from_utf8_lossy(field)
 }
 
-/// The values of the supported records in a PAX header.
+/// The supported records of a PAX header.
 #[derive(Default)]
 pub(super) struct Pax {
     pub(super) path: Option<Vec<u8>>,
-    /// Target of a link.
     pub(super) link: Option<Vec<u8>>,
     pub(super) size: Option<u64>,
     /// The sample's key, if a file name cannot represent it. Only this project writes and reads
@@ -86,15 +82,14 @@ pub(super) struct Pax {
 pub const KEY_RECORD: &str = "WARPFEED.key";
 
 impl Pax {
-    /// Parses records of the form `LENGTH KEYWORD=VALUE\n`. LENGTH is the length of the whole
-    /// record, including LENGTH itself.
+    /// Parses records of the form `LENGTH KEYWORD=VALUE\n`. LENGTH includes itself.
     pub(super) fn parse(mut data: &[u8]) -> Result<Self, String> {
         let mut pax = Pax::default();
         let len = data.len();
         while !data.is_empty() {
             let offset = len - data.len();
             let error = |what: &str| format!("pax record at byte {offset} of {len}: {what}");
-            // A `u64` has at most 20 digits, so don't look for the space any further.
+            // A `u64` has at most 20 digits.
             let space = memchr::memchr(b' ', &data[..data.len().min(21)]).ok_or_else(|| error("it has no length"))?;
             let len: usize = std::str::from_utf8(&data[..space])
                 .ok()

@@ -17,11 +17,11 @@ pub const CLASSES_MEMBER: &str = "__classes__";
 /// field.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Index {
-    /// All keys, concatenated.
+    /// Keys, concatenated.
     pub(super) keys: String,
     pub(super) samples: Vec<End>,
     pub(super) fields: Vec<Field>,
-    /// The distinct field names, which are usually few.
+    /// Distinct field names, which are usually few.
     pub(super) names: Vec<String>,
     pub(super) classes: Vec<String>,
     pub(super) unresolved: Unresolved,
@@ -35,22 +35,22 @@ pub(super) struct End {
     pub(super) field: u64,
 }
 
-/// The location of one file in the tar. Packed into 12 bytes, because every process on a machine
+/// The location of one file in the tar, packed into 12 bytes because every process on a machine
 /// keeps the fields of all samples in memory.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) struct Field {
-    /// The lower 32 bits of the offset in blocks.
+    /// Lower 32 bits of the offset in blocks.
     block: u32,
-    /// The lower 32 bits of the length in bytes.
+    /// Lower 32 bits of the length in bytes.
     len: u32,
-    /// Packed bits, starting with the lowest: the index into `names` (23 bits), whether the file is
-    /// a link (1 bit), bits 32 to 35 of the offset, and bits 32 to 35 of the length.
+    /// From the lowest bit: the index into `names` (23 bits), whether the file is a link (1 bit),
+    /// bits 32 to 35 of the offset, and bits 32 to 35 of the length.
     packed: u32,
 }
 
 impl Field {
-    /// Returns `None` if a value is out of range. The offset must be a multiple of [`BLOCK`] and
-    /// below 32 TiB, the length must be below 64 GiB, and `name` must be below [`MAX_NAMES`].
+    /// Returns `None` if a value is out of range. The offset must be a multiple of [`BLOCK`] below
+    /// 32 TiB, the length must be below 64 GiB, and `name` below [`MAX_NAMES`].
     pub(super) fn new(offset: u64, len: u64, name: u32) -> Option<Self> {
         let block = offset / BLOCK as u64;
         let fits = offset.is_multiple_of(BLOCK as u64) && block >> 36 == 0 && len >> 36 == 0 && name < MAX_NAMES;
@@ -58,8 +58,8 @@ impl Field {
         fits.then_some(Field { block: block as u32, len: len as u32, packed })
     }
 
-    /// Marks the field as a link. The bytes of a link may be anywhere in the shard, and belong to a
-    /// file with a different name.
+    /// The bytes of a link may be anywhere in the shard, and belong to a file with a different
+    /// name.
     pub(super) fn as_link(self) -> Self {
         Field { packed: self.packed | LINKED, ..self }
     }
@@ -76,12 +76,11 @@ impl Field {
         (u64::from(self.packed >> 28) << 32) | u64::from(self.len)
     }
 
-    /// Returns the offset after the last byte.
     pub(super) fn end(self) -> u64 {
         self.offset() + self.len()
     }
 
-    /// Returns the field's index into [`Index::names`].
+    /// Returns an index into [`Index::names`].
     pub(super) fn name(self) -> usize {
         (self.packed & (MAX_NAMES - 1)) as usize
     }
@@ -99,14 +98,12 @@ impl Index {
         self.samples.len()
     }
 
-    /// Returns the key and the fields of sample `index`.
     pub(super) fn sample(&self, index: usize) -> (&str, &[Field]) {
         let start = if index == 0 { End::default() } else { self.samples[index - 1] };
         let end = self.samples[index];
         (&self.keys[start.key as usize..end.key as usize], &self.fields[start.field as usize..end.field as usize])
     }
 
-    /// Frees the unused capacity of all lists.
     pub(super) fn shrink(&mut self) {
         self.keys.shrink_to_fit();
         self.samples.shrink_to_fit();
@@ -135,7 +132,7 @@ impl Index {
         (self.names, self.classes, self.unresolved) = (old.names, old.classes, old.unresolved);
     }
 
-    /// Returns a hash of the keys, and of the name, offset and length of each field.
+    /// Hashes the keys, and the name, offset and length of each field.
     pub(super) fn hash(&self) -> u64 {
         let hash = Hash::default().text(&self.keys);
         let hash = self.samples.iter().fold(hash, |hash, end| hash.number(end.key).number(end.field));
@@ -146,15 +143,14 @@ impl Index {
 
     /// Builds the index of the tar in `bytes` from its headers.
     ///
-    /// Uses the rules of WebDataset. The key is the path of a member up to the first dot of its
+    /// Follows the rules of WebDataset. The key is the path of a member up to the first dot of its
     /// base name. The field name is the rest of the name, in lower case. Adjacent members with the
     /// same key form a sample. Folders, hidden files and files without an extension are ignored. A
     /// link is read as the file that it refers to. Links to files outside the tar are omitted and
     /// [counted](Unresolved).
     ///
-    /// # Errors
-    /// If the tar is damaged or uses an unsupported feature. The message contains the offset. Every
-    /// number is checked against the length of `bytes` before it is used.
+    /// Every number is checked against the length of `bytes` before it is used. Errors contain the
+    /// offset.
     pub(super) fn scan(bytes: &dyn Bytes) -> Result<Index> {
         if bytes.len() >= 2 && bytes.get(0, 2, &mut Vec::new())? == [0x1f, 0x8b] {
             return Err(Error::in_source(
@@ -166,16 +162,14 @@ impl Index {
     }
 }
 
-/// Returns whether `name` is the member with the class names.
 fn is_classes(name: &[u8]) -> bool {
     text(name).is_ok_and(|name| name.trim_start_matches("./") == CLASSES_MEMBER)
 }
 
-/// Returns the error for a tar of `len` bytes that has neither a header nor an end marker at offset
+/// Returns the error for a tar of `len` bytes that has neither a header nor an end marker at
 /// `offset`.
 fn cut_short(offset: u64, len: u64) -> Error {
-    // This advice may be wrong, because a download that was interrupted between two members looks
-    // the same.
+    // This advice may be wrong: a download that was interrupted between two members looks the same.
     let hint = if len == offset {
         "; if the file is complete and was written without the marker, append the marker: head -c 1024 /dev/zero >> \
          FILE"
@@ -190,14 +184,13 @@ fn cut_short(offset: u64, len: u64) -> Error {
 
 /// Maximum number of distinct field names per shard.
 const MAX_NAMES: u32 = 1 << 23;
-/// The bit of [`Field::packed`] that marks a link.
+/// Bit of [`Field::packed`] that marks a link.
 const LINKED: u32 = MAX_NAMES;
 
 /// Maximum size of metadata such as a PAX header, in bytes. Larger metadata is rejected before
 /// memory is allocated.
 const MAX_METADATA: u64 = 16 << 20;
 
-/// The state of a scan over the headers of a tar.
 struct Scan<'a> {
     bytes: &'a dyn Bytes,
     index: Index,
@@ -216,11 +209,11 @@ struct Declared {
 }
 
 impl Declared {
-    /// Returns the size in bytes of the data that follows this header.
+    /// Returns the size in bytes of the data after this header.
     fn size(&self, header: &Header<'_>) -> u64 {
         match header.kind {
-            // Members of these types have no data, even if they claim a size. For example, a link
-            // may contain the size of its target.
+            // These types have no data, even if they claim a size. For example, a link may contain
+            // the size of its target.
             b'1'..=b'6' => 0,
             b'x' | b'g' | b'L' | b'K' => header.size,
             _ => self.pax.size.unwrap_or(header.size),
@@ -285,7 +278,7 @@ impl Scan<'_> {
         }
     }
 
-    /// Parses the class names from the content of [`CLASSES_MEMBER`].
+    /// `json` is the content of [`CLASSES_MEMBER`].
     fn classes(&mut self, json: &[u8]) -> Result<()> {
         let error = |e| Error::in_source(format!("{CLASSES_MEMBER} is not a JSON array of names: {e}"));
         self.index.classes = serde_json::from_slice(json).map_err(error)?;
@@ -300,8 +293,7 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// Adds the link `name` as a field without a location. [`resolve_links`](Scan::resolve_links)
-    /// sets its location.
+    /// The field has no location until [`resolve_links`](Scan::resolve_links).
     fn add_link(&mut self, name: &[u8], key: Option<&[u8]>, target: &[u8], hard: bool) -> Result<()> {
         let path = text(name)?.trim_start_matches("./");
         // The location of the target is not known until all headers have been read.
@@ -310,7 +302,7 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// Checks that only zeros follow the end marker at `start`, because samples after the marker
+    /// Checks that only zeros follow the end marker at `start`. Otherwise, samples after the marker
     /// would be lost silently.
     fn check_end(&self, start: u64) -> Result<()> {
         let mut scratch = Vec::new();
@@ -330,8 +322,7 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// Makes each link point to the bytes of its file. Removes links to files that are not in the
-    /// tar.
+    /// Makes each link point to the bytes of its file. Removes links to files outside the tar.
     fn resolve_links(&mut self) {
         let mut unresolved = Vec::new();
         for (index, path, file) in self.links.resolve() {
@@ -353,8 +344,7 @@ impl Scan<'_> {
         }
     }
 
-    /// Adds the file at `path` as a field. Returns the index of the field, or `None` if the file is
-    /// ignored.
+    /// Returns the index of the field, or `None` if the file is ignored.
     fn add_field(&mut self, path: &str, key: Option<&[u8]>, start: u64, len: u64) -> Result<Option<usize>> {
         let Some((stem, name)) = split_name(path) else { return Ok(None) };
         // Normalize the extension, so that the field has the same name in every format.
@@ -412,7 +402,7 @@ fn text(name: &[u8]) -> Result<&str> {
 mod tests {
     use super::*;
 
-    /// The first bytes of a tar, and its length. All other bytes are zero.
+    /// The first bytes of a tar, and its length. All remaining bytes are zero.
     struct Hole(Vec<u8>, u64);
 
     impl Bytes for Hole {

@@ -5,10 +5,10 @@ use std::collections::HashMap;
 /// Maximum number of links in a chain to a file.
 const MAX_HOPS: usize = 16;
 
-/// The paths of all files in a shard, and its links.
+/// The files of a shard, and its links.
 #[derive(Default)]
 pub(super) struct Links {
-    /// The paths of all files, concatenated.
+    /// Concatenated paths of all files.
     paths: String,
     files: Vec<File>,
     links: Vec<Link>,
@@ -23,21 +23,21 @@ struct File {
 
 struct Link {
     path: String,
-    /// The path of the target, or `None` if it is outside the shard.
+    /// Path of the target, or `None` if it is outside the shard.
     target: Option<String>,
-    /// Index of the field that the link provides, or `None` if it provides none.
+    /// Index of the link's field, or `None` if the link is not a field.
     field: Option<usize>,
 }
 
-/// The links that were omitted because they do not refer to a file in their shard.
+/// Omitted links, which do not refer to a file in their shard.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub(super) struct Unresolved {
     pub(super) count: u64,
-    /// Path of the first omitted link.
+    /// Path of the first link.
     pub(super) first: String,
 }
 
-/// The offset and the length of a file.
+/// Offset and length of a file.
 type Extent = (u64, u64);
 
 impl Links {
@@ -46,8 +46,8 @@ impl Links {
         self.files.push(File { path: self.paths.len(), start, len });
     }
 
-    /// Adds a link at `path` to `target`. Hard links are relative to the root of the archive, and
-    /// symbolic links to the folder of the link.
+    /// Hard links are relative to the root of the archive, and symbolic links to the folder of the
+    /// link.
     pub(super) fn add_link(&mut self, path: &str, target: &[u8], hard: bool, field: Option<usize>) {
         let target = std::str::from_utf8(target).ok();
         let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
@@ -59,8 +59,8 @@ impl Links {
         self.links.push(Link { path: path.to_owned(), target, field });
     }
 
-    /// Resolves all links that are fields. Returns the index of each field, the path of the link,
-    /// and the location of its file, if this file is in the shard.
+    /// Resolves all links that are fields. Returns the index of the field, the path of the link,
+    /// and the location of the file if it is in the shard.
     pub(super) fn resolve(&self) -> Vec<(usize, &str, Option<Extent>)> {
         if self.links.is_empty() {
             return Vec::new();

@@ -1,8 +1,8 @@
 //! Reads `NAME.manifest.json`, the manifest that `Pack` writes for a set of shards.
 //!
-//! The manifest determines which shards belong to the set. If one of them is missing, opening
-//! fails. A shard that has a name of the set but is not in the manifest is ignored with a warning,
-//! because it may come from an interrupted run.
+//! The manifest determines which shards belong to the set. If a shard is missing, opening fails. A
+//! shard that is named like the set but is not in the manifest is ignored with a warning, because
+//! it may come from an interrupted run.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
@@ -18,25 +18,22 @@ use crate::storage::tree::Tree;
 pub const MANIFEST_END: &str = ".manifest.json";
 /// JSON key of the version number, which must be the first key of a manifest.
 const KEY: &str = "\"warpfeed_set\"";
-/// The version of the manifest format that is read and written.
+/// The manifest format version that is read and written.
 pub const VERSION: u64 = 1;
 /// The suffix of a plan's file name. The plan of a set exists until its parts are merged.
 pub const PLAN_END: &str = ".plan.partial";
-/// Maximum size of a manifest, in bytes.
 pub(super) const MAX_BYTES: u64 = 1 << 30;
 /// Size in bytes of the start of a manifest, which must contain [`KEY`].
 pub(super) const KEY_RANGE: usize = 512;
-/// Maximum number of shards that a message names.
 const MAX_NAMED: usize = 5;
 
-/// The fields of a manifest that are needed to read its set.
+/// The fields that reading a set requires.
 #[derive(Debug, Deserialize)]
 pub(super) struct Manifest {
     warpfeed_set: u64,
     shards: Vec<Entry>,
 }
 
-/// A shard in a manifest.
 #[derive(Debug, Clone, Deserialize, PartialEq)]
 pub(super) struct Entry {
     pub(super) name: String,
@@ -44,37 +41,28 @@ pub(super) struct Entry {
     pub(super) bytes: u64,
 }
 
-/// Returns whether the file at `path` is a manifest. `start` is the beginning of the file.
+/// `start` is the beginning of the file.
 pub(super) fn is_manifest(path: &Path, start: &[u8]) -> bool {
     is_named_manifest(path) && memchr::memmem::find(start, KEY.as_bytes()).is_some()
 }
 
-/// Returns the path of the manifest of a set that was packed to `path` (such as `train.tar`), if
-/// the manifest exists and `path` itself does not.
-///
-/// # Errors
-/// If the file system cannot be queried.
+/// Returns the manifest of a set that was packed to `path` (such as `train.tar`), if the manifest
+/// exists and `path` itself does not.
 pub(super) fn for_target(path: &Path) -> Result<Option<PathBuf>> {
     let Some(manifest) = path.to_str().and_then(manifest_name) else { return Ok(None) };
     Ok((!file::exists(path)? && file::is_file(&manifest)?).then(|| manifest.into()))
 }
 
-/// Returns the file name of the manifest of a set that was packed to `target`.
 pub(super) fn manifest_name(target: &str) -> Option<String> {
     Some(format!("{}{MANIFEST_END}", target.strip_suffix(".tar")?))
 }
 
-/// Returns whether `path` has the file name of a manifest.
 pub(super) fn is_named_manifest(path: &Path) -> bool {
     path.to_str().is_some_and(|path| path.ends_with(MANIFEST_END))
 }
 
 impl Manifest {
-    /// Parses a manifest.
-    ///
-    /// # Errors
-    /// If `bytes` is not a manifest of this version, or if the name of a shard is not a plain file
-    /// name.
+    /// The name of each shard must be a plain file name.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self> {
         let damaged = |cause: String| Error::in_source(format!("damaged manifest: {cause}"));
         let manifest: Manifest = serde_json::from_slice(bytes).map_err(|e| damaged(e.to_string()))?;
@@ -92,12 +80,10 @@ impl Manifest {
         }
     }
 
-    /// Returns the shards of this manifest, and checks that they exist. `name` is the file name of
-    /// the manifest. `tars` maps the name of each tar file in the folder to its size.
-    ///
-    /// # Errors
-    /// If a shard is missing or has a different size, or if `must_be_complete` is true and the
-    /// folder contains tar files with names that do not belong to the set.
+    /// Returns the shards, and checks that they exist and have the right sizes. `name` is the file
+    /// name of the manifest. `tars` maps the name of each tar file in the folder to its size. If
+    /// `must_be_complete` is true, the folder must contain no tar files with names that do not
+    /// belong to the set.
     pub(super) fn choose(self, name: &str, tars: &BTreeMap<String, u64>, must_be_complete: bool) -> Result<Vec<Entry>> {
         let mut missing = Vec::new();
         for shard in &self.shards {
@@ -146,9 +132,6 @@ fn is_numbered(tar: &str, stem: &str) -> bool {
 }
 
 /// Returns a folder's only manifest, or `None` if the folder has none.
-///
-/// # Errors
-/// If there are several manifests.
 pub(super) fn choose_only<T>(mut manifests: Vec<(String, T)>) -> Result<Option<(String, T)>> {
     match manifests.len() {
         0 | 1 => Ok(manifests.pop()),
@@ -159,22 +142,19 @@ pub(super) fn choose_only<T>(mut manifests: Vec<(String, T)>) -> Result<Option<(
     }
 }
 
-/// Returns the shards of the set with the manifest at `path`.
 pub(super) fn open(path: &Path) -> Result<Vec<(PathBuf, Entry)>> {
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     shards_in(folder, &name, read(path)?, false).map_err(|e| e.at_path(path))
 }
 
-/// Returns the shards of the set in `folder`, or `None` if the folder contains no manifest.
-///
-/// # Errors
-/// If the folder contains several sets or unmerged parts, or if shards are missing.
+/// Returns `None` if the folder contains no manifest. Fails if the folder contains several sets or
+/// unmerged parts.
 pub(super) fn open_folder(folder: &Path) -> Result<Option<Vec<(PathBuf, Entry)>>> {
     let mut manifests = Vec::new();
     let names = names(folder)?;
     for name in names.iter().filter(|name| name.ends_with(MANIFEST_END)) {
-        // Check the content as well, because other programs may use the same file names.
+        // Other programs may use the same file names.
         let path = folder.join(name);
         if is_manifest(&path, &file::start(&path, KEY_RANGE)?) {
             manifests.push((name.clone(), ()));
@@ -188,17 +168,11 @@ pub(super) fn open_folder(folder: &Path) -> Result<Option<Vec<(PathBuf, Entry)>>
 }
 
 /// Checks that `folder` contains no unmerged parts of a set.
-///
-/// # Errors
-/// If there are unmerged parts, or if the folder cannot be listed.
 pub(crate) fn unmerged_in(folder: Tree<'_>) -> Result<()> {
     check_merged(&folder.file_names()?)
 }
 
-/// Checks that `names`, a sorted list of files, includes no unmerged parts of a set.
-///
-/// # Errors
-/// If there are unmerged parts.
+/// Like [`unmerged_in`], for a sorted list of files.
 pub(super) fn check_merged(names: &[impl AsRef<str>]) -> Result<()> {
     let has = |required: &str| names.binary_search_by(|name| name.as_ref().cmp(required)).is_ok();
     let names = || names.iter().map(AsRef::as_ref);
@@ -216,8 +190,7 @@ pub(super) fn check_merged(names: &[impl AsRef<str>]) -> Result<()> {
     }
 }
 
-/// If `name` is a plan, a part, or an unmerged shard, returns the name of its set. Returns `None`
-/// for other files.
+/// If `name` is a plan, a part, or an unmerged shard, returns the name of its set.
 fn unmerged_stem(name: &str) -> Option<&str> {
     if let Some(stem) = name.strip_suffix(PLAN_END) {
         return Some(stem);
@@ -283,7 +256,7 @@ fn names(folder: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Checks that a shard has as many samples as its manifest claims. `actual` is the actual number.
+/// Checks that a shard has as many samples as its manifest claims.
 pub(super) fn check_samples(entry: &Entry, actual: usize) -> Result<()> {
     if entry.samples == actual as u64 {
         return Ok(());

@@ -27,24 +27,21 @@ const MAX_REQUESTS: usize = 128;
 /// together take 256 MiB.
 const MAX_SCANS: usize = 16;
 const CHUNK: u64 = 16 << 20;
-/// Minimum size of a shard whose index is cached on the local disk, in bytes.
+/// Minimum size of a shard, in bytes, for caching its index on the local disk.
 const MIN_CACHED: u64 = 1 << 20;
-/// A header has space for 100 bytes of name. Shorter than this, a name is surely not truncated.
+/// Longer names may be truncated, because a header has space for 100 bytes.
 const MAX_COMPLETE_NAME: usize = 96;
 /// Number of bytes that are read to detect a manifest. Most manifests are smaller, so one round
 /// trip reads them completely.
 const MANIFEST_READ: u64 = 1 << 20;
 /// Largest file size that a header can represent in octal.
 const MAX_OCTAL: u64 = (8 << 30) - 1;
-/// Maximum size of an index object, in bytes.
 const MAX_INDEX: u64 = 1 << 30;
 
-/// Returns whether a URL denotes a single shard.
 fn is_shard(url: &str) -> bool {
     url.as_bytes().last_chunk::<4>().is_some_and(|end| url.len() > 4 && end.eq_ignore_ascii_case(b".tar"))
 }
 
-/// Returns whether a URL refers to the Hugging Face Hub.
 fn is_hub(url: &str) -> bool {
     url.split_once("://").is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("hf"))
 }
@@ -66,7 +63,7 @@ fn in_parallel<T: Send, S: Sync>(threads: usize, items: &[S], make: impl Fn(&S) 
     Ok(pool.install(|| items.par_iter().with_max_len(1).map(make).collect()))
 }
 
-/// A shard, and the adjacent object that contains its index, if any.
+/// A shard, and the object with its index.
 type Pair = (Object, Option<Object>);
 
 /// Opens the shards at `url`, which is a single shard, a pattern, a manifest, or a prefix. Below a
@@ -75,17 +72,14 @@ type Pair = (Object, Option<Object>);
 ///
 /// The index of a shard is loaded from the local index cache, or from the `NAME.tar.index` object
 /// next to the shard. If neither exists, the whole shard is read once to build the index.
-///
-/// # Errors
-/// If a shard does not exist or is not a tar file, or if there are no shards.
 pub(super) fn open(url: &str, remote: &Remote, listed: &[Object]) -> Result<Vec<(Object, Index)>> {
     let (pairs, entries) = if shards::has_braces(Path::new(url)) {
         let urls = shards::expand_braces(url).map_err(|cause| Error::config(cause).at_path(url))?;
         (look_up(url, &urls, remote)?, Vec::new())
     } else if is_shard(url) {
         match look_up(url, &[url.to_owned()], remote) {
-            // `url` may be what was passed to `pack`, which then wrote several shards with longer
-            // names.
+            // `pack` may have been called with `url`, and may have written several shards with
+            // longer names.
             Err(e) if !e.is_transient() => match manifest::manifest_name(url) {
                 Some(manifest) if exists(remote, &manifest) => below(&manifest, remote, listed)?,
                 _ => return Err(e),
@@ -107,22 +101,23 @@ fn exists(remote: &Remote, url: &str) -> bool {
     remote.repeated(move |store| store.object(&url)).is_ok()
 }
 
-/// Finds `url` among objects sorted by URL.
+/// `objects` is sorted by URL.
 fn find<'a>(objects: &'a [Object], url: &str) -> Option<&'a Object> {
     Some(&objects[objects.binary_search_by(|object| object.url.as_str().cmp(url)).ok()?])
 }
 
-/// Lists the objects under `url`, sorted by URL, because sample indices must not depend on the
-/// order in which the store lists objects.
+/// Sorts by URL, because sample indices must not depend on the order in which the store lists
+/// objects.
 fn list_sorted(remote: &Remote, url: &str) -> Result<Vec<Object>> {
     let mut below = remote.list(url)?;
     below.sort_by(|a, b| a.url.cmp(&b.url));
     Ok(below)
 }
 
-/// Looks up the shards at `urls`, the expansion of the pattern `url`.
+/// `urls` is the expansion of the pattern `url`.
 fn look_up(url: &str, urls: &[String], remote: &Remote) -> Result<Vec<Pair>> {
-    // The Hub versions whole datasets, so list once: all shards then come from the same commit.
+    // The Hub versions whole datasets, so a single listing ensures that all shards come from the
+    // same commit.
     if is_hub(url) {
         let start = &url[..url.find('{').unwrap_or(url.len())];
         let below = list_sorted(remote, start.rsplit_once('/').map_or(start, |(folder, _)| folder))?;
@@ -139,8 +134,8 @@ fn look_up(url: &str, urls: &[String], remote: &Remote) -> Result<Vec<Pair>> {
     let objects = in_parallel(MAX_REQUESTS, &candidates, |(url, is_index)| {
         let (url, is_index) = (url.clone(), *is_index);
         remote.repeated(move |store| match store.object(&url) {
-            // Most shards have no index, so a missing one is fine. A transient error is not:
-            // ignoring it would mean scanning the whole shard.
+            // Most shards have no index, so a missing one is fine. Ignoring a transient error would
+            // mean scanning the whole shard.
             Err(e) if is_index && !e.is_transient() => Ok(None),
             object => object.map(Some),
         })
@@ -174,7 +169,7 @@ fn below(url: &str, remote: &Remote, listed: &[Object]) -> Result<(Vec<Pair>, Ve
     Ok((shards.into_iter().map(|shard| (shard.clone(), index(shard))).collect(), entries))
 }
 
-/// Returns each shard with its index. Scans the shards that have no stored index.
+/// Scans the shards that have no stored index.
 fn with_indexes(pairs: Vec<Pair>, remote: &Remote) -> Result<Vec<(Object, Index)>> {
     let found_indexes = in_parallel(MAX_REQUESTS, &pairs, |(shard, index)| match (cached_index(shard), index) {
         (None, Some(index)) => adjacent_index(remote, shard, index),
@@ -199,9 +194,6 @@ fn with_indexes(pairs: Vec<Pair>, remote: &Remote) -> Result<Vec<(Object, Index)
 
 /// Returns the shards of the manifest `name` among the objects `below` the URL `base`. If `name` is
 /// `None`, returns the shards of the only manifest, or no shards if there is no manifest.
-///
-/// # Errors
-/// If the manifest cannot be read, if its shards are missing, or if there are several manifests.
 fn in_manifest(remote: &Remote, base: &str, name: Option<&str>, below: &[Object]) -> Result<Vec<Entry>> {
     let mut manifests = Vec::new();
     for object in below.iter().filter(|object| manifest::is_named_manifest(Path::new(&object.url))) {
@@ -239,10 +231,7 @@ fn in_manifest(remote: &Remote, base: &str, name: Option<&str>, below: &[Object]
 }
 
 /// Returns the index in the object next to the shard, if it is valid for a tar of the shard's
-/// length.
-///
-/// # Errors
-/// If the request fails. An index that the user has no permission to read counts as missing.
+/// length. An index that the user has no permission to read counts as missing.
 fn adjacent_index(remote: &Remote, shard: &Object, index: &Object) -> Result<Option<Index>> {
     let Some(len) = usize::try_from(index.len).ok().filter(|_| index.len <= MAX_INDEX) else { return Ok(None) };
     let mut bytes = vec![0; len];
@@ -257,20 +246,20 @@ fn adjacent_index(remote: &Remote, shard: &Object, index: &Object) -> Result<Opt
     Ok(result)
 }
 
-/// Returns the locally cached index of this version of the shard.
+/// Returns `None` unless the cached index belongs to this version of the shard.
 fn cached_index(shard: &Object) -> Option<Index> {
     let (path, version) = (cache_path(shard)?, version(shard)?);
     sidecar::decode_for(&sidecar::load_bytes(&path)?, shard.len, Some(version))
 }
 
-/// Returns a hash of the shard's ETag, to identify its content, or `None` for a weak one, which
+/// Returns a hash of the shard's ETag, to identify its content, or `None` for a weak ETag, which
 /// does not identify the bytes.
 fn version(shard: &Object) -> Option<u64> {
     Some(fnv1a(shard.tag.as_ref().filter(|tag| !tag.starts_with("W/"))?.as_bytes()))
 }
 
-/// Returns the path of the shard's index in the local cache. The cache is `$WARPFEED_CACHE/index`,
-/// or `warpfeed/index` in the user's cache folder if the variable is not set.
+/// The cache is `$WARPFEED_CACHE/index`, or `warpfeed/index` in the user's cache folder if the
+/// variable is not set.
 fn cache_path(shard: &Object) -> Option<PathBuf> {
     let folder = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let user = || folder("XDG_CACHE_HOME").or_else(|| Some(env::home_dir()?.join(".cache")));
@@ -279,7 +268,7 @@ fn cache_path(shard: &Object) -> Option<PathBuf> {
     Some(root.join("index").join(format!("{:016x}.tar.index", fnv1a(shard.url.as_bytes()) ^ server)))
 }
 
-/// Builds the index of a shard by reading its headers, and caches it locally.
+/// Builds the index of a shard from its headers, and caches it locally.
 fn scan(remote: &Remote, shard: &Object) -> Result<Index> {
     let chunks = Chunks { remote, shard, chunk: Mutex::default() };
     let index = Index::scan(&chunks).map_err(|e| e.at_path(&shard.url))?;
@@ -298,7 +287,7 @@ fn scan(remote: &Remote, shard: &Object) -> Result<Index> {
 struct Chunks<'a> {
     remote: &'a Remote,
     shard: &'a Object,
-    /// The offset and the bytes of the current chunk.
+    /// Offset and bytes.
     chunk: Mutex<(u64, Vec<u8>)>,
 }
 
@@ -314,7 +303,7 @@ impl Bytes for Chunks<'_> {
         if !inside(*start, bytes.len()) {
             let length = (len as u64).max(CHUNK).min(self.shard.len - offset);
             // Don't reuse the buffer: a failed read would leave stale bytes behind, and a canceled
-            // one may still be writing to it.
+            // read may still be writing to it.
             *bytes = Vec::new();
             *bytes = self.remote.bytes(self.shard, offset, length)?;
             *start = offset;
@@ -325,10 +314,10 @@ impl Bytes for Chunks<'_> {
     }
 }
 
-/// Returns the byte range of `fields` in a shard, as one range because a sample's files are
-/// adjacent. It includes their headers, by which [`verify_field`] notices an index of a different
-/// tar. It excludes links, whose targets are elsewhere. If all fields are links, returns the range
-/// of the first one.
+/// Returns the byte range of `fields` in a shard. One range suffices, because the files of a sample
+/// are adjacent. It includes their headers, by which [`verify_field`] detects that the index
+/// belongs to a different tar. It excludes links, which have their targets elsewhere. If all fields
+/// are links, returns the range of the first link.
 pub(super) fn span(fields: &[Field]) -> Range<u64> {
     let unlinked = || fields.iter().filter(|field| !field.is_linked());
     let spanned = || unlinked().chain(fields.first().filter(|_| unlinked().next().is_none()));
@@ -338,16 +327,14 @@ pub(super) fn span(fields: &[Field]) -> Range<u64> {
 }
 
 /// Returns the bytes of the field `name` of sample `key`. `field` is their location in the tar.
-/// `bytes` is the part of the tar that starts at offset `start`.
-///
-/// # Errors
-/// If the header before these bytes belongs to a different file.
+/// `bytes` is the part of the tar that starts at offset `start`. Fails if the header before these
+/// bytes belongs to a different file.
 pub(super) fn verify_field<'a>(bytes: &'a [u8], start: u64, key: &str, name: &str, field: &Field) -> Result<&'a [u8]> {
     let file = || {
         let offset = usize::try_from(field.offset().checked_sub(start)?).ok()?;
         let header = Header::parse(bytes.get(offset.checked_sub(BLOCK)?..offset)?.first_chunk()?).ok()?;
-        // For a huge file, the actual size is in a preceding PAX header, and so is a name that is
-        // too long for this one.
+        // For a huge file, the actual size is in a preceding PAX header. So is a name that is too
+        // long for this header.
         let huge = field.len() > MAX_OCTAL && matches!(header.size, 0 | MAX_OCTAL);
         let same = (header.size == field.len() || huge)
             && matches!(header.kind, b'0' | b'7' | 0)
@@ -367,22 +354,19 @@ pub(super) fn verify_field<'a>(bytes: &'a [u8], start: u64, key: &str, name: &st
 /// `key`.
 fn is_named(path: &[u8], key: &str, name: &str) -> bool {
     let Some(path) = std::str::from_utf8(path).ok().filter(|path| path.is_ascii()) else { return true };
-    // A long name is truncated in this header; the full name is in a preceding header.
+    // A long name is truncated here. The full name is in a preceding header.
     if path.len() >= MAX_COMPLETE_NAME || key.len() + name.len() >= MAX_COMPLETE_NAME || !name.is_ascii() {
         return true;
     }
-    // Nor is a key complete here if a file name cannot represent it.
+    // If a file name cannot represent the key, this header contains only part of it.
     let expressible = key.is_ascii() && !key.contains(['.', '\0']) && key.split('/').all(|part| !part.is_empty());
     index::split_name(path.trim_start_matches("./")).is_some_and(|(stem, extension)| {
         format::field(&extension.to_lowercase()) == name && (stem == key || !expressible)
     })
 }
 
-/// Reads `fields` of sample `index` in `file`, and adds them to `sample`.
-///
-/// # Errors
-/// If a read fails, or if the shard does not contain the expected files at the offsets in the
-/// index.
+/// Adds `fields` of sample `index` in `file` to `sample`. The files at their offsets must be the
+/// ones in the index.
 pub(super) fn read<'a>(
     file: &OpenFile,
     index: usize,

@@ -8,11 +8,11 @@ use crate::error::{Error, Result, try_collect};
 use crate::machine::file;
 use crate::storage::tree::Tree;
 
-/// Maximum number of shards that a pattern may expand to. More is most likely a typo.
+/// Maximum number of shards in a pattern. A higher number is most likely a typo.
 const MAX_SHARDS: usize = 1_000_000;
 
 /// Lists the shards at `path`, which is a pattern, a folder of tar files, a manifest, or a single
-/// shard. For shards in a manifest, also returns their entries.
+/// shard. Shards in a manifest have an entry.
 pub(super) fn expand(path: &Path) -> Result<Vec<(PathBuf, Option<Entry>)>> {
     if has_braces(path) && !file::exists(path)? {
         let pattern = path.to_str().expect("`has_braces` requires UTF-8");
@@ -25,8 +25,8 @@ pub(super) fn expand(path: &Path) -> Result<Vec<(PathBuf, Option<Entry>)>> {
     let listed =
         |shards: Vec<(PathBuf, Entry)>| try_collect(shards.into_iter().map(|(path, entry)| Ok((path, Some(entry)))));
     if !metadata.is_dir() {
-        // Anything named like a manifest is one, so that an invalid manifest gets the manifest's
-        // error.
+        // A file that is named like a manifest is treated as a manifest, so that its error
+        // describes a manifest.
         return if manifest::is_named_manifest(path) {
             manifest::open(path).and_then(listed)
         } else {
@@ -48,12 +48,9 @@ pub(crate) fn has_braces(path: &Path) -> bool {
     path.to_str().is_some_and(|text| text.find('{').is_some_and(|open| text[open..].contains('}')))
 }
 
-/// Rejects patterns with a star: they would match whatever exists, so a missing shard would go
-/// unnoticed.
-///
-/// # Errors
-/// If `path` contains a star and does not exist. If the matching files are numbered consecutively,
-/// the message contains the equivalent pattern with braces.
+/// Rejects patterns with a star. They would match only the files that exist, so a missing shard
+/// would go unnoticed. If the matching files are numbered consecutively, the error contains the
+/// equivalent pattern with braces.
 pub(crate) fn check_star(path: &Path) -> Result<()> {
     let Some((before, after)) = path.to_str().and_then(|text| text.split_once('*')) else { return Ok(()) };
     if file::exists(path)? {
@@ -71,7 +68,7 @@ pub(crate) fn check_star(path: &Path) -> Result<()> {
     Err(Error::config(format!("no such file, and patterns with a star are not supported: {instead}")).at_path(path))
 }
 
-/// Returns a pattern with braces that expands to `texts`, if these are sorted and end in
+/// Returns a pattern with braces that expands to `texts`. They must be sorted and end in
 /// consecutive numbers of the same width.
 fn brace_pattern(texts: &[String]) -> Option<String> {
     let start = texts.first()?.trim_end_matches(|c: char| c.is_ascii_digit());
@@ -83,7 +80,7 @@ fn brace_pattern(texts: &[String]) -> Option<String> {
 }
 
 /// Expands braces like a shell, but without nesting. `{000..099}` expands to numbers that are
-/// padded to the width of the first number, and `{a,b}` expands to the items of the list.
+/// padded to the width of the first number, and `{a,b}` to the items of the list.
 pub(super) fn expand_braces(pattern: &str) -> Result<Vec<String>, String> {
     let Some((before, rest)) = pattern.split_once('{') else { return Ok(vec![pattern.to_owned()]) };
     let (inside, after) = rest.split_once('}').ok_or("the pattern has an unclosed brace")?;

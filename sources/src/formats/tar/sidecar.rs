@@ -8,11 +8,11 @@
 //!    with the highest bit set for a link;
 //! 4. the field names, the class names, the path of the first skipped link, and the keys.
 //!
-//! Decoding is written by hand, because the counts are untrusted and must not control allocations.
-//! With `serde`, the same checks would still be needed.
+//! The counts are untrusted and must not control allocations. `serde` would not save these checks,
+//! so the decoder is written by hand.
 //!
-//! Everything in the sidecar is also in the tar, so if the sidecar is invalid in any way, the tar
-//! is scanned instead.
+//! The tar contains everything in the sidecar, so if the sidecar is invalid in any way, the tar is
+//! scanned instead.
 
 use std::fs::Metadata;
 use std::path::{Path, PathBuf};
@@ -22,24 +22,23 @@ use super::links::Unresolved;
 use crate::error::push;
 use crate::machine::index_file::{self, Decoder, Encoder, modification_ns};
 
-/// The bit in the index of a field's name that marks a link.
+/// Bit of a field's name index that marks a link.
 const LINKED: u32 = 1 << 31;
 
 const MAGIC: [u8; 8] = *b"wfindex\x02";
 
-/// Returns the path of the sidecar of `tar`.
 pub(super) fn path(tar: &Path) -> PathBuf {
     let mut path = tar.as_os_str().to_owned();
     path.push(".index");
     path.into()
 }
 
-/// Returns the bytes of the sidecar at `path`, or `None` if it does not exist or is damaged.
+/// Returns `None` if the sidecar does not exist or is damaged.
 pub(super) fn load_bytes(path: &Path) -> Option<Vec<u8>> {
     index_file::load(path, MAGIC)
 }
 
-/// Returns the index in the sidecar of `tar`, or `None` if the sidecar does not exist or is stale.
+/// Returns `None` if the sidecar does not exist or is stale.
 pub(super) fn load(tar: &Path, metadata: &Metadata) -> Option<Index> {
     let bytes = load_bytes(&path(tar))?;
     let index = decode(&bytes, metadata.len(), modification_ns(metadata));
@@ -49,7 +48,6 @@ pub(super) fn load(tar: &Path, metadata: &Metadata) -> Option<Index> {
     index
 }
 
-/// Writes the sidecar of `tar`.
 pub(super) fn store(tar: &Path, metadata: &Metadata, index: &Index) -> std::io::Result<()> {
     index_file::store(&path(tar), &encode(index, metadata.len(), modification_ns(metadata)))
 }
@@ -74,14 +72,14 @@ pub(super) fn encode(index: &Index, tar_len: u64, modified: u64) -> Vec<u8> {
     out.finish()
 }
 
-/// Decodes a sidecar. Returns `None` if it is damaged, or if it describes a tar with a different
-/// length or modification time.
+/// Returns `None` if the sidecar is damaged, or if the tar had a different length or modification
+/// time.
 pub(super) fn decode(bytes: &[u8], tar_len: u64, modified: u64) -> Option<Index> {
     decode_for(bytes, tar_len, Some(modified))
 }
 
-/// Decodes a sidecar. Returns `None` if it is damaged, or if it describes a tar with a different
-/// length or, if `modified` is given, a different modification time.
+/// Returns `None` if the sidecar is damaged, or if the tar had a different length or, if `modified`
+/// is given, a different modification time.
 ///
 /// The bytes are untrusted: memory is reserved only for entries that exist, and every offset must
 /// be inside the tar.
@@ -133,7 +131,7 @@ pub(super) mod tests {
     use super::*;
     use crate::machine::hash::fnv1a;
 
-    /// Returns an index that uses every part of the file format.
+    /// Uses every part of the file format.
     pub(in super::super) fn index() -> Index {
         Index {
             keys: "a/1é2".into(),
@@ -169,7 +167,7 @@ pub(super) mod tests {
     }
 
     proptest! {
-        /// Damages the numbers, and then recomputes the hash. Decoding must not panic, and all
+        /// Changes the numbers, and then recomputes the hash. Decoding must not panic, and all
         /// ranges in the result must be inside the tar and the keys.
         #[test]
         fn a_forged_sidecar_cannot_reach_outside(changes in prop::collection::vec((8_usize..250, any::<u8>()), 1..6)) {

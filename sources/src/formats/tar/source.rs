@@ -1,7 +1,7 @@
 //! [`Tar`], a source that reads samples from WebDataset shards.
 //!
-//! Invariant: every range in an [`Index`] is inside its shard, because `Index::scan` and `sidecar`
-//! check all ranges against the length of the shard.
+//! Invariant: every range in an [`Index`] is inside its shard. `Index::scan` and `sidecar` check
+//! all ranges against the shard's length.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -18,13 +18,12 @@ use crate::model::sample::MAX_FIELDS;
 use crate::model::{Lookahead, Prefetcher, Sample, Source};
 use crate::storage::{DatasetLocation, Files, OpenFile, Storage, of_files};
 
-/// Minimum size of a shard for which an index is stored, in bytes. Scanning a smaller shard is fast
-/// on a local disk. Larger shards may be copied to an object store together with their index, which
-/// saves a slow scan there.
+/// Minimum size of a shard for which an index is stored, in bytes. Smaller shards are scanned fast
+/// enough on a local disk. A larger shard may be copied to an object store together with its index,
+/// which saves a slow scan there.
 const MIN_INDEXED: u64 = 1 << 20;
 
-/// The samples in tar files that follow the rules of WebDataset. Fields are not copied: they borrow
-/// from the memory map.
+/// The samples in tar files that follow the rules of WebDataset. Fields borrow from the memory map.
 ///
 /// - **Fields.** Adjacent files with the same path up to the first dot of the base name form a
 ///   sample: `n014/x.jpg` and `n014/x.cls` form a sample with the key `n014/x` and the fields `jpg`
@@ -37,18 +36,16 @@ const MIN_INDEXED: u64 = 1 << 20;
 /// - **Links.** A hard or symbolic link to a file in the same shard is read as that file. Other
 ///   links are ignored, with a warning that states their number.
 /// - **Invalid samples.** Reading a sample fails if it has a repeated field or more than 16 fields.
-///   Other samples are not affected.
 ///
 /// **Changes.** In each epoch, the first worker that reads from a shard checks whether the file has
-/// changed. If so, this read and all later reads from the shard fail. Shards that are not read are
-/// not checked. Because batches may be prepared before their epoch is requested, the shards are
-/// checked again when the epoch starts, unless there are more than 64 shards or they are in an
-/// object store.
+/// changed. If so, this read and all later reads from the shard fail. Batches may be prepared
+/// before their epoch is requested, so the shards are checked again when the epoch starts, unless
+/// there are more than 64 shards or they are in an object store.
 ///
 /// **Index.** Opening reads the headers of all shards in parallel. For shards of 1 MiB or more, it
 /// stores the resulting index next to the shard in `NAME.tar.index`, if the folder is writable. The
-/// index is rebuilt when the size or the modification time of the tar has changed, and you may
-/// delete it at any time.
+/// index is rebuilt when the size or the modification time of the tar has changed. You may delete
+/// it at any time.
 ///
 /// **Memory maps.** [`open`](Tar::open) maps all shards. A map takes address space, but no memory,
 /// and files do not stay open, so even ten thousand shards do not exceed the limit on open files.
@@ -59,7 +56,7 @@ const MIN_INDEXED: u64 = 1 << 20;
 pub struct Tar {
     shards: Arc<Files<Index>>,
     classes: Vec<String>,
-    /// The fields to read, or `None` to read all.
+    /// `None` to read all fields.
     only: Option<Vec<String>>,
 }
 
@@ -80,7 +77,7 @@ impl Tar {
 
     /// Opens shards like [`open`](Tar::open), but without memory maps: samples are copied into the
     /// worker's memory. If a file is truncated or the storage fails, reading a sample returns an
-    /// error. With a memory map, the process would be killed. Use this function for network file
+    /// error, whereas a memory map would kill the process. Use this function for network file
     /// systems, unreliable storage, and files that other programs may truncate.
     ///
     /// Each field costs a system call and a copy of its encoded bytes. If the file is in the page
@@ -150,7 +147,6 @@ impl Tar {
     }
 }
 
-/// Opens the shard at `path`.
 fn open(path: &Path, mapped: bool) -> Result<(OpenFile, Index)> {
     let (file, metadata) = OpenFile::open(path, mapped)?;
     let len = file.len();
@@ -171,11 +167,7 @@ fn open(path: &Path, mapped: bool) -> Result<(OpenFile, Index)> {
     Ok((file, index))
 }
 
-/// Adds `fields` to `sample` without copying them, by borrowing from `map`, the memory map of
-/// `file`.
-///
-/// # Errors
-/// If a field is repeated, if there are too many fields, or if the bytes cannot be loaded.
+/// Adds `fields` to `sample`, borrowing from `map`, the memory map of `file`.
 fn borrow_fields<'a>(
     file: &OpenFile,
     map: &'a [u8],
@@ -202,7 +194,7 @@ fn borrow_fields<'a>(
     Ok(())
 }
 
-/// Reads `fields` from `file` into `scratch`, and adds them to `sample`.
+/// Reads `fields` into `scratch`, and adds them to `sample`.
 fn copy_fields<'a>(
     file: &OpenFile,
     names: &'a [String],
@@ -222,18 +214,17 @@ fn copy_fields<'a>(
 }
 
 impl Tar {
-    /// Returns a view with the fields in `only`, or with all fields.
+    /// Returns a view with the fields in `only`, or with all fields if it is `None`.
     pub(crate) fn view(&self, only: Option<Vec<String>>) -> Self {
         Tar { shards: self.shards.clone(), classes: self.classes.clone(), only }
     }
 
-    /// Returns the fields that are read.
     fn wanted<'f>(&self, names: &[String], fields: &'f [Field]) -> Cow<'f, [Field]> {
         let Some(only) = &self.only else { return Cow::Borrowed(fields) };
         fields.iter().filter(|field| only.contains(&names[field.name()])).copied().collect()
     }
 
-    /// Adds `fields`, which belong to sample `index` in `file`, to `sample`.
+    /// `fields` belong to sample `index` in `file`.
     fn load_fields<'a>(
         &'a self,
         index: usize,
@@ -245,8 +236,8 @@ impl Tar {
         if let Some(map) = file.map() {
             return borrow_fields(file, map, names, fields, sample).map_err(|e| e.at_path(&file.path));
         }
-        // Reading a sample with too many fields fails anyway, so it is not loaded. The `+ 1` is for
-        // the label, which does not count as a field.
+        // Reading a sample with too many fields fails anyway. The `+ 1` is for the label, which
+        // does not count as a field.
         let read = if fields.len() > MAX_FIELDS + 1 {
             Err(Error::in_source(format!("the sample has more than {MAX_FIELDS} fields: {}", fields.len())))
         } else if file.object().is_some() {

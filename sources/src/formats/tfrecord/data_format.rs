@@ -21,10 +21,10 @@ pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
     )
 };
 
-/// How many entries of a folder, which may have millions, to look at to detect TFRecord files.
+/// Number of entries that are inspected in a folder, which may have millions.
 const MAX_INSPECTED: usize = 64;
 
-/// Returns whether the first entries of a folder include a TFRecord file and no subfolder.
+/// The inspected entries must include a TFRecord file and no subfolder.
 fn is_records_folder(folder: Tree<'_>) -> Result<bool> {
     let mut is_records = false;
     for entry in folder.entries().take(MAX_INSPECTED) {

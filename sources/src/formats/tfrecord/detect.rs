@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-/// Parses the index of a shard and the number of shards from a name such as `train-00000-of-01024`.
+/// Parses the shard's index and the number of shards from a name such as `train-00000-of-01024`.
 fn shard_position(name: &str) -> Option<(usize, usize)> {
     let (rest, count) = name.rsplit_once("-of-")?;
     let (_, index) = rest.rsplit_once('-')?;
@@ -10,7 +10,6 @@ fn shard_position(name: &str) -> Option<(usize, usize)> {
     Some((parsed(index)?, parsed(count)?))
 }
 
-/// Returns whether `name` looks like the name of a TFRecord file.
 pub(super) fn is_records_name(name: &str) -> bool {
     let extension = Path::new(name).extension().and_then(|end| end.to_str()).unwrap_or_default().to_ascii_lowercase();
     let plain = extension.split_once('-').map_or(&*extension, |(plain, _)| plain);

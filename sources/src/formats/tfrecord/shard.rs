@@ -9,24 +9,23 @@ use crate::machine::bytes::Bytes;
 use crate::machine::index_file::{self, Decoder, Encoder};
 use crate::storage::{OpenFile, RowBytes, Storage};
 
-/// Files smaller than this, in bytes, get no index: scanning them is fast enough.
+/// In bytes. Smaller files get no index, because scanning them is fast enough.
 const MIN_INDEXED: u64 = 16 << 20;
 
-/// Size in bytes of the header before a record: the record's length, and the checksum of the
-/// length.
+/// Size in bytes of a record's header: the length, and the checksum of the length.
 const HEADER: u64 = 12;
-/// Size in bytes of the trailer after a record: the record's checksum.
+/// Size in bytes of the checksum after a record.
 const TRAILER: u64 = 4;
 
-/// Maximum length of a record, in bytes.
+/// In bytes.
 const MAX_RECORD: u64 = 1 << 31;
 
-/// Maximum size of an index, in bytes. This is enough for more than 100 million records.
+/// In bytes. This is enough for more than 100 million records.
 const MAX_INDEX: u64 = 1 << 30;
 
 const MAGIC: [u8; 8] = *b"wftfrec\x01";
 
-/// The start offset of each record in a file, followed by the end offset of the last record.
+/// Start offset of each record, followed by the end offset of the last record.
 pub(super) struct Offsets(Vec<u64>);
 
 /// Computes TensorFlow's masked CRC-32C.
@@ -34,7 +33,7 @@ fn checksum(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
-/// Decodes the length of a record from its `header`, which is at byte `start` of the file.
+/// Decodes the record length in `header`, which is at byte `start` of the file.
 fn length(header: &[u8], start: u64) -> Result<u64> {
     let Some((length, rest)) = header.split_first_chunk::<8>() else { return Err(truncated(start)) };
     let Some((check, _)) = rest.split_first_chunk::<4>() else { return Err(truncated(start)) };
@@ -53,11 +52,8 @@ fn truncated(start: u64) -> Error {
 }
 
 impl Offsets {
-    /// Opens the TFRecord file at `path`. Returns `None` for a file in an object store without a
-    /// valid index, because finding its records would mean downloading all of it.
-    ///
-    /// # Errors
-    /// If the file is compressed, damaged or truncated.
+    /// Returns `None` for a file in an object store without a valid index, because finding its
+    /// records would mean downloading all of it.
     pub(super) fn open(storage: &Storage, path: &Path) -> Result<Option<(OpenFile, Self)>> {
         let Storage::Machine { mapped } = storage else {
             let Some(index) = storage.find(&index_path(path), MAX_INDEX)? else { return Ok(None) };
@@ -92,10 +88,7 @@ impl Offsets {
     }
 
     /// Returns record number `record` of `file`, which is sample `index` of the dataset. Unless the
-    /// file is mapped, reads it into `page`.
-    ///
-    /// # Errors
-    /// If a checksum does not match, or if the file cannot be read.
+    /// file is mapped, reads it into `page`. Verifies both checksums.
     pub(super) fn record<'a>(
         &self,
         file: &'a OpenFile,
@@ -127,11 +120,8 @@ impl Offsets {
     }
 }
 
-/// Finds all records. Returns the start offset of each record, followed by the end offset of the
-/// last record.
-///
-/// # Errors
-/// If a length is damaged, or if the last record is incomplete. The message contains the offset.
+/// Returns the start offset of each record, followed by the end offset of the last record. Errors
+/// contain the offset.
 pub(super) fn scan(bytes: &dyn Bytes) -> Result<Vec<u64>> {
     let len = bytes.len();
     let mut scratch = Vec::new();
@@ -167,7 +157,6 @@ pub(super) fn scan(bytes: &dyn Bytes) -> Result<Vec<u64>> {
     Ok(starts)
 }
 
-/// Returns the path of the index next to a file.
 fn index_path(path: &Path) -> PathBuf {
     let mut index = path.as_os_str().to_owned();
     index.push(".warpfeed-index");
@@ -190,8 +179,8 @@ fn encode(starts: &[u64], metadata: &Metadata) -> Vec<u8> {
     out.finish()
 }
 
-/// Decodes an index. Returns `None` if the index is damaged or stale. An index is stale if the
-/// file's length or, if `modified` is given, its modification time differs from the recorded value.
+/// Returns `None` if the index is damaged or stale. An index is stale if the file's length or, if
+/// `modified` is given, its modification time differs from the recorded value.
 pub(super) fn decode(bytes: &[u8], len: u64, modified: Option<u64>) -> Option<Vec<u64>> {
     let mut rest = Decoder::new(bytes, MAGIC)?;
     let [indexed_len, time, count] = rest.longs()?;

@@ -23,8 +23,8 @@ use crate::values::record::{ColumnType, Found, Named, Rows, Survey};
 /// **Columns.** Each feature is a column. Field names are in lower case, with `_` instead of `/`.
 /// `image/encoded` is the image, and `image/class/label` is the label if it is a single integer or
 /// text. Other names follow the rules for typed columns. Bytes that are valid text are treated as
-/// text. Opening reads up to 64 records. A feature with several values in any of them becomes an
-/// array, or a JSON list if the values are text. Records may lack some features. Note that labels
+/// text. Opening reads up to 64 records. A feature with several values in any of these records
+/// becomes an array, or a JSON list if the values are text. Records may lack some features. Labels
 /// start at 1 in ImageNet files of this format.
 ///
 /// **Shards.** A folder may contain files such as `train-00000-of-01024`, or files with the
@@ -43,14 +43,13 @@ use crate::values::record::{ColumnType, Found, Named, Rows, Survey};
 /// Files compressed with gzip are not supported.
 pub struct TfRecord {
     shards: Arc<Files<Offsets>>,
-    /// For each shard, its name in sample keys.
+    /// Name of each shard in sample keys.
     names: Vec<String>,
-    /// The features that have several values in some records.
+    /// Features with several values in some records.
     lists: BTreeSet<String>,
     rows: Rows,
 }
 
-/// Maximum number of records that opening reads to find the columns.
 const MAX_SURVEYED: usize = 64;
 
 impl TfRecord {
@@ -86,12 +85,12 @@ impl TfRecord {
         }
     }
 
-    /// Finds the columns. Returns `false` if the files must be downloaded first. This is the case
-    /// if labels are text, because then all records must be read to find the classes.
+    /// Finds the columns. Returns `false` if the files must be downloaded first, because labels are
+    /// text: finding the classes then requires reading all records.
     fn survey(&mut self, storage: &Storage, options: &Options) -> Result<bool> {
         let len = self.len();
         let count = len.min(MAX_SURVEYED);
-        // Survey evenly spaced records, including the first and the last.
+        // Evenly spaced records, including the first and the last.
         let surveyed: Vec<usize> = (0..count).map(|n| n * (len - 1) / (count - 1).max(1)).collect();
         let mut lists = BTreeSet::new();
         let records = storage.in_parallel(&surveyed, |&index| {
@@ -101,7 +100,7 @@ impl TfRecord {
         for (position, record) in records.iter().enumerate() {
             match record.as_ref().map_err(Error::clone).and_then(|record| example::find_lists(record, &mut lists)) {
                 Err(e) if position == 0 => return Err(e),
-                // Skip damaged records, because reading their samples fails anyway.
+                // Reading the samples of damaged records fails anyway.
                 _ => {}
             }
         }
@@ -112,7 +111,7 @@ impl TfRecord {
                 survey.see(&row, &page)?;
             }
         }
-        // Sort the columns, because the features of a record are in no particular order.
+        // The features of a record are in no particular order.
         survey.sort();
         let mut choice = options.column_choice();
         let has = |name: &str, types: &[ColumnType]| {
@@ -121,7 +120,7 @@ impl TfRecord {
         if choice.image.is_none() && has("image/encoded", &[ColumnType::Images, ColumnType::Bytes]) {
             choice.image = Some("image/encoded".to_owned());
         }
-        // If a sample has several labels, they become a field instead of the label.
+        // Several labels per sample become a field instead of the label.
         let labels = [ColumnType::Integers, ColumnType::Text];
         if choice.label.is_none() && !choice.without_label && has("image/class/label", &labels) {
             choice.label = Some("image/class/label".to_owned());
@@ -145,7 +144,7 @@ impl TfRecord {
         for index in 0..self.len() {
             scratch.clear();
             page.clear();
-            // Skip damaged records, because reading their samples fails anyway.
+            // Reading the samples of damaged records fails anyway.
             let Ok(part) = self.record(index, &mut scratch) else { continue };
             let Ok(row) = example::read_row(part.of(&scratch), lists, &mut page) else { continue };
             for Named { name: field_name, content } in row {
@@ -166,8 +165,8 @@ impl TfRecord {
 }
 
 /// Returns the names of the files in sample keys, which omit the extension: `train-00000-of-00002`
-/// for `train.tfrecord-00000-of-00002`. If these names would be ambiguous, returns the complete
-/// file names.
+/// for `train.tfrecord-00000-of-00002`. Falls back to complete file names if these names would be
+/// ambiguous.
 fn key_names(paths: &[PathBuf]) -> Vec<String> {
     let full_name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let short = |path: &PathBuf| {
@@ -183,8 +182,8 @@ fn key_names(paths: &[PathBuf]) -> Vec<String> {
     }
 }
 
-/// Lists the shards in `folder` that belong to the wanted split, or to the only split if `requested`
-/// is `None`. Checks that no shard is missing.
+/// Lists the shards in `folder` that belong to the wanted split, or to the only split if
+/// `requested` is `None`. Checks that no shard is missing.
 fn shards_in(storage: &Storage, folder: &Path, requested: Option<&str>) -> Result<Vec<PathBuf>> {
     let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let paths =
@@ -204,8 +203,8 @@ impl Source for TfRecord {
         let row = match self.record(index, scratch)? {
             RowBytes::Borrowed(record) => example::read_row(record, &self.lists, scratch).map_err(named)?,
             RowBytes::Page(range) => {
-                // The cells borrow from the record while values are appended to `scratch`, so the
-                // record is copied out.
+                // The cells borrow from the record while values are appended to `scratch`, so copy
+                // the record.
                 let record = try_copy(&scratch[range.clone()])?;
                 let row = example::read_row(&record, &self.lists, scratch).map_err(named)?;
                 row.into_iter().map(|cell| cell.moved(&record, range.start)).collect()
@@ -263,7 +262,7 @@ mod tests {
         [&[number << 3 | 2, bytes.len() as u8], bytes].concat()
     }
 
-    /// Encodes a file. Each item of `records` contains the labels of one record.
+    /// Each item of `records` contains the labels of one record.
     fn file(records: &[&[u8]]) -> Vec<u8> {
         let masked = |bytes: &[u8]| crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes();
         let record = |labels: &&[u8]| {

@@ -27,7 +27,7 @@ pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
     )
 };
 
-/// Returns a hint if the image folder that was opened looks like part of a Pascal VOC dataset.
+/// Returns a hint if the opened image folder looks like part of a Pascal VOC dataset.
 fn annotates(around: &Siblings<'_>) -> Result<Option<String>> {
     for (above, names) in &around.above {
         let set = above.trim_end_matches('/');

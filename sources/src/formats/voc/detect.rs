@@ -5,22 +5,19 @@ use std::path::{Path, PathBuf};
 use crate::error::Result;
 use crate::storage::tree::Tree;
 
-/// Name of the folder with the images.
 pub(super) const IMAGES: &str = "JPEGImages";
-/// Name of the folder with the annotation files.
 pub(super) const ANNOTATIONS: &str = "Annotations";
-/// Name of the folder with the class masks.
+/// Folder with the class masks.
 pub(super) const MASKS: &str = "SegmentationClass";
-/// Name of the folder with the lists of images.
+/// Folder with the lists of images.
 pub(super) const LISTS: &str = "ImageSets";
 
-/// Returns whether a folder has the layout of a Pascal VOC dataset.
 pub(super) fn is_voc(folder: Tree<'_>) -> Result<bool> {
     Ok(folder.has_folder(IMAGES)? && (folder.has_folder(ANNOTATIONS)? || folder.has_folder(MASKS)?))
 }
 
 /// Returns the folder of the dataset for a list: `SET` for `SET/ImageSets/Main/train.txt`. Returns
-/// `None` if `path` is not a list.
+/// `None` for other paths.
 pub(super) fn set_of_list(path: &Path) -> Option<PathBuf> {
     let lists = path.parent()?.parent()?;
     let text = path.extension().is_some_and(|end| end == "txt");

@@ -16,7 +16,7 @@ use crate::model::{Numbers, Sample, Source};
 use crate::storage::tree::Tree;
 use crate::values::annotated::{Parts, key_and_field};
 
-/// Maximum size of an annotation file, in bytes. A file with a hundred objects takes about 50 kB.
+/// In bytes. A file with a hundred objects takes about 50 kB.
 const MAX_XML: u64 = 64 << 20;
 
 /// The 20 classes of Pascal VOC, in alphabetical order.
@@ -65,8 +65,7 @@ const CLASSES: [&str; 20] = [
 ///     unchanged.
 ///   - `boxes.class.npy`, i64 of shape (n,), and `boxes.difficult.npy`, u8 of shape (n,).
 /// - **Classes** are all class names in the files in `Annotations`, sorted, or the 20 classes of
-///   Pascal VOC if no other name occurs. The class indices are therefore the same for all lists of
-///   a dataset.
+///   Pascal VOC if no other name occurs. The class indices are the same for all lists of a dataset.
 /// - **Size**: `boxes.image_size.txt` contains the `size` in the annotation file, unless it is
 ///   missing or 0. `field::Boxes` compares it with the actual size of the image. If EXIF data
 ///   rotates the image but the annotations refer to the stored pixels, `field::Boxes` also rotates
@@ -77,8 +76,8 @@ const CLASSES: [&str; 20] = [
 ///   a list from `ImageSets/Segmentation` must have masks.
 ///
 /// **Invalid annotations.** Reading a sample fails if its annotation file is missing or invalid, or
-/// if a box extends too far beyond the image. The tolerance is one pixel or 1% of the width or
-/// height, whichever is larger. The message contains the file and the line.
+/// if a box extends beyond the image by more than one pixel or 1% of the width or height, whichever
+/// is larger. The message contains the file and the line.
 ///
 /// **Memory.** Opening reads all files in `Annotations`. After that, a box takes 25 bytes, and an
 /// image about 60 bytes.
@@ -89,12 +88,11 @@ pub struct Voc {
     /// Folder of the masks, with a trailing `/`.
     masks: String,
     items: Vec<Item>,
-    /// Whether the dataset has boxes.
     annotated: bool,
-    /// The edges of all boxes of all images.
+    /// Edges of all boxes of all images.
     edges: Vec<[f32; 4]>,
     box_classes: Vec<i64>,
-    /// The `difficult` flags of all boxes.
+    /// Flags of all boxes.
     difficult: Vec<u8>,
     classes: Vec<String>,
     formats: Vec<Format>,
@@ -102,15 +100,13 @@ pub struct Voc {
 
 #[derive(Debug)]
 struct Item {
-    /// File name of the image.
     name: Box<str>,
     /// End of the image's boxes in [`Voc::edges`], [`Voc::box_classes`] and [`Voc::difficult`].
     end: usize,
-    /// Image size in the annotation file, if any.
+    /// Size according to the annotation file.
     size: Option<(u32, u32)>,
-    /// Whether the image has a mask.
     mask: bool,
-    /// Error that `read` must report for the sample, if the sample is invalid.
+    /// The error to report when the sample is read.
     error: Option<Error>,
 }
 
@@ -118,10 +114,9 @@ impl Voc {
     /// Opens the dataset at `path`, which is its folder or one of its lists.
     ///
     /// # Errors
-    ///
-    /// Returns an error if the path is neither the folder of a dataset nor a list, if a folder
-    /// cannot be listed, if there are no images, or if two image names differ only in their
-    /// extension. An invalid annotation is reported only when its sample is read.
+    /// If the path is neither the folder of a dataset nor a list, if a folder cannot be listed, if
+    /// there are no images, or if two image names differ only in their extension. An invalid
+    /// annotation is reported only when its sample is read.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::with_formats(path.as_ref(), Vec::new(), 1.0)
     }
@@ -135,8 +130,7 @@ impl Voc {
         Self::with_formats(path.as_ref(), Vec::new(), 0.0)
     }
 
-    /// Opens a dataset with additional image `formats`. `first` is the coordinate of the first
-    /// pixel, which is 0 or 1.
+    /// `first` is the coordinate of the first pixel, 0 or 1.
     pub(crate) fn with_formats(path: &Path, formats: Vec<Format>, first: f64) -> Result<Self> {
         let (folder, list) = match set_of_list(path) {
             Some(folder) => (folder, Some(path)),
@@ -198,8 +192,8 @@ impl Voc {
         Ok(set)
     }
 
-    /// Adds the boxes of an image. If its annotations are missing or invalid, returns the error
-    /// that `read` must report for the sample.
+    /// If the annotations are missing or invalid, returns the error to report when the sample is
+    /// read.
     fn add_boxes(&mut self, folder: &Path, name: &str, objects: Option<&Result<Objects>>) -> Result<Option<Error>> {
         let missing = || folder.join(ANNOTATIONS).join(format!("{name}.xml"));
         match objects {
@@ -221,7 +215,7 @@ impl Voc {
     }
 }
 
-/// Lists the images in a folder. Returns a map from names without the extension to file names.
+/// Maps names without the extension to file names.
 fn list_images(folder: &Path, formats: &[Format]) -> Result<BTreeMap<String, Box<str>>> {
     let mut files = BTreeMap::<String, Box<str>>::new();
     for file in images_below(folder, formats)? {
@@ -237,8 +231,8 @@ fn list_images(folder: &Path, formats: &[Format]) -> Result<BTreeMap<String, Box
     Ok(files)
 }
 
-/// Reads all annotation files in a folder. Returns a map from file names without the extension to
-/// the objects in the files. `first` is the coordinate of the first pixel.
+/// Maps file names without the extension to the objects in the files. `first` is the coordinate of
+/// the first pixel.
 fn read_annotations(folder: &Path, first: f64) -> Result<BTreeMap<String, Result<Objects>>> {
     let entries = fs::read_dir(folder).map_err(|e| Error::io(folder, &e))?;
     let paths = entries
@@ -255,8 +249,7 @@ fn read_annotations(folder: &Path, first: f64) -> Result<BTreeMap<String, Result
     Ok(annotations)
 }
 
-/// Returns the class names in all files, sorted, or the 20 classes of Pascal VOC if no other name
-/// occurs.
+/// Returns the sorted class names, or the 20 classes of Pascal VOC if no other name occurs.
 fn class_names(annotations: &BTreeMap<String, Result<Objects>>) -> Vec<String> {
     let mut names = BTreeSet::<&String>::new();
     names.extend(annotations.values().flatten().flat_map(|objects| &objects.names));

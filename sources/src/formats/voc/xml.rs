@@ -5,23 +5,18 @@ use roxmltree::{Document, Node};
 use crate::error::{Error, Result};
 use crate::values::annotated::check_box;
 
-/// The objects of an image.
 #[derive(Debug, Default)]
 pub(super) struct Objects {
     pub(super) names: Vec<String>,
     /// Left, top, right and bottom edge, in pixels counted from 0.
     pub(super) edges: Vec<[f32; 4]>,
     pub(super) difficult: Vec<u8>,
-    /// Width and height of the image, if the file contains them.
+    /// `None` if the file does not contain the size.
     pub(super) size: Option<(u32, u32)>,
 }
 
 impl Objects {
-    /// Parses a file. `first` is the coordinate of the first pixel.
-    ///
-    /// # Errors
-    /// If the file is not a Pascal VOC annotation, or if a box is outside the image. The message
-    /// contains the line number.
+    /// Parses a file. `first` is the coordinate of the first pixel. Errors contain the line number.
     pub(super) fn parse(text: &str, first: f64) -> Result<Self> {
         let document = Document::parse(text).map_err(|e| Error::in_source(format!("not XML: {e}")))?;
         let top = document.root_element();
@@ -47,8 +42,8 @@ impl Objects {
             };
             let [left, top, right, bottom] = ["xmin", "ymin", "xmax", "ymax"].map(|edge| child_number(bndbox, edge));
             // If pixels are counted from 1, the right and bottom coordinates denote the last pixel
-            // inside the box. This number equals the end of that pixel when counting from 0, so
-            // these coordinates need no correction.
+            // inside the box. The end of that pixel, counted from 0, is the same number, so these
+            // coordinates need no correction.
             let edges = [left? - first, top? - first, right?, bottom?];
             let [width, height] = size.unwrap_or([f64::INFINITY; 2]);
             check_box(edges, width, height, 1.0).map_err(|e| in_line(format!("the {name}: {}", e.cause())))?;
@@ -72,7 +67,6 @@ fn line(node: Node<'_, '_>) -> u32 {
     node.document().text_pos_at(node.range().start).row
 }
 
-/// Parses the number in the child element `name` of `node`.
 fn child_number(node: Node<'_, '_>, name: &str) -> Result<f64> {
     let element = child(node, name).ok_or_else(|| {
         let (line, node) = (line(node), node.tag_name().name());

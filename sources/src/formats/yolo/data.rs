@@ -10,29 +10,24 @@ use saphyr_parser::{Event, Parser};
 use crate::error::{Error, Result};
 use crate::machine::file;
 
-/// Maximum size of a `data.yaml`, in bytes. A file with 20,000 classes takes about 500 kB.
+/// In bytes. A file with 20,000 classes takes about 500 kB.
 const MAX_YAML: u64 = 16 << 20;
-/// Maximum nesting depth of lists and mappings. A valid file has a depth of 3.
+/// A valid file has a depth of 3.
 const MAX_DEPTH: usize = 64;
 
-/// The content of `data.yaml`.
 #[derive(Debug, Default)]
 pub(super) struct Data {
-    /// The root folder of the splits (`path`).
+    /// Root folder of the splits (`path`).
     pub(super) root: Option<String>,
-    /// The splits, each with its folders and lists of images.
+    /// Each split has folders and lists of images.
     pub(super) splits: Vec<(&'static str, Vec<String>)>,
     pub(super) names: Vec<String>,
-    /// The number of points per box, and the number of values per point (2 or 3), from `kpt_shape`.
+    /// Number of points per box, and of values per point (2 or 3), from `kpt_shape`.
     pub(super) points: Option<(usize, usize)>,
 }
 
 impl Data {
-    /// Reads the file at `path`.
-    ///
-    /// # Errors
-    /// If the file cannot be read, if it is not YAML (the message contains the line and the
-    /// column), or if it contains an invalid value.
+    /// If the file is not YAML, the error contains the line and the column.
     pub(super) fn read(path: &Path) -> Result<Self> {
         let text = file::read_text(path, MAX_YAML).map_err(|e| Error::io(path, &e))?;
         Self::parse(&text).map_err(|cause| Error::in_source(cause).at_path(path))
@@ -90,8 +85,7 @@ fn check_depth(text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Parses the class names, which are a list, or a mapping whose keys are consecutive integers from
-/// 0.
+/// Parses a list of class names, or a mapping from consecutive integers, starting at 0, to names.
 fn parse_names(value: &Yaml<'_>) -> Result<Vec<String>, String> {
     // The YAML parser returns class names such as `1` and `true` as numbers and booleans.
     let name = |value: &Yaml<'_>| {
@@ -135,16 +129,13 @@ fn describe(value: &Yaml<'_>) -> String {
     format!("{value:?}").chars().take(60).collect()
 }
 
-/// Finds the `data.yaml` for the images in `folder`, which is in this folder or its parent. A YAML
-/// file with a different name is accepted if it is the only YAML file in its folder.
-///
-/// # Errors
-/// If one of the folders cannot be listed.
+/// Finds the `data.yaml` for the images in `folder`, in this folder or its parent. A YAML file with
+/// a different name is accepted if it is the only YAML file in its folder.
 pub(super) fn find_yaml(folder: &Path) -> Result<Option<PathBuf>> {
     for folder in [folder.to_owned(), folder.join("..")] {
         let mut files = Vec::new();
         let entries = match fs::read_dir(&folder) {
-            // Not fatal: the user can still open the YAML file by its path.
+            // The user can still open the YAML file by its path.
             Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => continue,
             entries => entries.map_err(|e| Error::io(&folder, &e))?,
         };

@@ -13,8 +13,8 @@ pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
     annotates,
     companions: Some(Companions {
         folder: |url| {
-            // The labels for `images/train` are in `labels/train`, so the parent of `images` is
-            // downloaded.
+            // The labels for `images/train` are in `labels/train`, so download the parent of
+            // `images`.
             match format!("{url}/").rfind("/images/") {
                 Some(offset) => Some(&url[..offset]),
                 None => url
@@ -38,7 +38,7 @@ pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
     )
 };
 
-/// Returns a hint if the image folder that was opened looks like part of a YOLO dataset.
+/// Returns a hint if the opened image folder looks like part of a YOLO dataset.
 fn annotates(around: &Siblings<'_>) -> Result<Option<String>> {
     let open = |command: &str| Ok(Some(format!("a YOLO dataset with boxes in text files: open {command:?}")));
     if let Some(yaml) = around.file(&["yaml", "yml"], is_yolo_data)? {
@@ -52,7 +52,7 @@ fn annotates(around: &Siblings<'_>) -> Result<Option<String>> {
     Ok(None)
 }
 
-/// Returns whether a YAML file that begins with `start` probably describes a YOLO dataset.
+/// `start` is the beginning of a YAML file.
 fn is_yolo_data(start: &[u8]) -> bool {
     let text = String::from_utf8_lossy(start);
     let has = |key: &str| text.lines().any(|line| line.starts_with(key));

@@ -7,17 +7,11 @@ use crate::machine::file;
 use crate::machine::slashes::root;
 use crate::storage::tree::Tree;
 
-/// Name of the folder with the images.
 pub(super) const IMAGES: &str = "images";
-/// Name of the folder with the label files.
 pub(super) const LABELS: &str = "labels";
 
-/// Returns the image folder of the YOLO dataset at `folder`, or `None` if it isn't one. Both `data`
-/// (with `data/images` and `data/labels`) and `data/images/train` (with a `data/labels/train`) are
-/// accepted.
-///
-/// # Errors
-/// If the file system cannot be queried.
+/// Returns the image folder of the YOLO dataset at `folder`, if it is one. Accepts both `data`
+/// (with `data/images` and `data/labels`) and `data/images/train` (with a `data/labels/train`).
 pub(super) fn yolo_images(folder: &Path) -> Result<Option<PathBuf>> {
     if file::is_folder(folder.join(IMAGES))? && file::is_folder(folder.join(LABELS))? {
         return Ok(Some(folder.join(IMAGES)));
@@ -28,7 +22,7 @@ pub(super) fn yolo_images(folder: &Path) -> Result<Option<PathBuf>> {
     Ok(file::is_folder(&labels)?.then(|| folder.to_owned()))
 }
 
-/// Returns whether a folder is a YOLO dataset, by the same rules as [`yolo_images`].
+/// Follows the same rules as [`yolo_images`].
 pub(super) fn is_yolo(folder: Tree<'_>) -> Result<bool> {
     let (url, remote) = match folder {
         Tree::Local(folder) => return Ok(yolo_images(folder)?.is_some()),
@@ -46,7 +40,7 @@ pub(super) fn is_yolo(folder: Tree<'_>) -> Result<bool> {
     }
 }
 
-/// Returns the byte offset of the last `images` component of a path.
+/// Returns the byte offset of the last `images` component.
 pub(super) fn images_in(path: &str) -> Option<usize> {
     let is_whole = |offset: usize| offset == 0 || path.as_bytes()[offset - 1] == b'/';
     path.rmatch_indices("images/").map(|(offset, _)| offset).find(|&offset| is_whole(offset))

@@ -9,25 +9,21 @@ pub(super) struct Labels {
     pub(super) classes: Vec<i64>,
     /// Left, top, right and bottom edge, as fractions of the image.
     pub(super) edges: Vec<[f64; 4]>,
-    /// The x, y and visibility of all points of all boxes.
+    /// X, y and visibility of all points of all boxes.
     pub(super) points: Vec<f32>,
     /// End of each box's polygon in `outlines`. The polygon starts at the end of the previous
     /// polygon, and is empty for a box without a polygon.
     pub(super) ends: Vec<usize>,
-    /// The coordinates of all polygons.
+    /// Coordinates of all polygons.
     pub(super) outlines: Vec<f64>,
-    /// The numbers in the line that is being parsed.
+    /// Numbers on the current line.
     numbers: Vec<f64>,
 }
 
 impl Labels {
     /// Parses all lines of a file. `classes` is the number of classes, or 0 if it is unknown.
-    /// `points` is the number of points per box and the number of values per point, if boxes have
-    /// keypoints.
-    ///
-    /// # Errors
-    /// If a line contains too many or too few numbers, an unknown class, or a box outside the
-    /// image. The message contains the line number.
+    /// `points` is the number of points per box and of values per point, if boxes have keypoints.
+    /// Errors contain the line number.
     pub(super) fn parse(&mut self, text: &[u8], classes: usize, points: Option<(usize, usize)>) -> Result<()> {
         self.classes.clear();
         self.edges.clear();
@@ -87,12 +83,10 @@ impl Labels {
     }
 }
 
-/// Converts the center and the size of a box to its edges.
 fn edges(x: f64, y: f64, width: f64, height: f64) -> [f64; 4] {
     [x - width / 2.0, y - height / 2.0, x + width / 2.0, y + height / 2.0]
 }
 
-/// Returns the bounding box of a polygon.
 fn bounding_box(outline: &[f64]) -> [f64; 4] {
     let start = [f64::INFINITY, f64::INFINITY, f64::NEG_INFINITY, f64::NEG_INFINITY];
     outline

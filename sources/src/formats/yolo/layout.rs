@@ -1,8 +1,8 @@
 //! Lists the images of a dataset, and finds the paths of their label files.
 //!
-//! The path of an image's label file is the path of the image with two changes: the last `images`
-//! folder is replaced with `labels`, and the extension with `.txt`. If the path contains no
-//! `images` folder, the label file is next to the image.
+//! The path of a label file is the image's path with two changes: `labels` replaces the last
+//! `images` folder, and `.txt` replaces the extension. If the path contains no `images` folder, the
+//! label file is next to the image.
 
 use std::path::{Path, PathBuf};
 
@@ -14,15 +14,14 @@ use crate::formats::folder::images_below;
 use crate::machine::file::{self, MAX_FILE};
 use crate::machine::slashes::{normalize_separators, root};
 
-/// An image in the dataset.
 #[derive(Debug)]
 pub(super) struct Item {
     pub(super) path: Box<str>,
-    /// Offset in the path at which the key of the sample starts.
+    /// Start of the sample's key in the path.
     pub(super) key: usize,
 }
 
-/// Returns the path of the label file of the image at `path`, as four strings to concatenate.
+/// Returns the path of an image's label file, as four strings to concatenate.
 pub(super) fn label_path(path: &str) -> [&str; 4] {
     let end = match path.rfind(['.', '/']) {
         Some(dot) if path.as_bytes()[dot] == b'.' => dot,
@@ -34,34 +33,27 @@ pub(super) fn label_path(path: &str) -> [&str; 4] {
     }
 }
 
-/// Returns the parent of the last `images` folder in `images`, the path of an image folder.
+/// Returns the parent of the last `images` folder in the path of an image folder.
 pub(super) fn above_images(images: &Path) -> PathBuf {
     let path = root(images).unwrap_or_default();
     images_in(&path).map_or(images.to_owned(), |offset| path[..offset].into())
 }
 
 /// Lists the images in a folder, at any depth.
-///
-/// # Errors
-/// If the folder cannot be listed.
 pub(super) fn list_folder(folder: &Path, formats: &[Format]) -> Result<Vec<Item>> {
     let root = root(folder)?;
     let names = images_below(folder, formats)?;
     try_collect(names.into_iter().map(|name| Ok(item(format!("{root}{name}"), root.len()))))
 }
 
-/// Creates an item for the image at `path`. The key of the item starts after the last `images`
-/// folder in the path. If there is no such folder, the key starts at the offset `key`.
+/// The key starts after the last `images` folder in the path, or at the offset `key` if there is no
+/// such folder.
 fn item(path: String, key: usize) -> Item {
     let key = images_in(&path).map_or(key, |offset| offset + IMAGES.len() + 1);
     Item { path: path.into(), key }
 }
 
-/// Lists the images in a split of the dataset that `yaml` describes.
-///
-/// # Errors
-/// If the dataset does not have the split, or if one of its folders or lists does not exist. The
-/// message contains the paths that were tried.
+/// If a folder or list does not exist, the error contains the paths that were tried.
 pub(super) fn list_split(yaml: &Path, data: &Data, split: &str, formats: &[Format]) -> Result<Vec<Item>> {
     let beside = yaml.parent().unwrap_or(Path::new(""));
     let roots = match &data.root {
@@ -100,8 +92,7 @@ pub(super) fn list_split(yaml: &Path, data: &Data, split: &str, formats: &[Forma
     Ok(items)
 }
 
-/// Reads a text file that contains the path of one image per line. Paths are relative to the folder
-/// of the file.
+/// Each line contains the path of one image, relative to the folder of the file.
 fn read_list(list: &Path) -> Result<Vec<Item>> {
     let text = file::read_text(list, MAX_FILE).map_err(|e| Error::io(list, &e))?;
     let folder = root(list.parent().unwrap_or(Path::new("")))?;

@@ -29,7 +29,7 @@ use crate::values::annotated::{Parts, append, key_and_field};
 /// ```
 ///
 /// - **Samples** are the images of the split. Folders and lists of images are in the order of
-///   `data.yaml`. Images in a folder are sorted by name. The key of a sample is the path of its
+///   `data.yaml`, and images in a folder are sorted by name. The key of a sample is the path of its
 ///   image relative to `images`, without the extension.
 /// - **Label files** contain one line `class x y width height` per box: the class, and the center
 ///   and size of the box as fractions of the image. A line with six or more coordinates is a
@@ -51,7 +51,7 @@ use crate::values::annotated::{Parts, append, key_and_field};
 ///   `images` or in the parent folder is used if it exists.
 ///
 /// As in YOLO, an image without a label file has no boxes. Opening logs a warning with the number
-/// of such images. If there are no label files at all, opening fails.
+/// of such images. If no image has a label file, opening fails.
 ///
 /// Reading a sample fails if a line is invalid, if a class is not in `names`, or if a box extends
 /// beyond the image by more than 1% of the width or height. The message contains the file and the
@@ -59,10 +59,9 @@ use crate::values::annotated::{Parts, append, key_and_field};
 #[derive(Debug)]
 pub struct Yolo {
     items: Vec<Item>,
-    /// Whether each image has a label file.
     labeled: Vec<bool>,
     classes: Vec<String>,
-    /// The number of points per box, and the number of values per point.
+    /// Number of points per box, and of values per point.
     points: Option<(usize, usize)>,
     formats: Vec<Format>,
 }
@@ -122,10 +121,8 @@ impl Yolo {
     }
 }
 
-/// Returns whether each image has a label file. Lists each folder only once.
-///
-/// # Errors
-/// If a folder cannot be listed. A folder that does not exist has no label files.
+/// Returns whether each image has a label file. Lists each folder only once. A folder that does not
+/// exist has no label files.
 fn have_labels(items: &[Item]) -> Result<Vec<bool>> {
     let (mut folder, mut names) = (PathBuf::new(), HashSet::<OsString>::new());
     let look = |item: &Item| {

@@ -13,14 +13,14 @@ use crate::error::{Error, Result};
 use crate::machine::cancel;
 use crate::storage::OpenFile;
 
-/// Number of bytes per read: for a local file, and for a file in a store.
+/// Bytes per read of a local file, and of a file in a store.
 const READ_SIZES: [u64; 2] = [1 << 20, 16 << 20];
 
 /// Names of the supported hashes in Python, fastest first.
 const NAMES: [&str; 11] =
     ["xxh3_64", "xxh3_128", "xxh128", "xxh64", "xxh32", "sha1", "sha256", "sha512", "sha384", "sha224", "md5"];
 
-/// The hash of a file, as stated in an index.
+/// A file's hash according to an index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Checksum {
     /// Name of the hash in Python's `hashlib` or `xxhash`.
@@ -71,24 +71,19 @@ impl State {
 }
 
 impl Checksum {
-    /// Returns the fastest supported hash in `hashes`, which maps the names of hashes to their
-    /// values. If none of them is supported, returns an unsupported hash.
+    /// Returns the fastest supported hash in `hashes`, which maps names to values. If none is
+    /// supported, returns an unsupported hash.
     pub(crate) fn fastest(hashes: &BTreeMap<String, String>) -> Option<Self> {
         let checksum = NAMES.iter().find_map(|name| hashes.get_key_value(*name));
         let (name, expected) = checksum.or_else(|| hashes.first_key_value())?;
         Some(Checksum { name: name.clone(), expected: expected.to_lowercase() })
     }
 
-    /// Returns whether this hash is supported.
     pub(crate) fn is_known(&self) -> bool {
         NAMES.contains(&&*self.name)
     }
 
-    /// Reads the whole file and checks its hash. Does nothing if the hash is not
-    /// [supported](Checksum::is_known).
-    ///
-    /// # Errors
-    /// If the hash differs or the file cannot be read. The error names the file.
+    /// Checks the hash of the whole file, if the hash is [supported](Checksum::is_known).
     pub(crate) fn check(&self, file: &OpenFile) -> Result<()> {
         let Some(mut state) = State::named(&self.name) else { return Ok(()) };
         let (mut offset, mut scratch) = (0, Vec::new());
@@ -116,8 +111,7 @@ mod tests {
 
     #[test]
     fn hashes_match_python() {
-        // The expected hashes come from hashlib and xxhash. The data is the bytes 0 to 255,
-        // repeated 5,000 times, which takes more than one read.
+        // The expected hashes come from hashlib and xxhash. The data takes more than one read.
         let bytes: Vec<u8> = (0..=255).cycle().take(256 * 5000).collect();
         let file = OpenFile::in_memory("memory".into(), bytes);
         for (name, expected) in HASHES {

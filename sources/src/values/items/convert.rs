@@ -8,7 +8,6 @@ use crate::model::value::Element;
 use crate::storage::RowBytes;
 use crate::values::record::Found;
 
-/// Converts an array of `f16` to `f32`.
 pub(crate) fn f16_to_f32(bytes: &[u8], shape: &[usize], buffer: &mut Vec<u8>) -> Found<'static> {
     let start = buffer.len();
     let widened = bytes.as_chunks::<2>().0.iter().flat_map(|two| f16::from_le_bytes(*two).to_f32().to_le_bytes());
@@ -16,17 +15,13 @@ pub(crate) fn f16_to_f32(bytes: &[u8], shape: &[usize], buffer: &mut Vec<u8>) ->
     Found::array(Element::F32, shape, RowBytes::since(start, buffer))
 }
 
-/// Converts an array of `bfloat16` to `f32`.
 pub(crate) fn widened_brain(bytes: &[u8], shape: &[usize], buffer: &mut Vec<u8>) -> Found<'static> {
     let start = buffer.len();
     buffer.extend(bytes.as_chunks::<2>().0.iter().flat_map(|&[low, high]| [0, 0, low, high]));
     Found::array(Element::F32, shape, RowBytes::since(start, buffer))
 }
 
-/// Parses a decimal number, as an `i64` if `is_integer` is true and as an `f64` otherwise.
-///
-/// # Errors
-/// If the text is not a number, or if the number does not fit in the type.
+/// Parses an `i64` if `is_integer` is true, and an `f64` otherwise.
 pub(crate) fn decimal(bytes: &[u8], is_integer: bool, buffer: &mut Vec<u8>) -> Result<Found<'static>> {
     let start = buffer.len();
     let text = std::str::from_utf8(bytes).unwrap_or("").trim();
@@ -45,10 +40,7 @@ pub(crate) fn decimal(bytes: &[u8], is_integer: bool, buffer: &mut Vec<u8>) -> R
 }
 
 /// Converts a Pillow image, which consists of size, mode and pixels, to an `.npy` file with RGB
-/// pixels. The file is then decoded like any other image.
-///
-/// # Errors
-/// If the number of bytes does not match the size, or if the mode cannot be converted to RGB
+/// pixels, which is decoded like any other image. Fails if the mode cannot be converted to RGB
 /// without a color profile or a palette.
 pub(crate) fn pil(bytes: &[u8], buffer: &mut Vec<u8>) -> Result<Found<'static>> {
     let error = |cause: String| Error::in_source(format!("a Pillow image {cause}"));

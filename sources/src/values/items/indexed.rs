@@ -7,24 +7,18 @@ use crate::machine::file;
 use crate::storage::tree::INDEX;
 use crate::storage::{DatasetLocation, Storage};
 
-/// Maximum size of an `index.json`. The index of a dataset with 100,000 files is about 64 MiB.
+/// In bytes. The index of a dataset with 100,000 files has about 64 MiB.
 const MAX_INDEX: u64 = 1 << 30;
 
-/// A folder with an `index.json` that lists its files.
 pub(crate) struct Indexed {
     pub(crate) storage: Storage,
     folder: PathBuf,
-    /// Path of the index.
     pub(crate) path: PathBuf,
-    /// Content of the index.
     pub(crate) text: Vec<u8>,
 }
 
 impl Indexed {
-    /// Reads the index of a folder. `location` is either the folder or the index file.
-    ///
-    /// # Errors
-    /// If the index cannot be read.
+    /// `location` is either the folder or its index.
     pub(crate) fn read(location: &DatasetLocation) -> Result<Self> {
         let (path, storage) = (&*location.path, location.storage.clone());
         let is_folder = if storage.is_store() { !path.ends_with(INDEX) } else { file::is_folder(path)? };
@@ -34,7 +28,6 @@ impl Indexed {
         Ok(Indexed { folder: folder.to_owned(), text: storage.read(&index, MAX_INDEX)?, path: index, storage })
     }
 
-    /// Returns the path of the file called `name` in the folder.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.storage.join(&self.folder, name)
     }

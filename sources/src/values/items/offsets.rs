@@ -3,17 +3,14 @@
 use crate::error::{Error, Result, try_collect};
 use crate::storage::OpenFile;
 
-/// Returns the length in bytes of the table in a file with `samples` samples. The table consists of
-/// the number of samples, the offset of each sample, and the end of the last sample. Returns `None`
-/// if the length overflows.
+/// Returns the size of the table in bytes, or `None` on overflow. The table consists of the number
+/// of samples, the offset of each sample, and the end of the last sample.
 pub(crate) fn head_bytes(samples: u64) -> Option<u64> {
     u32::try_from(samples).ok().map(|samples| 4 * (u64::from(samples) + 2))
 }
 
-/// Parses the table of a file of `len` bytes. `head` is the beginning of the file.
-///
-/// # Errors
-/// If the file contains a different number of samples, or if an offset is invalid.
+/// Parses the table of a file of `len` bytes. `head` is the beginning of the file. `samples` must
+/// match the number in the table.
 pub(crate) fn offsets(head: &[u8], samples: u64, len: u64) -> Result<Vec<u64>> {
     let words = head.as_chunks::<4>().0;
     let Some((head, offsets)) = words.split_first() else {
@@ -42,10 +39,6 @@ pub(crate) fn offsets(head: &[u8], samples: u64, len: u64) -> Result<Vec<u64>> {
     Ok(offsets)
 }
 
-/// Reads the sample offsets of `file`, which has `samples` samples.
-///
-/// # Errors
-/// If the file cannot be read, and as for [`offsets`].
 pub(crate) fn read_offsets(file: &OpenFile, samples: u64) -> Result<Vec<u64>> {
     let (len, mut scratch) = (file.len(), Vec::new());
     let head = file.get(0, head_bytes(samples).unwrap_or(len), &mut scratch)?;

@@ -1,4 +1,4 @@
-//! [`Rows`]: a source for formats whose samples follow each other in a file and share typed
+//! [`Rows`]: a source for formats with samples that follow each other in a file and share typed
 //! columns. A format only has to implement [`Layout`], which finds the columns in a sample's bytes.
 
 use std::ops::Range;
@@ -21,10 +21,7 @@ pub(crate) type ColumnRanges = ArrayVec<Range<usize>, MAX_COLUMNS>;
 /// Finds the byte ranges of the columns in a sample of `len` bytes, given the `head` of the sample.
 /// A sample starts with the lengths of its variable-length columns, as 32-bit numbers, followed by
 /// the values of all columns. `columns` yields the name of each column, and its length if that is
-/// fixed.
-///
-/// # Errors
-/// If the lengths of the columns do not add up to `len`.
+/// fixed. The lengths must add up to `len`.
 pub(crate) fn column_ranges<'n>(
     columns: impl Iterator<Item = (&'n str, Option<usize>)> + Clone,
     head: &[u8],
@@ -48,40 +45,28 @@ pub(crate) fn column_ranges<'n>(
     Ok(ranges)
 }
 
-/// The byte layout of a sample's columns.
+/// How samples store their columns.
 pub(crate) trait Layout: Send + Sync {
     /// Name of the format.
     const KIND: &'static str;
 
-    /// Returns the names of the columns.
     fn names(&self) -> &[String];
 
-    /// Returns how many leading bytes of a sample suffice to find its columns.
+    /// Returns the number of leading bytes of a sample that suffice to find its columns.
     fn head(&self) -> usize;
 
-    /// Returns the ranges of the columns in sample `row`, which has `len` bytes. `head` is the
-    /// beginning of the sample.
-    ///
-    /// # Errors
-    ///
-    /// If a column extends past the end of the sample.
+    /// Returns the ranges of the columns in sample `row`, which has `len` bytes and starts with
+    /// `head`. Fails if a column extends past the end of the sample.
     fn column_ranges(&self, row: usize, head: &[u8], len: usize) -> Result<ColumnRanges>;
 
     /// Returns the type of a column. `first` reads the column's value in the first sample.
-    ///
-    /// # Errors
-    /// If the encoding is not supported, or if `first` fails.
     fn column_type(&self, column: usize, first: &mut dyn FnMut() -> Result<Vec<u8>>) -> Result<ColumnType>;
 
-    /// Decodes `bytes`, the value of `column` in sample `row`. Numbers in it are little-endian.
-    /// Appends converted bytes to `buffer`.
-    ///
-    /// # Errors
-    /// If the bytes do not match the column's encoding.
+    /// Decodes `bytes`, the value of `column` in sample `row`, with little-endian numbers. Appends
+    /// converted bytes to `buffer`.
     fn find<'a>(&self, row: usize, column: usize, bytes: &'a [u8], buffer: &mut Vec<u8>) -> Result<Found<'a>>;
 }
 
-/// A dataset of samples with the columns of a [`Layout`].
 pub(crate) struct Rows<L> {
     items: Items,
     layout: L,
@@ -91,11 +76,7 @@ pub(crate) struct Rows<L> {
 }
 
 impl<L: Layout> Rows<L> {
-    /// Opens the samples of `items`. `path` is the path of the dataset, for messages.
-    ///
-    /// # Errors
-    /// If there are no samples, if a column that is used has an unsupported encoding, or if the
-    /// options do not match the columns.
+    /// `path` is the path of the dataset, for messages.
     pub(crate) fn new(path: &Path, items: Items, layout: L, options: &Options) -> Result<Self> {
         Self::open(items, layout, options).map_err(|e| e.at_path(path))
     }
@@ -151,7 +132,7 @@ impl<L: Layout> Rows<L> {
                 if items.files.remote().is_none() {
                     return (0..items.len()).try_for_each(|row| text(row, &mut |text| see(row, text)));
                 }
-                // Use many threads, because they mostly wait for responses from the store.
+                // The threads mostly wait for responses from the store.
                 let texts = on_threads(STORE_THREADS, &(0..items.len()).collect::<Vec<_>>(), |&row| {
                     let mut content = None;
                     text(row, &mut |text| content = Some(text.to_owned())).map(|()| content)
@@ -164,8 +145,7 @@ impl<L: Layout> Rows<L> {
         Ok(Rows { items, layout, columns, pixels })
     }
 
-    /// Parses the values of sample `index`. `item` contains the bytes of the sample. Converted
-    /// bytes are appended to `buffer`.
+    /// `item` contains the bytes of sample `index`. Appends converted bytes to `buffer`.
     fn row<'i>(&self, index: usize, item: &'i [u8], buffer: &mut Vec<u8>) -> Result<Row<'i>> {
         let names = self.layout.names();
         let ranges = self.layout.column_ranges(index, &item[..item.len().min(self.layout.head())], item.len())?;
@@ -187,8 +167,7 @@ impl<L: Layout> Rows<L> {
     }
 }
 
-/// On opening, the first undamaged sample shows which columns are pixel arrays. Give up after this
-/// many damaged ones.
+/// Maximum number of damaged samples that opening skips to find the columns with pixel arrays.
 const MAX_EXAMINED: usize = 64;
 
 /// Returns the columns that contain arrays, with the shapes in the first undamaged sample.
@@ -210,11 +189,10 @@ fn arrays<L: Layout>(items: &Items, layout: &L, columns: &[Column]) -> Vec<Candi
     (0..items.len().min(MAX_EXAMINED)).find_map(|row| of_row(row).ok()).unwrap_or_default()
 }
 
-/// How many leading bytes of a sample to read from a store to find a column. Most labels are within
-/// them and need no second request.
+/// Number of leading bytes of a sample that are read from a store to find a column. Most labels are
+/// within these bytes and need no second request.
 const START: u64 = 4096;
 
-/// Reads only the bytes of `column` in sample `row`.
 fn column_bytes<'a, L: Layout>(
     items: &'a Items,
     layout: &L,
@@ -288,7 +266,6 @@ impl<L: Layout> Source for Rows<L> {
     }
 }
 
-/// Adds the name of the column to an error.
 fn column_error(error: Error, column: &str) -> Error {
     Error::new(error.kind(), format!("column {column:?}: {}", error.cause()))
 }

@@ -14,10 +14,10 @@ use crate::machine::bytes::grow_to;
 use crate::storage::{Files, OpenFile};
 use crate::values::record::Found;
 
-/// Maximum number of columns in a dataset.
+/// Maximum number of columns per dataset.
 pub(super) const MAX_COLUMNS: usize = 64;
 
-/// The values of a sample, one per column.
+/// A sample, with one value per column.
 pub(super) type Row<'a> = ArrayVec<Found<'a>, MAX_COLUMNS>;
 
 /// The files of a dataset, and the offsets of the samples in each file.
@@ -27,7 +27,7 @@ pub(crate) struct Items {
     checksums: Vec<Option<Checksum>>,
 }
 
-/// The sample offsets of one file.
+/// The samples of one file.
 pub(crate) enum Samples {
     /// Start offset of each sample, followed by the end offset of the last sample.
     Offsets(Vec<u64>),
@@ -36,7 +36,6 @@ pub(crate) enum Samples {
 }
 
 impl Samples {
-    /// Returns whether all offsets are within a file of `len` bytes.
     fn are_inside(&self, len: u64) -> bool {
         match self {
             Samples::Offsets(offsets) => offsets.is_sorted() && offsets.last().is_some_and(|&end| end <= len),
@@ -59,9 +58,8 @@ impl Samples {
     }
 }
 
-/// A sample that was read.
 pub(super) struct Read<'a> {
-    /// Index of the sample, as text.
+    /// Index of the sample as text.
     pub(super) key: &'a str,
     pub(super) row: Row<'a>,
     /// Bytes of the row that are not borrowed from the file.
@@ -69,12 +67,12 @@ pub(super) struct Read<'a> {
 }
 
 thread_local! {
-    /// Buffer for the bytes that a parser converts. They are later appended to the scratch buffer,
-    /// after the sample.
+    /// Bytes that a parser has converted. They are later appended to the scratch buffer, after the
+    /// sample.
     static MADE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// Clears a page and writes the key of sample `index` to it. Returns the key's range.
+/// Clears the page and writes the key of sample `index` to it.
 fn begin(page: &mut Vec<u8>, index: usize) -> Range<usize> {
     page.clear();
     write!(page, "{index}").expect("writing to a Vec cannot fail");
@@ -82,11 +80,7 @@ fn begin(page: &mut Vec<u8>, index: usize) -> Range<usize> {
 }
 
 impl Items {
-    /// Creates a dataset of the samples in `files`.
-    ///
-    /// # Errors
-    /// If the offsets of a file are not in ascending order or exceed the file. The error names the
-    /// file.
+    /// The offsets of each file must be in ascending order and inside the file.
     pub(crate) fn new(files: Vec<(OpenFile, Samples)>) -> Result<Self> {
         if let Some((file, _)) = files.iter().find(|(file, samples)| !samples.are_inside(file.len())) {
             let len = file.len();
@@ -96,12 +90,11 @@ impl Items {
         Ok(Items { files: Arc::new(Files::new(files, Samples::len)?), checksums: Vec::new() })
     }
 
-    /// Sets the hash of each file.
     pub(crate) fn with_checksums(self, checksums: Vec<Option<Checksum>>) -> Self {
         Items { checksums, ..self }
     }
 
-    /// Verifies the hashes of the files whose first sample is in `samples`.
+    /// Checks the files that have their first sample in `samples`.
     pub(crate) fn verify(&self, samples: Range<usize>, on_error: &mut dyn FnMut(Error)) {
         let chosen = self.files.each().zip(&self.checksums).filter(|((.., start), _)| samples.contains(start));
         let chosen = chosen.filter_map(|((file, ..), sum)| Some((file, sum.as_ref()?)));
@@ -121,23 +114,17 @@ impl Items {
         self.files.len()
     }
 
-    /// Returns the path of the file that contains sample `index`.
     pub(crate) fn path(&self, index: usize) -> &Path {
         self.files.path(index)
     }
 
-    /// Returns the number of bytes of sample `index`.
     pub(crate) fn len_of(&self, index: usize) -> usize {
         let (_, samples, index) = self.files.locate(index);
         let span = samples.span(index);
         (span.end - span.start) as usize
     }
 
-    /// Reads sample `index`. `parse` receives the bytes of the sample, and appends converted bytes
-    /// to a buffer.
-    ///
-    /// # Errors
-    /// If the file has changed or cannot be read, or if `parse` fails. The error names the file.
+    /// `parse` receives the bytes of the sample, and appends converted bytes to a buffer.
     pub(super) fn read<'a>(
         &'a self,
         index: usize,
@@ -181,11 +168,8 @@ impl Items {
         Ok((row?, len + key.start..len + key.end))
     }
 
-    /// Reads the bytes of sample `index` in `within`, a range that may exceed the sample. For reads
-    /// outside a loader's order.
-    ///
-    /// # Errors
-    /// If the file has changed or cannot be read. The error names the file.
+    /// Reads the bytes of sample `index` in `within`, a range that may exceed the sample, outside a
+    /// loader's order.
     pub(crate) fn peek<'a>(&'a self, index: usize, within: Range<u64>, scratch: &'a mut Vec<u8>) -> Result<&'a [u8]> {
         let (file, samples, index) = self.files.open(index)?;
         let span = samples.span(index);

@@ -1,9 +1,9 @@
 //! Decompresses the files of a dataset, because random access needs uncompressed files.
 //!
-//! Each file is decompressed once, when the dataset is opened. The copy is written next to the
-//! compressed file, and has the name that the original library would use. The copy gets this name
-//! only when it is complete, so that no process sees a partial file. If several processes open the
-//! dataset at the same time, one of them decompresses a file while the others wait.
+//! Opening a dataset decompresses each file once. The copy is written next to the compressed file,
+//! under the name that the original library would use. It gets this name only when it is complete,
+//! so that no process sees a partial file. If several processes open the dataset at the same time,
+//! one of them decompresses a file while the others wait.
 
 use std::collections::HashMap;
 use std::fs::{self, File, TryLockError};
@@ -14,19 +14,18 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, Result};
 use crate::machine::{cancel, file, is_stopped, temp_files};
 
-/// Maximum size of a decompressed file. The formats use 32-bit offsets.
+/// In bytes. The formats use 32-bit offsets.
 const MAX_COPY: u64 = 1 << 32;
 
-/// Maximum time to wait while another process decompresses the same file.
+/// Maximum wait for another process that decompresses the same file.
 const MAX_WAIT: Duration = Duration::from_secs(600);
 
-/// Maximum expansion ratio of a Snappy block. Three bytes expand to at most 64 bytes.
+/// Three bytes of a Snappy block expand to at most 64 bytes.
 const SNAPPY_RATIO: usize = 22;
 
-/// Maximum number of bytes that are written between two checks of the cancel token.
+/// Number of bytes that are written between two checks of the cancel token.
 const WRITE_SIZE: usize = 1 << 20;
 
-/// A compression method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unpack {
     Gzip,
@@ -35,10 +34,7 @@ pub(crate) enum Unpack {
 }
 
 impl Unpack {
-    /// Returns the compression method that the indexes of MosaicML and LitData call `name`.
-    ///
-    /// # Errors
-    /// If the method is not supported.
+    /// Returns the method that the indexes of MosaicML and LitData call `name`.
     pub(crate) fn named(name: &str) -> Result<Self> {
         Ok(match name {
             "gz" => Unpack::Gzip,
@@ -53,8 +49,8 @@ impl Unpack {
         })
     }
 
-    /// Decompresses `packed` into `out`. Stops after `most + 1` bytes. Returns the number of
-    /// decompressed bytes.
+    /// Decompresses `packed` into `out`, and stops after `max_bytes + 1` bytes. Returns the number
+    /// of decompressed bytes.
     fn run(self, packed: File, max_bytes: u64, out: &mut impl Write) -> io::Result<u64> {
         let limit = max_bytes.saturating_add(1);
         match self {
@@ -109,10 +105,6 @@ fn zstd_frames(packed: File, limit: u64, out: &mut impl Write) -> io::Result<u64
 
 /// Checks that no decompressed copy would replace a file of the dataset. For each file in the
 /// index, `files` contains its name and, if it is compressed, the name of its copy.
-///
-/// # Errors
-///
-/// If a copy would have the same name as a file of the dataset.
 pub(crate) fn check_copies(files: &[(&str, Option<&str>)]) -> Result<()> {
     /// Normalizes a path, because an index may spell the same path in several ways.
     fn components(name: &str) -> Vec<Component<'_>> {
@@ -138,15 +130,10 @@ pub(crate) fn check_copies(files: &[(&str, Option<&str>)]) -> Result<()> {
 
 /// Ensures that `target` contains the decompressed content of `packed`, which has `len` bytes.
 ///
-/// The copy has the modification time of `packed`. If an existing copy has a different time or
-/// length, it was made from a different version of `packed` or by a different library, and is
-/// replaced. If the copy cannot be written, for example because the folder is read-only, an
-/// existing copy is compared with `packed` each time the dataset is opened.
-///
-/// # Errors
-///
-/// If `packed` does not decompress to `len` bytes, if the folder is not writable and contains no
-/// copy with the same content, or if the calling thread is [canceled](crate::CancelToken).
+/// The copy has the modification time of `packed`. An existing copy with a different time or length
+/// was made from a different version of `packed` or by a different library, and is replaced. If the
+/// copy cannot be written, for example because the folder is read-only, an existing copy is
+/// compared with `packed` each time the dataset is opened.
 pub(crate) fn decompress_file(packed: &Path, target: &Path, len: u64, unpack: Unpack) -> Result<()> {
     if is_copy(packed, target, len) {
         return Ok(());
@@ -160,7 +147,7 @@ pub(crate) fn decompress_file(packed: &Path, target: &Path, len: u64, unpack: Un
     let file = file::open(packed).map_err(|e| Error::io(packed, &e))?;
     let is_locked = try_lock(&file, packed).map_err(named)?;
     let copied = copy(&file, packed, target, len, unpack, is_locked).map_err(named);
-    // Unlock explicitly. Otherwise, a process that was forked in the meantime would keep the lock.
+    // Otherwise, a process that was forked in the meantime would keep the lock.
     let _ = file.unlock();
     copied
 }
@@ -195,8 +182,8 @@ fn copy(file: &File, packed: &Path, target: &Path, len: u64, unpack: Unpack, is_
         }
         return Ok(());
     };
-    // If the error has a path, the copy could not be written. Otherwise, the compressed file is
-    // damaged.
+    // An error with a path means that the copy could not be written, and any other error that the
+    // compressed file is damaged.
     if e.path().is_some() {
         if is_equal(file, target, len, unpack) {
             tracing::info!("{e}; using the existing file, which has the same content");
@@ -208,8 +195,7 @@ fn copy(file: &File, packed: &Path, target: &Path, len: u64, unpack: Unpack, is_
 }
 
 /// Returns whether `target` is a copy of `packed`, according to its length and modification time.
-/// If `packed` does not exist, because a different library has removed it, compares only the
-/// length.
+/// Compares only the length if `packed` does not exist, because a different library has removed it.
 fn is_copy(packed: &Path, target: &Path, len: u64) -> bool {
     let Ok(metadata) = fs::metadata(target) else { return false };
     let same_time = || match fs::metadata(packed) {
@@ -219,7 +205,6 @@ fn is_copy(packed: &Path, target: &Path, len: u64) -> bool {
     metadata.is_file() && metadata.len() == len && same_time()
 }
 
-/// Returns whether the file at `target` has the modification time of `packed`.
 fn has_time_of(packed: &File, target: &Path) -> bool {
     let times = [packed.metadata(), fs::metadata(target)]
         .map(|metadata| metadata.and_then(|metadata| metadata.modified()).ok());
@@ -228,10 +213,7 @@ fn has_time_of(packed: &File, target: &Path) -> bool {
 
 /// Locks the compressed file, so that only one process decompresses it. Returns false if the file
 /// system does not support locks, or if another process still holds the lock after [`MAX_WAIT`].
-///
-/// # Errors
-///
-/// If the calling thread is canceled while it waits for the lock.
+/// Fails if the calling thread is canceled.
 fn try_lock(file: &File, path: &Path) -> Result<bool> {
     let start = Instant::now();
     loop {
@@ -249,9 +231,8 @@ fn try_lock(file: &File, path: &Path) -> Result<bool> {
     }
 }
 
-/// Returns a handle to `packed` that is positioned at the start of the file. The file is not opened
-/// again, because on systems with mandatory locks, only the handle that holds the lock can read the
-/// file.
+/// Returns a handle to the start of `packed`. Does not open the file again, because on systems with
+/// mandatory locks, only the handle that holds the lock can read the file.
 fn from_start(packed: &File) -> io::Result<File> {
     let mut packed = packed.try_clone()?;
     packed.rewind()?;
@@ -269,8 +250,8 @@ fn write(packed: &File, (partial, file): (&Path, File), len: u64, unpack: Unpack
     match (unpacked, out.failed) {
         (_, Some(e)) => Err(write_error(partial, &e)),
         (Ok(count), None) if count == len => {
-            // Ignore errors. Some file systems silently ignore the modification time, so the caller
-            // checks it after the rename in any case.
+            // Ignore errors. The caller checks the modification time after the rename in any case,
+            // because some file systems silently ignore it.
             let _ = modified.and_then(|modified| out.file.get_ref().set_modified(modified));
             Ok(())
         }
@@ -282,7 +263,7 @@ fn write(packed: &File, (partial, file): (&Path, File), len: u64, unpack: Unpack
     }
 }
 
-/// Returns whether the content of the file at `target` is the decompressed content of `packed`.
+/// Compares the content of `target` with the decompressed content of `packed`.
 fn is_equal(packed: &File, target: &Path, len: u64, unpack: Unpack) -> bool {
     let Ok(copy) = file::open(target) else { return false };
     if copy.metadata().is_ok_and(|metadata| metadata.len() != len) {
@@ -433,7 +414,6 @@ mod tests {
             for _ in 0..8 {
                 scope.spawn(|| {
                     decompress_file(&packed, &target, 1 << 20, Unpack::Gzip).unwrap();
-                    // A file that has its final name is complete.
                     assert_eq!(fs::read(&target).unwrap().len(), 1 << 20);
                 });
             }
@@ -458,7 +438,7 @@ mod tests {
         let started = Instant::now();
         check_canceled(CancelToken::new(move || started.elapsed() > Duration::from_millis(50)).during(unpack));
         other.unlock().unwrap();
-        // Cancel at the eleventh check, which is in the middle of the file.
+        // The eleventh check is in the middle of the file.
         let checks = AtomicUsize::new(0);
         check_canceled(CancelToken::new(move || checks.fetch_add(1, Ordering::Relaxed) > 9).during(unpack));
         decompress_file(&packed, &target, 1 << 20, Unpack::Gzip).unwrap();
@@ -468,7 +448,6 @@ mod tests {
     fn an_implausible_snappy_length_is_refused_early() {
         let folder = tempfile::tempdir().unwrap();
         let (packed, target) = (folder.path().join("x.snappy"), folder.path().join("x"));
-        // A block starts with the length of its content.
         fs::write(&packed, [0xff, 0xff, 0xff, 0xff, 0x0f, 0, 0]).unwrap();
         let e = decompress_file(&packed, &target, u64::from(u32::MAX), Unpack::Snappy).unwrap_err();
         assert!(e.cause().contains("a Snappy block of 7 bytes cannot expand to the claimed 4294967295"), "{e}");

@@ -6,8 +6,7 @@ use super::nodes::{Array, Id, Known, Node, Nodes, Tensor};
 use crate::values::elements::Dtype;
 
 impl Known {
-    /// Returns the function or class with this name, if it is a known one. PyTorch's names are
-    /// known only if `torch` is true.
+    /// PyTorch's names are known only if `torch` is true.
     pub(super) fn of(module: &str, name: &str, torch: bool) -> Option<Self> {
         let builtins = ["builtins", "__builtin__"];
         // NumPy 2 renamed `core` to `_core`.
@@ -51,7 +50,7 @@ fn storage(name: &str) -> Option<Dtype> {
     Some(Dtype::little(kind, size))
 }
 
-/// Evaluates a call to `function` with `arguments`. The caller adds the location to an error.
+/// Evaluates a call to `function`. The caller adds the location to an error.
 pub(super) fn call<'a>(nodes: &Nodes<'a>, function: Known, arguments: &[Id]) -> Result<Node<'a>, String> {
     let error = || Err(format!("unexpected arguments of {function:?}"));
     Ok(match (function, arguments) {
@@ -89,8 +88,7 @@ pub(super) fn call<'a>(nodes: &Nodes<'a>, function: Known, arguments: &[Id]) -> 
             _ => return error(),
         },
         (Known::RebuildTensor, &[storage, offset, shape, strides, ..]) => {
-            // The seventh argument may contain metadata, which may state that the tensor is
-            // negated.
+            // The seventh argument may contain metadata that marks the tensor as negated.
             let plain = |id: &Id| match &nodes[*id] {
                 Node::None => true,
                 Node::Dict(pairs) => pairs.is_empty(),
@@ -149,7 +147,7 @@ pub(super) fn storage_of<'a>(nodes: &Nodes<'a>, id: Id) -> Result<Node<'a>, Stri
     Ok(Node::Storage { key, dtype: *dtype, elements })
 }
 
-/// Returns an error for Fortran order, unless it equals C order for this shape.
+/// Rejects Fortran order, unless it equals C order for this shape.
 fn check_order(fortran: bool, shape: &[usize]) -> Result<(), String> {
     if fortran && shape.iter().filter(|&&side| side != 1).count() > 1 {
         return Err("an array is in Fortran order: store numpy.ascontiguousarray(array) instead".to_owned());
@@ -189,7 +187,7 @@ fn dtype(name: &str) -> Option<Dtype> {
     let plain = name.trim_start_matches(['<', '>', '|', '=']);
     let kind = *plain.as_bytes().first().filter(|kind| kind.is_ascii_alphabetic())?;
     let size: usize = plain[1..].parse().ok()?;
-    // The size of a text type is its number of characters, each of which takes four bytes.
+    // The size of a text type is a number of characters, each of which takes four bytes.
     let size = if kind == b'U' { size.checked_mul(4)? } else { size };
     Some(Dtype { kind, size, big_endian: name.starts_with('>') })
 }

@@ -3,19 +3,14 @@
 use super::nodes::{Id, Node, Nodes};
 use crate::error::{Error, Result};
 
-/// Maximum nesting depth of values.
 const MAX_DEPTH: usize = 64;
 
-/// Maximum number of values. Values may be shared, so a short pickle can expand to long JSON.
+/// Values may be shared, so a short pickle can expand to long JSON.
 const MAX_VALUES: usize = 1 << 20;
 
-/// Maximum length of the JSON in bytes.
 const MAX_BYTES: usize = 64 << 20;
 
-/// Appends the value at `id` to `out` as JSON.
-///
-/// # Errors
-/// If the value cannot be represented in JSON, or if it is too large or nested too deeply.
+/// Fails if JSON cannot represent the value, or if it is too large or nested too deeply.
 pub(crate) fn append_json(nodes: &Nodes<'_>, id: Id, out: &mut Vec<u8>) -> Result<()> {
     let max_len = out.len() + MAX_BYTES;
     Writer { nodes, out, values_left: MAX_VALUES, max_len }.value(id, 0)
@@ -24,9 +19,7 @@ pub(crate) fn append_json(nodes: &Nodes<'_>, id: Id, out: &mut Vec<u8>) -> Resul
 struct Writer<'a, 'n> {
     nodes: &'n Nodes<'a>,
     out: &'n mut Vec<u8>,
-    /// Number of values that may still be written.
     values_left: usize,
-    /// Maximum length of `out`.
     max_len: usize,
 }
 

@@ -5,11 +5,10 @@ use std::ops::Index;
 
 use crate::values::elements::Dtype;
 
-/// Index of a value in its pickle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Id(pub(super) u32);
 
-/// A value. Bytes and text are borrowed from the pickle, unless they contain escapes.
+/// Bytes and text are borrowed from the pickle, unless they contain escapes.
 #[derive(Debug)]
 pub(crate) enum Node<'a> {
     None,
@@ -21,15 +20,13 @@ pub(crate) enum Node<'a> {
     Tuple(Vec<Id>),
     List(Vec<Id>),
     Dict(Vec<(Id, Id)>),
-    /// A NumPy array or scalar. A scalar has no axes.
+    /// An array or a scalar of NumPy. A scalar has no axes.
     Array(Array),
     Tensor(Box<Tensor>),
-    /// A function or a class with a known name.
     Known(Known),
     Dtype(Dtype),
-    /// An array that has been created but not filled yet.
     Unbuilt,
-    /// A PyTorch storage: a file in a `.pt` archive.
+    /// A file in a `.pt` archive.
     Storage {
         key: Id,
         dtype: Dtype,
@@ -42,11 +39,11 @@ pub(crate) enum Node<'a> {
 pub(crate) struct Array {
     pub(crate) dtype: Dtype,
     pub(crate) shape: Vec<usize>,
-    /// Node that contains the bytes of the elements. The number of bytes matches the shape.
+    /// Node with the bytes of the elements. The number of bytes matches the shape.
     pub(crate) data: Id,
 }
 
-/// A PyTorch tensor. Its elements are in a separate file of the archive.
+/// The elements of a tensor are in a separate file of the archive.
 #[derive(Debug, Clone)]
 pub(crate) struct Tensor {
     pub(crate) dtype: Dtype,
@@ -54,7 +51,7 @@ pub(crate) struct Tensor {
     pub(crate) strides: Vec<usize>,
     /// Index of the first element in the storage.
     pub(crate) offset: u64,
-    /// Text node that contains the name of the storage.
+    /// Text node with the name of the storage.
     pub(crate) storage: Id,
     /// Number of elements in the storage.
     pub(crate) elements: u64,
@@ -64,7 +61,7 @@ pub(crate) struct Tensor {
 /// called: the arguments are interpreted as data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Known {
-    /// `_codecs.encode`, which protocols 0 to 2 use to represent bytes.
+    /// Protocols 0 to 2 represent bytes as calls of `_codecs.encode`.
     Encode,
     Bytes,
     ByteArray,
@@ -81,7 +78,6 @@ pub(crate) enum Known {
     Storage(Dtype),
 }
 
-/// All values of a pickle.
 #[derive(Debug)]
 pub(crate) struct Nodes<'a> {
     pub(super) nodes: Vec<Node<'a>>,
@@ -97,8 +93,7 @@ impl<'a> Nodes<'a> {
         self.root
     }
 
-    /// Returns the text at `id`. Accepts text that is stored as bytes, because Python 2 wrote names
-    /// as bytes.
+    /// Accepts text that is stored as bytes, because Python 2 wrote names as bytes.
     pub(crate) fn text(&self, id: Id) -> Option<&str> {
         match &self[id] {
             Node::Text(text) => Some(text),
@@ -124,7 +119,6 @@ impl<'a> Index<Id> for Nodes<'a> {
 }
 
 impl Node<'_> {
-    /// Returns the name of the type, for messages.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Node::None => "None",

@@ -12,13 +12,9 @@ use super::allowed;
 use super::nodes::{Id, Known, Node, Nodes};
 use crate::error::{Error, Result};
 
-/// Reads a pickle of plain data in any protocol from 0 to 5. Plain data consists of numbers, text,
-/// bytes, tuples, lists, dicts, and NumPy arrays of numbers. No code in the pickle is executed.
-/// Memory use is at most proportional to the length of the pickle.
-///
-/// # Errors
-/// If the pickle is damaged or creates any other object. The message states the opcode and its
-/// offset.
+/// Reads a pickle of plain data in any protocol from 0 to 5: numbers, text, bytes, tuples, lists,
+/// dicts, and NumPy arrays of numbers. No code in the pickle is executed, and memory use is at most
+/// proportional to its length. Errors state the opcode and its offset.
 pub(crate) fn read(bytes: &[u8]) -> Result<Nodes<'_>> {
     Machine::new(bytes, false).run()
 }
@@ -28,24 +24,23 @@ pub(crate) fn read_torch(bytes: &[u8]) -> Result<Nodes<'_>> {
     Machine::new(bytes, true).run()
 }
 
-/// Maximum number of nodes. A node takes about 60 bytes.
+/// A node takes about 60 bytes.
 const MAX_NODES: usize = 1 << 24;
 
 struct Machine<'a> {
     bytes: &'a [u8],
-    /// Offset of the next byte to read.
     position: usize,
     nodes: Nodes<'a>,
     stack: Vec<Id>,
-    /// Length of the stack at each mark.
+    /// Stack length at each mark.
     marks: Vec<usize>,
     memo: Vec<Option<Id>>,
-    /// Number of bytes that calls have copied so far.
+    /// Bytes that calls have copied so far.
     copied: usize,
     torch: bool,
 }
 
-/// Result of an opcode. The caller adds the opcode and its offset to the error.
+/// The caller adds the opcode and its offset to the error.
 type Step = std::result::Result<(), String>;
 
 impl<'a> Machine<'a> {
@@ -110,7 +105,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Evaluates an opcode that marks the stack, or removes or duplicates values.
+    /// Evaluates opcodes that mark the stack, or remove or duplicate values.
     fn arrange(&mut self, opcode: u8) -> Step {
         match opcode {
             b'(' => self.marks.push(self.stack.len()),
@@ -125,7 +120,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// Evaluates an opcode that reads a number or a constant.
+    /// Evaluates opcodes that read numbers or constants.
     fn number(&mut self, opcode: u8) -> Step {
         let node = match opcode {
             b'N' => Node::None,
@@ -153,7 +148,7 @@ impl<'a> Machine<'a> {
         self.push(node)
     }
 
-    /// Evaluates an opcode that reads bytes.
+    /// Evaluates opcodes that read bytes.
     fn string(&mut self, opcode: u8) -> Step {
         let length = match opcode {
             b'S' => {
@@ -167,7 +162,7 @@ impl<'a> Machine<'a> {
         self.push_bytes(length)
     }
 
-    /// Evaluates an opcode that reads Unicode text.
+    /// Evaluates opcodes that read Unicode text.
     fn text(&mut self, opcode: u8) -> Step {
         let length = match opcode {
             b'V' => {
@@ -181,7 +176,7 @@ impl<'a> Machine<'a> {
         self.push_text(length)
     }
 
-    /// Evaluates an opcode that builds a list, a tuple or a dict.
+    /// Evaluates opcodes that build a list, a tuple or a dict.
     fn collection(&mut self, opcode: u8) -> Step {
         let node = match opcode {
             b']' => Node::List(Vec::new()),
@@ -198,7 +193,7 @@ impl<'a> Machine<'a> {
         self.push(node)
     }
 
-    /// Evaluates an opcode that adds items to a list or pairs to a dict.
+    /// Evaluates opcodes that add items to a list or pairs to a dict.
     fn fill(&mut self, opcode: u8) -> Step {
         match opcode {
             b'a' => {
@@ -221,7 +216,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// Evaluates an opcode that reads or writes the memo.
+    /// Evaluates opcodes that read or write the memo.
     fn memo(&mut self, opcode: u8) -> Step {
         let index = match opcode {
             b'g' | b'p' => self.parsed("a number")?,
@@ -232,13 +227,12 @@ impl<'a> Machine<'a> {
         if matches!(opcode, b'g' | b'h' | b'j') { self.get(index) } else { self.put(index) }
     }
 
-    /// Reads a line and parses a number from it.
     fn parsed<T: std::str::FromStr>(&mut self, what: &str) -> std::result::Result<T, String> {
         let line = self.line()?;
         line.parse().map_err(|_| format!("{line:?} is not {what}"))
     }
 
-    /// Evaluates an opcode that reads the name of a function or a class.
+    /// Evaluates opcodes that read the name of a function or a class.
     fn name(&mut self, opcode: u8) -> Step {
         if opcode == b'c' {
             let (module, name) = (self.line()?, self.line()?);
@@ -252,7 +246,6 @@ impl<'a> Machine<'a> {
         self.global(&module, &name)
     }
 
-    /// Evaluates a call to a known function.
     fn call(&mut self) -> Step {
         let (arguments, function) = (self.pop()?, self.pop()?);
         let (&Node::Known(function), Node::Tuple(arguments)) = (&self.nodes[function], &self.nodes[arguments]) else {
@@ -260,7 +253,7 @@ impl<'a> Machine<'a> {
         };
         let result = allowed::call(&self.nodes, function, arguments)?;
         if let Node::Bytes(Cow::Owned(bytes)) = &result {
-            // A shared value may be converted many times, so the total number of bytes is limited.
+            // A shared value may be converted many times.
             self.copied += bytes.len();
             if self.copied > self.bytes.len() {
                 return Err(format!(
@@ -289,8 +282,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// Returns the length of the stack without its last `count` values. Fails if any of these
-    /// values is below the last mark.
+    /// Returns the stack length without the last `count` values, which must be above the last mark.
     fn len_without(&self, count: usize) -> std::result::Result<usize, String> {
         let floor = self.marks.last().copied().unwrap_or(0);
         let from = self.stack.len().checked_sub(count).filter(|&from| from >= floor);
@@ -306,7 +298,6 @@ impl<'a> Machine<'a> {
         self.len_without(1).map(|last| self.stack[last])
     }
 
-    /// Removes and returns the values above the last mark.
     fn pop_mark(&mut self) -> std::result::Result<Vec<Id>, String> {
         let mark = self.marks.pop().ok_or("there is no mark")?;
         Ok(self.stack.split_off(mark))
@@ -424,7 +415,7 @@ fn pairs(items: &[Id]) -> std::result::Result<Vec<(Id, Id)>, String> {
     }
 }
 
-/// Returns the bytes of a quoted Python 2 string, such as `'a\x00\n'`.
+/// Decodes a quoted Python 2 string, such as `'a\x00\n'`.
 fn unquoted(line: &str) -> std::result::Result<Vec<u8>, String> {
     let line = line.trim_end();
     let quote = line.chars().next().filter(|quote| matches!(quote, '\'' | '"')).ok_or("a string has no quotes")?;
@@ -456,8 +447,8 @@ fn unquoted(line: &str) -> std::result::Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// Decodes a line in Python's `raw-unicode-escape` encoding, which is Latin-1 with escapes for all
-/// other characters.
+/// Decodes Python's `raw-unicode-escape` encoding, which is Latin-1 with escapes for all other
+/// characters.
 fn unescaped(line: &[u8]) -> std::result::Result<Cow<'_, str>, String> {
     if let (Ok(text), true) = (std::str::from_utf8(line), line.is_ascii() && !line.contains(&b'\\')) {
         return Ok(Cow::Borrowed(text));
@@ -468,7 +459,7 @@ fn unescaped(line: &[u8]) -> std::result::Result<Cow<'_, str>, String> {
         let digits = match (byte, after.first()) {
             (b'\\', Some(b'u')) => 4,
             (b'\\', Some(b'U')) => 8,
-            // A backslash that does not start one of these escapes is a literal backslash.
+            // A backslash that does not start one of these escapes is literal.
             _ => {
                 text.push(char::from(byte));
                 remaining = after;
@@ -483,7 +474,7 @@ fn unescaped(line: &[u8]) -> std::result::Result<Cow<'_, str>, String> {
     Ok(Cow::Owned(text))
 }
 
-/// Returns the name of an opcode in Python's `pickletools`.
+/// Returns the opcode's name in Python's `pickletools`.
 fn name_of(opcode: u8) -> Cow<'static, str> {
     Cow::Borrowed(match opcode {
         b'P' => "PERSID",

@@ -17,12 +17,10 @@ use crate::values::pixels::{self, Channels, Colors};
 /// [`Cell`].
 #[derive(Debug, Clone)]
 pub(crate) enum Found<'a> {
-    /// There is no value.
     Null,
     Bytes(RowBytes<'a>),
     /// Text that may not be UTF-8.
     Text(RowBytes<'a>),
-    /// JSON text.
     Json(RowBytes<'a>),
     /// Numbers in native byte order. The shape must match the number of elements. A scalar has no
     /// axes.
@@ -38,7 +36,6 @@ pub(crate) enum Found<'a> {
 }
 
 impl<'a> Found<'a> {
-    /// Creates a scalar.
     pub(crate) fn number(element: Element, data: RowBytes<'a>) -> Self {
         Found::Numbers { element, shape: ArrayVec::new(), data }
     }
@@ -61,7 +58,6 @@ impl<'a> Found<'a> {
         }
     }
 
-    /// Applies `f` to the bytes of the value.
     pub(crate) fn map<'b>(self, f: impl FnOnce(RowBytes<'a>) -> RowBytes<'b>) -> Found<'b> {
         match self {
             Found::Null => Found::Null,
@@ -74,13 +70,8 @@ impl<'a> Found<'a> {
         }
     }
 
-    /// If this value is a path, reads the file at the path, which is relative to `root` and must
-    /// stay below it unless `anywhere` is true.
-    ///
-    /// # Errors
-    ///
-    /// If the path points outside `root` although `anywhere` is false, or if the file cannot be
-    /// read.
+    /// If this value is a path, reads the file. The path is relative to `root` and must stay below
+    /// it unless `anywhere` is true.
     pub(crate) fn read_path(self, root: &Path, anywhere: bool, page: &mut Vec<u8>) -> Result<Self> {
         let Found::Path(path) = &self else { return Ok(self) };
         let path = utf8(path.of(page))?;
@@ -98,10 +89,7 @@ impl<'a> Found<'a> {
         Ok(Found::Bytes(RowBytes::since(start, page)))
     }
 
-    /// Converts a pixel array to an image in the format [`NPY`](crate::format::NPY).
-    ///
-    /// # Errors
-    /// If the shape does not match `channels`, or if the value is not an array of `u8`.
+    /// Converts a `u8` array to an image in the format [`NPY`](crate::format::NPY).
     #[cfg(any(feature = "arrays", feature = "chunks", feature = "lmdb"))]
     pub(crate) fn image(self, channels: Channels, colors: Colors, page: &mut Vec<u8>) -> Result<Self> {
         let start = page.len();
@@ -122,15 +110,11 @@ impl<'a> Found<'a> {
         Ok(Found::Bytes(RowBytes::since(start, page)))
     }
 
-    /// Converts the value to a cell, which may borrow from `page`.
-    ///
-    /// # Errors
-    /// If text is not UTF-8, or if an array has too many axes or a shape that does not match the
-    /// number of bytes.
+    /// The cell may borrow from `page`. Fails if text is not UTF-8, or if an array has too many
+    /// axes or a shape that does not match the number of bytes.
     ///
     /// # Panics
-    ///
-    /// If the value is a path. The format must [read](Found::opened) the file first.
+    /// If the value is a path. The format must [read](Found::read_path) the file first.
     pub(crate) fn cell<'p>(&self, page: &'p [u8]) -> Result<Cell<'p>>
     where
         'a: 'p,

@@ -1,4 +1,4 @@
-//! [`Columns`]: what becomes of each column of a dataset: the image, the label, or a field.
+//! [`Columns`]: decides which column of a dataset becomes the image, the label, or a field.
 //! [`Columns::new`] documents the rules.
 
 use std::io::Write;
@@ -22,15 +22,12 @@ const IMAGES: [&str; 6] = ["image", "img", "picture", "jpg", "jpeg", "png"];
 /// Common names of the label column, in order of preference.
 const LABELS: [&str; 6] = ["label", "labels", "class", "cls", "category", "target"];
 
-/// Returns whether `name` is a common name of the label column.
 pub(crate) fn is_label(name: &str) -> bool {
     LABELS.iter().any(|label| name.eq_ignore_ascii_case(label))
 }
 
-/// The type of the values in a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ColumnType {
-    /// Encoded images.
     Images,
     /// Bytes of a different or unknown type.
     Bytes,
@@ -41,13 +38,13 @@ pub(crate) enum ColumnType {
     Numbers,
     /// JSON text, for nested values.
     Json,
-    /// Unsupported values. The string describes them in error messages. The column is skipped, but
-    /// if the user selected it, opening fails.
+    /// Unsupported values, described for messages. The column is skipped, but selecting it makes
+    /// opening fail.
     Unsupported(&'static str),
 }
 
 impl ColumnType {
-    /// Returns the type of a byte column whose first value is `first`.
+    /// `first` is the column's first value.
     pub(crate) fn from_bytes(first: &[u8]) -> Self {
         if format::of(first).is_some() { ColumnType::Images } else { ColumnType::Bytes }
     }
@@ -66,7 +63,6 @@ impl ColumnType {
     }
 }
 
-/// A column of a dataset.
 #[derive(Debug, Clone)]
 pub(crate) struct Column {
     pub(crate) name: String,
@@ -85,19 +81,16 @@ pub(crate) struct Columns {
     image: Option<usize>,
     label: Option<usize>,
     labels: Option<Arc<Labels>>,
-    /// The columns that become fields.
     pub(super) fields: Vec<Field>,
     lacks: Lacks,
 }
 
-/// A column that becomes a field.
 #[derive(Debug, Clone)]
 pub(super) struct Field {
     pub(super) column: usize,
-    /// Name of the field.
     pub(super) name: String,
-    /// If the column contains images, the name of the field for each of [`FORMATS`], such as
-    /// `mask.png`. Otherwise, empty.
+    /// If the column contains images, the field name for each of [`FORMATS`], such as `mask.png`.
+    /// Otherwise empty.
     pub(super) images: Vec<String>,
 }
 
@@ -105,7 +98,6 @@ pub(super) struct Field {
 struct AllColumns<'a>(&'a [Column]);
 
 impl AllColumns<'_> {
-    /// Returns the index of the column called `name`.
     fn named(&self, name: &str) -> Result<usize> {
         let mut matches = (0..self.0.len()).filter(|&column| self.0[column].name == *name);
         match (matches.next(), matches.next()) {
@@ -122,12 +114,7 @@ impl AllColumns<'_> {
         names.iter().find_map(|name| self.0.iter().position(|column| matches(column, name)))
     }
 
-    /// Logs a warning for each column of an unsupported type, unless the user has selected other
-    /// columns.
-    ///
-    /// # Errors
-    ///
-    /// If the user has selected a column of an unsupported type.
+    /// Warns about columns of unsupported types, or fails if the user has selected one of them.
     fn check_read(&self, chosen: Option<&[usize]>) -> Result<()> {
         for (column, Column { name, column_type }) in self.0.iter().enumerate() {
             let ColumnType::Unsupported(what) = column_type else { continue };
@@ -191,10 +178,9 @@ impl Columns {
     /// | nested values | `<column>.json` |
     /// | other bytes | `<column>.bin` |
     ///
-    /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a selected column is missing or has the
-    /// wrong type, or if two columns would become the same field. Also fails if there are more
-    /// columns than a sample can have fields. The message lists the columns.
+    /// Fails if a selected column is missing or has the wrong type, if two columns would become the
+    /// same field, or if there are more columns than a sample can have fields. The message lists
+    /// the columns.
     pub(crate) fn new(columns: &[Column], choice: &ColumnChoice) -> Result<Self> {
         let every_column = AllColumns(columns);
         let names = choice.columns.as_ref();
@@ -219,8 +205,8 @@ impl Columns {
         Ok(columns)
     }
 
-    /// Selects the columns at `places` for a caller that reads values by column index. The result
-    /// cannot build samples.
+    /// Selects the columns at `places` for a caller that reads columns by index. The result cannot
+    /// build samples.
     #[cfg_attr(not(feature = "parquet"), allow(dead_code))]
     pub(crate) fn of_indices(places: impl IntoIterator<Item = usize>) -> Self {
         let field = |column| Field { column, name: String::new(), images: Vec::new() };
@@ -255,22 +241,18 @@ impl Columns {
         limited
     }
 
-    /// Returns whether samples contain the values of `column`.
     pub(crate) fn uses(&self, column: usize) -> bool {
         self.used().any(|used| used == column)
     }
 
-    /// Iterates over the indices of the columns that samples contain.
     pub(crate) fn used(&self) -> impl Iterator<Item = usize> {
         self.image.into_iter().chain(self.fields.iter().map(|field| field.column)).chain(self.label)
     }
 
-    /// Returns the index of the image column.
     pub(crate) fn image(&self) -> Option<usize> {
         self.image
     }
 
-    /// Returns the index of the label column.
     pub(crate) fn label(&self) -> Option<usize> {
         self.label
     }
@@ -278,9 +260,6 @@ impl Columns {
     /// Sets the class names: `names` if given, and otherwise the distinct values of a text label
     /// column. `find(row, column, scratch)` returns a value. For `classes` and `lenient`, see
     /// [`learn`](Columns::learn).
-    ///
-    /// # Errors
-    /// Returns any error from `find` and [`learn`](Columns::learn).
     pub(crate) fn learned<'a>(
         mut self,
         columns: &[Column],
@@ -312,9 +291,6 @@ impl Columns {
     /// Assigns class indices to text labels. `each` must call its argument with the index and the
     /// label of each row. `classes` is the user's class list. If `lenient` is true, a class outside
     /// the list is an error only when one of its samples is read.
-    ///
-    /// # Errors
-    /// If a class is not in the list and `lenient` is false.
     pub(crate) fn learn(
         &mut self,
         classes: Option<&Classes>,
@@ -334,7 +310,7 @@ impl Columns {
         Ok(())
     }
 
-    /// Returns the class names, if the labels have names.
+    /// Returns an empty slice if the labels have no names.
     pub(crate) fn classes(&self) -> &[String] {
         match self.labels.as_deref() {
             Some(Labels::Names { classes, .. } | Labels::Named(classes)) => classes,
@@ -343,15 +319,12 @@ impl Columns {
     }
 
     /// Returns the names of the fields other than the image. The names of other image columns have
-    /// no extension, because the extension depends on the format of each image.
+    /// no extension, because it depends on the format of each image.
     pub(crate) fn field_names(&self) -> Vec<String> {
         self.fields.iter().map(|field| field.display_name().to_owned()).collect()
     }
 
     /// Returns the label in `cell`, a cell of the label column.
-    ///
-    /// # Errors
-    /// If the cell is not empty and contains neither an integer nor a class name.
     pub(crate) fn label_of(&self, cell: Cell<'_>) -> Result<Option<i64>> {
         let labels = self.labels.as_deref().expect("there is a label column");
         match cell {
@@ -372,11 +345,7 @@ impl Columns {
         }
     }
 
-    /// Reads the sample in `row`. Its key is the row index. `find` returns the value of a column in
-    /// the row.
-    ///
-    /// # Errors
-    /// Returns any error from `find` and [`sample`](Columns::sample).
+    /// The key of the sample is the row index. `find` returns the value of a column in the row.
     pub(crate) fn read<'a>(
         &'a self,
         row: usize,
@@ -398,11 +367,7 @@ impl Columns {
         })
     }
 
-    /// Builds the sample of a row. `key` is its key, and `cell` returns the value of a column in
-    /// the row.
-    ///
-    /// # Errors
-    /// Fails like `cell`, and if the label is neither an integer nor a class name.
+    /// `cell` returns the value of a column in the row.
     pub(crate) fn sample<'a>(
         &'a self,
         key: &'a str,
@@ -446,8 +411,8 @@ impl Field {
         Field { column, name: format!("{stem}.{extension}"), images }
     }
 
-    /// Returns the name of the field, without the extension if the column contains images, because
-    /// their extension depends on the row.
+    /// Returns the field name, without the extension if the column contains images, because their
+    /// extension depends on the row.
     fn display_name(&self) -> &str {
         match self.images.is_empty() {
             true => &self.name,
@@ -455,8 +420,7 @@ impl Field {
         }
     }
 
-    /// Returns the name of the field for `cell`. If the column contains images, the name depends on
-    /// the format of the image.
+    /// If the column contains images, the name depends on the format of the image.
     fn name_of(&self, cell: Cell<'_>) -> &str {
         let format = cell
             .bytes()

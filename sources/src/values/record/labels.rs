@@ -10,31 +10,29 @@ use std::collections::HashMap;
 
 use crate::model::Classes;
 
-/// The labels in a column.
 #[derive(Debug)]
 pub(crate) enum Labels {
-    /// Integers.
+    /// Integers without class names.
     Numbers,
-    /// Integers, for which the dataset contains class names.
+    /// Integers for which the dataset contains class names.
     Named(Vec<String>),
     /// Class names, and the index of each.
     Names { classes: Vec<String>, numbers: HashMap<String, i64> },
 }
 
-/// Determines the labels in a column by examining its values one by one.
+/// Examines the values of a column one by one.
 #[derive(Debug, Default)]
 pub(crate) struct Learner {
     /// Whether any value is a number but not an integer.
     floats: bool,
-    /// First row in which the value is not a number.
+    /// First row with a value that is not a number.
     text: Option<usize>,
-    /// Class names: the values from row `text` on, each with the first row that contains it.
+    /// Values from row `text` on, each with the first row that contains it.
     names: HashMap<String, usize>,
-    /// Number of values that are integers.
     integers: usize,
     /// Number of values that are not numbers.
     texts: usize,
-    /// Integers with leading zeros, such as `007`. For each: the first row that contains it, and
+    /// Integers with leading zeros, such as `007`, each with the first row that contains it, and
     /// its text in that row.
     padded: HashMap<i64, (usize, String)>,
     /// First row before `text` that contains a missing-value marker.
@@ -61,7 +59,6 @@ pub(crate) struct Unknown {
 }
 
 impl Unknown {
-    /// Returns the error message.
     pub(crate) fn cause(&self, list: Option<&Classes>) -> String {
         let (name, listed) = (&self.name, list.map_or(0, |list| list.names().len()));
         let others = if self.others > 0 { format!(" (and {} more)", self.others) } else { String::new() };
@@ -78,7 +75,6 @@ impl Learner {
         Learner { text: Some(0), ..Learner::default() }
     }
 
-    /// Examines the value of `row`.
     pub(crate) fn see(&mut self, row: usize, value: &str) {
         self.rows = self.rows.max(row + 1);
         let is_integer = parse_integer(value).is_some();
@@ -109,9 +105,9 @@ impl Learner {
         self.text.filter(|_| self.integers > 0).map(|row| (self.integers, self.texts, row))
     }
 
-    /// Returns two labels, if there are any, that are the same integer with different numbers of
-    /// leading zeros, such as `007` and `07`, and their rows. The two labels may have been meant as
-    /// different classes. `again` visits values, as for [`labels`](Learner::labels).
+    /// Returns two labels, with their rows, that are the same integer but have different numbers of
+    /// leading zeros, such as `007` and `07`: they may have been meant as different classes.
+    /// `again` visits values, as for [`labels`](Learner::labels).
     pub(crate) fn equal_integers(
         &self,
         again: impl Fn(usize, &mut dyn FnMut(usize, &str)),
@@ -139,11 +135,10 @@ impl Learner {
         }
     }
 
-    /// Returns the labels, or `None` if all values are numbers but some are not integers. If `list`
-    /// is given, its names are the classes. Also returns a class that is not in `list`, if there is
-    /// one. If the column contains text but its first rows do not, calls `again` with the number of
-    /// these rows and a function. `again` must call this function with the value of each of these
-    /// rows.
+    /// Returns the labels, or `None` if all values are numbers but some are not integers, and a
+    /// class that is not in `list`, if any. If `list` is given, its names are the classes. If the
+    /// column contains text but its first rows do not, calls `again` with the number of these rows
+    /// and a function that `again` must call with each of their values.
     pub(crate) fn labels(
         mut self,
         list: Option<&Classes>,
@@ -184,10 +179,6 @@ impl Labels {
         classes.iter().find(is_doubtful).map(String::as_str)
     }
 
-    /// Returns the label for `value`.
-    ///
-    /// # Errors
-    /// If `value` is not a label.
     pub(crate) fn of(&self, value: &str) -> Result<i64, String> {
         match self {
             Labels::Numbers | Labels::Named(_) => {
@@ -204,7 +195,7 @@ impl Labels {
     }
 }
 
-/// Returns the integer in `value`, if `value` consists of digits and has a leading zero.
+/// Returns the integer in `value`, if it consists of digits and has a leading zero.
 fn padded(value: &str) -> Option<i64> {
     let is_padded = value.len() > 1 && value.starts_with('0') && value.bytes().all(|byte| byte.is_ascii_digit());
     value.parse().ok().filter(|_| is_padded)

@@ -1,6 +1,6 @@
 //! Converts rows of typed columns, as other libraries store them, to samples.
 //!
-//! Formats only read their columns and the values in each row; this module implements the common
+//! Formats only read their columns and the values in each row. This module implements the common
 //! rules:
 //! - `columns`: decides from a column's name and type, and the user's options, whether it becomes
 //!   the image, the label, a field or nothing.
@@ -8,8 +8,7 @@
 //! - `labels`: determines whether the labels in a column are integers or class names.
 //! - `cells`: a column's value in a row. `column_value`: the same, as the format stores it.
 //! - `sniff`: determines the type of a column of bytes from its first values.
-//! - `rows`: rows that name their cells, such as dicts. The columns are found by looking at some
-//!   rows.
+//! - `rows`: rows that name their cells, such as dicts. Some of the rows determine the columns.
 
 mod cells;
 mod column_value;

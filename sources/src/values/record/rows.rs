@@ -21,8 +21,8 @@ pub(crate) struct Named<'a> {
 }
 
 impl Named<'_> {
-    /// Adjusts the cell after `record` was copied to offset `start` of the page. The cell may
-    /// borrow from `record`.
+    /// Adjusts the cell, which may borrow from `record`, after `record` was copied to offset
+    /// `start` of the page.
     pub(crate) fn moved<'b>(self, record: &[u8], start: usize) -> Named<'b> {
         let content = self.content.map(|part| part.moved(record, start, 0));
         Named { name: Cow::Owned(self.name.into_owned()), content }
@@ -33,8 +33,7 @@ impl Named<'_> {
 #[derive(Debug, Default)]
 pub(crate) struct Survey {
     columns: Vec<Column>,
-    /// For each column of numbers, the element type and the shape in the first row with this
-    /// column.
+    /// For each column of numbers, the element type and the shape in its first row.
     shapes: Vec<Option<(Element, Vec<usize>)>>,
     /// Whether bytes that are readable text are treated as text.
     text_in_bytes: bool,
@@ -47,10 +46,7 @@ impl Survey {
         Survey { text_in_bytes: true, ..Survey::default() }
     }
 
-    /// Examines the cells of a row.
-    ///
-    /// # Errors
-    /// If a column has a different type in this row than in earlier rows.
+    /// Examines a row. Fails if a column has a different type in this row than in earlier rows.
     pub(crate) fn see(&mut self, row: &[Named<'_>], page: &[u8]) -> Result<()> {
         self.rows += 1;
         for Named { name, content } in row {
@@ -89,7 +85,7 @@ impl Survey {
         Ok(())
     }
 
-    /// Returns the type of a cell, or `None` if the cell is empty.
+    /// Returns `None` if the cell is empty.
     fn column_type(&self, content: &Found<'_>, page: &[u8]) -> Option<ColumnType> {
         Some(match content {
             Found::Null => return None,
@@ -109,22 +105,17 @@ impl Survey {
         })
     }
 
-    /// Returns the type of the column called `name`.
     pub(crate) fn column_type_of(&self, name: &str) -> Option<ColumnType> {
         self.columns.iter().find(|column| column.name == name).map(|column| column.column_type)
     }
 
-    /// Sorts the columns by name, for formats without a column order.
     pub(crate) fn sort(&mut self) {
         let mut both: Vec<_> = self.columns.drain(..).zip(self.shapes.drain(..)).collect();
         both.sort_by(|(a, _), (b, _)| a.name.cmp(&b.name));
         (self.columns, self.shapes) = both.into_iter().unzip();
     }
 
-    /// Ends the survey and decides how samples use each column.
-    ///
-    /// # Errors
-    /// Fails like [`Columns::new`], and if the layout of pixel arrays is ambiguous.
+    /// Decides how samples use each column. Fails if the layout of pixel arrays is ambiguous.
     pub(crate) fn finish(mut self, choice: &ColumnChoice) -> Result<Rows> {
         let encoded = self.columns.iter().any(|column| column.column_type == ColumnType::Images);
         let candidates = self.columns.iter().zip(&self.shapes).enumerate();
@@ -152,7 +143,6 @@ fn is_text(bytes: &[u8]) -> bool {
     std::str::from_utf8(bytes).is_ok_and(|text| !text.contains(|c: char| c.is_control() && !c.is_whitespace()))
 }
 
-/// Converts rows to samples.
 #[derive(Debug, Default)]
 pub(crate) struct Rows {
     columns: Vec<Column>,
@@ -162,16 +152,11 @@ pub(crate) struct Rows {
     colors: Colors,
     /// Whether the user has selected the columns.
     limited: bool,
-    /// Number of rows that the survey examined.
     surveyed: usize,
 }
 
 impl Rows {
-    /// Assigns class indices to text labels, like [`Columns::learn`]. The first argument of `each`
-    /// is the name of the label column.
-    ///
-    /// # Errors
-    /// See [`Columns::learn`].
+    /// Like [`Columns::learn`]. The first argument of `each` is the name of the label column.
     pub(crate) fn learn(
         &mut self,
         classes: Option<&Classes>,
@@ -185,35 +170,28 @@ impl Rows {
         self.uses.learn(classes, lenient, |see| each(&column.name, see))
     }
 
-    /// Sets the color order of pixel arrays. Returns whether the image is a pixel array.
+    /// Returns whether the image is a pixel array.
     #[cfg_attr(not(feature = "lmdb"), allow(dead_code))]
     pub(crate) fn set_colors(&mut self, colors: Colors) -> bool {
         self.colors = colors;
         self.pixels.is_some()
     }
 
-    /// Returns the name of the label column.
     pub(crate) fn label(&self) -> Option<&str> {
         self.uses.label().map(|label| &*self.columns[label].name)
     }
 
-    /// Returns the field names, like [`Columns::field_names`].
     pub(crate) fn field_names(&self) -> Vec<String> {
         self.uses.field_names()
     }
 
-    /// Returns the class names, if the labels are text.
+    /// Returns an empty slice if the labels are not text.
     pub(crate) fn classes(&self) -> &[String] {
         self.uses.classes()
     }
 
-    /// Builds the sample in `row`, with this key. `page` contains the parts of the row that are not
-    /// borrowed.
-    ///
-    /// # Errors
-    ///
-    /// If the type of a cell differs from the type of its column, or if the survey did not find the
-    /// name of a cell.
+    /// `page` contains the parts of the row that are not borrowed. Fails if the type of a cell
+    /// differs from the type of its column, or if the survey did not find the name of a cell.
     pub(crate) fn sample<'a>(
         &'a self,
         key: RowBytes<'a>,

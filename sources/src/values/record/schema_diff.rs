@@ -4,9 +4,9 @@ use std::path::Path;
 
 use crate::error::Error;
 
-/// Returns the error for a file with the columns `actual`, which differ from the columns of the
-/// `first` file, `expected`. The message states the first difference. `same` returns whether the two
-/// columns at an index have the same type, and is called only if they have the same name.
+/// Returns the error for a file with the columns `actual` instead of `expected`, the columns of the
+/// `first` file. The message states the first difference. `same` returns whether the two columns at
+/// an index, which have the same name, have the same type.
 pub(crate) fn other_columns(
     first: &Path,
     expected: &[String],

@@ -1,4 +1,4 @@
-//! Guesses from its first values what a column of bytes contains.
+//! Guesses the content of a column of bytes from its first values.
 
 use std::path::Path;
 
@@ -7,17 +7,14 @@ use super::columns::ColumnType;
 use crate::error::Result;
 use crate::format;
 
-/// Maximum number of values that determine the type of a column.
+/// Maximum number of values that determine a column's type.
 const MAX_VALUES: usize = 5;
 /// Maximum number of rows that are searched for these values.
 const MAX_ROWS: usize = 1000;
 
-/// Guesses from its first values what a bytes column with `rows` rows contains. It contains images
-/// if most of them look like images, by their first bytes or by the extension of their path. `find`
-/// returns the value in a row.
-///
-/// # Errors
-/// Returns any error from `find`.
+/// Guesses the content of a column of bytes with `rows` rows: images if most of its first values
+/// look like images, by their first bytes or by the extension of their path. `find` returns the
+/// value in a row.
 pub(crate) fn sniffed<'a>(
     rows: usize,
     mut find: impl FnMut(usize, &mut Vec<u8>) -> Result<Found<'a>>,

@@ -4,7 +4,7 @@ use std::fs;
 
 use super::*;
 
-/// Returns a tar that contains one image and its label.
+/// Returns a shard with one image and its label.
 fn shard(index: usize) -> Vec<u8> {
     let mut tar = Vec::new();
     for (name, data) in [("jpg", &b"image"[..]), ("cls", b"0")] {
@@ -25,15 +25,15 @@ fn shard(index: usize) -> Vec<u8> {
     tar
 }
 
-/// Tests an epoch over 10,000 shards. When it starts, it checks no shard. Then it checks each shard
-/// that it reads once.
+/// An epoch over 10,000 shards checks no shard when it starts, and then each shard that it reads
+/// once.
 #[test]
 fn epoch_checks_only_the_shards_it_reads() {
     let root = tempfile::tempdir().unwrap();
     for index in 0..100 {
         fs::write(root.path().join(format!("{index:02}.tar")), shard(index)).unwrap();
     }
-    // The pattern lists each file a hundred times: `00.tar, 00.tar, ...`.
+    // The pattern lists each file a hundred times.
     let tar = Tar::open(root.path().join(format!("{{00..99}}{{{}}}.tar", ",".repeat(99)))).unwrap();
     assert_eq!(tar.shards.each().len(), 10_000);
     let checked_in = |epoch| tar.shards.each().filter(|(file, ..)| file.checked() == epoch).count();

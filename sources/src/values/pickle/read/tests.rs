@@ -5,7 +5,7 @@ use std::path::Path;
 use super::*;
 use crate::values::pickle::append_json;
 
-/// Returns each fixture: its type, its name and protocol, the pickle, and the expected value.
+/// Returns the type, the name and protocol, the pickle, and the expected value of each fixture.
 fn fixtures() -> Vec<(String, String, Vec<u8>, String)> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/formats/pickles/pickles.txt");
     let text = std::fs::read_to_string(path).unwrap();
@@ -104,7 +104,6 @@ fn hostile_pickles_use_little_memory() {
     let deep = [&b"]".repeat(100)[..], &b"a".repeat(99), b"."].concat();
     let deep = read(&deep).unwrap();
     assert!(append_json(&deep, deep.root_id(), &mut Vec::new()).unwrap_err().cause().contains("deep"));
-    // A single string is converted to bytes a thousand times.
     let mut repeated = b"c_codecs\nencode\nq\x00X\x00\x02\x00\x00".to_vec();
     repeated.extend([b'x'; 512]);
     repeated.extend(b"X\x06\x00\x00\x00latin1\x86q\x01");
