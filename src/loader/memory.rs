@@ -33,7 +33,6 @@ impl MemoryBound {
     /// The minimum scratch memory of the workers fits at every depth in the range. Above the
     /// initial depth, all scratch memory fits (with a limit), or half of the memory stays free
     /// (without a limit).
-    /// (without a limit).
     pub(super) fn automatic_prefetch(
         self,
         pinned: bool,

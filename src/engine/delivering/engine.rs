@@ -41,7 +41,7 @@ pub(crate) struct Parts {
 /// Converts a full slot into the batch that the consumer receives.
 pub(crate) type Deliver<B> = Box<dyn Fn(Full, &SlotReturn) -> B + Send>;
 
-/// A full slot, or the end of the run with its cause, if that is an error.
+/// A full slot, or the end of the run, possibly with an error.
 type Arrival = std::result::Result<Full, Option<Error>>;
 
 pub(crate) struct Engine<B> {
@@ -59,7 +59,8 @@ pub(crate) struct Engine<B> {
     seq: u64,
     /// How long the consumer had been waiting when the last message was logged.
     logged: Duration,
-    /// When the requested batch became the only prefetched batch that is not full, if it is.
+    /// When the requested batch became the only prefetched batch that is not full. `None`
+    /// otherwise.
     behind_since: Option<Instant>,
     /// Chooses the samples if there is no schedule. `fill` may block the coordinator thread.
     batch_sampler: Option<Arc<dyn BatchSampler>>,

@@ -38,7 +38,7 @@ pub(crate) struct ScratchPlan {
 }
 
 impl ScratchPlan {
-    /// Returns the plan for enough memory.
+    /// Returns the plan if memory is not scarce.
     pub(crate) fn ample(workers: usize, cores: usize, fixed: usize) -> Self {
         let shared = cores.min(workers).saturating_mul(SHARED_PER_CORE);
         ScratchPlan { workers, fixed, per_worker: OWN, shared, ahead: AHEAD, source: 0, transforms: 0, cache: 0 }
@@ -60,7 +60,7 @@ impl ScratchPlan {
         ScratchPlan { cache: bytes, ..self }
     }
 
-    /// Returns the minimum, without which workers and transforms cannot run, and the cache.
+    /// Returns the memory without which workers and transforms cannot run, plus the cache.
     pub(crate) fn needed(&self) -> usize {
         self.workers.saturating_mul(self.fixed).saturating_add(self.transforms).saturating_add(self.cache)
     }

@@ -29,7 +29,8 @@ const WINDOW_SECONDS: f64 = 0.15;
 const WINDOW_BATCHES: f64 = 16.0;
 /// Minimum time between two reads of the counters. `delivered` otherwise costs one comparison.
 const READ_INTERVAL: Duration = Duration::from_millis(10);
-/// Maximum time between two epochs for which the counters from the end of the first are reused.
+/// If an epoch begins within this time after the previous one, the counters from the end of the
+/// previous epoch are reused.
 const MAX_EPOCH_GAP: Duration = Duration::from_micros(200);
 /// Number of windows per block. The tuner decides once per block, or earlier if the result is
 /// clear.
@@ -41,8 +42,8 @@ const MAX_TRIAL_WINDOWS: u32 = 12;
 const MIN_WAIT: f64 = 0.03;
 /// Minimum CPU demand of saturated cores, as a fraction of the available CPU time.
 const SATURATED_DEMAND: f64 = 0.92;
-/// Minimum fraction of the time that the consumer waits for a single batch while all later batches
-/// are complete, before the depth is raised without a trial.
+/// The depth is raised without a trial if the consumer waits for a single batch for at least this
+/// fraction of the time, while all later batches are complete.
 const MIN_BEHIND: f64 = 0.1;
 /// Pause after the first reverted trial, in blocks.
 const FIRST_PAUSE: u32 = 4;

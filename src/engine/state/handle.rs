@@ -29,7 +29,7 @@ pub(crate) struct Shared {
     pub(crate) device: OnceLock<Gauge>,
     /// Position of the first batch that has not been delivered yet.
     pub(crate) position: Mutex<BatchIndex>,
-    /// Samples with keys that are stored in checkpoints, to detect a different dataset. Read for
+    /// The keys of these samples are stored in checkpoints, to detect a different dataset. Read for
     /// the first checkpoint.
     pub(crate) probes: OnceLock<Vec<Probe>>,
     /// Whether a change to the order affects prepared batches.

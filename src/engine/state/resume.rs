@@ -21,9 +21,9 @@ const VERSION: u32 = 1;
 /// Version of a [`Checkpoint`] with a history. Earlier builds would ignore the history, so they
 /// must reject the checkpoint.
 const VERSION_WITH_HISTORY: u32 = 2;
-/// Number of samples for detecting a different dataset by their keys.
+/// Number of sample keys that are compared to detect a different dataset.
 const PROBES: u64 = 8;
-/// Number of positions of the saved epoch for detecting a different order.
+/// Number of positions of the saved epoch that are compared to detect a different order.
 const POSITIONS: u64 = 256;
 
 /// The position of a run. A different process can continue the run from this position, with any

@@ -68,7 +68,7 @@ struct ReadCost {
     ahead_ns: u64,
 }
 
-/// Samples whose images are decoded together.
+/// Samples with images that are decoded together.
 #[derive(Default)]
 pub(super) struct Group<'a> {
     pub(super) samples: ArrayVec<ReadSample<'a>, MAX_GROUP>,
