@@ -9,7 +9,6 @@
 //! of the same file to as many buffers as the loader has batches. "One by one" is the same loader
 //! without its fast path: its source hides that the windows are in memory, so each window is read,
 //! measured and written separately. The measurements alternate.
-//! measured and written separately. The measurements alternate.
 #![allow(missing_docs)]
 
 use std::time::Instant;

@@ -86,8 +86,7 @@ impl<'a> Bits<'a> {
         (self.window, self.held) = (0, 64);
     }
 
-    /// Returns the next symbol and the value bits after its code. The symbol's lower four bits are
-    /// the number of value bits.
+    /// The symbol's lower four bits are the number of value bits.
     #[inline(always)]
     pub(crate) fn symbol_and_bits(&mut self, table: &Lookup) -> (u8, u32) {
         self.fill();

@@ -118,8 +118,7 @@ impl Grid {
     }
 }
 
-/// The data that a device needs to decode a region. Reuses its memory for the next region;
-/// [`keep`](Bitstream::keep) frees excess memory.
+/// The data that a device needs to decode a region.
 #[derive(Debug)]
 pub struct Bitstream {
     unstuff: Unstuff,

@@ -504,9 +504,9 @@ class Patches(Arguments):
     The augmentation does not change patches.
 
     Args:
-        layout: ``"qwen2_vl"``, for Qwen2-VL and Qwen2.5-VL: patches of shape (channel, time, row,
-            column), with the patches of a merged block next to each other. ``"naflex"``, for SigLIP
-            2: patches of shape (row, column, channel) in row-major order.
+        layout: ``"qwen2_vl"``, for Qwen2-VL and Qwen2.5-VL, has patches of shape (channel, time, row,
+            column), with the patches of a merged block next to each other. ``"naflex"``, for
+            SigLIP 2, has patches of shape (row, column, channel) in row-major order.
         of: name of the sample's field; by default, the first field that is named after an image
             format.
         patch: side of a patch in pixels: 14 for ``"qwen2_vl"``, 16 for ``"naflex"``.

@@ -1,6 +1,4 @@
 //! Formats a sample as the members of a tar file.
-//!
-//! The headers do not need the `tar` crate, which warpfeed does not use for parsing either.
 
 use crate::error::{Error, Result, reserve};
 use crate::source::{CLASSES_MEMBER, KEY_RECORD, Sample};

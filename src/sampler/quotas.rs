@@ -71,7 +71,7 @@ impl Quotas {
     }
 
     /// Returns the first round that starts after at least `samples` samples, or after the end of
-    /// the run. `units` contains the samples per draw from each source.
+    /// the run.
     pub(super) fn round_after(&self, samples: u64, units: &[u64]) -> u64 {
         let mut remaining = samples;
         for (section, next) in self.sections.iter().zip(self.sections[1..].iter().map(Some).chain([None])) {

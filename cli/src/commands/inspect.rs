@@ -124,7 +124,7 @@ struct Camera {
     /// A frame of several samples counts several times.
     frames: usize,
     formats: BTreeMap<&'static str, usize>,
-    /// By size of the frames, such as `640x480`.
+    /// Number of samples by frame size, such as `640x480`.
     sizes: BTreeMap<String, usize>,
 }
 

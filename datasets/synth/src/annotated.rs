@@ -267,7 +267,7 @@ fn run_lengths(mask: &[bool], width: usize) -> String {
     text
 }
 
-/// As a PNG of indices into Pascal VOC's palette.
+/// Encodes a mask as a PNG of indices into Pascal VOC's palette.
 fn palette_png(mask: &[u8], size: Size) -> Result<Vec<u8>> {
     let fail = |e: png::EncodingError| Error::new(ErrorKind::Io, format!("cannot encode: {e}"));
     let mut bytes = Vec::new();

@@ -123,7 +123,7 @@ impl Machine {
     }
 
     /// Finds or creates the pattern of an MCU from the DC and AC tables of its blocks. Returns
-    /// `None` if too many patterns are in use. Fails if a specification is not a valid table.
+    /// `None` if too many patterns are in use.
     pub(crate) fn pattern(&mut self, blocks: &[(&Spec, &Spec)]) -> Result<Option<usize>> {
         let mut tables = ArrayVec::new();
         let before = self.clock;
