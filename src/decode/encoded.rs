@@ -367,7 +367,6 @@ impl<'a> Job<'a> {
 mod tests {
     use super::*;
 
-    /// Groups of up to eight images are moved.
     #[test]
     fn encoded_images_are_cheap_to_move() {
         assert!(size_of::<EncodedImage<'_>>() <= 656, "{}", size_of::<EncodedImage<'_>>());

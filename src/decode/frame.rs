@@ -229,7 +229,7 @@ mod tests {
         }
     }
 
-    /// `Orientation::turn` moves the pixels.
+    /// Compares annotations with `Orientation::turn`, which moves the pixels.
     #[test]
     fn annotations_move_with_their_pixels() {
         let stored: Vec<u8> = (0..24).flat_map(|i| [i; 3]).collect();

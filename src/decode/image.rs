@@ -110,7 +110,7 @@ impl Image {
         (self.open)(bytes, allocation_limit(self.options.max_pixels)).map_err(|e| self.fail(bytes, &e))
     }
 
-    /// A panic in the decoder becomes an error.
+    /// Turns a panic in the decoder into an error.
     fn read_image(&self, bytes: &[u8], decoder: AnyDecoder<'_>, out: &mut [u8]) -> Result<()> {
         catch_unwind(AssertUnwindSafe(|| decoder.read(out)))
             .unwrap_or_else(|_| Err(format!("the {} decoder panicked", self.format.name)))

@@ -376,7 +376,7 @@ impl Fields {
         self.members().filter_map(|field| Some((&*field.name, field.kind.boxes()?)))
     }
 
-    /// Boxes are in pixels of the upright image.
+    /// Returns boxes in pixels of the upright image.
     pub(crate) fn boxes(&self, sample: &Sample<'_>, original: Oriented, out: &mut Vec<[f32; 4]>) -> Result<()> {
         thread_local! {
             static NUMBERS: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
@@ -394,7 +394,6 @@ impl Fields {
         self.images.iter().any(|field| field.image.clip().is_some())
     }
 
-    /// Bytes of the largest image as `u8` RGB.
     pub(crate) fn largest_image(&self) -> usize {
         self.images.iter().map(ImageField::rgb_bytes).max().unwrap_or(0)
     }
@@ -422,7 +421,7 @@ impl Fields {
             .try_for_each(|image| image.mix(&mixing, full, scratch))
     }
 
-    /// These arrays depend on the whole batch.
+    /// Writes the arrays that depend on the whole batch.
     pub(crate) fn finish(&self, full: &mut Full) {
         if let Some(label) = &self.label {
             label.soften(full);

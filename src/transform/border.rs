@@ -73,7 +73,7 @@ impl Border {
 mod tests {
     use super::*;
 
-    /// `numpy.pad` of the row 1, 2, 3, 4.
+    /// Compares with `numpy.pad` of the row 1, 2, 3, 4.
     #[test]
     fn borders_equal_numpy_pad() {
         let row = |border: Border| {

@@ -139,7 +139,7 @@ pub(super) fn dirichlet(alpha: f64, count: usize, rng: &mut Rng) -> Vec<f64> {
     logs.into_iter().map(|log| (log - max).exp() / sum).collect()
 }
 
-/// Box-Muller transform, using only the cosine.
+/// Draws with the Box-Muller transform, using only the cosine.
 pub(super) fn normal(rng: &mut Rng) -> f64 {
     // 1 - unit is in (0, 1], where the logarithm is defined.
     (-2.0 * (1.0 - rng.unit()).ln()).sqrt() * (std::f64::consts::TAU * rng.unit()).cos()

@@ -35,7 +35,7 @@ impl OutputSizes {
         self.sections[self.sections.partition_point(|(first, _)| *first <= epoch) - 1].1
     }
 
-    /// First epoch of each variant.
+    /// Returns the first epoch of each variant.
     pub(crate) fn epochs(&self) -> impl ExactSizeIterator<Item = u64> {
         self.first.iter().copied()
     }

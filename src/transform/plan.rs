@@ -342,7 +342,7 @@ impl Plan {
         self.warp_box(clipped)
     }
 
-    /// `None` if the box leaves the output.
+    /// Returns `None` if the box leaves the output.
     pub(crate) fn warp_box(&self, clipped: Clipped) -> Option<Clipped> {
         self.drawn.warps().try_fold(clipped, |clipped, warp| clipped.warped(warp, self.output))
     }

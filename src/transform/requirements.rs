@@ -67,7 +67,7 @@ impl Augment {
         Ok(())
     }
 
-    /// Epochs in which a different augmentation begins.
+    /// Returns the epochs in which a different augmentation begins.
     pub(crate) fn changes(&self) -> impl Iterator<Item = u64> {
         self.later.iter().map(|(first, _)| *first)
     }

@@ -89,7 +89,6 @@ impl Augment {
         tiles().or_else(|| Some(Join::Paste(self.settings.copy_paste.as_ref()?.draw(sample, len)?)))
     }
 
-    /// In this epoch.
     pub(crate) fn max_images(&self) -> usize {
         match (&self.settings.mosaic, &self.settings.copy_paste) {
             (Some(_), _) => TILES,
@@ -98,7 +97,6 @@ impl Augment {
         }
     }
 
-    /// In any epoch.
     pub(crate) fn ever_most_images(&self) -> usize {
         self.all().map(Augment::max_images).max().unwrap_or(1)
     }
@@ -137,7 +135,7 @@ pub(crate) enum Join {
 }
 
 impl Join {
-    /// Among the samples of the epoch.
+    /// Returns indices among the samples of the epoch.
     pub(crate) fn partners(&self) -> &[u64] {
         match self {
             Join::Tiles(tiling) => &tiling.partners,
@@ -145,7 +143,7 @@ impl Join {
         }
     }
 
-    /// Includes the sample's own image.
+    /// Counts the sample's own image as well.
     pub(crate) fn images(&self) -> usize {
         1 + self.partners().len()
     }

@@ -51,7 +51,7 @@ struct Downloader<'a> {
 }
 
 impl Downloader<'_> {
-    /// `None` if nothing exists at `url`.
+    /// Returns `None` if nothing exists at `url`.
     fn dataset(&self, url: &str) -> Result<Option<PathBuf>> {
         let Some((parent, name)) = split(url) else { return self.folder(url) };
         if let Some(root) = (self.companions.folder)(url) {

@@ -43,7 +43,7 @@ enum Content {
 }
 
 impl OpenFile {
-    /// The file must be a regular file.
+    /// Opens a regular file.
     pub(crate) fn open(path: &Path, mapped: bool) -> Result<(Self, Metadata)> {
         let io = |e: std::io::Error| Error::io(path, &e);
         let file = crate::machine::file::open(path).map_err(io)?;
@@ -59,7 +59,6 @@ impl OpenFile {
         Ok((Self::new(path.to_owned(), content), metadata))
     }
 
-    /// `path` is used in error messages.
     #[cfg(any(test, feature = "annotations", feature = "parquet", feature = "video"))]
     pub(crate) fn in_memory(path: PathBuf, bytes: Vec<u8>) -> Self {
         Self::new(path, Content::Memory(bytes))
@@ -73,7 +72,7 @@ impl OpenFile {
         OpenFile { path, content, checked: AtomicU64::new(0), changed: Mutex::default() }
     }
 
-    /// Length when the file was opened.
+    /// Returns the length at the time of opening.
     pub(crate) fn len(&self) -> u64 {
         match &self.content {
             Content::Map { map, .. } => map.len() as u64,
@@ -120,7 +119,7 @@ impl OpenFile {
         self.checked.load(Ordering::Relaxed)
     }
 
-    /// `None` unless the file is in a store.
+    /// Returns `None` unless the file is in a store.
     pub(crate) fn object(&self) -> Option<(&Object, &Arc<Remote>)> {
         match &self.content {
             Content::Stored { object, remote } => Some((object, remote)),

@@ -113,7 +113,7 @@ impl<T> Files<T> {
         are_unchanged(self.files.iter().map(|(file, _)| file), self.requested_checks.load(Ordering::Relaxed))
     }
 
-    /// `None` if the files are local.
+    /// Returns `None` if the files are local.
     pub(crate) fn remote(&self) -> Option<&Arc<Remote>> {
         Some(self.files.first()?.0.object()?.1)
     }

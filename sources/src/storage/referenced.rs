@@ -126,7 +126,6 @@ impl ReferencedFiles {
         Ok(ReferencedFiles { remote, table: Arc::new(FileTable { objects: objects.into(), files, width }) })
     }
 
-    /// `url` is for messages.
     pub(crate) fn read<'a>(
         &self,
         sample: usize,

@@ -19,7 +19,6 @@ impl<'a> RowBytes<'a> {
         RowBytes::Page(start..page.len())
     }
 
-    /// `page` is the page of the row.
     pub(crate) fn of<'p>(&self, page: &'p [u8]) -> &'p [u8]
     where
         'a: 'p,

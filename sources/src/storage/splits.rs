@@ -29,7 +29,6 @@ const USUAL: [(&str, &[&str]); 3] = [
     ("test", &["test", "testing", "eval", "evaluation"]),
 ];
 
-/// Ignores case.
 pub(crate) fn usual(word: &str) -> Option<&'static str> {
     let word = word.to_ascii_lowercase();
     USUAL.iter().find(|(_, words)| words.contains(&&*word)).map(|(name, _)| *name)
@@ -173,7 +172,7 @@ pub(crate) fn group<T>(files: Vec<T>, prefixed: bool, name: impl Fn(&T) -> Strin
     splits
 }
 
-/// Paths are sorted. Hidden files are skipped.
+/// Returns sorted paths, without hidden files.
 pub(crate) fn files_in(folder: &Path, extension: &str) -> Result<Vec<PathBuf>> {
     Storage::Machine { mapped: true }.files_in(folder, |name| has_extension(name, extension))
 }

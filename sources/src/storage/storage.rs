@@ -62,7 +62,7 @@ impl Storage {
         matches!(self, Storage::Store { .. })
     }
 
-    /// `None` if `path` is a bucket.
+    /// Returns `None` if `path` is a bucket.
     pub(crate) fn parent(&self, path: &Path) -> Option<PathBuf> {
         match self {
             Storage::Machine { .. } => path.parent().map(Path::to_owned),
@@ -128,7 +128,7 @@ impl Storage {
         }
     }
 
-    /// `None` if the file does not exist.
+    /// Returns `None` if the file does not exist.
     pub(crate) fn find(&self, path: &Path, most: u64) -> Result<Option<Vec<u8>>> {
         let Storage::Store { remote, listed } = self else {
             return file::exists(path)?.then(|| self.read(path, most)).transpose();

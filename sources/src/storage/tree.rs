@@ -71,7 +71,7 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// Sorted, without hidden files.
+    /// Returns sorted names, without hidden files.
     pub(crate) fn file_names(self) -> Result<Vec<String>> {
         let files =
             self.entries().filter_map(|entry| entry.map(|(name, is_folder)| (!is_folder).then_some(name)).transpose());

@@ -39,7 +39,7 @@ pub(super) fn lzw(data: &[u8], out: &mut [u8]) -> Result<(), String> {
     if filled < out.len() { Err(ends(filled, out)) } else { Ok(()) }
 }
 
-/// TIFF 6.0, section 9.
+/// Implements TIFF 6.0, section 9.
 pub(super) fn packbits(mut data: &[u8], out: &mut [u8]) -> Result<(), String> {
     let mut filled = 0;
     while filled < out.len() {

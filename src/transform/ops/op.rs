@@ -69,7 +69,7 @@ impl Drawn {
         drawn
     }
 
-    /// Includes the limit on effects per sample.
+    /// Checks the limit on effects per sample as well.
     pub(crate) fn check(ops: &[Op]) -> Result<()> {
         ops.iter().try_for_each(|op| op.check())?;
         let effects = ops.iter().filter(|op| !op.on_values()).map(|op| op.max_effects()).fold(0, usize::saturating_add);

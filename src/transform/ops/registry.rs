@@ -97,7 +97,7 @@ macro_rules! registry {
                 }
             }
 
-            /// `None` for an unknown code.
+            /// Returns `None` for an unknown code.
             #[cfg(test)]
             pub(crate) fn read(effect: &Effect) -> Option<Self> {
                 match effect.code {
@@ -126,7 +126,7 @@ macro_rules! registry {
                 }
             }
 
-            /// `None` for [`Effect::NONE`].
+            /// Returns `None` for [`Effect::NONE`].
             pub(crate) fn read(effect: &Effect) -> Option<Self> {
                 match effect.code {
                     $(code if code == ValueCode::$veffect as u32 => Some(OnValues::$veffect(Record::take(&effect.words))),)+
@@ -224,7 +224,7 @@ impl Drawn {
 }
 
 impl OnValues {
-    /// The value of noise is its mean.
+    /// Returns the mean as the value of noise.
     pub(crate) fn erased(&self) -> Erase {
         match self {
             OnValues::Erase(erase) => *erase,

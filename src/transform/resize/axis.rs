@@ -218,7 +218,7 @@ impl Axis {
         (taps.start as usize, &self.weights[taps.from as usize..taps.end as usize])
     }
 
-    /// Fractional bits of the coefficients.
+    /// Returns the number of fractional bits.
     pub(super) fn precision(&self) -> u32 {
         self.precision
     }
@@ -227,7 +227,7 @@ impl Axis {
         self.max_taps
     }
 
-    /// Whether the outputs are consecutive source positions.
+    /// Returns whether the outputs are consecutive source positions.
     pub(super) fn is_copy(&self) -> bool {
         self.copy
     }

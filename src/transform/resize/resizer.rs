@@ -29,7 +29,7 @@ pub struct Resizer {
     kernels: Option<Kernels>,
 }
 
-/// Fastest first.
+/// Returns the fastest code first.
 fn kernels() -> impl Iterator<Item = Kernels> {
     #[cfg(target_arch = "x86_64")]
     let kernels = [avx512::kernels(), avx2::kernels()];

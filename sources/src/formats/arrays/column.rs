@@ -103,7 +103,7 @@ impl Column {
         }
     }
 
-    /// `None` for a scalar.
+    /// Returns `None` for a scalar.
     pub(super) fn len(&self) -> Option<usize> {
         self.shape.first().copied()
     }

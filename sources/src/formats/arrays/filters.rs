@@ -122,7 +122,7 @@ fn strip_checksum(mut bytes: Vec<u8>) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// HDF5 computes Fletcher-32 over big-endian words.
+/// Computes the checksum over big-endian words, as HDF5 does.
 fn fletcher(bytes: &[u8]) -> u32 {
     let fold = |sum: u32| (sum & 0xffff) + (sum >> 16);
     let (mut one, mut two) = (0_u32, 0_u32);

@@ -148,7 +148,7 @@ fn read_column(file: &File, set: &Dataset, name: String, file_index: usize, len:
     Ok(column)
 }
 
-/// Variable-length values are in the returned heap.
+/// Returns a heap for variable-length values.
 fn type_of(file: &File, datatype: &Datatype) -> Result<(Dtype, Option<Heap>)> {
     let dtype = |kind: u8, size: u32, order: &DatatypeByteOrder| {
         let big_endian = *order == DatatypeByteOrder::BigEndian;

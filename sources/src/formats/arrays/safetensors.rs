@@ -64,7 +64,7 @@ pub(super) fn columns(bytes: &dyn Bytes, file_index: usize, choose: Choose<'_>) 
     Ok(columns)
 }
 
-/// Unsupported types get the kind `V`.
+/// Gives unsupported types the kind `V`.
 fn dtype_named(name: &str) -> Dtype {
     let (kind, size) = match name {
         "BOOL" => (b'b', 1),

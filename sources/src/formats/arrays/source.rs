@@ -129,7 +129,6 @@ impl Arrays {
         Self::from_columns(&location.path, kind, choice, files, columns, options)
     }
 
-    /// `bytes` is the content of a file.
     #[cfg(test)]
     pub(super) fn in_memory(bytes: Vec<u8>, kind: &'static str, part: Option<&str>) -> Result<Self> {
         let file = Arc::new(OpenFile::in_memory("memory".into(), bytes));

@@ -34,7 +34,7 @@ pub(super) enum Form {
 }
 
 impl Form {
-    /// The error describes unsupported values.
+    /// Describes unsupported values in the error.
     pub(super) fn for_field(field: &Field) -> Result<Form, &'static str> {
         match field.kind {
             Kind::Other { name, .. } => Err(name),
@@ -268,7 +268,7 @@ impl<'a> Rows<'a, '_> {
         Ok(!without && (self.batch.buffers[field.buffer].1 == 0 || self.bit(field.buffer, row)?))
     }
 
-    /// An array cannot contain nulls.
+    /// Fails on nulls, which an array cannot contain.
     fn reject_nulls(self, field: &Field, range: Range<u64>) -> Result<()> {
         for row in range.clone() {
             if self.batch.buffers[field.buffer].1 == 0 {

@@ -95,7 +95,7 @@ impl<'a> Table<'a> {
         (end <= self.buffer.len()).then_some(List { buffer: self.buffer, start, len })
     }
 
-    /// An absent string is empty.
+    /// Returns an empty string if the entry is absent.
     pub(super) fn text(&self, index: usize) -> Option<&'a [u8]> {
         let list = self.list(index, 1)?;
         Some(&list.buffer[list.start..list.start + list.len])

@@ -111,7 +111,7 @@ impl Arrow {
         Self::with(&DatasetLocation::here(path.as_ref()), &Options::new())
     }
 
-    /// `location.part` selects a split.
+    /// Opens the split `location.part`.
     pub(crate) fn with(location: &DatasetLocation, options: &Options) -> Result<Self> {
         let path = &*location.path;
         let opened = in_parallel(&files(path, location.part.as_deref())?, |path| {
@@ -202,7 +202,7 @@ impl Arrow {
         })
     }
 
-    /// Uses the first value.
+    /// Detects the type from the first value.
     fn sniff(&self, column: usize) -> Result<ColumnType> {
         sniffed(self.len(), |row, scratch| self.find(row, column, scratch))
     }
@@ -217,7 +217,7 @@ impl Arrow {
     }
 }
 
-/// In row order.
+/// Lists the files in row order.
 fn files(path: &Path, split: Option<&str>) -> Result<Vec<PathBuf>> {
     let without_splits = |files| match split {
         Some(split) => {

@@ -94,7 +94,7 @@ impl ClipPlan {
     }
 }
 
-/// `None` if the video is too short.
+/// Returns `None` if the video is too short.
 fn last_start(track: &Track, last: usize, options: &ClipsOptions) -> Option<usize> {
     let steps = options.frames - 1;
     match options.step {

@@ -167,7 +167,7 @@ impl Videos {
         Ok(name)
     }
 
-    /// `None` if the folder is local.
+    /// Returns `None` if the folder is local.
     fn object(&self, video: usize) -> Option<(&Arc<Remote>, &Object)> {
         let Storage::Store { remote, listed } = &self.storage else { return None };
         Some((remote, &listed[self.object_indices[video] as usize]))

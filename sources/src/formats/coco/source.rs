@@ -293,7 +293,6 @@ impl Source for Coco {
 }
 
 impl Content {
-    /// `path` is for messages.
     fn parse(bytes: &[u8], path: &Path) -> Result<Self> {
         let content: json::File<'_> =
             serde_json::from_slice(bytes).map_err(|e| Error::in_source(format!("not a COCO file: {e}")))?;

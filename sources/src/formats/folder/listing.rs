@@ -126,7 +126,7 @@ impl Listing {
         folders.filter(move |folder| std::mem::replace(&mut last, folder) != *folder)
     }
 
-    /// Relative to the root.
+    /// Returns a path relative to the root.
     pub(crate) fn path(&self, index: usize) -> &str {
         let start = if index == 0 { 0 } else { self.ends[index - 1] };
         &self.paths[start..self.ends[index]]

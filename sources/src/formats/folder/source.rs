@@ -286,7 +286,7 @@ mod tests {
     use super::*;
     use crate::error::ErrorKind;
 
-    /// The content of each file is its path.
+    /// Creates files that contain their own path.
     fn tree(files: &[&str]) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         for file in files {

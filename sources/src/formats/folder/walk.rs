@@ -26,7 +26,6 @@ impl Wanted<'_> {
         }
     }
 
-    /// For messages.
     pub(super) fn extensions(self) -> String {
         let extensions: Vec<_> = match self {
             Wanted::Images(formats) => {
@@ -37,7 +36,6 @@ impl Wanted<'_> {
         format!(".{}", extensions.join(", ."))
     }
 
-    /// Singular and plural.
     pub(super) fn nouns(self) -> [&'static str; 2] {
         match self {
             Wanted::Images(_) => ["image", "images"],

@@ -284,7 +284,7 @@ impl State {
         self.last_id
     }
 
-    /// `None` if the request has already been removed.
+    /// Returns `None` if the request has already been removed.
     fn remove_flight(&mut self, flight: u64) -> Option<Flight> {
         let removed = self.flights.remove(&flight)?;
         self.weight -= removed.weight;

@@ -29,7 +29,6 @@ where
     (effect.into(), Box::new(effect))
 }
 
-/// Effects that no public setter can produce.
 fn effects_without_a_row(size: Size) -> Vec<Pair> {
     let mut effects = vec![pair(Tone::add(90))];
     for factor in [0.0, 0.3, 0.999_999, 1.0, 1.7, 4.0, -0.5] {

@@ -48,7 +48,6 @@ impl EffectDescription {
         format!("{}({})", self.name, values.join(", "))
     }
 
-    /// JSON step with which the effect is visible.
     pub(crate) fn step(&self) -> String {
         let values = self.visible_call("0.1")[self.name.len() + 1..].replace('(', "[").replace(')', "]");
         format!("{{\"{}\": [{values}}}", self.name)
