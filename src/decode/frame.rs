@@ -80,8 +80,8 @@ impl Oriented {
     ///
     /// # Errors
     /// - If neither the stored nor the upright image has the declared size.
-    /// - If both versions have this size, or none was declared, for an image that is not stored
-    ///   upright, and [`annotated`](Oriented::annotated) was not called.
+    /// - If the image is not stored upright, the declared size is missing or fits both versions,
+    ///   and [`annotated`](Oriented::annotated) was not called.
     pub fn frame(self, declared: Option<Size>) -> Result<Frame> {
         let Oriented { size: upright, orientation, annotated } = self;
         // `size` is its own inverse: here it converts the upright size to the stored one.

@@ -1,9 +1,9 @@
 //! [`Image`]: decodes PNG, WebP, BMP, TIFF and GIF to RGB.
 //!
 //! Pixels are converted as in `torchvision.io.decode_image(mode="RGB")`: gray is repeated in three
-//! channels, and alpha is dropped or blended with a background. Unlike there, the EXIF orientation
-//! is applied, and channels of more than 8 bits are rejected unless an option asks for the lossy
-//! conversion.
+//! channels, and alpha is dropped or blended with a background. Unlike in torchvision, the EXIF
+//! orientation is applied, and channels of more than 8 bits are rejected unless an option asks for
+//! the lossy conversion.
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -294,7 +294,7 @@ impl Fields {
         augment.joins().try_for_each(|step| self.check_joins(augment, step))
     }
 
-    /// Samples with labels must not be combined into one image.
+    /// Rejects an augmentation that combines labeled samples into one image.
     pub(crate) fn check_labels(&self, source: &dyn Source) -> Result<()> {
         self.label.iter().try_for_each(|label| label.check_first(source))
     }
@@ -357,8 +357,8 @@ impl Fields {
         self.members().for_each(|field| field.blank(full, index));
     }
 
-    /// Returns the loader's only field if it just copies the sample's field `name`: the case for
-    /// which the fast path for stored numbers exists.
+    /// Returns the loader's only field if it just copies the sample's field `name`. The fast path
+    /// for stored numbers requires this.
     pub(crate) fn alone(&self, name: &str) -> Option<&Member> {
         let [field] = &self.copied[..] else { return None };
         let has_others =

@@ -199,7 +199,7 @@ impl Written {
 }
 
 impl FieldType for Image {
-    /// `u8` (H, W, 3), the format before the conversion to the loader's format.
+    /// Returns the array before the conversion to the loader's format: `u8` (H, W, 3).
     fn arrays(&self, name: &str, output: Size) -> Result<Vec<Field>> {
         let shape = vec![output.height as usize, output.width as usize, 3];
         Ok(vec![Field { name: name.to_owned(), dtype: Dtype::U8, shape }])

@@ -1,4 +1,5 @@
-//! Decompresses strips and tiles. Data must fill all of `to`, and remaining data is ignored.
+//! Decompresses strips and tiles. Each function fails unless it fills all of `out`, and ignores
+//! remaining data.
 
 use fdeflate::Decompressor;
 use weezl::{BitOrder, LzwStatus, decode};

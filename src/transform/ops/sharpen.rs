@@ -49,7 +49,7 @@ wide! {
         let three = |row: &[u8], i: usize| u16::from(row[i]) + u16::from(row[i + 3]) + u16::from(row[i + 6]);
         for (i, to) in to.iter_mut().enumerate() {
             let value = u16::from(own[i + 3]);
-            // At most 6,643 / 26.
+            // The dividend is at most 6,643.
             let smooth = (2 * (three(above, i) + three(own, i) + three(below, i) + 4 * value) + 13) / 26;
             *to = level(fused(f32::from(smooth as i16 - value as i16), share, f32::from(value)));
         }

@@ -374,9 +374,10 @@ wide! {
     }
 }
 
-/// Index if some, but not necessarily all, of the four neighbors are outside the image.
+/// Replaces a pixel index if some, but not necessarily all, of the four neighbors are outside the
+/// image.
 const BORDER: u32 = u32::MAX - 1;
-/// Index if all four neighbors are outside the image.
+/// Replaces a pixel index if all four neighbors are outside the image.
 const OUTSIDE: u32 = u32::MAX;
 
 wide! {

@@ -269,8 +269,8 @@ impl Recipe {
                         remaining -= weight;
                         remaining < 0.0
                     });
-                    // Rounding errors may leave no position. The last kind with a positive weight
-                    // is then correct.
+                    // If rounding errors leave no position, use the last kind with a positive
+                    // weight.
                     let index = drawn.or(weights.iter().rposition(|&weight| weight > 0.0)).unwrap_or(0);
                     chosen.push(kinds[index].0);
                     if weighted {

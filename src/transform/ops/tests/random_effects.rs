@@ -1,6 +1,6 @@
-//! The Python methods, the table in the documentation, and the test cases that are generated from
-//! the random effects are up to date. To regenerate them, run `WARPFEED_BLESS=1 cargo test
-//! --all-features --lib random_effects`.
+//! Tests that the Python methods, the table in the documentation, and the test cases that are
+//! generated from the random effects are up to date. To regenerate them, run `WARPFEED_BLESS=1
+//! cargo test --all-features --lib random_effects`.
 
 use std::path::Path;
 
