@@ -266,8 +266,8 @@ mod tests {
         assert_eq!(e.kind(), ErrorKind::Transform);
         assert!(e.cause().contains("32x32 with a padding of 2 is larger than the image of 40x20"), "{e}");
         assert!(e.cause().contains("pad the image with Augment::pad_if_needed"), "{e}");
-        // The padding makes 24 of the 20 rows. torchvision adds the missing 8 rows on both sides: 2
-        // + 8.
+        // The padding extends the 20 rows to 24. torchvision adds the missing 8 rows on both sides,
+        // so each border has 10 rows.
         let rows = (0..2000).map(|sample| corner(&plan(&crop.clone().pad_if_needed(), (40, 20), sample).unwrap()).1);
         let (low, high) = rows.fold((0, -100), |(low, high), y| (y.min(low), y.max(high)));
         assert_eq!((low, high), (-10, -2));

@@ -57,7 +57,7 @@ pub(super) fn random_box(size: Size, scale: Interval, ratio: Interval, rng: &mut
     Rect::new((size.width - w) / 2, (size.height - h) / 2, w, h)
 }
 
-/// The box of torchvision's `CenterCrop`. Unlike there, smaller images are an error.
+/// The box of torchvision's `CenterCrop`, except that smaller images are an error.
 pub(super) fn center_box(size: Size, output: Size) -> Result<Rect> {
     if output.width > size.width || output.height > size.height {
         return Err(Error::new(

@@ -40,7 +40,7 @@ pub(crate) fn download(companions: &Companions, remote: &Remote, url: &str) -> R
     path.ok_or_else(|| Error::in_source("no object exists at or under this URL").at_path(url))
 }
 
-/// Splits `url` into its parent and its last component, if it has one after the bucket.
+/// Splits `url` into its parent and its last component. Returns `None` for a bucket.
 fn split(url: &str) -> Option<(&str, &str)> {
     url.rsplit_once('/').filter(|(above, _)| !above.ends_with('/'))
 }
@@ -81,8 +81,8 @@ impl Downloader<'_> {
         if objects.is_empty() { Ok(None) } else { self.objects(url, &objects).map(Some) }
     }
 
-    /// Bypasses cached listings: with the current version of each object, files from an earlier
-    /// download need no separate validation.
+    /// Bypasses cached listings. The listed versions are current, so files from an earlier download
+    /// need no separate validation.
     fn list(&self, url: &str) -> Result<Vec<Object>> {
         let mut objects = self.remote.list_now(url)?;
         // Some stores represent a folder by an object with a trailing slash.

@@ -163,8 +163,8 @@ impl OpenFile {
         }
     }
 
-    /// The bytes in `range`, borrowed from the map or appended to `page`. `index` is the index of the
-    /// read in a loader's order, if it is in one.
+    /// Returns the bytes in `range`, borrowed from the map or appended to `page`. `index` is the
+    /// index of the read in a loader's order, if it is in one.
     pub(crate) fn part(&self, index: Option<u64>, range: Range<u64>, page: &mut Vec<u8>) -> Result<RowBytes<'_>> {
         if let Some(map) = self.map() {
             let bytes = &map[range.start as usize..range.end as usize];

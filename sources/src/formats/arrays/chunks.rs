@@ -14,8 +14,8 @@ use crate::values::lru_cache::LruCache;
 
 /// Decoded, in bytes.
 const MAX_CHUNK: u64 = 256 << 20;
-/// Cache size per array, which loaders are asked to grant, and which applies without a loader. The
-/// most recently used chunk stays in the cache even if it is larger.
+/// Cache size per array, in bytes. Loaders are asked to grant this much, and the size also applies
+/// without a loader. The most recently used chunk stays in the cache even if it is larger.
 const CACHE_BYTES: usize = 32 << 20;
 /// Bytes by which the output of a filter may exceed a chunk, because it may still contain
 /// checksums.

@@ -77,7 +77,7 @@ pub struct Arrays {
     len: usize,
     path: PathBuf,
     kind: &'static str,
-    /// Checks that a loader has requested, to find changes of the files.
+    /// Number of requests by loaders to check for changed files.
     requested_checks: AtomicU64,
 }
 

@@ -414,8 +414,8 @@ mod tests {
         for offset in 0..file.len() as u64 - 8 {
             assert_eq!(get(offset, 8), file[offset as usize..offset as usize + 8], "{offset}");
         }
-        // Each of the five blocks is loaded once, and again at most once for a value across its
-        // end.
+        // Each of the five blocks is loaded once. A value that crosses the end of a block may load
+        // a block again.
         assert!(loads.get() <= 10, "{}", loads.get());
         assert_eq!(get(19_999, 1), file[19_999..]);
     }

@@ -129,7 +129,7 @@ impl Message {
         }
         let header = message.table(2).ok_or(DAMAGED)?.ok_or("a message has no header")?;
         match (message.byte(1).ok_or(DAMAGED)?, stream) {
-            // Encoded as 3, version V4 dates from 2017 (Arrow 0.8), and V5 from 2020 (Arrow 1.0).
+            // Version V4, encoded as 3, is from 2017 (Arrow 0.8), and V5 is from 2020 (Arrow 1.0).
             _ if !(3..=4).contains(&version) => {
                 return Err(format!("unsupported format version {}: expected 4 or 5", version + 1).into());
             }

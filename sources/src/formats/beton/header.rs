@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::model::value::Element;
 
-/// In bytes.
+/// Length in bytes.
 pub(super) const HEADER: usize = 24;
 /// Type (1), name (16) and arguments (1024), in bytes.
 pub(super) const FIELD: usize = 1 + 16 + 1024;

@@ -58,7 +58,7 @@ impl ClipsOptions {
         self
     }
 
-    /// Sets the frames of a clip per second of the video, instead of a
+    /// Sets the number of frames of a clip per second of the video, instead of a
     /// [`stride`](ClipsOptions::stride). Frame k of a clip is the one nearest to k / `fps` seconds
     /// after the first frame.
     #[must_use]

@@ -15,7 +15,7 @@ use super::options::{ClipsOptions, Step};
 use crate::error::{Error, Result, reserve};
 use crate::model::drawn;
 
-/// Times that differ by no more seconds than this are equal.
+/// Maximum difference in seconds between times that count as equal.
 const TOLERANCE_S: f64 = 1e-6;
 
 #[derive(Debug, PartialEq, Eq)]

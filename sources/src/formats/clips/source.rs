@@ -24,8 +24,8 @@ const FIELD: &str = "video";
 const PAD: &str = "video_is_pad.npy";
 /// Local files that stay open.
 const MAX_FILES: usize = 64;
-/// Larger videos in a store are not read as a whole, but only the groups of pictures that a clip
-/// needs.
+/// Maximum size of a video in a store that is read as a whole. From a larger video, only the groups
+/// of pictures that a clip needs are read.
 const MAX_WHOLE: u64 = 16 << 20;
 
 /// Clips of the videos in a folder, either local or in an object store.

@@ -11,8 +11,8 @@
 //! 7. the concatenated paths.
 //!
 //! The modification time of a folder changes when an entry is added, removed or renamed, so the
-//! index is up to date if the times of all folders are unchanged. An image that is overwritten in
-//! place changes neither its name nor this time.
+//! index is up to date if the times of all folders are unchanged. Overwriting an image in place
+//! changes neither its name nor this time, so the index stays valid.
 
 use std::fs;
 use std::path::{Path, PathBuf};

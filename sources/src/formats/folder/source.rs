@@ -97,7 +97,8 @@ impl Folder {
     }
 
     /// Opens a folder, or the objects under a URL. If `options` requests an index, the listing of a
-    /// local folder is read from the index file next to it, or listed and written there.
+    /// local folder comes from the index file next to it. A missing or stale index is written
+    /// again.
     pub(crate) fn with(location: &DatasetLocation, options: &Options) -> Result<Self> {
         let path = &*location.path;
         if let Storage::Store { remote, listed } = &location.storage {

@@ -26,7 +26,8 @@ pub(super) struct Piece {
     pub(super) samples: Vec<SampleRange>,
 }
 
-/// Maximum gap between two samples in one request, which costs less than a separate request.
+/// Maximum gap between two samples in one request. A gap up to this size costs less than a separate
+/// request.
 const MAX_GAP: u64 = 256 << 10;
 /// The headers of a separate request are about as large, so gaps up to this size are always
 /// allowed.

@@ -16,8 +16,8 @@ use crate::stats::NetworkStats;
 /// latency of 200 ms, and for reading the blocks of a windowed shuffle with large requests.
 pub(crate) const AHEAD: usize = 256 << 20;
 
-/// Size of the prefetch buffer of a dataset in bytes, limited by the total of `objects`, the
-/// lengths of its objects.
+/// Returns the size of a dataset's prefetch buffer in bytes. `objects` yields the lengths of its
+/// objects, and their sum is an upper limit.
 pub(crate) fn ahead_of(objects: impl Iterator<Item = u64>) -> usize {
     usize::try_from(objects.fold(0, u64::saturating_add)).map_or(AHEAD, |all| all.min(AHEAD))
 }
