@@ -94,7 +94,7 @@ pub struct DecodeAt {
     pub large_blocks: usize,
     /// Whether any record applies an EXIF orientation.
     pub turned: bool,
-    /// Whether any record is a copy of another sample's record. The image is then decoded twice.
+    /// Whether any record is a copy of a different sample's record. The image is then decoded twice.
     pub copied: bool,
     /// Width of the widest region in pixels, at most [`DecodeOps::MAX_COLUMNS`].
     pub columns: usize,
