@@ -95,10 +95,10 @@ impl Loader {
     /// sample of an epoch goes to exactly one rank; the policy [`last_batch`](Loader::last_batch)
     /// may drop or repeat samples at the end of the epoch.
     ///
-    /// The shares of a global batch, concatenated in rank order, contain the same samples with the
-    /// same augmentation for any world size. There are two exceptions: [`mix`](crate::Augment::mix)
-    /// and the replacement samples of [`OnError::Skip`] use only samples of the same rank, so they
-    /// depend on the world size.
+    /// The shares of a global batch, concatenated in rank order, contain the same samples, in the
+    /// same order and with the same augmentation, for any world size. There are two exceptions:
+    /// [`mix`](crate::Augment::mix) and the replacement samples of [`OnError::Skip`] use only
+    /// samples of the same rank, so they depend on the world size.
     pub fn rank(mut self, rank: usize, world_size: usize) -> Self {
         self.rank_origin = RankOrigin::Given { rank, world: world_size };
         self

@@ -326,7 +326,7 @@ options! {
         /// images for the cache are decoded completely instead of only their crop.
         /// [`Stats::decoded_cache`](crate::Stats::decoded_cache) counts hits and misses.
         ///
-        /// - Samples are still read in every epoch. An image whose encoded bytes have changed is
+        /// - Samples are still read in every epoch. An image with changed encoded bytes is
         ///   decoded again, but its earlier version stays in the cache.
         /// - The cache holds images and the frames of clips. It does not hold damaged images,
         ///   uncompressed images, masks, dense maps and patches.

@@ -146,8 +146,9 @@ impl Loader {
     }
 
     /// Sets whether to store the list of files of a folder in an index file next to the folder; off
-    /// by default. The index file avoids listing the files of the folder. Opening fails if the
-    /// dataset is not a folder; see [`source::Options::index`](crate::source::Options::index).
+    /// by default. With the index file, a folder of millions of files opens without listing the
+    /// files. Opening fails if the dataset is not a folder; see
+    /// [`source::Options::index`](crate::source::Options::index).
     ///
     /// ```
     /// # use warpfeed::Loader;
