@@ -24,9 +24,9 @@ use warpfeed::{AnnotationFrame, Augment, Dtype, Loader};
 use warpfeed_synth::Synth;
 
 const ROUNDS: usize = 7;
-/// Per image.
+/// Number of boxes per image.
 const BOXES: usize = 12;
-/// Per round.
+/// Number of images per round.
 const IMAGES: usize = 2000;
 
 /// Random boxes inside an image of `size`, each with a class.

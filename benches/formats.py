@@ -98,7 +98,7 @@ def of_warpfeed(name, path, count, seconds, cold):
 
 
 def one(name, root, count, seconds, folder):
-    """In a separate process."""
+    """Measures one format in a separate process."""
     samples = Samples(root, count)
     path = FORMATS[name].write(samples, folder)
     forget(folder)

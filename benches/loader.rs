@@ -33,7 +33,7 @@ struct Set {
     images: usize,
     /// Each file is a copy of one of the images.
     files: usize,
-    /// Of generated images.
+    /// Longer side of generated images.
     drawn_side: u32,
     /// Photographs with a longer side are shrunk.
     max_side: Option<u32>,

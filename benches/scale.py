@@ -63,7 +63,7 @@ def csv(folder, rows):
 
 
 def coco(folder, entries):
-    """Two boxes per image."""
+    """Writes a COCO file with two boxes per image."""
     path = folder / f"{entries}.json"
     if not path.exists():
         names = [str(original.relative_to(MINI)) for original in originals()]

@@ -9,7 +9,6 @@
 //! of the same file to as many buffers as the loader has batches. "One by one" is the same loader
 //! without its fast path: its source hides that the windows are in memory, so each window is read,
 //! measured and written separately. The measurements alternate.
-//! measured and written separately. The measurements alternate.
 #![allow(missing_docs)]
 
 use std::time::Instant;
@@ -76,7 +75,7 @@ fn main() {
     }
 }
 
-/// In each round.
+/// Ratio of the two times in each round.
 fn ratios(numerators: &[f64], other: &[f64]) -> Vec<f64> {
     numerators.iter().zip(other).map(|(numerator, other)| numerator / other).collect()
 }
@@ -94,7 +93,7 @@ fn loader(loader: Loader, (length, batch, shuffled): (usize, usize, bool)) -> Ba
     loader.epochs(0).field("tokens", field::Tokens::new(Dtype::U16, length)).host().unwrap()
 }
 
-/// In seconds.
+/// Duration of an epoch in seconds.
 fn epoch(batches: &mut Batches<HostBatch>) -> f64 {
     let start = Instant::now();
     for batch in batches.epoch_from(0, 0) {
@@ -103,7 +102,7 @@ fn epoch(batches: &mut Batches<HostBatch>) -> f64 {
     start.elapsed().as_secs_f64()
 }
 
-/// In seconds.
+/// Duration of the copy in seconds.
 fn copy(windows: &[&[u8]], (_, batch, _): (usize, usize, bool), threads: usize) -> f64 {
     let bytes = windows[0].len();
     let mut buffers = vec![vec![1_u8; batch * bytes]; SLOTS];

@@ -17,7 +17,7 @@ const BATCHES: usize = 12;
 const IMAGES: usize = 256;
 const BYTES: usize = IMAGES * 224 * 224 * 3;
 const STEP_NS: u64 = 2_000_000;
-/// In columns.
+/// Width of a timeline in columns.
 const WIDTH: usize = 100;
 
 fn main() -> Result<()> {

@@ -55,7 +55,7 @@ fn expected(training: &Loader) -> Result<Vec<f32>> {
     Ok(expected_means.collect::<Result<Vec<_>>>()?.concat())
 }
 
-/// Of each `f32` image.
+/// The mean of each `f32` image.
 fn means(bytes: &[u8]) -> impl Iterator<Item = f32> {
     let value = |bytes: &[u8; 4]| f32::from_ne_bytes(*bytes);
     let mean = move |image: &[u8]| image.as_chunks().0.iter().map(value).sum::<f32>() / (3.0 * 64.0 * 64.0);

@@ -12,7 +12,7 @@ from PIL import Image
 from record import ROOT, commit, run
 
 
-# In megapixels.
+# Sizes of the enlarged photographs, in megapixels, and their JPEG quality.
 MEGAPIXELS, QUALITY = (7, 12, 18, 24), 90
 
 

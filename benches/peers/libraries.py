@@ -11,7 +11,7 @@ import pathlib
 import pickle
 
 SIZE, BATCH, WORKERS = 224, 64, 2
-# In arrays.
+# Side of the images in arrays.
 SIDE = 256
 
 

@@ -15,7 +15,8 @@ is measured in all `--turns` runs. `--videos` names the videos that the loaders 
 
 packed      warpfeed, one worker per core, after `warpfeed pack --frames`. With `--device cuda`, the GPU decodes
             all or some of the frames.
-videos      warpfeed, one worker per core, on the videos that LeRobot reads
+videos      warpfeed, one worker per core, on the videos that LeRobot reads. With `--device cuda`, workers or the GPU convert
+            the frames to RGB.
 lerobot     `LeRobotDataset` in a DataLoader, with torchcodec and with PyAV; `--sweep` lists the numbers of processes
 decord      `LeRobotDataset` with decord as its decoder
 lance       a Lance table with a JPEG of quality 95 per frame, read with `take`, decoded with torchvision, in a
@@ -399,7 +400,8 @@ ON_CPU = ["packed", "videos", "lerobot", "decord", "lance", "dav1d"]
 
 def settings(options, peer, _):
     if peer in ("packed", "videos", "dav1d"):
-        on = ["gpu", "auto"] if peer == "packed" and options.device == "cuda" else ["cpu"]
+        on = {"packed": ["gpu", "auto"], "videos": ["gpu", "cpu"]}.get(peer) if options.device == "cuda" else None
+        on = on or ["cpu"]
         return [(f"--workers={options.cores}", f"--decode-on={decode_on}") for decode_on in on]
     if peer == "torchcodec":
         # Threads per process, and processes.

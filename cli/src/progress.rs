@@ -7,7 +7,7 @@ fn style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).expect("a template without unknown alignments")
 }
 
-/// Shows images/s and the remaining time. Hidden if stderr is not a terminal.
+/// A bar with images/s and the remaining time, hidden if stderr is not a terminal.
 pub(crate) fn bar(images: usize) -> ProgressBar {
     let style = style("{wide_bar} {human_pos}/{human_len} images  {per_sec:>9}  {eta} left").with_key(
         "per_sec",
@@ -24,7 +24,7 @@ const MIN_UPDATE_SECONDS: f64 = 0.2;
 /// A progress bar for a measurement of fixed duration, with the loader's samples/s so far.
 pub(crate) struct Measuring {
     bar: ProgressBar,
-    /// In seconds.
+    /// Time of the last update, in seconds.
     updated: f64,
 }
 

@@ -60,7 +60,7 @@ pub(crate) struct Convolution {
     relu: bool,
     /// The input's neighborhoods as columns, for the backward pass.
     columns: Array2<f32>,
-    /// For the backward pass.
+    /// The output, for the backward pass.
     output: Array2<f32>,
 }
 
@@ -186,7 +186,7 @@ impl Net {
     }
 }
 
-/// In each column.
+/// Converts the scores of each column to probabilities.
 pub(crate) fn softmax(mut scores: ArrayViewMut2<'_, f32>) {
     for mut column in scores.columns_mut() {
         let top = column.fold(f32::MIN, |a, &b| a.max(b));

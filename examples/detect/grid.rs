@@ -6,11 +6,11 @@ use ndarray::Array2;
 
 use crate::convolution::softmax;
 
-/// In pixels.
+/// Side of an image in pixels.
 pub(crate) const SIDE: usize = 64;
-/// In pixels.
+/// Side of a cell in pixels.
 const CELL: usize = 8;
-/// In cells.
+/// Side of the grid in cells.
 const CELLS: usize = SIDE / CELL;
 pub(crate) const CLASSES: usize = 3;
 /// The score for an object, the center of the box as fractions of the cell, the logarithms of the
@@ -74,7 +74,7 @@ pub(crate) fn loss(scores: &Array2<f32>, truth: &[Truth]) -> (f32, Array2<f32>) 
     (loss, grad)
 }
 
-/// Most certain first.
+/// The detected objects, most certain first.
 pub(crate) fn detected_objects(scores: &Array2<f32>) -> Vec<Found> {
     let read = |cell: usize| {
         let score = |row: usize| scores[[row, cell]];

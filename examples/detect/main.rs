@@ -27,7 +27,7 @@ use warpfeed_synth::Synth;
 const FOUND: f64 = 0.7;
 /// Minimum precision on held-out objects. A run of 12 epochs reaches 0.86.
 const RIGHT: f64 = 0.7;
-/// Per image.
+/// Maximum number of boxes per image.
 const MAX_BOXES: usize = 24;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -81,7 +81,7 @@ fn run() -> Result<()> {
             100.0 * right
         );
     }
-    // False for NaN.
+    // This comparison is false for NaN.
     let above = recall > FOUND && right > RIGHT;
     if !above {
         let due = format!("expected more than {FOUND} and {RIGHT}");

@@ -76,7 +76,7 @@ fn run() -> Result<()> {
         mean = mean_iou(&mut net, &mut held_out)?;
         println!("epoch {epoch}: loss {loss:.3}, held-out mean IoU {mean:.3}");
     }
-    // False for NaN.
+    // This comparison is false for NaN.
     let above = mean > MEAN_IOU;
     if !above {
         return Err(format!("the held-out mean IoU is {mean:.3}, expected more than {MEAN_IOU}").into());
@@ -125,7 +125,7 @@ fn pairs(batch: &HostBatch) -> impl Iterator<Item = (&[f32], &[u8])> {
     images.chunks_exact(3 * SIDE * SIDE).zip(masks.chunks_exact(SIDE * SIDE))
 }
 
-/// Averaged over the classes.
+/// Intersection over union, averaged over the classes.
 fn mean_iou(net: &mut Net, batches: &mut Batches<HostBatch>) -> Result<f64> {
     let (mut both, mut either) = ([0.0; CLASSES], [0.0; CLASSES]);
     for batch in batches.epoch(0) {

@@ -74,7 +74,7 @@ fn run() -> Result<()> {
     println!("\n{}", batches.stats());
 
     let (first, last) = (losses[0], losses[losses.len() - 1]);
-    // False for NaN.
+    // This comparison is false for NaN.
     let fallen = last < LOSS_FALLS_TO * first;
     if !fallen {
         return Err(format!(

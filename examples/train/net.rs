@@ -21,7 +21,7 @@ impl Maps {
         self.channels * self.side * self.side
     }
 
-    /// (C, H * W).
+    /// A view of one image as (C, H * W).
     fn image(&self, i: usize) -> ArrayView2<'_, f32> {
         let (len, plane) = (self.image_len(), self.side * self.side);
         ArrayView2::from_shape((self.channels, plane), &self.data[i * len..][..len]).expect("the length fits")

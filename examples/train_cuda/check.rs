@@ -12,7 +12,7 @@ use super::net::{Net, Plan};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// From -1 to 1.
+/// Random numbers from -1 to 1.
 fn noise(len: usize, seed: u64) -> Vec<f32> {
     let mut rng = Rng::new(seed, 0, 0);
     (0..len).map(|_| rng.below(1 << 24) as f32 / (1 << 23) as f32 - 1.0).collect()

@@ -15,7 +15,7 @@ use warpfeed::cuda::cudarc::nvrtc::Ptx;
 
 type Result<T> = std::result::Result<T, DriverError>;
 
-/// In every kernel.
+/// Threads per block, in every kernel.
 const THREADS: u32 = 256;
 /// Rows and columns of the tile that a block of `matmul` computes.
 const TILE: usize = 64;

@@ -131,7 +131,7 @@ fn train(stream: &Arc<CudaStream>, data: &Arc<dyn Source>, epochs: u64) -> Resul
     println!("{}", batches.stats());
 
     let (first, last) = (losses[0], losses[losses.len() - 1]);
-    // False for NaN.
+    // This comparison is false for NaN.
     let fallen = last < LOSS_FALLS_TO * first;
     if !fallen {
         return Err(format!(

@@ -37,12 +37,12 @@ impl Plan {
         Shape { channels: self.widths[i], count, side: self.side >> i }
     }
 
-    /// Before pooling.
+    /// Output shape of convolution `i` before pooling.
     fn output(&self, i: usize, count: usize) -> Shape {
         Shape { channels: self.widths[i + 1], ..self.input(i, count) }
     }
 
-    /// After pooling.
+    /// Shape of the last pooled output.
     fn last(&self, count: usize) -> Shape {
         self.input(self.convolutions(), count)
     }
@@ -101,7 +101,7 @@ pub(crate) struct Net {
     bias: Param,
     features: CudaSlice<f32>,
     features_grad: CudaSlice<f32>,
-    /// Overwritten by their gradient.
+    /// The logits, which their gradient overwrites.
     logits: CudaSlice<f32>,
     /// Output of a convolution before pooling, and its gradient. All convolutions share this
     /// buffer.

@@ -4,7 +4,6 @@ use super::huffman::{Lookup, extend};
 use super::markers::next_marker;
 use crate::error::Result;
 
-/// Reader of the entropy-coded bits up to the next marker.
 pub(crate) struct Bits<'a> {
     bytes: &'a [u8],
     pub(crate) position: usize,
@@ -87,8 +86,7 @@ impl<'a> Bits<'a> {
         (self.window, self.held) = (0, 64);
     }
 
-    /// Returns the next symbol and the value bits after its code. The symbol's lower four bits are
-    /// the number of value bits.
+    /// The symbol's lower four bits are the number of value bits.
     #[inline(always)]
     pub(crate) fn symbol_and_bits(&mut self, table: &Lookup) -> (u8, u32) {
         self.fill();
@@ -137,8 +135,7 @@ impl<'a> Bits<'a> {
         }
     }
 
-    /// Ends a segment. A valid segment leaves at most seven padding bits, so a whole unread byte
-    /// counts as damage.
+    /// A valid segment leaves at most seven padding bits, so a whole unread byte counts as damage.
     pub(crate) fn close(&mut self) {
         if !self.starved {
             self.fill_bytes();

@@ -127,8 +127,7 @@ impl Grid {
     }
 }
 
-/// The data that a device needs to decode a region. Reuses its memory for the next region;
-/// [`keep`](Bitstream::keep) frees excess memory.
+/// The data that a device needs to decode a region.
 #[derive(Debug)]
 pub struct Bitstream {
     unstuff: Unstuff,
@@ -240,9 +239,8 @@ impl Bitstream {
         (grid.turned == 0 || turned <= 2 * grid.kept_blocks()).then_some(grid)
     }
 
-    /// Copies the data of the segments. The buffer starts small, because the segments may be a
-    /// small part of `data`. Without restart markers, nearly all of `data` is needed, so the buffer
-    /// is enlarged only once.
+    /// The buffer starts small, because the segments may be a small part of `data`. Without restart
+    /// markers, nearly all of `data` is needed, so the buffer is enlarged only once.
     fn collect(&mut self, data: &[u8], lengths: Lengths<'_>, has_restarts: bool, max_bytes: usize) -> Option<()> {
         let max_bytes = max_bytes.min(data.len());
         loop {
@@ -293,8 +291,7 @@ impl Bitstream {
         }
     }
 
-    /// Adds the table if it is new. Returns `None` if the table is invalid, or if there are too
-    /// many.
+    /// Adds the table if it is new.
     fn table(&mut self, spec: Spec, ac: bool) -> Option<u32> {
         let existing = self.tables.iter().position(|(table_spec, class)| *class == ac && *table_spec == spec);
         if let Some(existing) = existing {

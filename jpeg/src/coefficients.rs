@@ -105,8 +105,7 @@ impl Coefficients {
         }
     }
 
-    /// Decodes all scans of the file in `bytes`. Fails if the file ends early, if scan headers or
-    /// tables contradict the frame, or if the coding is not supported.
+    /// Decodes all scans of the file in `bytes`.
     pub(crate) fn decode(&mut self, bytes: &[u8], header: &Header) -> Result<()> {
         let frame = &header.frame;
         if let Some(kind) = frame.foreign_kind() {

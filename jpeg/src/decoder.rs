@@ -82,8 +82,7 @@ impl std::fmt::Debug for Decoder {
 }
 
 impl Decoder {
-    /// Creates a decoder for the best instruction set of this CPU. Allocates little memory until an
-    /// image is decoded.
+    /// Creates a decoder for the best instruction set of this CPU.
     pub fn new() -> Self {
         Self::default()
     }
@@ -128,7 +127,7 @@ impl Decoder {
     }
 
     /// Decodes several images interleaved, which is faster than decoding them one after the other.
-    /// Each job receives its own result. The pixels do not depend on the other jobs.
+    /// Each job receives its own result.
     ///
     /// ```
     /// use warpfeed_jpeg::{Decoder, Jpeg, Job, Pixels, Rect};

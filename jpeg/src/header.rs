@@ -67,7 +67,6 @@ impl Frame {
         Some(kind.to_owned())
     }
 
-    /// Returns the usual name of the chroma subsampling.
     pub(crate) fn chroma(&self) -> &'static str {
         let factors: ArrayVec<(u8, u8), 4> = self.components().iter().map(|c| (c.h, c.v)).collect();
         match factors[..] {
@@ -220,8 +219,7 @@ impl Header {
     }
 
     /// Reads from byte `offset`, where the data of a scan ends, to the end of the next SOS segment.
-    /// Returns `false` if the file has no more scans. Fails if the file ends before the next
-    /// marker.
+    /// Returns `false` if the file has no more scans.
     pub(crate) fn next_scan(&mut self, bytes: &[u8], offset: usize) -> Result<bool> {
         self.advance(bytes, offset)
     }

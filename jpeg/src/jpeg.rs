@@ -12,7 +12,7 @@ const BYTES_PER_PIXEL: u64 = 3;
 const BYTES_PER_COLUMN: u64 = 256;
 
 /// A JPEG whose header has been read. Decoding takes this handle instead of the bytes, so that the
-/// header is read only once. The handle takes a few hundred bytes.
+/// header is read only once.
 #[derive(Clone)]
 pub struct Jpeg<'a> {
     pub(crate) bytes: &'a [u8],
@@ -86,8 +86,7 @@ impl<'a> Jpeg<'a> {
         self.header.frame.coding == Coding::Progressive
     }
 
-    /// Returns the number of MCUs between restart markers, or 0 if there are none. A decoder can
-    /// start at any restart marker.
+    /// Returns the number of MCUs between restart markers, or 0 if there are none.
     #[inline]
     pub fn restart_interval(&self) -> u32 {
         self.header.restart_interval

@@ -69,8 +69,7 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// Creates the layout of a file. The color space is determined as in libjpeg
-    /// (`default_decompress_parms`). If the file is not supported, the error names its kind.
+    /// The color space is determined as in libjpeg (`default_decompress_parms`).
     pub(super) fn new(header: &Header) -> Result<Layout, String> {
         let frame = &header.frame;
         if let Some(kind) = frame.foreign_kind() {

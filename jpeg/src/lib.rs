@@ -74,8 +74,8 @@
 //! | eight or more bits after the last MCU of a segment | extraneous bytes before marker | yes |
 //! | coefficients beyond the end of a block, or with more bits than 8-bit images can have | none | not always |
 //!
-//! Bytes between the markers of a header, an unknown Adobe transform or JFIF version, and band limits
-//! in a sequential scan do not count as damage, although libjpeg warns about them.
+//! Bytes between the markers of a header, an unknown Adobe transform or JFIF version, and band
+//! limits in a sequential scan do not count as damage, although libjpeg warns about them.
 //!
 //! In a sequential file, decoding does not always detect the last kind of damage, about which
 //! libjpeg does not warn either. Two symbols are decoded at a time, and checking every coefficient

@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 
 /// Finds the next marker at or after byte `start`. Returns the second byte of the marker and the
 /// offset of its first byte. Like libjpeg, skips stray bytes, fill bytes (`ff ff`) and stuffed
-/// bytes (`ff 00`). Fails if the file ends before a marker.
+/// bytes (`ff 00`).
 pub(crate) fn next_marker(bytes: &[u8], start: usize) -> Result<(u8, usize)> {
     let remaining = bytes.get(start..).unwrap_or_default();
     for i in memchr::memchr_iter(0xff, remaining) {

@@ -57,14 +57,14 @@ impl Orientation {
         self == Orientation::new(1)
     }
 
-    /// Returns the size of the upright image. `stored` is the size of the stored image.
+    /// Returns the size of the upright image.
     #[inline]
     pub fn size(self, stored: Size) -> Size {
         if self.transposed { Size::new(stored.height, stored.width) } else { stored }
     }
 
     /// Returns the region of the stored image that becomes `region` in the upright image. `region`
-    /// must be inside the upright image. `stored` is the size of the stored image.
+    /// must be inside the upright image.
     #[inline]
     pub fn region(self, region: Rect, stored: Size) -> Rect {
         let upright = self.size(stored);

@@ -71,7 +71,7 @@ impl Rect {
     /// Checks that the rectangle is not empty and is inside an image of `size`.
     ///
     /// # Errors
-    /// If it is not. The message states the rectangle and the size of the image.
+    /// If it is not.
     pub fn within(self, size: Size) -> Result<()> {
         if self.fits(size) {
             return Ok(());
@@ -93,8 +93,7 @@ impl Rect {
     }
 }
 
-/// Decoded RGB pixels: `u8` in HWC order, without padding between rows. The buffer is reused for
-/// the next image.
+/// Decoded RGB pixels: `u8` in HWC order, without padding between rows.
 ///
 /// The pixels may cover only a part of the image; see [`origin`](Pixels::origin).
 #[derive(Debug, Default, Clone)]

@@ -29,7 +29,7 @@ const PLAIN_BAND_BLOCKS: u32 = 128;
 /// are being decoded.
 const BANDS: usize = 2;
 
-/// A sequential image that is decoded in lanes. Reuses its memory for the next image.
+/// Reuses its memory for the next image.
 #[derive(Default)]
 pub(crate) struct Transit {
     plan: Option<Plan>,
@@ -84,7 +84,6 @@ pub(crate) struct Ticket {
     dc: [i32; MAX_COMPONENTS],
 }
 
-/// The reason why an image cannot be decoded in lanes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// The tables of other images currently use all links, so the image can be decoded later.
@@ -250,7 +249,6 @@ impl Transit {
         band.rows = rows;
     }
 
-    /// Returns `None` if no piece can be started at the moment.
     pub(crate) fn start(&mut self, machine: &mut Machine) -> Option<Ticket> {
         let plan = self.plan.as_ref()?;
         if self.bands[self.filling].issued == self.bands[self.filling].pieces.len() {

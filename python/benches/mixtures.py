@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 
 
 def memory() -> int:
-    """In bytes."""
+    """Resident memory in bytes."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
 

@@ -17,7 +17,7 @@ use crate::lending::Lending;
 use crate::waiting::{Process, SLICE, wait_interruptibly};
 use crate::wake::Caller;
 
-/// Shared by a decoder and its pending responses.
+/// State shared by a decoder and its pending responses.
 pub(crate) struct Shared {
     pub(crate) lending: Lending,
     pub(crate) caller: Caller,

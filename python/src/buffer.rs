@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyTuple};
 
-/// For error messages.
+/// The accepted image objects, for error messages.
 pub(crate) const IMAGE: &str = "the bytes of an encoded image, or a uint8 array of shape (height, width, 3)";
 /// Objects that a Python dataset may return as an image in addition to [`IMAGE`], for error
 /// messages.

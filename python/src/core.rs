@@ -48,8 +48,8 @@ impl State {
 }
 
 /// The epoch of the next iterator. Its own lock is never held while Python code runs, because
-/// signal handlers and the user's sampler function may change the epoch while an iterator begins
-/// one.
+/// signal handlers and the user's sampler function may change the epoch while an iterator begins an
+/// epoch.
 #[derive(Clone, Copy)]
 struct NextEpoch {
     epoch: u64,
@@ -175,8 +175,8 @@ impl Core {
         (before, next.generation)
     }
 
-    /// The first batch to deliver in `epoch`, or in `start` if it is set. `None` if a resumed run
-    /// is already past the epoch.
+    /// Index of the first batch to deliver in `epoch`: the batch in `start`, if set. `None` if a
+    /// resumed run is already past the epoch.
     fn first(&self, py: Python<'_>, epoch: u64, start: Option<(u64, u64)>) -> PyResult<Option<u64>> {
         match start {
             Some((_, first)) => Ok(Some(first)),
@@ -541,13 +541,13 @@ impl Core {
         self.with(py, |state| Ok(match_either!(Open, state.open()?, epochs => (epochs.workers(), epochs.prefetch()))))
     }
 
-    /// As JSON and as a sentence.
+    /// The memory plan as JSON and as a sentence.
     fn memory_plan(&self, py: Python<'_>) -> PyResult<(String, String)> {
         let plan = self.with(py, |state| Ok(match_either!(Open, state.open()?, epochs => epochs.memory_plan())))?;
         Ok((json(&plan), plan.to_string()))
     }
 
-    /// As JSON, or `None` for host batches.
+    /// The statistics of device memory as JSON, or `None` for host batches.
     fn device_stats(&self, py: Python<'_>) -> PyResult<Option<String>> {
         self.with(py, |state| match state.open()? {
             Open::Host(_) => Ok(None),
@@ -556,14 +556,14 @@ impl Core {
         })
     }
 
-    /// As JSON and as a table.
+    /// The statistics as JSON and as a table.
     fn stats(&self, py: Python<'_>) -> PyResult<(String, String)> {
         self.process.check().raised(py)?;
         let stats = py.detach(|| self.monitor.stats());
         Ok((json(&stats), stats.to_string()))
     }
 
-    /// As JSON and as text.
+    /// The verdict as JSON and as text.
     fn verdict(&self, py: Python<'_>) -> PyResult<(String, String)> {
         self.process.check().raised(py)?;
         let verdict = py.detach(|| self.monitor.verdict());

@@ -81,13 +81,13 @@ impl DecoderCore {
         Ok(match_either!(Open, self.open().raised(py)?, decoder => decoder.max_batch()))
     }
 
-    /// As JSON and as a sentence.
+    /// The memory plan as JSON and as a sentence.
     fn memory_plan(&self, py: Python<'_>) -> PyResult<(String, String)> {
         let plan = match_either!(Open, self.open().raised(py)?, decoder => decoder.memory_plan());
         Ok((json(&plan), plan.to_string()))
     }
 
-    /// As JSON and as a table.
+    /// The statistics as JSON and as a table.
     fn stats(&self, py: Python<'_>) -> PyResult<(String, String)> {
         let open = self.open().raised(py)?;
         let stats = py.detach(|| match_either!(Open, open, decoder => decoder.stats()));

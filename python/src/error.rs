@@ -71,7 +71,7 @@ pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
 pub(crate) fn user_error(py: Python<'_>, kind: ErrorKind, prefix: &str, e: PyErr) -> Error {
     // `into_value` attaches the traceback to the exception.
     let free = || py.import("warpfeed._error")?.call_method1("free_frames", (e.clone_ref(py).into_value(py),));
-    // After a failure, the variables only stay alive.
+    // If this fails, the variables merely stay alive.
     let _: PyResult<_> = free();
     let name = e.get_type(py).name().map_or_else(|_| String::new(), |name| name.to_string());
     Error::new(kind, format!("{prefix}{name}: {}", e.value(py))).with_source(e)

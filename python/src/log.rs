@@ -15,9 +15,9 @@ use crate::option_names::in_python;
 /// Messages of worker threads, which must not wait for the interpreter. A thread that is attached
 /// to the interpreter logs them.
 static QUEUE: Mutex<VecDeque<(i32, String)>> = Mutex::new(VecDeque::new());
-/// Can be checked without locking the queue.
+/// Whether `QUEUE` has messages, readable without a lock.
 static HAS_MESSAGES: AtomicBool = AtomicBool::new(false);
-/// If the queue is full, the oldest message is dropped.
+/// Maximum number of queued messages. The oldest message is dropped first.
 const MAX_QUEUED: usize = 1000;
 
 struct QueueSubscriber;

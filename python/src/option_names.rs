@@ -4,7 +4,6 @@
 //! `.soft_labels(classes, smoothing)`. A general rule turns every call to a setter into a keyword
 //! argument, and [`NAMES`] contains the exceptions. `python/tests/test_message_spelling.py` fails
 //! if the translation of a message in the crate's source still contains Rust spelling.
-//! a translation still contains Rust spelling.
 
 use warpfeed_cli::respell;
 

@@ -183,7 +183,7 @@ pub(crate) fn opening(options: &Bound<'_, PyDict>) -> PyResult<Options> {
 }
 
 /// Reads an object from `warpfeed._number_lists`, which yields chunks of bytes. `convert` converts
-/// 8 bytes.
+/// 8 bytes to a number.
 pub(crate) fn numbers<T>(value: &Bound<'_, PyAny>, convert: fn([u8; 8]) -> T) -> PyResult<Vec<T>> {
     let mut numbers = Vec::with_capacity(value.len()?);
     for chunk in value.try_iter()? {

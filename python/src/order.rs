@@ -36,7 +36,7 @@ pub(crate) struct PythonOrder {
 /// change the order in the middle of an epoch.
 #[derive(Default)]
 struct Orders {
-    /// Oldest first.
+    /// Epochs with their orders, oldest first.
     cached: VecDeque<(u64, Arc<[Occurrence]>)>,
     /// Epoch that the run has reached, or `None` before the run begins.
     position: Option<u64>,
@@ -59,7 +59,7 @@ impl PythonOrder {
         self.get_or_call(py, epoch).map_err(|e| self.raised(py, epoch, e))
     }
 
-    /// Raises the function's own exception.
+    /// Like [`prepare`](PythonOrder::prepare), but raises the function's own exception.
     fn get_or_call(&self, py: Python<'_>, epoch: u64) -> PyResult<Arc<[Occurrence]>> {
         if let Some(occurrences) = self.cached(epoch) {
             return Ok(occurrences);
@@ -79,7 +79,7 @@ impl PythonOrder {
         self.call_function(py, epoch).map_err(|e| self.raised(py, epoch, e))
     }
 
-    /// Raises the function's own exception.
+    /// Like [`refresh`](PythonOrder::refresh), but raises the function's own exception.
     fn call_function(&self, py: Python<'_>, epoch: u64) -> PyResult<Arc<[Occurrence]>> {
         let function =
             self.function.get(py).ok_or_else(|| PyRuntimeError::new_err("the loader was garbage-collected"))?;
@@ -122,7 +122,7 @@ impl PythonOrder {
         (orders.position, orders.replayed) = (Some(epoch), None);
     }
 
-    /// The position of the run does not change.
+    /// Records that `epoch` is replayed, without moving the run.
     pub(crate) fn replay(&self, epoch: u64) {
         self.lock().replayed = Some(epoch);
     }

@@ -16,14 +16,14 @@ fn parse(text: &str) -> PyResult<Stats> {
     serde_json::from_str(text).map_err(|e| PyValueError::new_err(format!("not loader statistics: {e}")))
 }
 
-/// As JSON and as a table.
+/// The statistics as JSON and as a table.
 #[pyfunction]
 pub(crate) fn stats_since(now: &str, earlier: &str) -> PyResult<(String, String)> {
     let stats = parse(now)?.since(&parse(earlier)?);
     Ok((json(&stats), stats.to_string()))
 }
 
-/// As JSON and as text.
+/// The verdict as JSON and as text.
 #[pyfunction]
 pub(crate) fn verdict_of(stats: &str) -> PyResult<(String, String)> {
     let verdict = parse(stats)?.verdict();

@@ -52,8 +52,8 @@ impl<'py> IntoPyObject<'py> for Stored {
     type Output = Bound<'py, Self::Target>;
     type Error = PyErr;
 
-    /// Converts to `(key, label, image, fields)`. The image is `(name, height, width, pixels)` or
-    /// `None`.
+    /// Converts to `(key, label, image, fields)`, with the image as `(name, height, width, pixels)`
+    /// or `None`.
     fn into_pyobject(self, py: Python<'py>) -> PyResult<Self::Output> {
         // A bytearray can be shared with a writable array, which torch requires.
         let image = self

@@ -68,7 +68,7 @@ pub(crate) struct Tensor {
     address: usize,
     device: DlDevice,
     dtype: Dtype,
-    /// In memory order.
+    /// Lengths of the axes in memory order.
     stored_shape: Vec<usize>,
     /// The axes in the order that users see, as indices into `stored_shape`.
     axes: Vec<usize>,

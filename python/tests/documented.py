@@ -310,7 +310,7 @@ class Left(NamedTuple):
 
 
 def resident() -> int:
-    """In bytes."""
+    """Private memory of the process in bytes."""
     pages = Path("/proc/self/statm").read_text().split()
     return (int(pages[1]) - int(pages[2])) * os.sysconf("SC_PAGE_SIZE")
 

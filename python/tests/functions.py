@@ -54,7 +54,7 @@ def fails(image: np.ndarray, rng: Any) -> np.ndarray:
 
 
 class Odd(Exception):
-    """Cannot be pickled."""
+    """An exception that cannot be pickled."""
 
     def __init__(self, one: int, other: int) -> None:
         super().__init__(f"{one} and {other}")

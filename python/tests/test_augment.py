@@ -530,7 +530,7 @@ class Colored:
 
 
 class Slopes(Colored):
-    """Adjacent pixels differ."""
+    """Images in which adjacent pixels differ."""
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         height, width = self.size(index)

@@ -130,7 +130,7 @@ class One:
 
 
 def decoded(path: Path, **options: Any) -> np.ndarray:
-    """After the EXIF rotation."""
+    """The pixels after the EXIF rotation."""
     with Loader(One(path.name, path.read_bytes()), augment=Augment.resize(8), **OPTIONS, **options) as loader:
         try:
             return loader.sample(0)["image"]

@@ -70,10 +70,10 @@ def test_a_pickled_loader_keeps_its_resume_and_its_position(mini: str) -> None:
     there = pickle.loads(pickle.dumps(first))
     there.set_epoch(0)
     assert rest(there) == epochs[0][1:], "the epoch continues where it stopped"
-    # Before any iteration.
+    # A loader opened with `resume`, before any iteration.
     resumed = pickle.loads(pickle.dumps(Loader(mini, resume=state, **OPTIONS)))
     assert rest(resumed) == epochs[0][1:] and rest(resumed) == epochs[1]
-    # Between two epochs.
+    # A loader between two epochs.
     resumed = pickle.loads(pickle.dumps(complete))
     assert resumed.epoch == 3 and resumed.state_dict() == complete.state_dict()
 

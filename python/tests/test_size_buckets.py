@@ -37,7 +37,7 @@ def bucket(height, width):
 
 
 def cover(image, height, width):
-    """With Pillow."""
+    """Resizes and crops with Pillow."""
     scale = max(width / image.width, height / image.height)
     resized = max(width, round(image.width * scale)), max(height, round(image.height * scale))
     left, top = round((resized[0] - width) / 2), round((resized[1] - height) / 2)

@@ -573,7 +573,7 @@ def test_a_timeout_spans_checks_for_signals(packed: str) -> None:
 
 
 class Waited(Images):
-    """Slow reads."""
+    """A source with slow reads."""
 
     def __init__(self) -> None:
         super().__init__(8)

@@ -47,8 +47,8 @@ class Buckets:
         budget: maximum total length of the samples in a global batch, in the same unit as the
             lengths, such as tokens or pixels. A batch contains as many samples of one bucket as fit
             into the budget, but at most ``batch_size``. Each sample counts as long as the upper
-            bound of its bucket. Samples beyond the last bound all count as long as the longest
-            sample. The last batch of each bucket may be smaller, and ``drop_last`` drops it.
+            bound of its bucket. Samples beyond the last bound count as long as the longest sample.
+            The last batch of each bucket may be smaller, and ``drop_last`` drops it.
 
     Raises:
         ConfigError: if the bounds are not in increasing order, or if a number is out of range.

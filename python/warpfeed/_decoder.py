@@ -90,7 +90,6 @@ class Pending:
     The batch can be taken only once. Taking a device batch makes torch's current stream wait until
     the batch is ready, which is not possible while this stream is being captured into a CUDA graph.
     The request is canceled if this object is dropped, or if the task that awaits it is canceled.
-    The decoder then skips images that no worker has started to decode.
     """
 
     def __init__(self, decoder: Decoder, answer: _warpfeed.Answer) -> None:

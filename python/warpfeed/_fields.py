@@ -504,9 +504,9 @@ class Patches(Arguments):
     The augmentation does not change patches.
 
     Args:
-        layout: ``"qwen2_vl"``, for Qwen2-VL and Qwen2.5-VL: patches of shape (channel, time, row,
-            column), and the patches of a merged block follow each other. ``"naflex"``, for SigLIP 2:
-            patches of shape (row, column, channel) in row-major order.
+        layout: ``"qwen2_vl"``, for Qwen2-VL and Qwen2.5-VL, has patches of shape (channel, time, row,
+            column), with the patches of a merged block next to each other. ``"naflex"``, for
+            SigLIP 2, has patches of shape (row, column, channel) in row-major order.
         of: name of the sample's field; by default, the first field that is named after an image
             format.
         patch: side of a patch in pixels: 14 for ``"qwen2_vl"``, 16 for ``"naflex"``.
@@ -525,9 +525,8 @@ class Patches(Arguments):
         dtype: ``"f32"``, ``"f16"``, ``"bf16"`` or ``"u8"``, which is not normalized.
         normalize: ``"imagenet"`` or ``(mean, std)``; by default, the normalization of the model.
         images: maximum number of images per sample. A dataset's ``__getitem__`` returns a list of
-            images in this field, which may have different sizes. If a list may be empty, the name of
-            the field must end like an image file, as in ``"photos.jpg"``. By default, each sample
-            has one image.
+            images, of any sizes, in this field. If a list may be empty, the name of the field must
+            end like an image file, as in ``"photos.jpg"``. By default, each sample has one image.
     """
 
     layout: str = "qwen2_vl"

@@ -112,9 +112,8 @@ class ImageTransform:
         if calls:
             per_call = {name: 1e3 * cost[name] / calls for name in cost if name != "calls"}
             _log.info(
-                "image_transform=%s: %d calls in %s, %.2f ms each; in addition, each call took %.2f ms for the "
-                "transfer to the "
-                "function and back, and %.2f ms waiting for a process", self.name, calls,
+                "image_transform=%s: %d calls in %s, %.2f ms each, plus %.2f ms per call to transfer the pixels, "
+                "and %.2f ms to wait for a process", self.name, calls,
                 f"{self.processes} processes" if self.processes else "worker threads",
                 per_call["in_function"], per_call["transfer"], per_call["waiting_for_a_process"],
             )  # fmt: skip

@@ -62,7 +62,7 @@ class Loader(_other_names.EarlierNames):
     """Loads batches: ``for images, labels in loader``.
 
     The constructor starts the threads and allocates the memory for all batches. Each ``for`` loop
-    runs the next epoch, unless :meth:`set_epoch` selects a different one.
+    runs the next epoch, or the epoch that :meth:`set_epoch` selects.
 
     All arguments except ``data`` are keyword-only.
 
@@ -128,11 +128,10 @@ class Loader(_other_names.EarlierNames):
         sampler: a function ``f(epoch)`` that returns the sample indices of an epoch in order, with
             the same meaning as in ``batch.ids``. An index outside ``subset`` raises an error. A
             repeated index delivers its sample again, with a different augmentation. The function is
-            called when its epoch begins, so it may depend on state that changes between epochs,
-            such as a curriculum or losses. ``len`` and ``state_dict`` may also call the function.
-            With ``epochs``, the function is called during the previous epoch, and must return the
-            same indices whenever it is called for the same epoch. Exceptions are reported as for
-            ``batch_transform``.
+            called when its epoch begins, so it may depend on state such as a curriculum or losses.
+            ``len`` and ``state_dict`` may also call the function. With ``epochs``, the function is
+            called during the previous epoch, and must return the same indices whenever it is called
+            for the same epoch. Exceptions are reported as for ``batch_transform``.
         subset: indices of the samples to deliver. ``loader.dataset`` then contains only these
             samples. A repeated index delivers its sample again, with a different augmentation. For
             large subsets, pass an array. Indices keep their meaning: ``batch.ids``, ``sampler``,
@@ -248,9 +247,9 @@ class Loader(_other_names.EarlierNames):
         max_skipped: number of bad samples that may be skipped. By default, the first bad sample
             raises an error.
         strict: makes a sample fail if its JPEG has damage that libjpeg would only warn about. This
-            requires reading each file to its end, which takes time. Without ``strict``, damaged
-            images are decoded: ``stats()["damaged"]`` counts them once per epoch and image, and the
-            log names each damaged image once.
+            requires reading each file to its end, which takes time. By default, damaged images are
+            decoded, ``stats()["damaged"]`` counts them once per epoch and image, and the log names
+            each image once.
         retries: number of times that a failed read is repeated; 3 by default.
         timeout: number of seconds that ``next`` waits while all batches are in use; 30 by default.
         memory_limit: maximum size of the memory plan, in bytes.
@@ -498,9 +497,9 @@ class Loader(_other_names.EarlierNames):
         :meth:`state_dict` returns the position of the bad batch.
 
         The epoch begins when its first batch is requested. Before that, :meth:`set_epoch` may still
-        select a different epoch. An iterator that is never used does not count as an epoch.
-        Beginning an epoch ends the previous epoch. Toward the end of an epoch, the loader prepares
-        the first batches of the next epoch, and discards them if a different epoch is requested.
+        select a different epoch. Beginning an epoch ends the previous epoch. Toward the end of an
+        epoch, the loader prepares the first batches of the next epoch, and discards them if a
+        different epoch is requested.
         """
         return _Epoch(self)
 
@@ -524,9 +523,9 @@ class Loader(_other_names.EarlierNames):
     def replay(self, n: int) -> Iterator[Any]:
         """Returns an iterator that repeats the first ``n`` batches of epoch 0 endlessly.
 
-        Use this iterator to measure the training step without the cost of loading. The step must
-        not write to these batches, and the statistics do not include them. Calling this method ends
-        the current epoch.
+        Use it to measure the training step without the cost of loading. The step must not write to
+        these batches, and the statistics do not include them. Calling this method ends the current
+        epoch.
 
         Raises:
             WarpfeedError: if ``n`` is 0, or more than ``prefetch`` + 1 (3 if ``prefetch`` is
@@ -626,8 +625,8 @@ class Loader(_other_names.EarlierNames):
     def set_weights(self, weights: Iterable[float], *, after: int = 0) -> tuple[int, int]:
         """Changes the ``weights`` of the samples during the run.
 
-        The change skips the next ``after`` batches, counted from the last batch that the program
-        has received. Batches that are already prepared are still delivered if they come before the
+        The change takes effect ``after`` batches after the last batch that the program has
+        received. Batches that are already prepared are still delivered if they come before the
         change. Later batches are dropped and prepared again. To avoid waiting for these batches,
         set ``after`` to ``prefetch`` or more, but to the same number on every rank.
 

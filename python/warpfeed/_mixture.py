@@ -90,8 +90,8 @@ class Mixture(Arguments):
         per_set_batches: fills each global batch with samples of one dataset. The shares then apply to batches. An epoch
             has only whole batches.
         global_batch_sizes: number of samples in the global batches of each dataset. The sizes replace ``batch_size``
-            and ``global_batch_size``, and require ``per_set_batches``. An epoch has as many batches as fit into the
-            total number of samples, if batches have their mean size at the first shares.
+            and ``global_batch_size``, and require ``per_set_batches``. The number of batches in an epoch is the total
+            number of samples divided by the mean batch size at the first shares, rounded down.
         augments: augmentations of individual datasets, by their positions: ``{1: Augment.eval(256, 224)}``. Other
             datasets use the loader's ``augment``. All datasets must have the same image size and the same
             :meth:`Augment.mix` in every epoch. If an image combines several samples, as in a mosaic, the

@@ -141,7 +141,7 @@ def merge(target: _options.Path, *, force: bool = False, quick: bool = False) ->
     """Joins the parts that :func:`pack` wrote for ``target`` into one dataset.
 
     Checks that all parts exist and were packed from the same source with the same options, and
-    verifies the checksums of all shards. If a merge is interrupted, it can be run again.
+    verifies the checksums of all shards. An interrupted merge can be run again.
 
     ::
 

@@ -160,9 +160,8 @@ impl DlpackTensor {
         DlpackTensor { tensor, shape, strides, memory: Backing(Box::new(memory)) }
     }
 
-    /// Returns the tensor with its axes in the order `axes`. The memory is unchanged. For example,
-    /// `[0, 3, 1, 2]` turns (N, H, W, C) into (N, C, H, W), a format that PyTorch calls
-    /// `channels_last`.
+    /// Returns the tensor with its axes in the order `axes`. For example, `[0, 3, 1, 2]` turns (N,
+    /// H, W, C) into (N, C, H, W), a format that PyTorch calls `channels_last`.
     ///
     /// # Panics
     /// If `axes` is not a permutation of the axes.

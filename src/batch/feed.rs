@@ -57,7 +57,6 @@ pub(crate) struct Wait<'a> {
     pub(crate) since: Instant,
     /// Whether this call continues a wait that an earlier call gave up.
     pub(crate) continues: bool,
-    /// Whether this call gave up.
     pub(crate) given_up: bool,
     idle: &'a mut dyn FnMut() -> Option<Duration>,
 }

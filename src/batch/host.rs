@@ -31,7 +31,6 @@ pub struct HostBatch {
 #[derive(Clone)]
 pub(crate) struct SlotReturn {
     pub(crate) free: Sender<Free>,
-    /// Number of batches that the consumer holds.
     pub(crate) held: Arc<AtomicUsize>,
     /// `None` for pageable memory.
     pub(crate) keeper: Option<Arc<dyn Keeper<Free>>>,

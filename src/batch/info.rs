@@ -22,7 +22,7 @@ pub struct BatchInfo {
 /// Metadata of the batch as a whole. The coordinator sets it, except where noted.
 #[derive(Debug, Default)]
 pub(crate) struct Header {
-    /// The run to which the batch belongs. A batch of a run other than the current one is canceled.
+    /// A batch of a run other than the current one is canceled.
     pub(crate) run: u64,
     /// Index within the run, starting at 0.
     pub(crate) seq: u64,
@@ -90,7 +90,6 @@ impl SampleInfo {
         self.texts.iter().find(|(key, _)| key == name).map(|(_, text)| text.as_str())
     }
 
-    /// `donor` is the sample that replaces this one.
     pub(crate) fn replace_texts(&mut self, donor: &[(String, String)]) {
         self.clear_texts();
         donor.iter().for_each(|(name, text)| self.set_text(name, text));

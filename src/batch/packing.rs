@@ -2,7 +2,7 @@
 //!
 //! While a batch is filled, each sample has space for the maximum number of rows, so workers can
 //! write samples independently. When the batch is finished, the rows are moved in place to close
-//! the gaps. This copies the rows of all samples except the first once.
+//! the gaps.
 
 use super::slot::Full;
 use super::{Role, Span};
@@ -32,7 +32,6 @@ impl Full {
         self.header_mut().packed = packed;
     }
 
-    /// Undoes [`pack`](Full::pack).
     pub(crate) fn unpack(&mut self) {
         let mut packed = std::mem::take(&mut self.header_mut().packed);
         for (span, _) in packed.drain(..) {

@@ -217,7 +217,6 @@ impl<'a> Row<'a> {
         Row { frame, ..self }
     }
 
-    /// 0 for a single image.
     pub(crate) fn frame(&self) -> usize {
         self.frame
     }
@@ -272,8 +271,8 @@ impl Full {
         &mut self.info_mut().samples[row]
     }
 
-    /// Returns the bytes of all rows. A span for entropy-coded data yields only the reserved bytes,
-    /// and a packed field only the packed bytes.
+    /// A span for entropy-coded data yields only the reserved bytes, and a packed field only the
+    /// packed bytes.
     pub(crate) fn bytes(&self, span: usize) -> &[u8] {
         if let Role::Encoded { .. } = self.schema().spans[span].role {
             let encoded_bytes = self.0.encoded.load(Ordering::Relaxed);

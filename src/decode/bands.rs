@@ -48,7 +48,7 @@ mod tests {
     use crate::libjpeg::{Options, encode};
     use crate::sampler::Rng;
 
-    /// Smooth areas, edges and noise.
+    /// Encodes smooth areas, edges and noise.
     fn photo(size: Size, options: &Options) -> Vec<u8> {
         let value = |x: u32, y: u32, c: u32| {
             let (edge, noise) =

@@ -31,7 +31,8 @@ pub(crate) struct DecodedCache {
     images: AtomicU64,
     hits: AtomicU64,
     misses: AtomicU64,
-    /// By the hash of the encoded bytes. `None` stands for an image that a worker is decoding.
+    /// Maps the hash of the encoded bytes to the pixels. `None` stands for an image that a worker
+    /// is decoding.
     shards: [Mutex<Shard>; SHARDS],
 }
 

@@ -61,7 +61,7 @@ use crate::error::{Error, Result};
 /// # Ok::<(), Error>(())
 /// ```
 pub trait Codec: Send + Sync {
-    /// Returns the format, whose rules recognize images. A codec for arbitrary bytes returns
+    /// Returns the format, which recognizes images. A codec for arbitrary bytes returns
     /// [`Format::any`].
     fn format(&self) -> Format;
 
@@ -85,9 +85,9 @@ pub trait Codec: Send + Sync {
     /// empty, and is inside the image. [`Pixels::origin`] must be the upper left corner of the
     /// decoded area.
     ///
-    /// The codec may decode more than the region, but its pixels must equal those of a complete
-    /// decoding. Decoding may consume data that is stored in `image`, but decoding the image again
-    /// must produce the same pixels.
+    /// The codec may decode more than the region, but the pixels of the region must equal those of
+    /// a complete decoding. Decoding may consume data that is stored in `image`, but decoding the
+    /// image again must produce the same pixels.
     ///
     /// # Errors
     /// [`ErrorKind::Decode`](crate::ErrorKind::Decode) if the data cannot be decoded. The message
@@ -385,7 +385,6 @@ impl<'a> Job<'a> {
 mod tests {
     use super::*;
 
-    /// Groups of up to eight images are moved.
     #[test]
     fn encoded_images_are_cheap_to_move() {
         assert!(size_of::<EncodedImage<'_>>() <= 656, "{}", size_of::<EncodedImage<'_>>());

@@ -41,12 +41,11 @@ impl<'a> FloatImage<'a> {
         Err(Error::decode("this build of warpfeed lacks the Cargo feature \"formats\" that decodes a tiff"))
     }
 
-    /// Size of the stored image.
     pub(crate) fn size(&self) -> Size {
         self.size
     }
 
-    /// `None` if the image is stored upright.
+    /// Returns `None` if the image is stored upright.
     pub(crate) fn orientation(&self) -> Option<Oriented> {
         (self.exif != 1).then(|| {
             // Orientations above 4 swap width and height.
@@ -65,13 +64,13 @@ impl<'a> FloatImage<'a> {
         self.bytes
     }
 
-    /// Includes the values.
+    /// Counts the values as well.
     pub(crate) fn memory(&self) -> u64 {
         let values = self.size.area().saturating_mul(self.channels as u64);
         values.saturating_mul(4).saturating_add(self.bytes)
     }
 
-    /// The largest strip or tile of a TIFF.
+    /// Returns the size of the largest strip or tile of a TIFF.
     #[cfg(feature = "formats")]
     pub(crate) fn check_memory(&self) -> u64 {
         match &self.file {
@@ -140,7 +139,7 @@ impl<'a> FloatImage<'a> {
     }
 }
 
-/// Values other than 1 to 8 mean upright.
+/// Replaces values other than 1 to 8 with 1 (upright).
 fn valid_orientation(exif: u8) -> u8 {
     if (1..=8).contains(&exif) { exif } else { 1 }
 }

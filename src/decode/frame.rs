@@ -80,8 +80,8 @@ impl Oriented {
     ///
     /// # Errors
     /// - If neither the stored nor the upright image has the declared size.
-    /// - If both versions have this size, or none was declared, for an image that is not stored
-    /// upright, and [`annotated`](Oriented::annotated) was not called.
+    /// - If the image is not stored upright, the declared size is missing or fits both versions,
+    ///   and [`annotated`](Oriented::annotated) was not called.
     pub fn frame(self, declared: Option<Size>) -> Result<Frame> {
         let Oriented { size: upright, orientation, annotated } = self;
         // `size` is its own inverse: here it converts the upright size to the stored one.
@@ -229,7 +229,7 @@ mod tests {
         }
     }
 
-    /// `Orientation::turn` moves the pixels.
+    /// Compares annotations with `Orientation::turn`, which moves the pixels.
     #[test]
     fn annotations_move_with_their_pixels() {
         let stored: Vec<u8> = (0..24).flat_map(|i| [i; 3]).collect();

@@ -1,9 +1,9 @@
 //! [`Image`]: decodes PNG, WebP, BMP, TIFF and GIF to RGB.
 //!
 //! Pixels are converted as in `torchvision.io.decode_image(mode="RGB")`: gray is repeated in three
-//! channels, and alpha is dropped or blended with a background. Unlike there, the EXIF orientation
-//! is applied, and channels of more than 8 bits are rejected unless an option asks for the lossy
-//! conversion.
+//! channels, and alpha is dropped or blended with a background. Unlike in torchvision, the EXIF
+//! orientation is applied, and channels of more than 8 bits are rejected unless an option asks for
+//! the lossy conversion.
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -110,7 +110,7 @@ impl Image {
         (self.open)(bytes, allocation_limit(self.options.max_pixels)).map_err(|e| self.fail(bytes, &e))
     }
 
-    /// A panic in the decoder becomes an error.
+    /// Turns a panic in the decoder into an error.
     fn read_image(&self, bytes: &[u8], decoder: AnyDecoder<'_>, out: &mut [u8]) -> Result<()> {
         catch_unwind(AssertUnwindSafe(|| decoder.read(out)))
             .unwrap_or_else(|_| Err(format!("the {} decoder panicked", self.format.name)))

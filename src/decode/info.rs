@@ -35,7 +35,8 @@ pub struct JpegInfo {
     /// Chroma subsampling: `4:4:4`, `4:2:2`, `4:4:0`, `4:2:0`, `4:1:1`, `gray`, `cmyk` (four
     /// components) or `other`.
     pub chroma: &'static str,
-    /// Whether the JPEG is progressive, and must be decoded completely even for a small crop.
+    /// Whether the JPEG is progressive. A progressive JPEG must be decoded completely, even for a
+    /// small crop.
     pub progressive: bool,
     /// Number of MCUs between restart markers, at which decoding can start, or 0 if there are none.
     pub restart_interval: u32,

@@ -44,7 +44,7 @@
 //! Pixels are equal to those of Pillow's `convert("RGB")`, which tests check with the images in
 //! `tests/fixtures/images`. In particular:
 //! - Transparent pixels of a GIF have the color of their index, as does the area around a first
-//! frame that is smaller than the canvas.
+//!   frame that is smaller than the canvas.
 //! - Pixels that are skipped in the run-length encoding of a BMP have the palette index 0.
 //! - TIFF colors that are premultiplied by alpha are divided by alpha.
 //! - JPEG-compressed strips and tiles of a TIFF have the same pixels as with libjpeg.

@@ -109,7 +109,7 @@ impl Codec for VideoFrames {
 }
 
 impl VideoFrames {
-    /// The images of `later` are decoded next.
+    /// Decodes an image before those of `later`.
     fn decode_before(
         &self,
         image: &EncodedImage<'_>,

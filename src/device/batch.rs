@@ -22,7 +22,6 @@ use crate::error::Result;
 ///
 /// If several threads drop batches, don't open the loader with a per-thread default stream, because
 /// its handle means a different stream on each thread.
-/// handle means a different stream on each thread.
 pub struct DeviceBatch<G: Gpu>(pub(crate) Held<G>);
 
 impl<G: Gpu> From<Held<G>> for DeviceBatch<G> {

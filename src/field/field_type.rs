@@ -103,10 +103,10 @@ pub trait FieldType: Send + Sync + Debug {
         false
     }
 
-    /// A fast path for a loader with no other fields, and samples that are `numbers` in the
-    /// source's [memory](crate::source::Source::stored). Writes the same arrays as
-    /// [`write`](FieldType::write) and returns true, or returns false, the default, to have `write`
-    /// called instead.
+    /// A fast path for a loader without other fields, if the source has the sample's `numbers` in
+    /// [memory](crate::source::Source::stored). Writes the same arrays as
+    /// [`write`](FieldType::write) and returns true. Returns false, the default, to leave the row
+    /// to `write`.
     fn write_stored(&self, numbers: Numbers<'_>, row: &mut RowMut<'_>) -> bool {
         let _ = (numbers, row);
         false

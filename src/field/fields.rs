@@ -294,7 +294,7 @@ impl Fields {
         augment.joins().try_for_each(|step| self.check_joins(augment, step))
     }
 
-    /// Samples with labels must not be combined into one image.
+    /// Rejects an augmentation that combines labeled samples into one image.
     pub(crate) fn check_labels(&self, source: &dyn Source) -> Result<()> {
         self.label.iter().try_for_each(|label| label.check_first(source))
     }
@@ -357,8 +357,8 @@ impl Fields {
         self.members().for_each(|field| field.blank(full, index));
     }
 
-    /// Returns the loader's only field if it just copies the sample's field `name`: the case for
-    /// which the fast path for stored numbers exists.
+    /// Returns the loader's only field if it just copies the sample's field `name`. The fast path
+    /// for stored numbers requires this.
     pub(crate) fn alone(&self, name: &str) -> Option<&Member> {
         let [field] = &self.copied[..] else { return None };
         let has_others =
@@ -376,7 +376,7 @@ impl Fields {
         self.members().filter_map(|field| Some((&*field.name, field.kind.boxes()?)))
     }
 
-    /// Boxes are in pixels of the upright image.
+    /// Returns boxes in pixels of the upright image.
     pub(crate) fn boxes(&self, sample: &Sample<'_>, original: Oriented, out: &mut Vec<[f32; 4]>) -> Result<()> {
         thread_local! {
             static NUMBERS: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
@@ -394,7 +394,6 @@ impl Fields {
         self.images.iter().any(|field| field.image.clip().is_some())
     }
 
-    /// Bytes of the largest image as `u8` RGB.
     pub(crate) fn largest_image(&self) -> usize {
         self.images.iter().map(ImageField::rgb_bytes).max().unwrap_or(0)
     }
@@ -422,7 +421,7 @@ impl Fields {
             .try_for_each(|image| image.mix(&mixing, full, scratch))
     }
 
-    /// These arrays depend on the whole batch.
+    /// Writes the arrays that depend on the whole batch.
     pub(crate) fn finish(&self, full: &mut Full) {
         if let Some(label) = &self.label {
             label.soften(full);

@@ -75,7 +75,7 @@ impl Image {
     /// A sample fails if it has a different number of frames, if the frames have different sizes,
     /// or if a frame cannot be decoded. The error names the field and the frame.
     ///
-    /// The loader cannot be opened if `frames` is 0, or if the augmentation mixes images or combines
+    /// The loader cannot be opened if `frames` is 0 or if the augmentation mixes images or combines
     /// the images of several samples.
     ///
     /// ```
@@ -201,7 +201,7 @@ impl Written {
 }
 
 impl FieldType for Image {
-    /// `u8` (H, W, 3), the format before the conversion to the loader's format.
+    /// Returns the array before the conversion to the loader's format: `u8` (H, W, 3).
     fn arrays(&self, name: &str, output: Size) -> Result<Vec<Field>> {
         let shape = vec![output.height as usize, output.width as usize, 3];
         Ok(vec![Field { name: name.to_owned(), dtype: Dtype::U8, shape }])

@@ -148,7 +148,6 @@ impl Mask {
         Ok(Encoded::new(name, value, Encoding::Npy))
     }
 
-    /// The allowed values other than `fill` and `ignore`.
     fn range(&self) -> (i64, i64) {
         let (min, max) = self.dtype.integers().expect("checked when the loader was opened");
         match self.classes {

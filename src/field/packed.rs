@@ -17,7 +17,7 @@ const LENGTHS: &str = "lengths";
 /// - `<name>.position`, of shape (N, length): the position of each token within its document, or
 ///   within the padding.
 /// - `<name>.ends`, of shape (N, max_documents + 1): the end of each document in the row. Padding
-/// counts as a document. The elements after the last document are `length`.
+///   counts as a document. The elements after the last document are `length`.
 ///
 /// [`HostBatch::cu_seqlens`](crate::HostBatch::cu_seqlens) returns the cumulative lengths of the
 /// documents of the whole batch, in the format of FlashAttention's `flash_attn_varlen_func`.

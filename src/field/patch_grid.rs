@@ -18,7 +18,7 @@ pub(super) enum Sizing {
 }
 
 impl Sizing {
-    /// `None` if the aspect ratio is too large.
+    /// Returns `None` if the aspect ratio is too large.
     pub(super) fn size(self, image: Size) -> Option<Size> {
         let (height, width) = (f64::from(image.height), f64::from(image.width));
         match self {

@@ -345,7 +345,7 @@ impl Patches {
         }
     }
 
-    /// The size is the size after the resize.
+    /// Returns the size after the resize.
     fn open<'a>(&self, codecs: &'a Codecs, bytes: &'a [u8]) -> Result<(EncodedImage<'a>, Size)> {
         let image = codecs.open(bytes)?;
         let size = image.size();

@@ -35,7 +35,7 @@ pub(super) struct Plane<'a, T> {
     pub(super) fill: i64,
     /// Whether to fill the pixels outside the image.
     pub(super) fills: bool,
-    /// Allowed values other than `fill` and `ignore`.
+    /// Minimum of the allowed values other than `fill` and `ignore`.
     pub(super) min: i64,
     pub(super) max: i64,
     pub(super) ignore: Option<i64>,

@@ -22,7 +22,7 @@ use crate::source::Value;
 const STEPS_PER_PIXEL: f64 = 5.0;
 /// In pixels, in either direction.
 const MAX_COORDINATE: f64 = 1e6;
-/// Larger images may have one crossing per pixel.
+/// Images with more pixels may have one crossing per pixel.
 const MAX_CROSSINGS: u64 = 1 << 22;
 
 #[derive(Debug, Default)]
@@ -129,10 +129,9 @@ impl Segments {
     /// column**: pixel (x, y) is at `x * height + y`. `size` is the size of the image. The points
     /// of polygons are multiplied by `scale`.
     ///
-    /// # Errors
-    /// The run lengths must fit the image, and a polygon must have three points and none far
-    /// outside the image. The crossings are limited to 2^22, or to the image's pixels if it has
-    /// more.
+    /// # Errors The run lengths must fit the image, and a polygon must have three points and none
+    /// far outside the image. The number of crossings is limited to 2^22 or to the number of
+    /// pixels, whichever is larger.
     pub(crate) fn draw(&mut self, index: usize, size: Size, scale: (f64, f64), mask: &mut Vec<u8>) -> Result<()> {
         let (width, height) = (size.width as usize, size.height as usize);
         mask.clear();

@@ -14,7 +14,7 @@ pub(super) struct Skeleton {
 }
 
 impl Skeleton {
-    /// Errors are messages for the caller to wrap.
+    /// Returns messages for the caller to wrap.
     pub(super) fn check(&self) -> Result<(), String> {
         let count = self.count;
         if count == 0 {

@@ -99,7 +99,7 @@ pub(super) struct StoredValues<'a> {
 }
 
 impl<'a> StoredValues<'a> {
-    /// `None` if the values do not change.
+    /// Returns `None` if the values do not change.
     pub(super) fn of(
         sample: &'a Sample<'a>,
         name: &str,

@@ -1,14 +1,13 @@
-//! Determines the batch size and the rank of this process.
+//! The batch size, and the rank of this process.
 
 use crate::error::{Error, Result};
 use crate::sampler::Rank;
 
-/// The batch size, either per rank or on all ranks together.
+/// Number of samples per batch.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum BatchSize {
-    /// Number of samples per rank.
     PerRank(usize),
-    /// Number of samples on all ranks together.
+    /// Summed over all ranks.
     Global(usize),
 }
 
@@ -43,9 +42,8 @@ pub(super) enum RankOrigin {
 }
 
 impl RankOrigin {
-    /// Returns the rank. `local` is the number of ranks on this machine. If it is `None`, the
-    /// number comes from the launcher's environment, provided that the environment specifies the
-    /// same rank.
+    /// `local` is the number of ranks on this machine. If it is `None`, the number comes from the
+    /// launcher's environment, provided that the environment specifies the same rank.
     pub(super) fn rank(self, local: Option<usize>) -> Result<Rank> {
         let detected = match self {
             RankOrigin::Environment => Rank::of_launcher()?,

@@ -21,13 +21,13 @@ impl Loader {
         self.sampling.mixture.as_ref().map_or(&[], MixtureOptions::own_sizes)
     }
 
-    /// Returns the batch size. If datasets have their own sizes, this is the maximum.
+    /// Returns the batch size, or the maximum if datasets have their own sizes.
     pub(super) fn effective_batch_size(&self) -> BatchSize {
         self.own_sizes().iter().max().map_or(self.batch.unwrap_or_default(), |largest| BatchSize::Global(*largest))
     }
 
-    /// Returns the number of samples per batch on all ranks together. If datasets have their own
-    /// sizes, this is the maximum.
+    /// Returns the number of samples per batch on all ranks together, or the maximum if datasets
+    /// have their own sizes.
     pub(super) fn global_batch(&self, world: usize) -> Result<u64> {
         let sizes = self.own_sizes();
         if !sizes.is_empty() && self.batch.is_some() {
@@ -53,8 +53,8 @@ impl Loader {
     ///
     /// With several [ranks](Loader::rank), this is the batch size of each rank, as with PyTorch's
     /// `DistributedSampler`. The global batch therefore grows with the world size; to fix it, use
-    /// [`global_batch_size`](Loader::global_batch_size) instead. Of the two setters, the one called
-    /// last wins.
+    /// [`global_batch_size`](Loader::global_batch_size) instead. The setter that is called last
+    /// wins.
     ///
     /// ```
     /// # use warpfeed::Loader;
@@ -69,9 +69,9 @@ impl Loader {
     /// [ranks](Loader::rank). The global batches are then identical for any number of ranks.
     ///
     /// Ranks get equal shares. If `samples` is not divisible by the world size, the first ranks get
-    /// one sample more, so weight the gradients by [`BatchInfo::len`](crate::BatchInfo::len).
-    /// [`LastBatch::Pad`] fills up the other ranks with a padding sample instead. Opening fails if
-    /// `samples` is less than the number of ranks.
+    /// one sample more, so weight the gradients by [`BatchInfo::len`](crate::BatchInfo::len). With
+    /// [`LastBatch::Pad`], the other ranks get a padding sample instead. Opening fails if `samples`
+    /// is less than the number of ranks.
     ///
     /// ```
     /// # use warpfeed::Loader;
@@ -95,7 +95,7 @@ impl Loader {
     /// sample of an epoch goes to exactly one rank; the policy [`last_batch`](Loader::last_batch)
     /// may drop or repeat samples at the end of the epoch.
     ///
-    /// Put together in rank order, the shares of a global batch contain the same samples, in the
+    /// The shares of a global batch, concatenated in rank order, contain the same samples, in the
     /// same order and with the same augmentation, for any world size. There are two exceptions:
     /// [`mix`](crate::Augment::mix) and the replacement samples of [`OnError::Skip`] use only
     /// samples of the same rank, so they depend on the world size.
@@ -113,9 +113,9 @@ impl Loader {
     /// ```
     ///
     /// If [`workers`](Loader::workers) is not set, the ranks on one machine divide its cores among
-    /// themselves. The number of ranks on the machine is read from the launcher's variables
-    /// (`LOCAL_WORLD_SIZE`, `OMPI_COMM_WORLD_LOCAL_SIZE`, `SLURM_NTASKS_PER_NODE`). A rank that the
-    /// launcher has bound to certain cores uses those cores.
+    /// themselves. Their number is read from the launcher's variables (`LOCAL_WORLD_SIZE`,
+    /// `OMPI_COMM_WORLD_LOCAL_SIZE`, `SLURM_NTASKS_PER_NODE`). A rank that the launcher has bound
+    /// to certain cores uses those cores.
     pub fn distributed(mut self) -> Self {
         self.rank_origin = RankOrigin::Environment;
         self
@@ -149,8 +149,8 @@ impl Loader {
     /// # Errors
     /// Opening fails with [`ErrorKind::Config`] if the seed, the global batch, the order or the
     /// dataset differs from the checkpoint; the message contains both values. [`Checkpoint`]
-    /// describes which differences are detected. To compare the dataset, opening reads eight
-    /// samples.
+    /// describes which differences are detected. Opening reads eight samples to compare the
+    /// dataset.
     pub fn resume(mut self, state: Checkpoint) -> Self {
         self.resume = Some(state);
         self

@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use crate::error::{Result, guarded};
 use crate::source::{Classes, Source};
 
-/// Where the loader's class list comes from, as set by the user.
+/// The class list, as set by the user.
 #[derive(Clone, Default)]
 pub(super) enum Listed {
     #[default]
@@ -19,8 +19,7 @@ pub(super) enum Listed {
 }
 
 impl Listed {
-    /// Returns the class list, or `None` if no list was set. Reads the file if the list is in a
-    /// file.
+    /// Returns the class list, or `None` if it was not set. May read a file.
     pub(super) fn open(&self) -> Result<Option<Classes>> {
         match self {
             Listed::No => Ok(None),
@@ -30,15 +29,13 @@ impl Listed {
     }
 }
 
-/// Name of a dataset, and its class names.
 type NamedClasses = (String, Vec<String>);
 
-/// Usual names of the folders that contain the splits of a dataset.
+/// Usual names of the folders with the splits of a dataset.
 const SPLITS: [&str; 7] = ["train", "val", "valid", "validation", "test", "dev", "eval"];
 
 /// The datasets that this process has opened, each with its parent folder, oldest first.
 static OPENED: Mutex<Vec<(PathBuf, NamedClasses)>> = Mutex::new(Vec::new());
-/// Maximum length of [`OPENED`].
 const MAX_OPENED: usize = 32;
 
 /// Logs a warning if a class of `source` has a different label in a sibling split of `path`, or in
@@ -69,8 +66,8 @@ pub(super) fn compare(path: Option<&Path>, source: &dyn Source) {
     opened.drain(..old);
 }
 
-/// If a sibling split of `path` gives some class a different label, describes the first such class.
-/// Only the names of the class folders are compared, because labels follow from them.
+/// Describes the first class that has a different label in a sibling split of `path`. Compares only
+/// the names of the class folders, because labels follow from them.
 fn split_that_differs(path: &Path, set: &NamedClasses) -> Option<String> {
     let folder = path.file_name().and_then(OsStr::to_str).filter(|name| SPLITS.contains(name))?;
     SPLITS.iter().filter(|split| **split != folder).find_map(|split| {
@@ -82,8 +79,8 @@ fn split_that_differs(path: &Path, set: &NamedClasses) -> Option<String> {
 /// Returns the names of the class folders in `folder`, in the order of their labels.
 fn class_folders(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    // A flat folder may contain millions of files, so use the file type from the directory listing.
-    // Only links need a separate lookup.
+    // A flat folder may contain millions of files, so use the file type from the directory listing,
+    // and look up only links.
     let is_folder = |entry: &fs::DirEntry| {
         entry.file_type().is_ok_and(|kind| kind.is_dir() || kind.is_symlink() && entry.path().is_dir())
     };
@@ -94,8 +91,7 @@ fn class_folders(folder: &Path) -> Vec<String> {
 }
 
 /// Describes the first class that has different labels in two datasets, or the first label with
-/// different classes. Returns `None` if there is no difference, or if the datasets are unrelated
-/// because they have no class in common.
+/// different classes. Returns `None` for datasets without a common class, which are unrelated.
 fn disagree((one, classes): &NamedClasses, (two, others): &NamedClasses) -> Option<String> {
     let labels: HashMap<&String, usize> = others.iter().zip(0..).collect();
     let mut common = classes.iter().enumerate().filter_map(|(label, name)| Some((name, label, *labels.get(name)?)));

@@ -9,8 +9,8 @@ use crate::source::Classes;
 
 /// Class numbering.
 impl Loader {
-    /// Sets the list of class names. The label of a class is then the index of its name in the
-    /// list. By default, each dataset numbers its own classes.
+    /// Sets the list of class names. The label of a class is the index of its name in the list. By
+    /// default, each dataset numbers its own classes.
     ///
     /// ```
     /// # use warpfeed::Loader;
@@ -21,8 +21,8 @@ impl Loader {
     ///
     /// The list applies to the labels and to the classes of boxes, for datasets of every format.
     /// [`balanced`](Loader::balanced) and [`split_by_class`](Loader::split_by_class) use the new
-    /// labels. All datasets of a [mixture](Loader::mixture) use the same list. If a dataset has no
-    /// class names, its labels are interpreted as indices into the list.
+    /// labels. All datasets of a [mixture](Loader::mixture) share the list. In a dataset without
+    /// class names, labels are indices into the list.
     ///
     /// Opening fails if the list is empty or contains duplicates, or if the dataset has a class
     /// that is not in the list. With [`OnError::Skip`](crate::OnError::Skip), samples of unlisted
@@ -32,9 +32,9 @@ impl Loader {
         self
     }
 
-    /// Sets the list of class names, as [`classes`](Loader::classes) does, from a text file with
-    /// one name per line, or from a `.json` file with an array of names. The file is read when the
-    /// loader is opened; see [`Classes::read`].
+    /// Reads the list of [`classes`](Loader::classes) from a text file with one name per line, or
+    /// from a `.json` file with an array of names. The file is read when the loader is opened; see
+    /// [`Classes::read`].
     ///
     /// ```
     /// # use warpfeed::Loader;

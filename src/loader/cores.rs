@@ -1,19 +1,19 @@
-//! Determines how many cores this process may use.
+//! The number of cores that this process may use.
 //!
 //! For a single process, `std::thread::available_parallelism` is enough: it returns the minimum of
 //! the affinity and the quota. Ranks on the same machine share the quota, but each rank may have
-//! its own affinity. With several ranks, this module therefore reads the affinity and the quota
-//! separately, from files.
+//! its own affinity. So with several ranks, this module reads the affinity and the quota
+//! separately.
 
 use std::fs;
 
 use crate::sampler::Rank;
 
-/// Returns the number of cores for this process: the number that the affinity mask and the cgroup
-/// allow, divided by the number of ranks if several ranks use the same cores.
+/// Returns the number of cores that the affinity mask and the cgroup allow, divided by the number
+/// of ranks that use the same cores.
 ///
 /// A launcher that binds ranks to cores has already divided the machine, so a rank that is bound to
-/// no more than its share uses all cores that it is bound to.
+/// at most its share uses all of these cores.
 pub(super) fn cores(rank: &Rank) -> usize {
     let allowed = std::thread::available_parallelism().map_or(1, usize::from);
     let ranks = rank.local_world_size.unwrap_or(1);
@@ -21,25 +21,24 @@ pub(super) fn cores(rank: &Rank) -> usize {
         return allowed;
     }
     let bound = allowed_by_affinity();
-    // A quota applies to the whole container, and therefore to all ranks together.
+    // A quota applies to the whole container, and so to all ranks together.
     let quota = bound.filter(|bound| allowed < *bound).map(|_| allowed);
     share(allowed, quota.or_else(machine).unwrap_or(allowed), ranks)
 }
 
-/// Returns the number of cores for one of `ranks` ranks. The machine has `cores` cores, and the
-/// rank may use `allowed` of them.
+/// Returns the number of cores for one of `ranks` ranks, which may use `allowed` of the machine's
+/// `cores`.
 fn share(allowed: usize, cores: usize, ranks: usize) -> usize {
     allowed.min(cores / ranks).max(1)
 }
 
-/// Returns the number of cores that the affinity mask of this process allows.
 fn allowed_by_affinity() -> Option<usize> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).and_then(count)
 }
 
-/// Returns the number of cores of the machine or the container, according to the files of cgroup v2
-/// (or v1, in a container).
+/// Returns the number of cores of the machine or the container, according to cgroup v2 (or v1, in a
+/// container).
 fn machine() -> Option<usize> {
     let path = fs::read_to_string("/proc/self/cgroup").ok().and_then(|groups| {
         let group = groups.lines().find_map(|line| line.strip_prefix("0::"))?.trim_matches('/').to_owned();
@@ -53,7 +52,7 @@ fn machine() -> Option<usize> {
     paths.chain(["/sys/devices/system/cpu/online"]).find_map(read)
 }
 
-/// Returns how many numbers a list such as `0-3,8,10-11` contains.
+/// Counts the numbers in a list such as `0-3,8,10-11`.
 fn count(list: &str) -> Option<usize> {
     let range = |range: &str| match range.split_once('-') {
         None => range.parse::<usize>().ok().map(|_| 1),

@@ -47,8 +47,8 @@ pub struct DecoderBuilder {
 }
 
 impl Decoder<HostBatch> {
-    /// Returns the default options of a decoder. For batches in device memory, open it with
-    /// [`DecoderBuilder::cuda`].
+    /// Returns the default options of a decoder. [`DecoderBuilder::cuda`] opens it with batches in
+    /// device memory.
     pub fn builder() -> DecoderBuilder {
         DecoderBuilder::new(ImageOptions::default(), 32)
     }
@@ -56,9 +56,8 @@ impl Decoder<HostBatch> {
 
 /// Decoding on request.
 impl Loader {
-    /// Returns the options of a [`Decoder`] that produces the same pixels as this loader. The
-    /// returned options include the batch size and the options for images, speed and limits. The
-    /// dataset is not opened.
+    /// Returns the options of a [`Decoder`] that produces the same pixels as this loader: the batch
+    /// size, and the options for images, speed and limits. The dataset is not opened.
     ///
     /// ```
     /// use warpfeed::{Augment, Dtype, Layout, Loader, Normalize};
@@ -73,7 +72,7 @@ impl Loader {
     pub fn decoder(&self) -> DecoderBuilder {
         // The loader and the decoder must not write to the same trace.
         let images = ImageOptions { trace: None, ..self.images.clone() };
-        // An invalid rank is ignored: it affects only this process's share of a global batch, and
+        // Ignore an invalid rank: it affects only this process's share of a global batch, and
         // opening the loader reports the error.
         let rank = self.rank_origin.rank(self.images.local_world_size).unwrap_or(Rank::ALONE);
         let batch_size = match self.effective_batch_size() {
@@ -134,8 +133,8 @@ impl DecoderBuilder {
         let images = ImageOptions {
             prefetch: if prefetch == 0 { DEFAULT_PREFETCH } else { prefetch },
             decode_on: Some(decode_on.unwrap_or(DecodeOn::Gpu)),
-            // Each request has its own timeout. The loader's timeout is the interval at which these
-            // timeouts are checked while the program holds all batches.
+            // Requests have their own timeout. The loader's timeout is the interval at which it is
+            // checked while the program holds all batches.
             timeout: timeout / 4,
             retries: 0,
             ..images
@@ -155,8 +154,9 @@ impl DecoderBuilder {
     }
 
     /// Sets the maximum number of queued requests; 1,024 by default. Further requests are rejected
-    /// with [`ErrorKind::Busy`]. Canceled requests do not count. [`Decoder::dynamic_batcher`] has its
-    /// own queue with the same limit. Opening fails if the number is 0.
+    /// with [`ErrorKind::Busy`]. Canceled requests do not count. A [dynamic
+    /// batcher](Decoder::dynamic_batcher) has its own queue with the same limit. Opening fails if
+    /// the number is 0.
     ///
     /// ```
     /// # use warpfeed::Decoder;
@@ -169,7 +169,7 @@ impl DecoderBuilder {
     }
 
     /// Adds the `geometry` field to the batches. It contains the transform from each source image
-    /// to its output image, so that predictions can be mapped back; see [`Geometry`]. For a bad
+    /// to its output image, with which predictions can be mapped back; see [`Geometry`]. For a bad
     /// image, all values are 0.
     ///
     /// ```
@@ -184,7 +184,7 @@ impl DecoderBuilder {
 
     /// Sets the number of processes that share the cores of this machine, like
     /// [`Loader::local_world_size`]. Opening fails if the number is 0. The default is 1, or the
-    /// loader's value if the options come from [`Loader::decoder`].
+    /// loader's value for options from [`Loader::decoder`].
     pub fn local_world_size(mut self, ranks: usize) -> Self {
         self.images.local_world_size = Some(ranks);
         self

@@ -13,29 +13,26 @@ use crate::field::{DecodeSpace, FieldKind, FieldWriter, Split, Written};
 use crate::transform::Augment;
 
 /// Memory per image for encoded data, in bytes, averaged over a batch. Typical photographs without
-/// restart markers need 40 % of this. The rest is headroom: a large photograph that does not fit is
-/// decoded by a worker, and delays the batch.
+/// restart markers need 40 % of this. The rest is headroom: a worker decodes a photograph that does
+/// not fit, which delays the batch.
 const ENCODED_BYTES_PER_IMAGE: usize = 256 << 10;
-/// Number of coefficient blocks in device memory per image, averaged over a batch.
 const BLOCKS_PER_IMAGE: usize = 16 << 10;
-/// A decoder allocates memory for at least this number of images, so that a photograph of 12
+/// Minimum number of images for which a decoder allocates memory, so that a photograph of 12
 /// megapixels fits even if requests are smaller.
 const MIN_IMAGES: usize = 32;
 
-/// A loader that has been opened on a device.
 pub(super) struct OnDevice<G: Gpu, B> {
     ring: Ring<G, B>,
     shared: Arc<Shared>,
 }
 
 impl Loader {
-    /// Opens the loader with batches on `gpu`, for use on the stream `consumer`.
     pub(super) fn on<G: Gpu>(self, gpu: G, consumer: G::Stream) -> Result<Batches<DeviceBatch<G>>> {
         let OnDevice { ring, shared } = self.on_device(gpu, consumer)?;
         Ok(Batches::new(ring, &shared))
     }
 
-    /// Opens the loader on a device. The result does not deliver batches yet.
+    /// Opens the loader on a device, without delivering batches yet.
     pub(super) fn on_device<G: Gpu, B: From<Held<G>>>(mut self, gpu: G, consumer: G::Stream) -> Result<OnDevice<G, B>> {
         self.images.codecs = self.images.codecs.gpu(gpu.ordinal());
         let kinds = self.fields()?;
@@ -85,13 +82,12 @@ impl Loader {
         Ok(OnDevice { ring, shared })
     }
 
-    /// Decides which steps run on the device, for images that are delivered as `dtype`. Logs a
-    /// warning if a step prevents decoding on the device.
+    /// Decides which steps run on the device. Logs a warning if a step prevents decoding on the
+    /// device.
     fn split_for(&self, kinds: &[(String, FieldKind)], dtype: Dtype) -> Result<Split> {
         let ImageOptions { transforms, decode_on, .. } = &self.images;
         let common = self.dataset_augments()?;
         let decodes = decode_on.unwrap_or_default() != DecodeOn::Cpu;
-        // Custom transforms run on the host, after all built-in effects on pixels.
         let is_custom = !transforms.is_empty();
         let images = || kinds.iter().filter(|(_, FieldKind(kind))| matches!(kind.maker(), FieldWriter::Image(_)));
         let of_images = images().map(|(_, FieldKind(kind))| kind.augment());
@@ -134,8 +130,7 @@ impl Loader {
         })
     }
 
-    /// Returns the parameters for computing soft labels on the device, or `None` if the loader has
-    /// no soft labels.
+    /// Returns the parameters for soft labels on the device, if the loader has soft labels.
     fn device_soft_labels(&self, kinds: &[(String, FieldKind)]) -> Option<SoftLabels> {
         let label = self.label();
         let has_class = kinds.iter().any(|(_, FieldKind(kind))| kind.maker() == FieldWriter::Class);

@@ -12,12 +12,10 @@ use super::sampling::Buckets;
 use crate::engine::OnError;
 use crate::field::FieldKind;
 
-/// The text of setter calls.
 #[derive(Default)]
 pub(super) struct Calls(String);
 
 impl Calls {
-    /// Adds a call unless `value` is the default.
     pub(super) fn add<T: Debug>(&mut self, name: &str, value: &T, default: &T) {
         self.add_text(name, &format!("{value:?}"), &format!("{default:?}"));
     }
@@ -33,7 +31,7 @@ impl Calls {
         write!(self.0, ".{name}({value})").expect("writing to a string cannot fail");
     }
 
-    /// Adds a call that shows the number of values instead of the values themselves.
+    /// Adds a call that shows the number of values instead of the values.
     fn put_some<T>(&mut self, name: &str, values: Option<&[T]>) {
         if let Some(values) = values {
             self.push(name, format_args!("{} values", values.len()));

@@ -5,7 +5,7 @@ use crate::engine::OnError;
 
 /// Error policy.
 impl Loader {
-    /// Sets what happens to samples that cannot be read, decoded or transformed; [`OnError::Stop`]
+    /// Sets the policy for samples that cannot be read, decoded or transformed; [`OnError::Stop`]
     /// by default.
     ///
     /// ```

@@ -6,10 +6,9 @@ use crate::error::{Error, Result};
 use crate::field::{FieldKind, FieldWriter};
 use crate::source::{Source, are_one};
 
-/// Suffixes of sample fields, which specify how a field is encoded.
+/// Suffixes of sample fields, which specify the encoding of a field.
 const SUFFIXES: [&str; 5] = [".npy", ".json", ".txt", ".bin", ".img"];
 
-/// Maximum number of names in an error message.
 const MAX_SHOWN: usize = 20;
 
 /// Returns the names of the sample fields that `kinds` read, except for the image and the label.
@@ -26,8 +25,8 @@ pub(super) fn names_read(kinds: &[(String, FieldKind)]) -> Option<Vec<String>> {
     Some(names)
 }
 
-/// Checks that the source has each field that `kinds` read, if the source knows its fields. A
-/// misspelled name is then reported when the loader is opened, rather than for every sample.
+/// Checks that the source has each field that `kinds` read, if it knows its fields. A misspelled
+/// name is then reported once, when the loader is opened.
 ///
 /// # Errors
 /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a field is missing. The error lists the
@@ -57,21 +56,18 @@ pub(super) fn check_names(kinds: &[(String, FieldKind)], source: &dyn Source) ->
     Ok(())
 }
 
-/// Removes the encoding suffix from a name, if it has one.
 fn stem(name: &str) -> &str {
     SUFFIXES.iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name)
 }
 
-/// Returns the name that is most similar to `requested`, or `None` if none is similar enough.
 fn closest<'a>(requested: &str, names: &[&'a str]) -> Option<&'a str> {
     let (distance, name) =
         names.iter().map(|name| (distance(requested, name), *name)).min_by_key(|candidate| candidate.0)?;
     (distance <= requested.chars().count().div_ceil(3)).then_some(name)
 }
 
-/// Returns the optimal string alignment distance of two names: the number of edits that turn one
-/// name into the other. An edit inserts, removes or replaces a character, or swaps two adjacent
-/// characters.
+/// Returns the optimal string alignment distance: the number of edits that turn one name into the
+/// other. An edit inserts, removes or replaces a character, or swaps two adjacent characters.
 fn distance(one: &str, other: &str) -> usize {
     let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
     let mut rows: Vec<Vec<usize>> = vec![(0..=other.len()).collect()];

@@ -46,11 +46,10 @@ impl Loader {
     /// # Ok::<(), warpfeed::Error>(())
     /// ```
     ///
-    /// Each sample is read once and can have at most 16 images. Views are decoded together under
-    /// two conditions. The smallest rectangle around their crops must take no longer to decode than
-    /// the individual crops. The rectangle must also fit into a worker's memory, or need no more
-    /// memory than the individual crops. The pixels are the same whether or not views are decoded
-    /// together.
+    /// Each sample is read once and can have at most 16 images. Views are decoded together if
+    /// decoding the smallest rectangle around their crops takes no longer than decoding the
+    /// individual crops, and if this rectangle fits into a worker's memory or needs no more memory
+    /// than the crops. The pixels are the same either way.
     ///
     /// Views are not mixed, and masks and boxes are not transformed together with them. For masks
     /// and boxes, add `.field("image", Image::new())`. Opening fails if the augmentation of a view
@@ -63,8 +62,7 @@ impl Loader {
     /// Removes a default field: `image` or `label`. Without `image`, the loader does not decode
     /// images, and [`augment`](Loader::augment) has no effect. Opening then fails if image options
     /// such as [`normalize`](Loader::normalize) are set. `image` is removed automatically if other
-    /// fields are added to a dataset that [has no images](crate::source::Source::has_images), such
-    /// as a table of numbers.
+    /// fields are added to a dataset that [has no images](crate::source::Source::has_images).
     ///
     /// ```no_run
     /// use warpfeed::field::Ragged;
@@ -93,15 +91,15 @@ impl Loader {
     /// let loader = Loader::new("train").augment(augment).soft_labels(1000, 0.1);
     /// ```
     ///
-    /// The rows are bit-identical on the host and on a device. They equal the result of
-    /// torchvision's MixUp of one-hot labels, followed by PyTorch's label smoothing. Each batch
-    /// needs an additional `4 * classes` bytes per sample.
+    /// The rows are bit-identical on the host and on a device. They equal torchvision's MixUp of
+    /// one-hot labels, followed by PyTorch's label smoothing. Each batch needs an additional `4 *
+    /// classes` bytes per sample.
     ///
     /// A sample fails if its label is `classes` or more, or if it has no label and
     /// [`unlabeled`](Loader::unlabeled) is not set. The row of a negative label contains no class.
     ///
-    /// With `None`, the number of classes is taken from the class names of the dataset, which are
-    /// then required: `.soft_labels(None, 0.1)`.
+    /// With `None`, the number of classes comes from the class names of the dataset, which are then
+    /// required: `.soft_labels(None, 0.1)`.
     ///
     /// Opening fails if `classes` is 0 or unknown, if `smoothing` is not from 0 to 1, or if there
     /// is no label field.
@@ -110,15 +108,14 @@ impl Loader {
         self
     }
 
-    /// Returns whether to omit the `image` field if the dataset has no images. This is true if
-    /// other fields were added and `image` was not requested explicitly.
+    /// Returns whether to omit the `image` field if the dataset has no images: other fields were
+    /// added, and `image` was not requested explicitly.
     pub(super) fn spare_image(&self) -> bool {
         let requested = self.fields.iter().any(|(name, _)| name == "image") || !self.views.is_empty();
         !requested && !self.fields.is_empty() && !self.without.iter().any(|name| name == "image")
     }
 
-    /// If the number of classes of the soft labels comes from the dataset, opens the dataset and
-    /// sets the number.
+    /// Opens the dataset if the soft labels need its number of classes.
     pub(super) fn with_classes(mut self) -> Result<Self> {
         if let Some((None, smoothing)) = self.soft_labels {
             let opened = self.input.clone().open(&self.source_options()?, self.sampling.join()?)?;
@@ -134,14 +131,14 @@ impl Loader {
         Ok(self)
     }
 
-    /// Returns the label field, with soft labels if the option is set. The number of classes must
-    /// be [known](Loader::with_classes).
+    /// Returns the label field, including the soft labels. The number of classes must be
+    /// [known](Loader::with_classes).
     pub(super) fn label(&self) -> Label {
         let soft = self.soft_labels.map(|(classes, smoothing)| (classes.unwrap_or(0), smoothing));
         Label::of(soft, self.images.unlabeled)
     }
 
-    /// Returns the names and types of all fields, with the default fields first.
+    /// Returns the names and types of all fields, default fields first.
     ///
     /// # Errors
     /// If a dropped field is not a default field, or if an option does not apply to any field.
@@ -187,7 +184,6 @@ impl Loader {
     }
 }
 
-/// Returns an error if an image option is set although no field is an image.
 pub(super) fn check_images(fields: &[(String, FieldKind)], images: &ImageOptions) -> Result<()> {
     if fields.iter().any(|(_, FieldKind(kind))| matches!(kind.maker(), FieldWriter::Image(_))) {
         return Ok(());

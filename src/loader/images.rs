@@ -8,15 +8,14 @@ use crate::field::Written;
 pub(super) use super::option_table::ImageOptions;
 
 impl ImageOptions {
-    /// Returns the codecs, configured with the decoding options.
     pub(super) fn codecs(&self) -> Codecs {
         let codecs = self.codecs.clone().convert_to_u8(self.convert_to_u8);
         let codecs = self.background.into_iter().fold(codecs, Codecs::background);
         self.max_pixels.into_iter().fold(codecs, Codecs::max_pixels)
     }
 
-    /// Returns the name of the first option that was set and that affects only images, if there is
-    /// one. If `patches` is set, options for decoding affect patches.
+    /// Returns the first option that was set and that affects only images. If `patches` is set,
+    /// options for decoding affect patches, so they do not count.
     pub(super) fn of_images(&self, patches: bool) -> Option<&'static str> {
         let options = [
             ("normalize", self.normalize.is_some()),
@@ -30,13 +29,10 @@ impl ImageOptions {
         options.into_iter().find(|(_, is_set)| *is_set).map(|(option, _)| option)
     }
 
-    /// Returns whether the augmentation differs from the default.
     pub(super) fn is_augmented(&self) -> bool {
         self.augment != Self::default().augment
     }
 
-    /// Returns the format of the images in a batch with layout `layout`.
-    ///
     /// # Errors
     /// If the normalization does not fit the element type or is on the wrong scale, or if the
     /// number of channels is not supported.

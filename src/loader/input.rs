@@ -6,12 +6,10 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::source::{self, Concat, Dataset, Join, Source};
 
-/// Origin of the samples of a loader.
 #[derive(Clone)]
 pub(super) enum Input {
     Path(PathBuf),
     Source(Arc<dyn Source>),
-    /// Several inputs, with the proportion of each.
     Mixture(Vec<(Input, f64)>),
 }
 
@@ -24,14 +22,13 @@ impl From<Dataset> for Input {
     }
 }
 
-/// For each dataset of a mixture, the number of samples and the proportion.
+/// The number of samples and the proportion of each dataset of a mixture.
 pub(super) type Proportions = Vec<(u64, f64)>;
 
-/// An open source and, for a mixture, the proportions.
 pub(super) type Opened = (Arc<dyn Source>, Option<Proportions>);
 
 impl Input {
-    /// Opens the datasets. `join` determines how the labels of a mixture are combined.
+    /// `join` determines how the labels of a mixture are combined.
     pub(super) fn open(self, options: &source::Options, join: Option<Join>) -> Result<Opened> {
         if join.is_some() && !matches!(self, Input::Mixture(_)) {
             return Err(Error::config(
@@ -74,7 +71,6 @@ impl Input {
 }
 
 impl Input {
-    /// Returns the number of datasets if this is a mixture.
     pub(super) fn mixed(&self) -> Option<usize> {
         match self {
             Input::Mixture(parts) => Some(parts.len()),

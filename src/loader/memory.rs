@@ -28,10 +28,10 @@ impl MemoryBound {
     }
 
     /// Returns the range of the automatic prefetch depth for batches with `schemas`.
-    /// `device_bytes(schemas, n)` is the device memory that depth `n` needs, in bytes.
+    /// `device_bytes(schemas, n)` is the device memory for depth `n`, in bytes.
     ///
-    /// At every depth in the range, the scratch memory that workers need in any case fits. Above
-    /// the initial depth, all scratch memory fits (with a limit), or half of the memory stays free
+    /// The minimum scratch memory of the workers fits at every depth in the range. Above the
+    /// initial depth, all scratch memory fits (with a limit), or half of the memory stays free
     /// (without a limit).
     pub(super) fn automatic_prefetch(
         self,
@@ -60,8 +60,8 @@ impl MemoryBound {
         }
     }
 
-    /// Returns the read-ahead budget of a source that requests `wish` bytes. The budget is at most
-    /// a quarter of the memory, so that enough is left for slots and workers.
+    /// Returns the read-ahead budget of a source that requests `wish` bytes: at most a quarter of
+    /// the memory, so that enough is left for slots and workers.
     pub(super) fn for_source(self, wish: usize) -> usize {
         wish.min(self.bytes() / 4)
     }
@@ -79,18 +79,17 @@ impl MemoryBound {
             return Err(self.refusal(demand));
         };
         let remaining = self.bytes() - need;
-        // Without a limit, half of the memory is left to the program.
+        // Without a limit, leave half of the memory to the program.
         let remaining = if let MemoryBound::Available(_) = self { remaining / 2 } else { remaining };
         Ok(scratch.within(remaining.saturating_add(scratch.needed())))
     }
 
-    /// Returns the memory that batches with `schemas` need at prefetch depth `prefetch`, in bytes,
-    /// or `None` on overflow.
+    /// Returns the memory for batches with `schemas` at prefetch depth `prefetch`, in bytes, or
+    /// `None` on overflow.
     fn need(self, demand: &Demand<'_>, schemas: &Schemas, prefetch: usize) -> Option<usize> {
         let host = Settings::slots_for(prefetch).checked_mul(schemas.bytes())?;
         let device = (demand.device_bytes)(schemas, prefetch.min(demand.prefetch.min));
         let fixed = demand.scratch.needed();
-        // Without a limit, the driver checks device memory.
         let total = host.checked_add(device)?.checked_add(fixed)?;
         Some(if let MemoryBound::Limit(_) = self { total } else { host + fixed })
     }
@@ -101,7 +100,7 @@ impl MemoryBound {
         let Demand { schemas, prefetch, scratch, device_bytes } = *demand;
         let (ahead, batch, slots) = (prefetch.max, schemas.batch(), Settings::slots_for(prefetch.max));
         let slot_bytes = slots.checked_mul(schemas.bytes());
-        // If the rounded numbers would be equal, the message contains exact numbers of bytes.
+        // Show exact numbers of bytes if the rounded numbers are equal.
         let exact =
             self.need(demand, schemas, ahead).is_some_and(|need| size(need, false) == size(self.bytes(), false));
         let size = |bytes| size(bytes, exact);
@@ -158,12 +157,11 @@ pub(super) struct Demand<'a> {
     pub(super) schemas: &'a Schemas,
     pub(super) prefetch: Bounds,
     pub(super) scratch: ScratchPlan,
-    /// Returns the device memory that a prefetch depth needs, in bytes.
     pub(super) device_bytes: &'a dyn Fn(&Schemas, usize) -> usize,
 }
 
-/// Returns the largest number from 1 to `max` that fits, if any does. If a number fits, every
-/// smaller number must fit as well.
+/// Returns the largest number from 1 to `max` that fits, if any. Every number below a fitting one
+/// must fit.
 fn largest(max: usize, fits: impl Fn(usize) -> bool) -> Option<usize> {
     let (mut fitting, mut beyond) = (0, max.checked_add(1)?);
     while beyond - fitting > 1 {
@@ -173,7 +171,6 @@ fn largest(max: usize, fits: impl Fn(usize) -> bool) -> Option<usize> {
     (fitting > 0).then_some(fitting)
 }
 
-/// Formats a number of bytes, rounded to KiB or MiB unless `exact` is set.
 fn size(bytes: usize, exact: bool) -> String {
     match bytes {
         _ if exact => format!("{bytes} bytes"),
@@ -187,10 +184,10 @@ fn size(bytes: usize, exact: bool) -> String {
 const AHEAD: usize = 2;
 /// Maximum of the automatic prefetch depth.
 const MAX_AHEAD: usize = 16;
-/// Without a limit, automatic prefetching uses at most this many bytes of pageable memory, which
-/// costs nothing until it is used.
+/// Maximum pageable memory for automatic prefetching without a limit. It costs nothing until it is
+/// used.
 const PAGEABLE_BYTES: usize = 1 << 30;
-/// The same limit for page-locked memory, which is committed when it is allocated.
+/// Maximum page-locked memory, which is committed when it is allocated.
 const LOCKED_BYTES: usize = 1 << 28;
 
 /// Returns the range of the automatic prefetch depth if depth `n` needs `bytes(n)` of the `limit`.
@@ -200,9 +197,10 @@ fn automatic_prefetch(limit: usize, bytes: impl Fn(usize) -> usize) -> Bounds {
     Bounds { min: max.min(AHEAD), max }
 }
 
-/// Allocates the memory of `slots` slots. If `pinned` is true, tries to lock the pages, and logs a
-/// warning if locking fails. If it succeeds, also returns a function that creates the
-/// [`Keeper`](crate::batch::Keeper), which holds slots back while a device may still read them.
+/// Allocates the memory of `slots` slots. Tries to lock the pages if `pinned` is true, and logs a
+/// warning if this fails. With locked pages, also returns a function that creates the
+/// [`Keeper`](crate::batch::Keeper), which prevents reuse of slots while a device may still read
+/// them.
 pub(super) fn host_memory(
     bytes: usize,
     slots: usize,
@@ -225,8 +223,6 @@ pub(super) fn host_memory(
 
 /// Returns how many bytes of memory are available on this machine without swapping (`MemAvailable`)
 /// and within the cgroups of this process. Returns `None` on systems other than Linux.
-///
-/// The value is only a snapshot, because other loaders and programs use the same memory.
 pub(super) fn available() -> Option<usize> {
     let machine = machine(&fs::read_to_string("/proc/meminfo").ok()?)?;
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
@@ -234,7 +230,7 @@ pub(super) fn available() -> Option<usize> {
     Some(usize::try_from(available).unwrap_or(usize::MAX))
 }
 
-/// Returns `MemAvailable` from `/proc/meminfo`, in bytes.
+/// Returns `MemAvailable` in bytes.
 fn machine(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     line.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)

@@ -2,9 +2,9 @@
 //!
 //! 1. Data: `input`, the datasets; `class_list`, the list of classes, which determines the labels;
 //!    `sampling`, the selection and order of samples; `batch_size`, the batch size and the rank.
-//! 2. Options: `options` defines [`Loader`], and `decoder` defines [`DecoderBuilder`]; `option_table`
-//!    contains the single-valued options; `samples`, `batching`, `pixels`, `fields`, `classes`,
-//!    `error_policy` and `observability` contain the other setters, grouped by purpose;
+//! 2. Options: `options` defines [`Loader`], and `decoder` defines [`DecoderBuilder`];
+//!    `option_table` contains the single-valued options; `samples`, `batching`, `pixels`, `fields`,
+//!    `classes`, `error_policy` and `observability` contain the other setters, grouped by purpose;
 //!    `images` contains the options that loaders and decoders share; `display` formats a loader as
 //!    text.
 //! 3. Opening: `open` checks the options, opens the source, and creates the engine; `device` opens
@@ -13,8 +13,7 @@
 //! 4. Resources: `memory` plans the memory of a loader, and `cores` determines how many cores it
 //!    may use.
 
-/// Defines setters on both [`Loader`] and [`DecoderBuilder`]. Each setter runs its body, which
-/// modifies `self`, and then returns `self`.
+/// Defines setters on both [`Loader`] and [`DecoderBuilder`]. The body of a setter modifies `self`.
 macro_rules! shared_setters {
     ($($(#[$meta:meta])* pub fn $name:ident(mut $this:ident, $arg:ident: $type:ty) -> Self $set:block)*) => {
         impl Loader {
@@ -31,9 +30,8 @@ macro_rules! shared_setters {
     };
 }
 
-/// Defines the options in `rows`. For each option, generates a setter and a field of the options
-/// that loaders and decoders share. The setters of `named` options are written by hand in other
-/// modules.
+/// Defines the options in `rows`: for each one, a setter, and a field of the options that loaders
+/// and decoders share. The setters of `named` options are written by hand in other modules.
 macro_rules! options {
     (
         $(#[$about:meta])* $fields:ident { $($field:ident: $field_type:ty = $field_default:expr,)* }
@@ -59,7 +57,6 @@ macro_rules! options {
         }
 
         impl $fields {
-            /// Returns the values of the options, with their names.
             pub(super) fn rows(&self) -> Vec<(&'static str, String)> {
                 vec![$($((stringify!($name), format!("{:?}", self.$name)),)*)*]
             }
@@ -81,16 +78,16 @@ macro_rules! options {
         }
 
         impl crate::loader::Loader {
-            /// The single-valued options. Each entry consists of the name of the setter, the
-            /// keyword in the Python package if it is different, the type and the default.
+            /// The single-valued options: the name of the setter, the keyword in the Python package
+            /// if it is different, the type and the default.
             #[doc(hidden)]
             pub const OPTIONS: &[[&str; 4]] = &[
                 $($([stringify!($name), concat!("" $(, stringify!($keyword))?), stringify!($kept), stringify!($default)],)*)*
                 $([stringify!($named), "", "", ""],)*
             ];
 
-            /// Calls the setter `name` of [`OPTIONS`](Self::OPTIONS) with the value that `json`
-            /// contains. Returns `None` if there is no such option.
+            /// Calls the setter `name` of [`OPTIONS`](Self::OPTIONS) with the value in `json`.
+            /// Returns `None` if there is no such option.
             #[doc(hidden)]
             pub fn set(self, name: &str, json: &str) -> Option<serde_json::Result<Self>> {
                 $($(if name == stringify!($name) {
@@ -103,8 +100,7 @@ macro_rules! options {
             }
         }
 
-        /// Expands to links to the options of one purpose, for the table in the documentation of
-        /// `Loader`.
+        /// Expands to links to the options of one purpose, for the table in the documentation.
         macro_rules! listed {
             $(($purpose) => {
                 concat!("" $(, "[`", stringify!($name), "`](Loader::", stringify!($name), ")",)", "*)

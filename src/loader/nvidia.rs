@@ -24,13 +24,13 @@ impl Loader {
     /// Images are copied to the device as `u8`, from page-locked memory, on a stream that belongs
     /// to the loader. A single kernel on the device then normalizes, casts, transposes, erases and
     /// mixes the images. [`prefetch`](Loader::prefetch) batches are ready ahead of the consumer.
-    /// [`pinned`](Loader::pinned) has no effect here: the host memory of the loader is always
+    /// [`pinned`](Loader::pinned) has no effect here, because the host memory is always
     /// page-locked.
     ///
     /// While `stream` is being captured into a CUDA graph, requesting a batch fails with
     /// [`ErrorKind::Capturing`](crate::ErrorKind::Capturing), without affecting the loader or the
-    /// capture. Request the batch before the capture instead, copy it into a buffer that the graph
-    /// owns, and replay the graph.
+    /// capture. So request the batch before the capture, copy it into a buffer that the graph owns,
+    /// and replay the graph.
     ///
     /// After the loader and its batches are dropped, a thread frees the device memory once the
     /// device has finished its work.
@@ -48,9 +48,10 @@ impl Loader {
 }
 
 impl DecoderBuilder {
-    /// Opens a decoder with batches in device memory, for use on `stream`. The device decodes JPEGs
-    /// as [`decode_on`](DecoderBuilder::decode_on) says, as long as a request fits into the
-    /// decoder's device memory. Workers decode everything else, with bit-identical results.
+    /// Opens a decoder with batches in device memory, for use on `stream`.
+    /// [`decode_on`](DecoderBuilder::decode_on) sets whether the device decodes JPEGs. Workers
+    /// decode images that the device cannot decode or that do not fit into its memory, with
+    /// bit-identical results.
     ///
     /// ```no_run
     /// # use warpfeed::{Augment, Decoder};

@@ -7,9 +7,8 @@ use crate::trace;
 
 /// Setters for observability.
 impl Loader {
-    /// Writes a trace of the batches that `schedule` selects to `path`, as Chrome trace events. You
-    /// can open the file in [Perfetto](https://ui.perfetto.dev), `chrome://tracing` and
-    /// TensorBoard. Off by default.
+    /// Writes a trace of the batches that `schedule` selects to `path`, as Chrome trace events, for
+    /// [Perfetto](https://ui.perfetto.dev), `chrome://tracing` and TensorBoard. Off by default.
     ///
     /// ```
     /// # use warpfeed::{Loader, trace::Schedule};
@@ -20,12 +19,12 @@ impl Loader {
     /// The trace has one row for each worker, one for the coordinator and one for the consumer.
     /// With a device, there are also rows for the copy stream, the convert stream and the
     /// consumer's stream, with times from the device's own clock. Each span names the sample, its
-    /// key, its size and its batch. Use [`trace::span`](crate::trace::span()) to add spans of your
-    /// own.
+    /// key, its size and its batch. Use [`trace::span`](crate::trace::span()) to add your own
+    /// spans.
     ///
     /// Outside the windows of the schedule, tracing costs almost nothing. The file is created as
-    /// the last step of opening the loader. The file is a complete document after each window, and
-    /// after the loader has been dropped, even if a [`LoaderHandle`](crate::LoaderHandle) remains.
+    /// the last step of opening the loader. It is a complete document after each window, and after
+    /// the loader has been dropped, even if a [`LoaderHandle`](crate::LoaderHandle) remains.
     pub fn trace(mut self, path: impl AsRef<Path>, schedule: trace::Schedule) -> Self {
         self.images.trace = Some((path.as_ref().to_owned(), schedule));
         self

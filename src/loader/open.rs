@@ -62,8 +62,6 @@ impl Loader {
         Ok(Batches::new(engine, &shared))
     }
 
-    /// Returns the options for opening the dataset.
-    ///
     /// # Errors
     /// If the class list cannot be read.
     pub(super) fn source_options(&self) -> Result<source::Options> {
@@ -86,7 +84,7 @@ impl Loader {
 
     /// Checks the options, opens the source, and plans the memory. Workers write images in
     /// `format`, and `split` determines which steps run on the device. `device_bytes` returns the
-    /// device memory that a prefetch depth needs, in bytes.
+    /// device memory for a prefetch depth.
     pub(super) fn open(
         self,
         kinds: Vec<(String, FieldKind)>,
@@ -100,7 +98,6 @@ impl Loader {
     }
 }
 
-/// The checked options of a loader, and its fields.
 struct Checked {
     loader: Loader,
     format: Written,
@@ -110,9 +107,9 @@ struct Checked {
     kinds: Vec<(String, FieldKind)>,
     augments: Augments,
     output_sizes: OutputSizes,
-    /// Fields of the batches, for each combination of image sizes.
+    /// For each combination of image sizes.
     fields: Vec<Fields>,
-    /// Arrays of the fields, for each combination of image sizes.
+    /// For each combination of image sizes.
     arrays: Vec<Vec<(Field, Role)>>,
 }
 
@@ -143,7 +140,6 @@ impl Checked {
         Ok(checked)
     }
 
-    /// Creates the fields.
     fn make(&mut self) -> Result<()> {
         let ImageOptions { transform_moves_pixels: moves_pixels, transforms, .. } = &self.loader.images;
         let (augments, moved) = (&self.augments, *moves_pixels && !transforms.is_empty());
@@ -166,7 +162,6 @@ impl Checked {
         Ok(())
     }
 
-    /// Opens the source, and creates the sampler.
     fn open(mut self) -> Result<Opened> {
         let (options, path) = (self.loader.source_options()?, self.loader.input.path().map(Path::to_owned));
         let (source, mixture) = match self.loader.opened.take() {
@@ -221,7 +216,6 @@ impl Checked {
     }
 }
 
-/// An open dataset, and the order of its samples.
 struct Opened {
     checked: Checked,
     source: Arc<dyn Source>,
@@ -234,23 +228,20 @@ struct Opened {
     workers: usize,
 }
 
-/// The memory plan of a loader.
 struct Granted {
     prefetch: Bounds,
     scratch: ScratchPlan,
 }
 
 impl Opened {
-    /// Plans the memory.
-    ///
     /// # Errors
     /// If the plan exceeds the limit or the available memory.
     fn grant(&self, device_bytes: &dyn Fn(&Schemas, usize) -> usize) -> Result<Granted> {
         let Checked { loader: Loader { images, batch_sampler, .. }, format, split, fields, augments, .. } =
             &self.checked;
         let (schemas, bound) = (&self.schemas, MemoryBound::of(images.memory_limit));
-        // Each worker needs memory for one output image, for its effects and for pasted objects. If
-        // workers mix images, it also needs a copy of the last image of a batch.
+        // Each worker needs memory for one output image, for its effects and for pasted objects,
+        // and, if workers mix images, for a copy of the last image of a batch.
         let image = fields.iter().map(Fields::largest_image).max().unwrap_or(0);
         let mixing = if augments.common().mixes() && !split.on_device { image * format.dtype.bytes() } else { 0 };
         let used_augments = fields[0].augments(augments.common()).chain(augments.variants());
@@ -316,7 +307,6 @@ impl Opened {
             changes.set(changed);
         }
         let memory = MemoryPlan::of(Settings::slots_for(prefetch.max), schemas.bytes(), &scratch);
-        // All requests belong to one epoch.
         let epochs = if is_decoder { 0 } else { loader.images.epochs };
         let shared = Shared::new((recipe, run, schedule), memory, (loader.on_error, epochs), position);
         Ok(Parts { shared, schemas, batch_sampler: loader.batch_sampler, timeout, trace: loader.images.trace })
@@ -324,8 +314,7 @@ impl Opened {
 }
 
 impl Loader {
-    /// Returns the augmentation of each dataset. If all samples have the same augmentation, returns
-    /// only this one.
+    /// Returns the augmentation of each dataset, or a single one if all samples have the same.
     ///
     /// # Errors
     /// If [`augment_for`](Loader::augment_for) was called for a dataset that does not exist, or
@@ -350,8 +339,6 @@ impl Loader {
         Ok((0..datasets).map(|dataset| self.own_augments.get(&dataset).unwrap_or(common).clone()).collect())
     }
 
-    /// Returns the augmentation of each sample.
-    ///
     /// # Errors
     /// If an augmentation is invalid, or if the augmentations of the datasets contradict each
     /// other.
@@ -367,7 +354,7 @@ impl Loader {
     }
 }
 
-/// Checks that the augmentations support [size buckets](Loader::size_buckets), if these are set.
+/// Checks that the augmentations support [size buckets](Loader::size_buckets), if any.
 fn check_sizes(sampling: &Sampling, augment: &Augment, kinds: &[(String, FieldKind)]) -> Result<()> {
     let sizes = sampling.buckets.as_ref().map_or(&[][..], Buckets::sizes);
     if sizes.is_empty() {
@@ -387,7 +374,7 @@ fn check_sizes(sampling: &Sampling, augment: &Augment, kinds: &[(String, FieldKi
     sizes.iter().try_for_each(|size| augment.clone().output(size.width, size.height).check())
 }
 
-/// Returns whether workers can copy the samples of `source` from memory to a batch with `fields`.
+/// Returns whether workers can copy the samples from memory to a batch with `fields`.
 fn copies(source: &dyn Source, fields: &Fields) -> bool {
     let result = guarded(|| {
         let names = source.fields().unwrap_or_default();
@@ -457,7 +444,6 @@ mod tests {
         (0..4).map(|row| full.meta(row).fault.as_ref().map(ToString::to_string)).collect()
     }
 
-    /// Keeps every slot, and reports a device error on the third and all later requests.
     #[derive(Default)]
     struct Fails(AtomicUsize, Mutex<Vec<Free>>);
 
@@ -488,7 +474,6 @@ mod tests {
         }
     }
 
-    /// A source that counts its reads.
     struct Counted(Arc<AtomicUsize>);
 
     impl crate::source::Source for Counted {
@@ -498,7 +483,7 @@ mod tests {
 
         fn read<'a>(&'a self, index: usize, _: &'a mut Vec<u8>) -> Result<crate::source::Sample<'a>> {
             self.0.fetch_add(1, Relaxed);
-            // The loop spins, because a read that blocks would start readers.
+            // Spin, because a read that blocks would start readers.
             let begun = Instant::now();
             while begun.elapsed() < Duration::from_micros(200) {}
             Ok(crate::source::Sample::new("").with_label(index as i64))

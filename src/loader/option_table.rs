@@ -25,7 +25,6 @@ use crate::trace;
 use crate::transform::{Augment, Transform};
 
 options! {
-    /// The single-valued options, and the options for images.
     ImageOptions {
         augment: Augment = Augment::eval(256, 224),
         transforms: Vec<Arc<dyn Transform>> = Vec::new(),
@@ -45,7 +44,7 @@ options! {
 
     purpose "batches", "The ranks of a machine, and the last batch." {
         /// Sets the number of ranks on this machine, including this one. The ranks divide the cores
-        /// of the machine among themselves: if [`workers`](Self::workers) is not set, each rank
+        /// of the machine among themselves: unless [`workers`](Self::workers) is set, each rank
         /// starts one worker for each of its cores. Opening fails if the number is 0.
         ///
         /// By default, the number comes from the launcher's environment ([`Rank::from_env`]). Set
@@ -57,8 +56,8 @@ options! {
         /// ```
         loader fn local_world_size(ranks: usize) -> Option<usize> = None;
 
-        /// Sets what happens to the last batch of an epoch if there are not enough samples to fill
-        /// it; [`LastBatch::Keep`] by default.
+        /// Sets what happens to the last batch of an epoch if too few samples remain to fill it;
+        /// [`LastBatch::Keep`] by default.
         ///
         /// ```
         /// # use warpfeed::{LastBatch, Loader};
@@ -91,10 +90,10 @@ options! {
         ///
         /// The option applies to boxes with their masks and points, [`Mask`](crate::field::Mask),
         /// [`DenseMap`](crate::field::DenseMap) and [`Keypoints`](crate::field::Keypoints). Some
-        /// annotations declare the size of the annotated image, or have a size of their own. If
-        /// this size matches exactly one of the stored and the rotated image, the option has no
-        /// effect. Otherwise, the option decides, and without it, the sample fails. Examples are
-        /// images that keep their size under the EXIF rotation (square, mirrored or rotated by 180
+        /// annotations declare the size of the annotated image, or have a size of their own. The
+        /// option has no effect if this size matches only the stored or only the rotated image.
+        /// Otherwise, the option decides, and without it, the sample fails. Examples are images
+        /// that keep their size under the EXIF rotation (square, mirrored or rotated by 180
         /// degrees), and coordinates without a size, as in YOLO datasets.
         ///
         /// ```
@@ -107,8 +106,8 @@ options! {
 
     purpose "images", "Pixels and their layout in the batch." {
         /// Sets whether the steps of [`transform`](Self::transform) may move pixels; true by
-        /// default. Masks, boxes and other fields that are transformed together with the image can
-        /// only be combined with steps that do not move pixels, such as color changes.
+        /// default. Fields that are transformed together with the image, such as masks and boxes,
+        /// require steps that do not move pixels, such as color changes.
         ///
         /// ```
         /// # use warpfeed::{Dtype, Loader, field::Mask, sampler::Rng, transform::ImageMut};
@@ -150,7 +149,7 @@ options! {
 
         /// Sets the number of channels of the images: 3 by default, or 1 for grayscale. All steps
         /// of the augmentation operate on RGB. The result is then converted to luminance, like
-        /// Pillow's `convert("L")`, which leaves gray images unchanged. After that, the image is
+        /// Pillow's `convert("L")`, which leaves gray images unchanged. Finally, the image is
         /// normalized (with the first of the three means and standard deviations), erased and
         /// mixed.
         ///
@@ -163,8 +162,8 @@ options! {
         both fn channels(channels: usize) -> usize = 3;
 
         /// Sets the color behind transparent pixels of PNG, WebP, GIF and TIFF images. By default,
-        /// alpha is dropped, as in torchvision, and a transparent pixel has the color that the file
-        /// stores for it. To keep alpha as a channel, use
+        /// alpha is dropped, as in torchvision, and a transparent pixel has its stored color. To
+        /// keep alpha as a channel, use
         /// [`DenseMap::of_channels(4)`](crate::field::DenseMap::of_channels).
         ///
         /// ```
@@ -187,8 +186,8 @@ options! {
     }
 
     purpose "speed", "Performance. These options do not change the batches." {
-        /// Sets the number of worker threads, which read, decode and transform samples. The number
-        /// affects only speed: batches are bit-identical for any number of workers.
+        /// Sets the number of worker threads, which read, decode and transform samples. It affects
+        /// only speed: batches are bit-identical for any number of workers.
         ///
         /// ```
         /// # use warpfeed::Loader;
@@ -199,15 +198,14 @@ options! {
         /// a decoder or a transform blocks. Slow storage does not require more workers: if reads
         /// block on a disk or a network, reader threads read ahead for the workers. The loader
         /// starts 32 readers once several reads have blocked, and up to 512 as long as more readers
-        /// make reading faster. Readers sleep while reads do not block. The samples that they hold
-        /// are part of [`Batches::memory_plan`].
+        /// make reading faster. [`Batches::memory_plan`] includes their samples.
         ///
         /// Each worker uses a thread and scratch memory for its images. Opening fails with more
         /// than 768 workers.
         both fn workers(threads: usize) -> usize = 0, as num_workers;
 
-        /// Sets the number of batches that are prepared ahead of the consumer. The number affects
-        /// only speed.
+        /// Sets the number of batches that are prepared ahead of the consumer. It affects only
+        /// speed.
         ///
         /// ```
         /// # use warpfeed::Loader;
@@ -218,18 +216,18 @@ options! {
         /// of the two additional slots, and workers fill the other. Preparing more than a few
         /// batches ahead helps only if the time per sample or per step varies a lot.
         ///
-        /// With 0, the default, the number is adjusted automatically, starting at 2. If the
-        /// consumer waits while workers are idle because all slots are full, the number is doubled,
-        /// up to 16. An increase that does not raise throughput is undone, with one exception: it
-        /// is kept if the consumer waited for a single batch while all later batches were ready.
-        /// This happens when a few samples are far slower than the others. A consumer that keeps
-        /// batches alive gets more slots as long as some are free.
+        /// With 0, the default, the number is adjusted automatically, starting at 2. It is doubled,
+        /// up to 16, if the consumer waits while workers are idle because all slots are full. An
+        /// increase that does not raise throughput is undone, unless the consumer waited for a
+        /// single batch while all later batches were ready. This happens when a few samples are far
+        /// slower than the others. A consumer that keeps batches alive gets more slots as long as
+        /// some are free.
         ///
         /// All slots are allocated when the loader is opened, limited by
         /// [`memory_limit`](Self::memory_limit). Without a limit, automatic prefetching uses up to
         /// 1 GiB, or 256 MiB of page-locked memory, within the available memory, but at least two
         /// batches. The operating system does not commit memory for pages that are never touched.
-        /// For batches on a device, the number on the device is fixed at 2, and only the number of
+        /// With a device, the number of batches on the device is fixed at 2, and only the number of
         /// host slots is adjusted.
         loader fn prefetch(batches: usize) -> usize = 0;
 
@@ -243,8 +241,8 @@ options! {
         ///
         /// Uploads from page-locked memory are asynchronous, even through cudarc's safe calls. You
         /// may still drop a batch immediately: the loader reuses the memory only after all devices
-        /// have finished the work that was submitted before the drop. While such work keeps slots
-        /// in use, fewer batches are prepared ahead.
+        /// have finished the work that was submitted before the drop. Until then, fewer batches are
+        /// prepared ahead.
         #[cfg_attr(
             feature = "cuda",
             doc = "\n[`HostBatch::release_on`](crate::HostBatch::release_on) names the stream that reads the batch, so that the loader waits only for that stream."
@@ -254,11 +252,10 @@ options! {
         ///
         /// - The loader does not track work in CUDA contexts other than the primary context of each
         ///   device. Programs with such contexts must call `release_on`.
-        /// - When a batch is dropped, the loader records an event for all work in the context. If a
-        ///   CUDA graph is being captured on a stream that the loader does not know, this can
-        ///   invalidate the capture. The driver reports this when the capture ends. The loader
-        ///   knows the streams from [`cuda::stream`](crate::cuda::stream) and the streams passed to
-        ///   `release_on`.
+        /// - When a batch is dropped, the loader records an event for all work in the context. This
+        ///   can invalidate the capture of a CUDA graph on a stream that the loader does not know;
+        ///   the driver reports this when the capture ends. The loader knows the streams from
+        ///   [`cuda::stream`](crate::cuda::stream) and the streams passed to `release_on`.
         ///
         /// Without a CUDA driver, the loader logs one warning and uses pageable memory, as
         /// [`Batches::memory_plan`] shows. Page-locking takes about 0.3 ms per MB when the loader
@@ -286,8 +283,8 @@ options! {
         /// the host. [`Stats::decoded_on_device`] counts the images that the device decoded.
         ///
         /// Decoding needs about 3.9 MB of device memory per sample of a batch, in addition to the
-        /// batches themselves. [`Batches::memory_plan`] includes this memory. The option has no
-        /// effect on batches in host memory.
+        /// batches themselves, as [`Batches::memory_plan`] shows. The option has no effect on
+        /// batches in host memory.
         ///
         /// [`Stats::decoded_on_device`]: crate::Stats::decoded_on_device
         loader fn decode_on(decode_on: DecodeOn) -> Option<DecodeOn> = None;
@@ -303,10 +300,9 @@ options! {
         /// ```
         ///
         /// The fraction is averaged over a few tenths of a second. Decoding time is measured
-        /// between two events, which are recorded before and after a batch is decoded. Concurrent
-        /// work slows decoding down and thus increases the measured time, so decoding may use less
-        /// of the device than the fraction suggests. [`Stats::device_decode`] reports the decoding
-        /// time.
+        /// between two events, which enclose the decoding of a batch. Concurrent work increases the
+        /// measured time, so decoding may use less of the device than the fraction suggests.
+        /// [`Stats::device_decode`] reports the decoding time.
         ///
         /// # Errors
         /// Opening fails with [`ErrorKind::Config`](crate::ErrorKind::Config) if `share` is less
@@ -316,8 +312,8 @@ options! {
         both fn decode_share(share: f64) -> f64 = 1.0;
 
         /// Sets the size in bytes of a cache of decoded images in memory; 0, the default, disables
-        /// it. In later epochs, workers crop the images in the cache instead of decoding them. The
-        /// cache affects only speed: batches are bit-identical.
+        /// it. In later epochs, workers crop the images in the cache instead of decoding them.
+        /// Batches are bit-identical with any size.
         ///
         /// ```
         /// # use warpfeed::Loader;
@@ -325,12 +321,12 @@ options! {
         /// ```
         ///
         /// An image takes 3 bytes per pixel: 0.5 to 0.6 MB for a photograph of ImageNet, which has
-        /// 0.11 MB as a JPEG. If the cache is smaller than the images, it holds the images that are
-        /// decoded first, and this fraction of each later epoch is faster. The first epoch is
-        /// slower, because images for the cache are decoded completely instead of only their crop.
+        /// 0.11 MB as a JPEG. A cache that is smaller than the images holds those that are decoded
+        /// first, and later epochs are faster by this fraction. The first epoch is slower, because
+        /// images for the cache are decoded completely instead of only their crop.
         /// [`Stats::decoded_cache`](crate::Stats::decoded_cache) counts hits and misses.
         ///
-        /// - Samples are still read in every epoch. An image whose encoded bytes have changed is
+        /// - Samples are still read in every epoch. An image with changed encoded bytes is
         ///   decoded again, but its earlier version stays in the cache.
         /// - The cache holds images and the frames of clips. It does not hold damaged images,
         ///   uncompressed images, masks, dense maps and patches.
@@ -371,10 +367,9 @@ options! {
         /// ```
         ///
         /// If a mapped shard is truncated, or its disk fails, while the shard is in use, `SIGBUS`
-        /// kills the process. If the shard is read with system calls, only the sample fails. System
-        /// calls are also suitable for network file systems. Their cost is that the encoded bytes
-        /// are copied, and that each shard stays open; see
-        /// [`Tar::open_unmapped`](crate::source::Tar::open_unmapped).
+        /// kills the process. With system calls, only the sample fails. System calls are also
+        /// suitable for network file systems. In exchange, the encoded bytes are copied, and each
+        /// shard stays open; see [`Tar::open_unmapped`](crate::source::Tar::open_unmapped).
         ///
         /// The option has no effect on folders, which are never mapped, and on sources that are
         /// already open. Opening an LMDB with `false` fails, because the LMDB library always maps
@@ -386,7 +381,7 @@ options! {
         /// Sets the number of retries after a [transient](Error::is_transient) read error of the
         /// source (`EIO`, `EINTR`, `EAGAIN`, `ESTALE`, `EMFILE`, `ENFILE`, `ENOMEM`, a timeout); 3
         /// by default. 0 disables retries. If the last attempt fails, the sample fails. `EMFILE`,
-        /// `ENFILE` and `ENOMEM` end the epoch instead, because they are not caused by the sample.
+        /// `ENFILE` and `ENOMEM` end the epoch instead, because the sample does not cause them.
         ///
         /// ```
         /// # use warpfeed::Loader;
@@ -396,7 +391,7 @@ options! {
         /// The loader waits 5 ms before the first retry, and four times as long before each further
         /// one, up to one second. Each retry is logged as a warning and counted in
         /// [`Stats::retries`](crate::Stats::retries). Reads for [`resume`](Self::resume) and
-        /// [`balanced`](Self::balanced) are also retried, but the retries for `balanced` are not
+        /// [`balanced`](Self::balanced) are also retried, but retries for `balanced` are not
         /// counted. Each worker has one buffer per retry.
         ///
         /// Opening fails if `times` is greater than 1,000, because so many retries would delay a
@@ -414,9 +409,9 @@ options! {
         /// A strict loader first reads each image completely, like [`check`](crate::decode::check)
         /// and `warpfeed verify`, and rejects an image with any damage. The result depends neither
         /// on the crop nor on where the image is decoded. Workers perform this check, even for
-        /// images that a device decodes. The check takes longer than decoding the whole image, so
-        /// loading photographs takes two to three times as long. For a large dataset, run
-        /// `warpfeed verify --strict` once instead.
+        /// images that a device decodes. It takes longer than decoding the whole image, so loading
+        /// photographs takes two to three times as long. For a large dataset, run `warpfeed verify
+        /// --strict` once instead.
         ///
         /// ```
         /// # use warpfeed::Loader;
@@ -436,8 +431,8 @@ options! {
         /// ```
         ///
         /// Opening fails if the slots need more than the limit. Workers use the remaining memory as
-        /// scratch memory. The less memory remains, the fewer large images are decoded at the same
-        /// time. Automatic [`prefetch`](Self::prefetch) stays within the limit.
+        /// scratch memory. With less of it, fewer large images are decoded at the same time.
+        /// Automatic [`prefetch`](Self::prefetch) stays within the limit.
         ///
         /// Without a limit, opening fails if the plan needs more host memory than is available on
         /// the machine or in the container's cgroup (Linux only). The scratch memory of workers is
@@ -459,9 +454,9 @@ options! {
         /// sample fails before it is decoded.
         ///
         /// Samples in mapped sources (tar and LMDB) and in requests are checked before they are
-        /// copied. If a sample consists of files, as in folders and tables, the sizes of the files
-        /// are checked before they are read. Samples in tar shards with [`mmap(false)`](Self::mmap)
-        /// are checked only after they have been read, and at most 2 GiB are read.
+        /// copied. In folders and tables, the sizes of a sample's files are checked before they are
+        /// read. Samples in tar shards with [`mmap(false)`](Self::mmap) are checked only after they
+        /// have been read, and at most 2 GiB are read.
         ///
         /// ```
         /// # use warpfeed::Loader;

@@ -60,7 +60,6 @@ use crate::transform::Augment;
 #[derive(Clone)]
 pub struct Loader {
     pub(super) input: Input,
-    /// The opened `input`, if an option has already opened it.
     pub(super) opened: Option<Opened>,
     pub(super) classes: Listed,
     #[cfg(feature = "tables")]
@@ -78,13 +77,11 @@ pub struct Loader {
     pub(super) fields: Vec<(String, FieldKind)>,
     /// Augmentation of each view that replaces the `image` field.
     pub(super) views: Vec<Augment>,
-    /// Default fields that were removed.
     pub(super) without: Vec<String>,
     pub(super) on_error: OnError,
-    /// The number of classes, and the smoothing. If the number is `None`, it comes from the
-    /// dataset.
+    /// The number of classes, by default that of the dataset, and the smoothing.
     pub(super) soft_labels: Option<(Option<usize>, f32)>,
-    /// If set, replaces the order: it chooses the samples of each batch. Set only for decoders.
+    /// Chooses the samples of each batch instead of the order. Set only for decoders.
     pub(super) batch_sampler: Option<Arc<dyn BatchSampler>>,
 }
 
@@ -100,8 +97,7 @@ impl Loader {
     ///   of a Pascal VOC dataset;
     /// - Parquet, Arrow, MDS, LitData, FFCV, RecordIO, TFRecord, HDF5 and array files.
     ///
-    /// The format is detected when the loader is opened; see [`source::open`] for the complete
-    /// list.
+    /// The format is detected when the loader is opened; [`source::open`] has the complete list.
     ///
     /// ```
     /// # use warpfeed::Loader;

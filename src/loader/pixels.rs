@@ -7,8 +7,8 @@ use crate::decode::Codec;
 use crate::transform::{Augment, Transform};
 
 shared_setters! {
-    /// Sets the augmentation: crops, resizing, flips and color changes. The augmentation also
-    /// determines the size of the images. The default is `Augment::eval(256, 224)`.
+    /// Sets the augmentation: crops, resizing, flips and color changes. It also determines the size
+    /// of the images. The default is `Augment::eval(256, 224)`.
     ///
     /// ```
     /// # use warpfeed::{Augment, Loader};
@@ -31,21 +31,21 @@ shared_setters! {
     /// let loader = Loader::new("train").transform(invert);
     /// ```
     ///
-    /// A custom step does not transform masks, boxes and other fields that are otherwise
-    /// transformed together with the image. Opening fails if a loader has both such fields and a
-    /// custom step, unless [`transform_moves_pixels(false)`](Loader::transform_moves_pixels)
-    /// declares that the step does not move pixels.
+    /// A custom step does not transform masks, boxes and other fields that follow the image.
+    /// Opening fails if a loader has both such fields and a custom step, unless
+    /// [`transform_moves_pixels(false)`](Loader::transform_moves_pixels) declares that the step
+    /// does not move pixels.
     pub fn transform(mut self, transform: impl Transform + 'static) -> Self {
         self.images.transforms.push(Arc::new(transform));
     }
 
-    /// Adds a custom codec to the [built-in ones](crate::decode#supported-formats). The codec takes
+    /// Adds a custom codec to the [built-in ones](crate::decode#supported-formats). It takes
     /// precedence over built-in codecs and over codecs that were added earlier, so it can replace a
     /// built-in format.
     ///
     /// In a folder, files with an extension of the codec's [format](Codec::format) become samples.
-    /// A field with the name of the format is treated as the encoded image of its sample. See
-    /// [`Codec`] for an example.
+    /// A field with the name of the format is the encoded image of its sample. See [`Codec`] for an
+    /// example.
     ///
     /// ```
     /// # use warpfeed::{Augment, Loader, decode::RawRgb};

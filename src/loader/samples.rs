@@ -44,8 +44,8 @@ impl Loader {
     /// [`keep_labels`](Loader::keep_labels) is set.
     ///
     /// [`subset`](Loader::subset), [`weights`](Loader::weights), [`balanced`](Loader::balanced) and
-    /// [`shuffle_window`](Loader::shuffle_window) apply within each dataset. The proportions do not
-    /// change. Indices and weights refer to the concatenation of all datasets.
+    /// [`shuffle_window`](Loader::shuffle_window) apply within each dataset, without changing the
+    /// proportions. Indices and weights refer to the concatenation of all datasets.
     pub fn mixture(parts: impl IntoIterator<Item = (impl Into<Dataset>, f64)>) -> Self {
         let part = |(data, proportion): (_, f64)| (Into::<Dataset>::into(data).into(), proportion);
         Self::from_input(Input::Mixture(parts.into_iter().map(part).collect()))
@@ -70,8 +70,8 @@ impl Loader {
         self
     }
 
-    /// Sets the augmentation of one dataset of a [mixture](Loader::mixture), given by its position in
-    /// the mixture. Other datasets use [`augment`](Loader::augment).
+    /// Sets the augmentation of the dataset at position `dataset` of a [mixture](Loader::mixture).
+    /// Other datasets use [`augment`](Loader::augment).
     ///
     /// ```
     /// # use warpfeed::{Augment, Loader};
@@ -80,8 +80,8 @@ impl Loader {
     /// ```
     ///
     /// The augmentation of a sample is the same as in a loader with this augmentation for all
-    /// datasets. If images are [combined](Augment::mosaic) with other samples of the epoch, which
-    /// may belong to other datasets, the augmentation of the first sample applies to all of them.
+    /// datasets. If images are [combined](Augment::mosaic) with other samples of the epoch,
+    /// possibly from other datasets, the augmentation of the first sample applies to all of them.
     /// Other images with their own augmentation do not change.
     ///
     /// Opening fails if the loader is not a mixture, if the dataset does not exist, or if
@@ -93,9 +93,9 @@ impl Loader {
     }
 
     /// Gives classes of a [mixture](Loader::mixture) that have the same name the same label: the
-    /// position of the name in the sorted list of all class names. See
+    /// position of the name in the sorted list of all class names, which
+    /// [`Batches::classes`](crate::Batches::classes) returns. See
     /// [`Concat::match_labels_by_name`](source::Concat::match_labels_by_name).
-    /// [`Batches::classes`](crate::Batches::classes) returns this list.
     ///
     /// ```
     /// # use warpfeed::Loader;
@@ -132,16 +132,15 @@ impl Loader {
     /// let loader = Loader::new("train").shuffle(42);
     /// ```
     ///
-    /// Whatever the number of samples, shuffling needs no memory and does not delay the start of an
-    /// epoch.
+    /// Shuffling takes no memory and does not delay the start of an epoch, for any number of
+    /// samples.
     pub fn shuffle(mut self, seed: u64) -> Self {
         self.sampling.shuffle = true;
         self.seed(seed)
     }
 
-    /// Shuffles like [`shuffle`](Loader::shuffle), but only within windows of about `samples`
-    /// consecutive samples, for storage with slow random reads; see
-    /// [`sampler::Windowed`](Windowed).
+    /// Shuffles only within windows of about `samples` consecutive samples, for storage with slow
+    /// random reads; see [`sampler::Windowed`](Windowed).
     ///
     /// ```
     /// # use warpfeed::Loader;
@@ -180,8 +179,8 @@ impl Loader {
     /// well. Set the [`seed`](Loader::seed) separately.
     ///
     /// The sampler must return source indices, as in [`BatchInfo::ids`](crate::BatchInfo::ids),
-    /// even with a [`subset`](Loader::subset). If the sampler returns a sample that is not in the
-    /// subset, the batch fails. Opening fails if epoch 0 has no batches. Later epochs may be empty.
+    /// even with a [`subset`](Loader::subset). If it returns a sample outside the subset, the batch
+    /// fails. Opening fails if epoch 0 has no batches. Later epochs may be empty.
     pub fn sampler(mut self, order: impl Sampler + 'static) -> Self {
         self.sampling.order = Some(Arc::new(order));
         self
@@ -196,16 +195,16 @@ impl Loader {
     /// ```
     ///
     /// A sample that is listed twice is delivered twice, with different augmentation. The list
-    /// takes 8 bytes per index. A subset does not renumber the samples: the ids in batches and all
-    /// other options still refer to source indices.
+    /// takes 8 bytes per index. The ids in batches and all other options still refer to source
+    /// indices.
     pub fn subset(mut self, indices: impl IntoIterator<Item = u64>) -> Self {
         self.sampling.subset = Some(indices.into_iter().collect());
         self
     }
 
-    /// Splits the dataset at random, like PyTorch's `random_split`. `shares` contains, for each
-    /// part, the fraction of the samples that it receives. Each part is a loader with the same
-    /// options and the same open source.
+    /// Splits the dataset at random, like PyTorch's `random_split`. `shares` contains the fraction
+    /// of the samples for each part. Each part is a loader with the same options and the same open
+    /// source.
     ///
     /// ```no_run
     /// use warpfeed::{Augment, Loader};
@@ -216,9 +215,9 @@ impl Loader {
     /// # Ok::<(), warpfeed::Error>(())
     /// ```
     ///
-    /// Only `seed` determines which part a sample belongs to; the seed passed to
-    /// [`shuffle`](Loader::shuffle) has no effect. If [`subset`](Loader::subset) was called before,
-    /// the subset is split. See [`sampler::split`].
+    /// Only `seed` determines the part of a sample; the seed passed to [`shuffle`](Loader::shuffle)
+    /// has no effect. If [`subset`](Loader::subset) was called before, the subset is split. See
+    /// [`sampler::split`].
     ///
     /// # Errors
     /// Returns an error if the dataset cannot be opened, and [`ErrorKind::Config`] if a share is
@@ -229,9 +228,9 @@ impl Loader {
         loader.parts(sampler::split(samples, shares, seed)?)
     }
 
-    /// Like [`split`](Loader::split), but splits each class separately (a stratified split), so
-    /// that every part has the same class proportions as the whole dataset. All labels are read, as
-    /// with [`balanced`](Loader::balanced).
+    /// Splits each class separately (a stratified [`split`](Loader::split)), so that every part has
+    /// the class proportions of the whole dataset. All labels are read, as with
+    /// [`balanced`](Loader::balanced).
     ///
     /// ```no_run
     /// # use warpfeed::Loader;
@@ -251,7 +250,6 @@ impl Loader {
         loader.parts(sampler::split_by_class(samples.into_iter().zip(labels), shares, seed)?)
     }
 
-    /// Opens the source. Returns a loader that uses the open source, and the source itself.
     fn opened(self) -> Result<(Loader, Arc<dyn Source>)> {
         if matches!(self.input, Input::Mixture(_)) {
             return Err(Error::config(
@@ -267,8 +265,7 @@ impl Loader {
         Ok((loader, source))
     }
 
-    /// Returns the indices of the samples that [`subset`](Loader::subset) selects, or of all
-    /// samples.
+    /// Returns the source indices of the [`subset`](Loader::subset), or of all samples.
     fn selected(&self, source: &dyn Source) -> Vec<u64> {
         self.sampling.subset.as_ref().map_or_else(|| (0..source.len() as u64).collect(), |subset| subset.to_vec())
     }
@@ -286,10 +283,10 @@ impl Loader {
     /// let loader = Loader::new("train").weights(hard_samples_twice).seed(42);
     /// ```
     ///
-    /// Pass one weight for each sample of the source, even with a [`subset`](Loader::subset).
-    /// Samples are then drawn only from the subset. An epoch makes one draw per sample of the
-    /// source, or of the subset if there is one. The draws depend on the [`seed`](Loader::seed).
-    /// [`shuffle`](Loader::shuffle) only sets the seed.
+    /// Pass one weight for each sample of the source, even with a [`subset`](Loader::subset), from
+    /// which samples are then drawn. An epoch makes one draw per sample of the source or subset.
+    /// The draws depend on the [`seed`](Loader::seed), and [`shuffle`](Loader::shuffle) only sets
+    /// the seed.
     pub fn weights(mut self, weights: impl IntoIterator<Item = f64>) -> Self {
         self.sampling.weights = Some(weights.into_iter().collect());
         self
@@ -305,8 +302,8 @@ impl Loader {
     ///
     /// Every label is read when the loader is opened. This costs nothing for a folder, and one
     /// short read per sample for tar shards and LMDB. For a custom source without
-    /// [`Source::label`], the workers together read the whole dataset once. Opening fails if a
-    /// sample has no label.
+    /// [`Source::label`], the workers read the whole dataset once. Opening fails if a sample has no
+    /// label.
     pub fn balanced(mut self) -> Self {
         self.sampling.balanced = true;
         self
@@ -332,18 +329,18 @@ impl Loader {
     /// ```
     ///
     /// `lengths` contains the length of each sample of the source, in any unit, even with a
-    /// [`subset`](Loader::subset). `bounds` contains the inclusive upper bound of each bucket, in
-    /// increasing order. [`shuffle`](Loader::shuffle) shuffles the samples within each bucket, and
-    /// then the batches. Opening fails if the number of lengths differs from the number of samples,
-    /// or if the bounds are not in increasing order.
+    /// [`subset`](Loader::subset). `bounds` contains the inclusive upper bound of each bucket.
+    /// [`shuffle`](Loader::shuffle) shuffles the samples within each bucket, and then the batches.
+    /// Opening fails if the number of lengths differs from the number of samples, or if the bounds
+    /// are not in increasing order.
     pub fn buckets(mut self, lengths: impl IntoIterator<Item = u32>, bounds: impl IntoIterator<Item = u32>) -> Self {
         let (lengths, bounds) = (lengths.into_iter().collect(), bounds.into_iter().collect());
         self.sampling.buckets = Some(Buckets::Lengths { lengths, bounds });
         self
     }
 
-    /// Groups images by aspect ratio, and gives each group its own image size. Training diffusion
-    /// models and vision-language models uses such buckets to keep nearly all of each image.
+    /// Groups images by aspect ratio, and gives each group its own image size. Diffusion models and
+    /// vision-language models are trained with such buckets to keep nearly all of each image.
     ///
     /// ```no_run
     /// use warpfeed::decode::Size;
@@ -368,11 +365,11 @@ impl Loader {
     /// If both this method and [`buckets`](Loader::buckets) are called, the later call applies.
     ///
     /// Every batch contains images of one bucket. The [budget](Loader::budget) limits the pixels of
-    /// a global batch, so that batches of large images contain fewer images. The last batch of each
-    /// bucket may be smaller, and [`LastBatch::Drop`](crate::LastBatch::Drop) drops it. If this
-    /// last batch has fewer samples than there are ranks, each rank without a sample gets one
-    /// sample that is marked as not valid and has the image size of the batch.
-    /// [Views](Loader::views) and other images with their own augmentation keep their size.
+    /// a global batch, so batches of large images contain fewer images. The last batch of each
+    /// bucket may be smaller, and [`LastBatch::Drop`](crate::LastBatch::Drop) drops it. If it has
+    /// fewer samples than there are ranks, each rank without a sample gets one sample that is
+    /// marked as not valid and has the image size of the batch. [Views](Loader::views) and other
+    /// images with their own augmentation keep their size.
     ///
     /// Opening fails if the number of images differs from the number of samples, if there are no
     /// sizes or more than 256, or if the loader uses [`LastBatch::Pad`](crate::LastBatch::Pad),
@@ -390,8 +387,8 @@ impl Loader {
     }
 
     /// Reads the header of each image of the dataset, on all cores, and returns the image sizes
-    /// after the EXIF orientation has been applied. An image whose header cannot be read has the
-    /// size 0x0; the loader reports the error when it loads the sample.
+    /// after the EXIF orientation has been applied. An image with an unreadable header has the size
+    /// 0x0; the loader reports the error when it loads the sample.
     ///
     /// # Errors
     /// If the dataset cannot be opened, or if a sample cannot be read.
@@ -438,13 +435,12 @@ impl Loader {
     /// # Ok::<(), warpfeed::Error>(())
     /// ```
     ///
-    /// The budget is in the same unit as the lengths, such as tokens or pixels. Samples beyond the
-    /// last bound all count as long as the longest sample in the dataset. The budget applies to the
+    /// The budget is in the unit of the lengths, such as tokens or pixels. Samples beyond the last
+    /// bound all count as long as the longest sample in the dataset. The budget applies to the
     /// global batch, which is divided evenly among the ranks, and all ranks have the same number of
-    /// batches. The batch size limits the number of samples. Every batch contains samples of one
-    /// bucket. The last batch of each bucket may be smaller, and
-    /// [`LastBatch::Drop`](crate::LastBatch::Drop) drops it. Every batch buffer is sized for the
-    /// largest possible batch.
+    /// batches. The batch size limits the number of samples. The last batch of each bucket may be
+    /// smaller, and [`LastBatch::Drop`](crate::LastBatch::Drop) drops it. Every batch buffer is
+    /// sized for the largest possible batch.
     ///
     /// Opening fails if no buckets are set, if a single sample exceeds the budget, or if the last
     /// batch is padded ([`LastBatch::Pad`](crate::LastBatch::Pad)).
@@ -454,8 +450,8 @@ impl Loader {
     }
 
     /// Combines `passes` passes over the samples into one epoch, for small datasets; 1 by default.
-    /// Epoch `e` then runs what would otherwise be epochs `e * passes` to `(e + 1) * passes - 1`,
-    /// back to back. Opening fails if `passes` is 0.
+    /// Epoch `e` then consists of the original epochs `e * passes` to `(e + 1) * passes - 1`.
+    /// Opening fails if `passes` is 0.
     ///
     /// ```
     /// # use warpfeed::Loader;

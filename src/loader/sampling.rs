@@ -1,4 +1,4 @@
-//! The options that select samples and their order, and the order that they amount to.
+//! The options that select samples and their order, and the order that results from them.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -14,7 +14,6 @@ use crate::sampler::{
 };
 use crate::source::{Join, Labels, Source};
 
-/// The selection of samples and their order.
 #[derive(Clone, Default)]
 pub(super) struct Sampling {
     pub(super) shuffle: bool,
@@ -31,11 +30,10 @@ pub(super) struct Sampling {
     pub(super) mixture: Option<MixtureOptions>,
 }
 
-/// The order, and the same order under two other traits: as `Changeable`, if the program may change
-/// it, and as `Batched`, if it sets its own batch boundaries.
+/// The order, which is also a `LiveOrder` if the program may change it, and also `Batched` if it
+/// sets its own batch boundaries.
 type Ordered = (Arc<dyn Sampler>, Option<Arc<LiveOrder>>, Option<Arc<dyn Batched>>);
 
-/// How samples are grouped into buckets.
 #[derive(Clone)]
 pub(super) enum Buckets {
     /// The length of each sample, and the inclusive upper bound of each bucket.
@@ -45,7 +43,6 @@ pub(super) enum Buckets {
 }
 
 impl Buckets {
-    /// Returns the number of samples.
     pub(super) fn len(&self) -> usize {
         match self {
             Buckets::Lengths { lengths, .. } => lengths.len(),
@@ -53,8 +50,7 @@ impl Buckets {
         }
     }
 
-    /// Names, for messages, the option that sets the buckets and, if `has_budget` is true, the
-    /// budget.
+    /// Returns the name of the option that sets the buckets, with the budget if there is one.
     fn name(&self, has_budget: bool) -> &'static str {
         match (self, has_budget) {
             (Buckets::Lengths { .. }, false) => "buckets",
@@ -64,7 +60,7 @@ impl Buckets {
         }
     }
 
-    /// Returns the output size of each bucket, if the buckets are size buckets.
+    /// Returns the output size of each bucket, or an empty slice without size buckets.
     pub(super) fn sizes(&self) -> &[Size] {
         match self {
             Buckets::Lengths { .. } => &[],
@@ -91,9 +87,9 @@ impl Buckets {
 /// Maximum number of image sizes. A device loads kernels for each of them.
 const MAX_SIZES: usize = 256;
 
-/// Returns the index of the size that fits `image` best: the one with the closest aspect ratio on a
-/// logarithmic scale. Among several with that aspect ratio, it is the largest that needs no
-/// upscaling, or else the smallest. An empty image counts as a square.
+/// Returns the index of the size with the closest aspect ratio on a logarithmic scale. Among
+/// several, chooses the largest that needs no upscaling, or else the smallest. An empty image
+/// counts as a square.
 fn nearest_size(image: Size, sizes: &[Size]) -> u16 {
     let ratio = |size: &Size| f64::from(size.width.max(1)).ln() - f64::from(size.height.max(1)).ln();
     let (own_ratio, area) = (if image.area() == 0 { 0.0 } else { ratio(&image) }, image.area());
@@ -121,8 +117,8 @@ impl Sampling {
         }
     }
 
-    /// Creates the order for `source`, or for a mixture with these proportions. `batch` and `last`
-    /// are the global batch size and the policy for the last batch.
+    /// Creates the order for `source`, or for a mixture with these proportions. `batch` is the
+    /// global batch size, and `last` the policy for the last batch.
     pub(super) fn open(
         mut self,
         source: &dyn Source,
@@ -234,7 +230,6 @@ impl Sampling {
         values.check()
     }
 
-    /// Checks that the budget does not contradict the other options.
     fn check_budget(&self, last: LastBatch) -> Result<()> {
         if last == LastBatch::Pad && self.buckets.as_ref().is_some_and(|buckets| !buckets.sizes().is_empty()) {
             return Err(Error::config(
@@ -257,7 +252,6 @@ impl Sampling {
         Ok(())
     }
 
-    /// Creates the order for a mixture of `parts`.
     fn mixed(
         &self,
         parts: &Proportions,
@@ -279,8 +273,8 @@ impl Sampling {
                     "mixture and subset: the subset has no sample of source {part_index}, whose proportion is {proportion}"
                 )));
             }
-            // `set_mixture` may raise a proportion of 0 later, so such a source needs an order,
-            // too. But as it may never be drawn, don't insist on its weights and labels.
+            // `set_mixture` may raise a proportion of 0 later, so such a source needs an order as
+            // well. But it may never be drawn, so don't require its weights and labels.
             let is_ready = is_drawn || !self.balanced && self.weights.is_none();
             let order = if !is_empty && is_ready {
                 part.order_of(range, Mixture::seed_within(seed, part_index), labels).map_err(|e| match e.kind() {
@@ -298,7 +292,7 @@ impl Sampling {
         Ok(Arc::new(Mixture::planned(orders, &options, clock, seed)?))
     }
 
-    /// Creates the order that draws the samples in `range` by weight, if weights are set.
+    /// Creates the order that draws samples by weight, if weights are set.
     fn weighted(&self, range: Range<u64>, seed: u64, labels: &Labels<'_>) -> Result<Option<Arc<dyn UpdatableOrder>>> {
         let order = if let Some(weights) = &self.weights {
             Weighted::new(weights, seed)?
@@ -319,8 +313,8 @@ impl Sampling {
         Some(if range.start == 0 { indices.clone() } else { indices.iter().map(|index| index - range.start).collect() })
     }
 
-    /// Creates the sampler for the selected samples, grouped into `buckets`. The second element is
-    /// the grouping itself, over positions in the subset if there is a subset.
+    /// Creates the sampler for the selected samples, grouped into `buckets`. Also returns the
+    /// grouping itself, over positions in the subset if there is one.
     fn bucketed(
         &self,
         buckets: &Buckets,
@@ -354,8 +348,8 @@ impl Sampling {
         })
     }
 
-    /// Returns these options restricted to `range`, which contains the samples of one dataset of a
-    /// mixture. The result always shuffles.
+    /// Restricts the options to `range`, the samples of one dataset of a mixture. The result always
+    /// shuffles.
     fn within(&self, range: &Range<u64>) -> Sampling {
         let mut part = Sampling { shuffle: true, ..self.clone() };
         let positions: Option<Vec<usize>> = self
@@ -374,12 +368,12 @@ impl Sampling {
         part
     }
 
-    /// Creates the sampler for the samples in `range`. The sampler returns indices relative to the
-    /// start of `range`.
+    /// Creates the sampler for the samples in `range`. Its indices are relative to the start of
+    /// `range`.
     fn order_of(&self, range: Range<u64>, seed: u64, labels: &Labels<'_>) -> Result<Arc<dyn Sampler>> {
         if let Some(order) = &self.order {
-            // A custom sampler returns source indices. That is fine: a mixture can't have one, so
-            // `range` starts at 0.
+            // A custom sampler returns source indices. A mixture can't have one, so `range` starts
+            // at 0.
             return Ok(match &self.subset {
                 None => order.clone(),
                 Some(indices) => Arc::new(Within::new(indices, order.clone())),
@@ -411,7 +405,6 @@ fn selected<'a, T: Copy>(values: &'a [T], indices: Option<&[u64]>) -> Cow<'a, [T
     }
 }
 
-/// Returns weights that make the classes in `labels` equally frequent.
 fn balancing(labels: &[i64]) -> Vec<f64> {
     let mut counts = HashMap::<i64, u32>::new();
     labels.iter().for_each(|label| *counts.entry(*label).or_default() += 1);

@@ -28,13 +28,12 @@ pub(super) enum ImageProblem {
     Unfit(String),
     /// The image can be decoded, but is damaged.
     Damaged(String),
-    /// The image cannot be decoded.
     Undecodable(String),
 }
 
 impl ImageProblem {
-    /// Checks the image in `bytes`. `refusal` is the error if the image could not be recoded.
-    /// Returns `None` if the image is valid and was recoded. Fails only if memory runs out.
+    /// `refusal` is the error if the image could not be recoded. Returns `None` if the image is
+    /// valid and was recoded. Fails only if memory runs out.
     pub(super) fn of(codecs: &Codecs, bytes: &[u8], refusal: Option<Error>) -> Result<Option<ImageProblem>> {
         let condition = codecs.open(bytes).map_or_else(Condition::Damaged, |mut image| image.check());
         Ok(match condition {

@@ -54,7 +54,6 @@ pub(super) trait Destination: Sync {
     /// The `end` of every file, sorted.
     fn suffixes(&self) -> Result<Vec<String>>;
 
-    /// Returns `None` if the file does not exist.
     fn get(&self, end: &str) -> Result<Option<Vec<u8>>>;
 
     /// Writes a small file atomically. If `new` is true and the file exists, returns false.
@@ -143,7 +142,6 @@ pub(super) fn shard_name(destination: &dyn Destination, number: u64) -> String {
     destination.path_of(&shard(number)).file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Returns `None` if the file does not exist.
 pub(super) fn read<T: DeserializeOwned>(destination: &dyn Destination, end: &str) -> Result<Option<T>> {
     let Some(bytes) = destination.get(end)? else { return Ok(None) };
     serde_json::from_slice(&bytes).map(Some).map_err(|e| {

@@ -1,12 +1,9 @@
 //! Formats a sample as the members of a tar file.
-//!
-//! The headers do not need the `tar` crate, which warpfeed does not use for parsing either.
 
 use crate::error::{Error, Result, reserve};
 use crate::source::{CLASSES_MEMBER, KEY_RECORD, Sample};
 
 const BLOCK: usize = 512;
-/// Two blocks of zeros.
 pub(super) const END: [u8; 2 * BLOCK] = [0; 2 * BLOCK];
 const MAX_OCTAL_SIZE: u64 = (1 << 33) - 1;
 
@@ -65,8 +62,7 @@ fn stem(key: &str) -> String {
     }
 }
 
-/// Appends a PAX header if one is needed, the header, and the data, padded to whole blocks. Fails
-/// if memory runs out.
+/// Appends a PAX header if one is needed, the header, and the data, padded to whole blocks.
 fn append(out: &mut Vec<u8>, path: &str, key: Option<&str>, data: &[u8]) -> Result<()> {
     reserve(out, data.len() + 4 * BLOCK)?;
     let size = data.len() as u64;

@@ -220,7 +220,7 @@ pub(super) fn read_parts(destination: &dyn Destination, ends: &[String]) -> Resu
 }
 
 /// Returns the parts of the dataset in order. If it was packed several times with different numbers
-/// of parts, finds a division with all parts complete. Fails if no division is complete.
+/// of parts, finds a division with all parts complete.
 fn find_complete_division(
     destination: &dyn Destination,
     plan: &Plan,

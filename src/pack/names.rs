@@ -39,13 +39,11 @@ impl Names {
         }
     }
 
-    /// Appends `end` to the stem.
     pub(super) fn beside(&self, end: &str) -> PathBuf {
         self.target.with_file_name(format!("{}{end}", self.stem()))
     }
 
-    /// Lists the sorted endings of all files with names that begin with the stem. The list is empty
-    /// if the folder does not exist.
+    /// The list is empty if the folder does not exist.
     pub(super) fn suffixes(&self) -> Result<Vec<String>> {
         let folder = self.folder();
         let entries = match fs::read_dir(folder) {

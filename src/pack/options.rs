@@ -180,7 +180,7 @@ impl<'a> Pack<'a> {
     }
 
     /// Sets the maximum size of a tar shard in bytes. `OUT.tar` becomes `OUT-000000.tar`,
-    /// `OUT-000001.tar`, … By default, a single file is written. Only tar targets have shards.
+    /// `OUT-000001.tar`, … By default, a single file is written.
     ///
     /// If only a [`part`](Pack::part) is packed, this is the approximate average size of a shard.
     pub fn shard_size(mut self, bytes: u64) -> Self {

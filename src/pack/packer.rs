@@ -18,7 +18,7 @@ use super::writer::exists;
 use crate::error::{Error, Result};
 use crate::source::{self, MANIFEST_END, PLAN_END};
 
-/// Packs one part of a dataset. Continues after the last complete shard of the part.
+/// Continues after the last complete shard of the part.
 pub(super) struct Packer<'a> {
     pub(super) run: Run<'a>,
     pub(super) chosen: &'a Chosen,
@@ -183,7 +183,6 @@ impl Packer<'_> {
                         break;
                     }
                 }
-                // The dataset has just been merged.
                 None => {
                     if let Some(manifest) =
                         dest::read_manifest(destination)?.filter(|manifest| manifest.plan == self.plan)

@@ -29,9 +29,7 @@ const SPARE_BYTES: usize = 16 << 20;
 const MAX_NAMED: usize = 10;
 
 pub(super) enum Chosen {
-    /// The number of samples.
     All(usize),
-    /// The indices of the samples.
     Listed(Vec<u64>),
 }
 
@@ -43,7 +41,6 @@ impl Chosen {
         }
     }
 
-    /// Maps a position to an index in the source.
     pub(super) fn index(&self, position: usize) -> usize {
         match self {
             Chosen::All(_) => position,
@@ -69,8 +66,7 @@ fn stopped() -> Error {
 }
 
 impl Run<'_> {
-    /// Returns the indices of the samples with the given keys, in ascending order. Fails if a key
-    /// does not exist.
+    /// Returns the indices of the samples with the given keys, in ascending order.
     pub(super) fn find(&self, keys: Vec<String>) -> Result<Vec<u64>> {
         let requested: HashSet<String> = keys.into_iter().collect();
         let stop = CancelToken::current();

@@ -113,8 +113,8 @@ impl Plan {
         hex(Hash::default().bytes(&serde_json::to_vec(self).expect("numbers and text")).end())
     }
 
-    /// Returns the numbers of one part's shards. If shards are limited by their size in bytes,
-    /// their number is not known in advance, so one part contains all shards.
+    /// If shards are limited by their size in bytes, their number is not known in advance, so one
+    /// part contains all shards.
     pub(super) fn shards(&self, part: u64, parts: u64) -> Range<u64> {
         match self.cut {
             Cut::Samples(samples) => {
@@ -137,8 +137,7 @@ impl Plan {
         }
     }
 
-    /// Fails with the first difference if the plans differ. `own_name` and `there` name the plans
-    /// in the message.
+    /// Fails with the first difference if the plans differ.
     pub(super) fn check(&self, other: &Plan, own_name: &str, there: &str) -> Result<()> {
         let [mine, others] = [self, other].map(|plan| serde_json::to_value(plan).expect("numbers and text"));
         let Some((name, mine, others)) = difference("", &mine, &others) else { return Ok(()) };

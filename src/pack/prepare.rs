@@ -19,7 +19,6 @@ pub(super) struct Prepared {
     /// The name of each field, and its range in `bytes`.
     fields: Vec<(String, Range<usize>)>,
     pub(super) bytes: Vec<u8>,
-    /// In the order of the fields.
     pub(super) images: Vec<PreparedImage>,
     /// One buffer per attempt. An attempt that failed may still borrow its buffer.
     scratch: Vec<Vec<u8>>,

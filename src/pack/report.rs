@@ -96,7 +96,6 @@ pub(super) struct Counts {
     /// Sum in hundredths of dB.
     #[serde(default)]
     pub(super) psnr_sum: u64,
-    /// The lowest PSNR, and the key of its sample.
     #[serde(default)]
     pub(super) lowest_psnr: Option<(u32, String)>,
     pub(super) refused_count: u64,

@@ -197,7 +197,6 @@ impl Attempt for Uploading {
     }
 }
 
-/// `None` if the object does not exist.
 fn object(remote: &Remote, url: &str) -> Result<Option<Object>> {
     let object_url = url.to_owned();
     remote.repeated(move |store| match store.object(&object_url) {

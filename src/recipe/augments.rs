@@ -54,7 +54,6 @@ impl Augments {
         Ok(Augments { common, variants: augments, ends: Some([].into()) })
     }
 
-    /// Sets the number of samples per dataset.
     pub(crate) fn of_datasets(mut self, samples: impl Iterator<Item = u64>) -> Self {
         let ends = samples.scan(0, |end, samples| {
             *end += samples;

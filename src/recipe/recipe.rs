@@ -38,7 +38,6 @@ pub(crate) struct Recipe {
     /// determine it.
     pub(crate) annotated: Option<AnnotationFrame>,
     pub(crate) seed: u64,
-    /// Maximum number of retries after a transient read error.
     pub(crate) retries: usize,
     /// Maximum size of all fields of a sample.
     pub(crate) sample_bytes: u64,
@@ -115,8 +114,7 @@ impl Recipe {
     }
 
     /// Size of the buffer in which a worker finishes an image, in bytes. It holds the largest image
-    /// of any epoch as `u8` RGB, and the part of this image that custom transforms receive. Without
-    /// images, the size is 0.
+    /// of any epoch as `u8` RGB, and the part of this image that custom transforms receive.
     pub(crate) fn image_buffer_bytes(&self) -> usize {
         image_buffer_bytes(&self.fields, !self.transforms.is_empty())
     }
@@ -144,8 +142,7 @@ impl Recipe {
 
     /// Finds the image `name` of a sample in a batch of `epoch` and `variant`, reads its header and
     /// creates its plan. If `tile` is set, the image is tile `tile.1` of a combined image. `before`
-    /// contains the sample's earlier images, the last of which is the previous tile. `boxes` is a
-    /// scratch buffer.
+    /// contains the sample's earlier images, the last of which is the previous tile.
     pub(crate) fn plan<'a>(
         &'a self,
         (image, name): (&Image, &str),
@@ -316,7 +313,7 @@ impl Recipe {
     }
 
     /// Selects the objects of the partner that are pasted into the image of `entry`. `images`
-    /// contains all images of the sample. Fails if a field of the partner is invalid.
+    /// contains all images of the sample.
     pub(crate) fn paste(
         &self,
         images: &[SampleImage<'_>],
@@ -396,14 +393,13 @@ impl Recipe {
     }
 }
 
-/// `name` is the name of the clip's field.
 pub(crate) fn at_frame(name: &str, frames: Option<Frames<'_>>, frame: usize, error: Error) -> Error {
     let of_video = frames.and_then(|frames| frames.index(frame));
     let of_video = of_video.map_or(String::new(), |index| format!(", frame {index} of the video"));
     error.settled(&format!("frame {frame} of field {name:?}{of_video}"))
 }
 
-/// See [`Recipe::image_buffer_bytes`]. `fields` contains the fields of each variant.
+/// See [`Recipe::image_buffer_bytes`].
 pub(crate) fn image_buffer_bytes(fields: &[Fields], transforms: bool) -> usize {
     let largest = fields.iter().map(Fields::largest_image).max().unwrap_or(0);
     largest * if transforms { 2 } else { 1 }
@@ -417,7 +413,6 @@ impl Recipe {
         self.any_fields().images.iter().find_map(|field| field.encoded_row(full, place)).unwrap_or(place)
     }
 
-    /// Finishes a batch again after the rows `places` have been decoded again.
     pub(crate) fn finish_again(&self, full: &mut Full, places: &[usize]) {
         full.unpack();
         if self.replaces_failed {

@@ -13,7 +13,6 @@ use crate::transform::Plan;
 pub(crate) struct SampleImage<'a> {
     /// The encoded image, or the first frame of a clip.
     pub(crate) bytes: &'a [u8],
-    /// All frames of a clip.
     pub(crate) frames: Option<Frames<'a>>,
     pub(crate) damaged_frames: u32,
     /// `None` if the image has been decoded, or if a different image is decoded in its place.

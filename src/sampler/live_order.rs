@@ -37,7 +37,7 @@ pub(crate) struct History {
 pub(crate) trait UpdatableOrder: Sampler {
     /// Returns the order with `change` added, and the position at which it takes effect. Changes at
     /// later positions are removed. The result may drop data that only positions before `keep_from`
-    /// need. Fails if the values are invalid.
+    /// need.
     fn with_update(&self, change: Update, keep_from: u64) -> Result<(Arc<dyn UpdatableOrder>, u64)>;
 
     fn history(&self) -> History;
@@ -150,7 +150,7 @@ impl LiveOrder {
 
     /// Replaces the values from position `from` on. Returns the position at which the change takes
     /// effect, and the last batch that was chosen before the change. `keep_from` is the start of
-    /// the epoch. Fails if the values are invalid.
+    /// the epoch.
     pub(crate) fn update(&self, from: u64, values: &[f64], keep_from: u64) -> Result<(u64, Option<BatchIndex>)> {
         let values = self.values_of_drawn_samples(values)?;
         // Building the order may take a while, so do it before taking the lock. Only one thread
@@ -180,7 +180,7 @@ impl LiveOrder {
         })
     }
 
-    /// Applies `history` to the original order. Fails if the changes are invalid.
+    /// Applies `history` to the original order.
     pub(crate) fn with(&self, history: &History) -> Result<Arc<dyn UpdatableOrder>> {
         let mut order = self.original();
         for change in &history.changes {

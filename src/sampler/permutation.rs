@@ -127,7 +127,6 @@ impl Permutation {
         }
     }
 
-    /// The inverse of [`apply`](Permutation::apply).
     pub(super) fn invert(&self, key: u64, value: u64) -> u64 {
         self.walk(value, |(left, right), mask| {
             (0..ROUNDS).rev().fold((left, right), |(left, right), round| {

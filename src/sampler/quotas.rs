@@ -17,7 +17,6 @@ pub(super) struct Quotas {
 
 #[derive(Debug, Clone)]
 pub(super) struct Section {
-    /// The first round of the section.
     pub(super) first: u64,
     /// Draws per round. Less than a full round in the last section, and 0 after it.
     pub(super) draws: u64,
@@ -72,7 +71,7 @@ impl Quotas {
     }
 
     /// Returns the first round that starts after at least `samples` samples, or after the end of
-    /// the run. `units` contains the samples per draw from each source.
+    /// the run.
     pub(super) fn round_after(&self, samples: u64, units: &[u64]) -> u64 {
         let mut remaining = samples;
         for (section, next) in self.sections.iter().zip(self.sections[1..].iter().map(Some).chain([None])) {

@@ -27,7 +27,6 @@ impl Rng {
         Rng(key)
     }
 
-    /// Returns a generator derived from this one and `name`.
     pub(crate) fn named(&self, name: &str) -> Self {
         Rng(name
             .bytes()

@@ -7,10 +7,10 @@ pub use warpfeed_sources::Position;
 
 /// Determines the order of the samples in each epoch.
 ///
-/// Implement this trait to define a custom order. Each method must return the same value for the
-/// same arguments, at any time and on any thread. The loader calls the methods for an epoch during
-/// the previous epoch. If the order depends on state that the program changes between epochs, set
-/// [`Loader::epochs`](crate::Loader::epochs) to 0.
+/// Each method must return the same value for the same arguments, at any time and on any thread.
+/// The loader calls the methods for an epoch during the previous epoch. If the order depends on
+/// state that the program changes between epochs, set [`Loader::epochs`](crate::Loader::epochs) to
+/// 0.
 ///
 /// ```
 /// use warpfeed::sampler::Sampler;

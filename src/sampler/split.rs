@@ -9,7 +9,6 @@ use crate::error::{Error, Result};
 /// samples in each part. If the fractions sum to less than 1, the parts omit the remaining samples.
 ///
 /// The parts depend on `seed`, and on the samples and their order. Each part is in ascending order.
-/// No sample is lost to rounding.
 ///
 /// ```
 /// let [train, val] = warpfeed::sampler::split(0..500, [0.8, 0.2], 42)?;

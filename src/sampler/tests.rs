@@ -21,7 +21,6 @@ struct Naive {
     schedule: Vec<Planned>,
     calls: Vec<(u64, Vec<f64>)>,
     round: u64,
-    /// Samples per draw from each source.
     units: Vec<u64>,
     seed: u64,
 }
@@ -185,7 +184,6 @@ struct Configuration {
     epoch: u64,
 }
 
-/// Returns `None` if an epoch has no batch.
 fn configuration(draw: &mut Draw) -> Option<Configuration> {
     let sources = 1 + draw.to(4) as usize;
     let lens: Vec<u64> = (0..sources).map(|_| 1 + draw.to(60)).collect();
@@ -246,7 +244,6 @@ fn is_too_short(e: &crate::Error, naive: &Naive) -> bool {
     naive.unit() > 1 && e.to_string().contains("fewer samples than a batch")
 }
 
-/// Returns the number of compared samples.
 fn compare_mixture(draw: &mut Draw) -> usize {
     let Some(Configuration { mut naive, options, clock, epoch }) = configuration(draw) else { return 0 };
     let orders = naive.lens.iter().zip(&naive.proportions).enumerate().map(|(number, (&len, &proportion))| {

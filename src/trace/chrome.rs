@@ -45,7 +45,6 @@ pub(crate) enum Row {
 }
 
 impl Row {
-    /// Returns the process ID and the thread ID.
     fn ids(self) -> (u64, u64) {
         match self {
             Row::Coordinator => (1, 1),

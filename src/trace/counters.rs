@@ -69,7 +69,6 @@ pub(crate) struct Counters {
     workers: Box<[CachePadded<WorkerCounters>]>,
     /// Allocated at a reader's first read, because most loaders never start readers.
     readers: Box<[OnceLock<Box<CachePadded<ReaderCounters>>>]>,
-    /// Names of the computed fields.
     fields: Box<[String]>,
     opened: Instant,
     process: ProcessStats,
@@ -91,7 +90,6 @@ impl Deref for Counters {
 }
 
 impl Counters {
-    /// `fields` are the names of the computed fields.
     pub(crate) fn new(workers: usize, readers: usize, fields: Vec<String>) -> Result<Self> {
         let (mut of_workers, mut of_readers) = (Vec::new(), Vec::new());
         reserve(&mut of_workers, workers)?;
@@ -144,7 +142,6 @@ impl Counters {
         &self.workers[index]
     }
 
-    /// Reader `index` starts reading `sample`.
     pub(crate) fn reads(&self, index: usize, sample: u64) {
         let reader = self.readers[index].get_or_init(Box::default);
         reader.since.store(nanos(Instant::now(), self.opened), Relaxed);
@@ -152,7 +149,6 @@ impl Counters {
         nvtx::push(Stage::Read.name());
     }
 
-    /// Reader `index` has read `bytes` bytes in `ns` nanoseconds.
     pub(crate) fn has_read(&self, index: usize, ns: u64, bytes: usize) {
         nvtx::pop();
         let reader = self.readers[index].get().expect("`reads` was called for this reader");
@@ -382,7 +378,6 @@ impl WorkerCounters {
         self.stages[Stage::Fields].add_time(ns);
     }
 
-    /// Adds time without counting a sample.
     pub(crate) fn add_uncounted_time(&self, stage: Stage, ns: u64) {
         self.stages[stage].add_time(ns);
     }

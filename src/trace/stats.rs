@@ -9,10 +9,10 @@ use warpfeed_sources::internal::{Count, Since, Tally, ratio};
 use super::{DecodedCacheStats, Interval, NetworkStats, ProcessStats, Stage, StageStats};
 use crate::error::counted;
 
-/// Defines [`Stats`] and the counters behind it from one list. `workers` and `loader` list counts. If a
-/// count has a string and is not 0, the table contains both. `times` lists times that one thread
-/// measures, and `device` lists times that are `None` without a device. `sums` lists other values
-/// that never decrease, and `state` lists values that [`Stats::since`] does not subtract.
+/// Defines [`Stats`] and the counters behind it from one list. `workers` and `loader` list counts.
+/// If a count has a string and is not 0, the table contains both. `times` lists times that one
+/// thread measures, and `device` lists times that are `None` without a device. `sums` lists other
+/// values that never decrease, and `state` lists values that [`Stats::since`] does not subtract.
 macro_rules! statistics {
     (
         $(#[$of:meta])*

@@ -15,8 +15,8 @@ use crate::transform::{Border, Interpolation, Mix, Mixing, Plan};
 /// [`pass_through`](Augment::pass_through). For detection, start from
 /// [`letterbox`](Augment::letterbox), [`scale_jitter`](Augment::scale_jitter) or
 /// [`iou_crop`](Augment::iou_crop). Then call setters to add options. [`preset`](Augment::preset)
-/// creates the augmentation of a torchvision reference training. Setters never fail: options are
-/// checked when a loader is opened.
+/// creates the augmentation of a torchvision reference training. Opening a loader checks the
+/// options, so setters never fail.
 ///
 /// ```
 /// use warpfeed::transform::Augment;
@@ -39,7 +39,7 @@ use crate::transform::{Border, Interpolation, Mix, Mixing, Plan};
 pub struct Augment {
     pub(super) steps: Vec<Step>,
     pub(super) settings: Settings,
-    /// Augmentations for later epochs, each preceded by the first epoch that uses it.
+    /// Augmentations for later epochs, each with its first epoch.
     pub(super) later: Vec<(u64, Augment)>,
 }
 
@@ -59,16 +59,14 @@ impl Augment {
     }
 
     /// Crops the central `side` by `side` pixels without resizing, like torchvision's
-    /// `CenterCrop(side)`. Unlike in torchvision, an image that is smaller than the crop is not
-    /// padded: the sample fails.
+    /// `CenterCrop(side)`. Unlike in torchvision, smaller images are not padded: the sample fails.
     pub fn center_crop(side: u32) -> Self {
         Self::begin(Setting::CenterCrop { side })
     }
 
     /// Crops a random area of `side` by `side` pixels without resizing, like torchvision's
-    /// `RandomCrop(side)`. Call [`padding`](Augment::padding) to add a border around the image. If
-    /// the image is too small, the sample fails, unless [`pad_if_needed`](Augment::pad_if_needed)
-    /// is set.
+    /// `RandomCrop(side)`. [`padding`](Augment::padding) adds a border around the image. A sample
+    /// fails if its image is too small, unless [`pad_if_needed`](Augment::pad_if_needed) is set.
     ///
     /// ```
     /// use warpfeed::transform::{Augment, Border};
@@ -81,20 +79,18 @@ impl Augment {
     }
 
     /// Resizes the shorter side to a random length from `low` to `high - 1`, then crops a random
-    /// area of `side` by `side` pixels. An image that is still smaller than the crop is padded on
-    /// the right and at the bottom with the [fill color](Augment::fill).
-    ///
-    /// Torchvision's reference training for segmentation uses the same steps: `RandomResize`,
-    /// `PadIfSmaller` and `RandomCrop`.
+    /// area of `side` by `side` pixels. Smaller images are padded on the right and at the bottom
+    /// with the [fill color](Augment::fill). Equals `RandomResize`, `PadIfSmaller` and `RandomCrop`
+    /// of torchvision's reference training for segmentation.
     pub fn random_resize(side: u32, low: u32, high: u32) -> Self {
         Self::begin(Setting::RandomResize { side, low, high })
     }
 
-    /// Resizes the shorter side to one of `sides`, chosen at random for each sample. If the longer
-    /// side would then exceed `longest`, the image is shrunk further, so that it fits. Equals
-    /// torchvision's `RandomShortestSize(sides, longest)`. The output has `longest` by `longest`
-    /// pixels. The image is in the upper left corner of the output, even if the image is mirrored.
-    /// The rest of the output has the [fill color](Augment::fill).
+    /// Resizes the shorter side to one of `sides`, chosen at random for each sample, or to less if
+    /// the longer side would exceed `longest`. Equals torchvision's
+    /// `RandomShortestSize(sides, longest)`. The output has `longest` by `longest` pixels. The
+    /// image, mirrored or not, is in the upper left corner, and the rest has the [fill
+    /// color](Augment::fill).
     pub fn shortest_size(sides: &[u32], longest: u32) -> Self {
         Self::begin(Setting::ShortestSize { sides: sides.to_vec(), longest })
     }
@@ -106,11 +102,9 @@ impl Augment {
     }
 
     /// Resizes the image to the smallest size that covers `width` by `height` pixels without
-    /// changing its aspect ratio, and crops the center. For
-    /// [buckets of image sizes](crate::Loader::size_buckets), which replace the output size.
-    ///
-    /// One side of the resized image equals the corresponding side of the output. The other side is
-    /// rounded half to even.
+    /// changing its aspect ratio, and crops the center. One side of the resized image equals the
+    /// corresponding side of the output. The other side is rounded half to even. For [buckets of
+    /// image sizes](crate::Loader::size_buckets), which replace the output size.
     pub fn cover(width: u32, height: u32) -> Self {
         Self::begin(Setting::Cover { size: Sides { height, width } })
     }
@@ -122,10 +116,10 @@ impl Augment {
     }
 
     /// Keeps each image at its original size, in the upper left corner of an output of `width` by
-    /// `height` pixels. Mirrored images are also placed in the upper left corner. The rest of the
-    /// output has the [fill color](Augment::fill). [`BatchInfo::shown`](crate::BatchInfo::shown)
-    /// returns the size of each image. A sample fails if its image is larger than the output,
-    /// unless [`shrink_larger`](Augment::shrink_larger) is set.
+    /// `height` pixels, even if it is mirrored. The rest of the output has the [fill
+    /// color](Augment::fill). [`BatchInfo::shown`](crate::BatchInfo::shown) returns the size of
+    /// each image. A sample fails if its image is larger than the output, unless
+    /// [`shrink_larger`](Augment::shrink_larger) is set.
     ///
     /// ```
     /// use warpfeed::Augment;
@@ -147,18 +141,17 @@ impl Augment {
     /// Resizes the whole image to fit into `width` by `height` pixels without changing its aspect
     /// ratio, and centers it. The rest of the output has the [fill color](Augment::fill).
     ///
-    /// The image has the same size and position as with Ultralytics' `LetterBox((height, width))`.
-    /// The image spans the output along at least one axis. Along the other axis, the length of the
-    /// image is rounded half to even. If the padding is odd, the extra pixel is on the right or at
-    /// the bottom.
+    /// The size and position equal Ultralytics' `LetterBox((height, width))`. The image spans the
+    /// output along at least one axis. Its length along the other axis is rounded half to even. If
+    /// the padding is odd, the extra pixel is on the right or at the bottom.
     pub fn letterbox(width: u32, height: u32) -> Self {
         Self::begin(Setting::Letterbox { size: Sides { height, width } })
     }
 
     /// Resizes the whole image to the largest size that fits into `side` by `side` pixels,
-    /// multiplied by a factor that is drawn uniformly from `low` to `high`. If the scaled image is
-    /// larger than the output, a random area of the image is cropped. A smaller image is placed in
-    /// the upper left corner, and the rest of the output has the [fill color](Augment::fill).
+    /// multiplied by a factor that is drawn uniformly from `low` to `high`. A random area of a
+    /// larger image is cropped. A smaller image is placed in the upper left corner, and the rest of
+    /// the output has the [fill color](Augment::fill).
     ///
     /// Equals torchvision's `ScaleJitter((side, side), (low, high))`, followed by `FixedSizeCrop`
     /// from torchvision's reference training. Ghiasi et al., "Simple Copy-Paste is a Strong Data
@@ -176,7 +169,7 @@ impl Augment {
     /// times as long as the corresponding side of the image, and its width / height is 0.5 to 2. A
     /// crop is accepted if it contains the center of at least one box, and if its intersection over
     /// union with such a box reaches the threshold. If no crop is accepted, a new threshold is
-    /// drawn. If a sample has no boxes, the whole image is used.
+    /// drawn. Without boxes, the whole image is used.
     ///
     /// Boxes whose center is outside the crop are dropped. The loader needs a field of
     /// [`Boxes`](crate::field::Boxes).
@@ -187,17 +180,17 @@ impl Augment {
     /// With the given probability, places the image at a random position on a larger canvas, and
     /// crops the canvas instead of the image. Equals torchvision's
     /// `RandomZoomOut(side_range=(low, high), p=probability)` before `RandomIoUCrop`. The canvas is
-    /// `low` to `high` times as wide and as high as the image. The area around the image has the
-    /// [fill color](Augment::fill). The position of the image in the output is rounded to whole
-    /// pixels. Only for [`iou_crop`](Augment::iou_crop).
+    /// `low` to `high` times as wide and as high as the image, with the [fill color](Augment::fill)
+    /// around it. The position of the image in the output is rounded to whole pixels. Only for
+    /// [`iou_crop`](Augment::iou_crop).
     #[must_use]
     pub fn zoom_out(self, probability: f64, low: f64, high: f64) -> Self {
         self.then(Setting::ZoomOut { probability, low, high })
     }
 
     /// Sets the color (red, green, blue) of the part of the output that the image does not cover.
-    /// The default is black. Only crops that can leave a part of the output uncovered support this
-    /// option: [`letterbox`](Augment::letterbox), [`scale_jitter`](Augment::scale_jitter),
+    /// The default is black. Only crops that can leave a part uncovered support this option:
+    /// [`letterbox`](Augment::letterbox), [`scale_jitter`](Augment::scale_jitter),
     /// [`random_crop`](Augment::random_crop), [`random_resize`](Augment::random_resize),
     /// [`shortest_size`](Augment::shortest_size) and [`own_size`](Augment::own_size). Other crops
     /// support it after [`zoom_out`](Augment::zoom_out) or [`mosaic`](Augment::mosaic).
@@ -217,16 +210,16 @@ impl Augment {
     /// Sets the content of the border. The default is [`Border::Constant`]. Only for
     /// [`random_crop`](Augment::random_crop).
     ///
-    /// A loader with a mask, boxes or any other field that is transformed with the image accepts
-    /// only the constant border. The others repeat image pixels, and annotations cannot be
-    /// repeated.
+    /// The other borders repeat image pixels. Annotations cannot be repeated, so a loader with a
+    /// mask, boxes or any other field that is transformed with the image accepts only the constant
+    /// border.
     #[must_use]
     pub fn border(self, shows: Border) -> Self {
         self.then(Setting::Border { shows })
     }
 
     /// If the padded image is smaller than the crop along an axis, widens the border on both sides
-    /// of that axis by the difference. Equals torchvision's `pad_if_needed=True`. Only for
+    /// by the difference. Equals torchvision's `pad_if_needed=True`. Only for
     /// [`random_crop`](Augment::random_crop).
     #[must_use]
     pub fn pad_if_needed(self) -> Self {
@@ -234,8 +227,8 @@ impl Augment {
     }
 
     /// Sets the resize filter. The default is [`Interpolation::Bilinear`].
-    /// [Policies](Augment::policy) and geometric operations have their own settings for
-    /// interpolation. Maps of floats are always resized bilinearly.
+    /// [Policies](Augment::policy) and geometric operations have their own setters. Maps of floats
+    /// are always resized bilinearly.
     ///
     /// ```
     /// use warpfeed::transform::{Augment, Interpolation};
@@ -250,12 +243,12 @@ impl Augment {
 
     /// Sets whether the resize filter widens as the image shrinks. The default is true. Without
     /// antialiasing, each output pixel is computed from only the nearest source pixels: two along
-    /// each axis for a bilinear filter, and four for a bicubic filter. This setting applies to maps
-    /// of floats as well. [`Interpolation::Nearest`] is never antialiased.
+    /// each axis for a bilinear filter, and four for a bicubic filter. This setting also applies to
+    /// maps of floats. [`Interpolation::Nearest`] is never antialiased.
     ///
     /// `antialias(false)` equals torchvision's `antialias=False` and the default of TensorFlow's
-    /// `tf.image.resize`. The bicubic filters of TensorFlow and PyTorch differ: the parameter of
-    /// the cubic filter is -0.5 in TensorFlow and -0.75 in PyTorch.
+    /// `tf.image.resize`. Their bicubic filters differ: the parameter of the cubic is -0.5 in
+    /// TensorFlow and -0.75 in PyTorch.
     ///
     /// ```
     /// use warpfeed::Augment;
@@ -272,9 +265,9 @@ impl Augment {
     /// Replaces this augmentation with `augment` from epoch `epoch` on. Each call must pass a later
     /// epoch than the previous call.
     ///
-    /// The augmentation of a sample remains a function of (seed, epoch, sample), so it does not
-    /// depend on prefetching or resuming. If the output sizes differ, the shape of the batches
-    /// changes with the epoch, and the loader reserves memory for the largest shape.
+    /// The augmentation of a sample still depends only on the seed, the epoch and the sample, not
+    /// on prefetching or resuming. If the output sizes differ, the shape of the batches changes
+    /// with the epoch, and the loader reserves memory for the largest shape.
     ///
     /// ```
     /// use warpfeed::transform::{Augment, Mix};
@@ -295,9 +288,8 @@ impl Augment {
         self.later(epoch, augment)
     }
 
-    /// Returns the augmentation that applies in `epoch`: the last one that
-    /// [`from_epoch`](Augment::from_epoch) added for `epoch` or an earlier epoch, or `self` if none
-    /// was added.
+    /// Returns the augmentation for `epoch`: the last one that [`from_epoch`](Augment::from_epoch)
+    /// added for this or an earlier epoch, or `self` if there is none.
     pub fn at_epoch(&self, epoch: u64) -> &Augment {
         self.later.iter().rev().find(|(first, _)| *first <= epoch).map_or(self, |(_, augment)| augment)
     }
@@ -309,23 +301,22 @@ impl Augment {
     }
 
     /// Sets the range of the fraction of the image's area that the random box covers. The fraction
-    /// is drawn uniformly from `low` to `high`, by default from 0.08 to 1. Only for
-    /// [`Augment::train`].
+    /// is drawn uniformly, by default from 0.08 to 1. Only for [`Augment::train`].
     #[must_use]
     pub fn scale(self, low: f64, high: f64) -> Self {
         self.then(Setting::Scale { low, high })
     }
 
     /// Sets the range of the aspect ratio (width / height) of the random box. The ratio is drawn
-    /// log-uniformly from `low` to `high`, by default from 3/4 to 4/3. Only for [`Augment::train`].
+    /// log-uniformly, by default from 3/4 to 4/3. Only for [`Augment::train`].
     #[must_use]
     pub fn ratio(self, low: f64, high: f64) -> Self {
         self.then(Setting::Ratio { low, high })
     }
 
     /// Sets the probability that left and right are flipped. The default is 0.5 for
-    /// [`Augment::train`], and 0 otherwise. A flip takes no extra time, because the resize writes
-    /// each row in reverse.
+    /// [`Augment::train`], and 0 otherwise. A flip costs no time, because the resize writes each
+    /// row in reverse.
     #[must_use]
     pub fn flip(self, probability: f64) -> Self {
         self.then(Setting::Flip { probability })
@@ -339,11 +330,9 @@ impl Augment {
 
     /// Mixes each sample of a finished batch with the previous sample. Off by default. The batch
     /// contains the weight with which to mix the labels.
-    ///
-    /// If the loader delivers labels, it must also deliver
-    /// [`soft_labels`](crate::Loader::soft_labels), which are mixed like the images. Otherwise, the
-    /// loader cannot be opened. To train without labels, call
-    /// [`drop_field("label")`](crate::Loader::drop_field). No other field is mixed.
+    /// The loader must deliver [`soft_labels`](crate::Loader::soft_labels), which are mixed like
+    /// the images, or no labels at all ([`drop_field("label")`](crate::Loader::drop_field)).
+    /// Otherwise, it cannot be opened. No other field is mixed.
     #[must_use]
     pub fn mix(self, mix: Mix) -> Self {
         self.then(Setting::Mix(mix))
@@ -355,19 +344,18 @@ impl Augment {
         self.settings.output
     }
 
-    /// Decides how to transform a sample with an image of size `size`. The image need not be
-    /// decoded yet.
+    /// Decides how to transform a sample with an image of size `size`, which need not be decoded
+    /// yet. The plan is for epoch 0. For a later epoch, call this method on the result of
+    /// [`at_epoch`](Augment::at_epoch).
     ///
     /// Draws from `rng` in this order: random box, flip, vertical flip, erasing, then the pixel
-    /// effects in the order in which they were added. Options that are turned off draw nothing.
-    /// [`iou_crop`](Augment::iou_crop) treats the sample as one without boxes. The plan is for
-    /// epoch 0. For a later epoch, call this method on the result of
-    /// [`at_epoch`](Augment::at_epoch). [`mosaic`](Augment::mosaic) does not affect the plan.
+    /// effects in the order in which they were added. Disabled options draw nothing.
+    /// [`iou_crop`](Augment::iou_crop) assumes a sample without boxes. [`mosaic`](Augment::mosaic)
+    /// does not affect the plan.
     ///
     /// # Errors
-    /// [`ErrorKind::Transform`] if the image is empty, or if the crop does not support its size.
-    /// For example, a center crop is larger than the image, or the image does not have the size
-    /// that [`Augment::pass_through`] expects.
+    /// [`ErrorKind::Transform`] if the image is empty, or if the crop does not support its size,
+    /// such as a center crop that is larger than the image.
     ///
     /// # Panics
     /// May panic if [`check`](Augment::check) returns an error.
@@ -375,9 +363,9 @@ impl Augment {
         self.plan_with(size, &[], rng)
     }
 
-    /// Decides how to transform a sample that has `boxes`, each of which is (x1, y1, x2, y2) in
-    /// pixels of the image. Only [`iou_crop`](Augment::iou_crop) uses the boxes; for other crops,
-    /// the result is the same as for [`plan`](Augment::plan).
+    /// Decides how to transform a sample with `boxes`, each of which is (x1, y1, x2, y2) in pixels
+    /// of the image. Only [`iou_crop`](Augment::iou_crop) uses the boxes. For other crops, the
+    /// result equals that of [`plan`](Augment::plan).
     ///
     /// # Errors
     /// Same as [`plan`](Augment::plan).
@@ -398,7 +386,6 @@ impl Augment {
         Ok(plan)
     }
 
-    /// Decides whether the plan flips the image, and sets its fill color.
     pub(super) fn flip_plan(&self, plan: &mut Plan, rng: &mut Rng) {
         plan.fill = self.settings.fill;
         plan.flip = self.settings.flip > 0.0 && rng.chance(self.settings.flip);
@@ -412,7 +399,6 @@ impl Augment {
     }
 }
 
-/// Returns an error if the image has no pixels.
 pub(super) fn check_area(size: Size) -> Result<()> {
     if size.area() > 0 {
         return Ok(());

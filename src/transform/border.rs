@@ -19,8 +19,7 @@ pub enum Border {
 }
 
 impl Border {
-    /// Returns the minimum number of pixels along an axis that an image needs to fill a border of
-    /// `width` pixels.
+    /// Minimum number of pixels along an axis that an image needs for a border of `width` pixels.
     pub(super) fn needs(self, width: u32) -> u64 {
         match self {
             Border::Constant | Border::Edge => 1,
@@ -29,7 +28,6 @@ impl Border {
         }
     }
 
-    /// Returns the name for error messages.
     pub(super) fn name(self) -> &'static str {
         match self {
             Border::Constant => "constant",
@@ -39,7 +37,7 @@ impl Border {
         }
     }
 
-    /// Returns the index in `start..start + length` of the pixel that is repeated at `index`.
+    /// Index in `start..start + length` of the pixel that is repeated at `index`.
     fn source(self, index: usize, start: usize, length: usize) -> usize {
         let end = start + length;
         let skipped = usize::from(self == Border::Reflect);
@@ -51,9 +49,8 @@ impl Border {
         }
     }
 
-    /// Fills the border around `shown`, an area of an RGB image of size `output`. The area may be
-    /// flipped: each edge that borders on the fill is an edge of the source image, so flipping and
-    /// filling can be done in either order.
+    /// Fills the border around `shown`, an area of an RGB image of size `output`. The fill adjoins
+    /// only edges of the source image, so the image can be flipped before or after filling.
     pub(super) fn extend(self, image: &mut [u8], shown: Rect, output: Size) {
         if self == Border::Constant || shown.size() == output {
             return;
@@ -76,7 +73,7 @@ impl Border {
 mod tests {
     use super::*;
 
-    /// The image is the row 1, 2, 3, 4. The expected rows are computed with `numpy.pad`.
+    /// Compares with `numpy.pad` of the row 1, 2, 3, 4.
     #[test]
     fn borders_equal_numpy_pad() {
         let row = |border: Border| {

@@ -9,10 +9,9 @@ use crate::transform::interpolation::Resampling;
 use crate::transform::plan::Plan;
 use crate::transform::zoom::{self, Zoom};
 
-/// Maximum side of a resized image in pixels.
 const MAX_SIDE: u32 = 65_535;
 
-/// Rule that selects the area of an image that the output shows, and its position in the output.
+/// Which area of an image the output shows, and where.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Crop {
     /// A random box, resized to the size of the output.
@@ -21,38 +20,34 @@ pub(super) enum Crop {
     Shorter(u32),
     /// The center of the image, without resizing.
     Center,
-    /// The whole image, resized to the size of the output. The aspect ratio may change.
+    /// The whole image, stretched to the size of the output.
     Stretch,
-    /// The center of the image, after it has been resized to the smallest size that covers the
-    /// output.
+    /// The center of the image, resized to the smallest size that covers the output.
     Cover,
-    /// The whole image, which must already have the output's size.
+    /// The whole image, which must have the size of the output.
     Exact,
-    /// The whole image in the upper left corner, at its own size. With `shrink`, one that is larger
-    /// than the output is resized to fit.
+    /// The whole image in the upper left corner, at its own size. `shrink` resizes larger images to
+    /// fit.
     Own { shrink: bool },
     /// The whole image at the largest size that fits, centered.
     Letterbox,
-    /// The whole image, resized to the largest size that fits, multiplied by a random factor. If
-    /// the result is larger than the output, a random area of it is cropped. If it is smaller, it
-    /// is placed in the upper left corner.
+    /// The whole image at the largest size that fits, multiplied by a random factor. A random area
+    /// of a larger image is cropped. A smaller image is placed in the upper left corner.
     Jitter(Interval),
     /// A random area that overlaps enough with one of the sample's boxes, resized to the size of
-    /// the output. With `Some`, the image may first be placed on a larger canvas.
+    /// the output. The image may first be placed on a larger canvas.
     Iou(Option<Zoom>),
-    /// A random area of the image and the border around it, without resizing.
+    /// A random area of the image and its border, without resizing.
     Padded { padding: u32, border: Border, if_needed: bool },
     /// A random area of the output's size, after the shorter side has been resized to a random
-    /// length. The length is at least the first number and less than the second. If the resized
-    /// image is smaller than the output, it is placed in the upper left corner.
+    /// length in this half-open range. A smaller image is placed in the upper left corner.
     Resized([u32; 2]),
     /// The whole image in the upper left corner. Its shorter side is resized to one of `sides`, or
-    /// to less if the longer side would otherwise exceed `longest`.
+    /// to less if the longer side would exceed `longest`.
     Shortest { sides: Vec<u32>, longest: u32 },
 }
 
 impl Crop {
-    /// Checks the options for an output of size `output`.
     pub(super) fn check(&self, output: Size) -> Result<()> {
         let Size { width, height } = output;
         match self {
@@ -80,8 +75,7 @@ impl Crop {
         }
     }
 
-    /// Plans the crop and the resize of an image of `size` in a sample with `boxes`. The plan has
-    /// no flips and no effects yet.
+    /// The plan has no flips and no effects yet.
     pub(super) fn plan(
         &self,
         size: Size,
@@ -142,21 +136,18 @@ impl Crop {
         Ok(plan.with_resampling(resampling))
     }
 
-    /// Returns whether a part of the output may remain uncovered.
     pub(super) fn may_leave_uncovered(&self) -> bool {
         matches!(self, Crop::Letterbox | Crop::Jitter(_) | Crop::Padded { .. } | Crop::Iou(Some(_)))
             || self.keeps_corner()
     }
 
-    /// Returns whether the image stays in the upper left corner of the output even if it is
-    /// mirrored.
+    /// Whether mirrored images stay in the upper left corner of the output.
     pub(super) fn keeps_corner(&self) -> bool {
         matches!(self, Crop::Resized(_) | Crop::Shortest { .. } | Crop::Own { .. })
     }
 }
 
-/// Returns the error for an image with a size that the crop does not support. `says` connects the
-/// two sizes in the message.
+/// `says` connects the two sizes in the message.
 fn unlike(actual: Size, says: &str, size: Size, hint: &str) -> Error {
     let text = format!("the image is {}x{}, {says} {}x{}{hint}", actual.width, actual.height, size.width, size.height);
     Error::new(ErrorKind::Transform, text)
@@ -194,13 +185,12 @@ fn check_sides(sides: &[u32], longest: u32, output: Size) -> Result<()> {
     Ok(())
 }
 
-/// Plans torchvision's `RandomCrop` with its padding modes. For each axis along which the padded
-/// image is larger than the output, draws one number: first for the vertical axis, then for the
-/// horizontal one.
+/// Plans torchvision's `RandomCrop` with its padding modes. Draws one number for each axis along
+/// which the padded image is larger than the output, the vertical axis first.
 fn padded(size: Size, output: Size, (padding, border, if_needed): (u32, Border, bool), rng: &mut Rng) -> Result<Plan> {
     let failed = |cause: String| Err(Error::new(ErrorKind::Transform, cause));
     let (image, crop) = (format!("{}x{}", size.width, size.height), format!("{}x{}", output.width, output.height));
-    // Draws the position of the crop along an axis, relative to the edge of the image.
+    // Position of the crop along an axis, relative to the edge of the image.
     let mut along = |length: u32, output_side: u32| {
         let mut before = padding;
         let mut padded_length = u64::from(length) + 2 * u64::from(padding);
@@ -228,8 +218,7 @@ fn padded(size: Size, output: Size, (padding, border, if_needed): (u32, Border, 
     };
     let y = along(size.height, output.height)?;
     let x = along(size.width, output.width)?;
-    // Returns where the visible section of the image starts in the image and in the output, and
-    // its length.
+    // Start of the visible section in the image and in the output, and its length.
     let visible = |start: i64, length: u32, output_side: u32| {
         let end = (start + i64::from(output_side)).min(i64::from(length));
         (start.max(0) as u32, (-start).max(0) as u32, (end - start.max(0)) as u32)
@@ -250,8 +239,8 @@ mod tests {
         augment.plan(Size::new(size.0, size.1), &mut Rng::new(2, 0, sample))
     }
 
-    /// Returns the column and row of the upper left corner of the crop, relative to the image. A
-    /// coordinate is negative if the corner is in the border.
+    /// Upper left corner of the crop relative to the image, with negative coordinates in the
+    /// border.
     fn corner(plan: &Plan) -> (i64, i64) {
         assert_eq!((plan.crop.size(), plan.resized), (plan.target.size(), plan.target.size()));
         (i64::from(plan.crop.x) - i64::from(plan.target.x), i64::from(plan.crop.y) - i64::from(plan.target.y))
@@ -277,8 +266,8 @@ mod tests {
         assert_eq!(e.kind(), ErrorKind::Transform);
         assert!(e.cause().contains("32x32 with a padding of 2 is larger than the image of 40x20"), "{e}");
         assert!(e.cause().contains("pad the image with Augment::pad_if_needed"), "{e}");
-        // With a padding of 2, the 20 rows become 24. That is 8 less than 32, and torchvision pads
-        // by the difference on both sides: 2 + 8.
+        // The padding extends the 20 rows to 24. torchvision adds the missing 8 rows on both sides,
+        // so each border has 10 rows.
         let rows = (0..2000).map(|sample| corner(&plan(&crop.clone().pad_if_needed(), (40, 20), sample).unwrap()).1);
         let (low, high) = rows.fold((0, -100), |(low, high), y| (y.min(low), y.max(high)));
         assert_eq!((low, high), (-10, -2));
@@ -291,8 +280,7 @@ mod tests {
 
     #[test]
     fn random_resizes_have_the_sizes_of_torchvision() {
-        // The expected sizes were computed with RandomShortestSize and Resize of torchvision's
-        // transforms v2.
+        // The expected sizes are from torchvision's v2 RandomShortestSize and Resize.
         let size = |augment: &Augment, image, sample| plan(augment, image, sample).unwrap().resized;
         let shortest = Augment::shortest_size(&[480], 640);
         assert_eq!(size(&shortest, (500, 375), 0), Size::new(640, 480));

@@ -21,9 +21,8 @@ impl Augment {
     /// Builds an augmentation from steps.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the first step is not a constructor such
-    /// as `train`, or if a later step is a constructor. All other errors are reported by
-    /// [`check`](Augment::check).
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) unless the first step, and no other, is a
+    /// constructor such as `train`. [`check`](Augment::check) reports all other errors.
     pub fn from_steps(steps: impl IntoIterator<Item = Step>) -> Result<Self> {
         let mut steps = steps.into_iter();
         let begun = match steps.next() {
@@ -48,21 +47,19 @@ impl Augment {
         Augment { steps: Vec::new(), settings: Settings::default(), later: Vec::new() }.then(setting)
     }
 
-    /// Applies a setting and records it as a step.
     pub(super) fn then(mut self, setting: Setting) -> Self {
         self.settings.set(&setting);
         self.steps.push(Step(Call::Setting(setting)));
         self
     }
 
-    /// Adds the augmentation for epochs starting with `epoch`, and records the call as a step.
     pub(super) fn later(mut self, epoch: u64, augment: Augment) -> Self {
         self.steps.push(Step(Call::Setting(Setting::FromEpoch { epoch, augment: augment.steps.clone() })));
         self.later.push((epoch, augment));
         self
     }
 
-    /// Adds an operation, which runs after all operations that were added before it.
+    /// Operations run in the order in which they are added.
     pub(crate) fn with(mut self, op: impl Into<Op>) -> Self {
         let op = op.into();
         self.settings.add(&op);

@@ -1,7 +1,7 @@
 //! Computes the sizes and positions of crops.
 //!
-//! Python's `round` rounds half to even, and its `int` truncates. This module uses the same
-//! rounding, so its results equal torchvision's.
+//! Python's `round` rounds half to even, and its `int` truncates. This module does the same, so
+//! that its results equal torchvision's.
 
 use crate::decode::{Rect, Size};
 use crate::error::{Error, ErrorKind, Result};
@@ -15,9 +15,9 @@ pub struct Window {
     pub x: f64,
     /// Upper edge.
     pub y: f64,
-    /// Distance from the left to the right edge.
+    /// Width in pixels.
     pub width: f64,
-    /// Distance from the upper to the lower edge.
+    /// Height in pixels.
     pub height: f64,
 }
 
@@ -27,15 +27,13 @@ impl From<Rect> for Window {
     }
 }
 
-/// The range `[low, high]` of a random number.
+/// `[low, high]`.
 pub(super) type Interval = [f64; 2];
 
 /// Draws the box of torchvision's `RandomResizedCrop.make_params`. Each try draws the fraction of
 /// the image's area uniformly from `scale`, and the aspect ratio (width / height) log-uniformly
-/// from `ratio`. If ten boxes in a row do not fit into the image, returns the largest centered box
-/// with an allowed ratio.
-///
-/// Draws two numbers per try, and two for the position of a box that fits.
+/// from `ratio`. If ten boxes do not fit into the image, returns the largest centered box with an
+/// allowed ratio. Draws two numbers per try, and two for the position.
 pub(super) fn random_box(size: Size, scale: Interval, ratio: Interval, rng: &mut Rng) -> Rect {
     let (width, height) = (f64::from(size.width), f64::from(size.height));
     for _ in 0..10 {
@@ -59,11 +57,7 @@ pub(super) fn random_box(size: Size, scale: Interval, ratio: Interval, rng: &mut
     Rect::new((size.width - w) / 2, (size.height - h) / 2, w, h)
 }
 
-/// Returns the box of torchvision's `CenterCrop`. Unlike torchvision, does not pad images that are
-/// smaller than the box.
-///
-/// # Errors
-/// If the image is smaller than the box.
+/// The box of torchvision's `CenterCrop`, except that smaller images are an error.
 pub(super) fn center_box(size: Size, output: Size) -> Result<Rect> {
     if output.width > size.width || output.height > size.height {
         return Err(Error::new(
@@ -78,8 +72,8 @@ pub(super) fn center_box(size: Size, output: Size) -> Result<Rect> {
     Ok(Rect::new(anchor(size.width, output.width), anchor(size.height, output.height), output.width, output.height))
 }
 
-/// Returns the size of the image after torchvision's `Resize(side)`: the shorter side becomes
-/// `side`, and the longer side becomes `int(side * longer / shorter)`.
+/// torchvision's `Resize(side)`: the shorter side becomes `side`, and the longer side becomes
+/// `int(side * longer / shorter)`.
 pub(crate) fn shorter_to(size: Size, side: u32) -> Size {
     let longer =
         |long: u32, short: u32| (u64::from(side) * u64::from(long) / u64::from(short)).min(u64::from(u32::MAX)) as u32;
@@ -90,11 +84,7 @@ pub(crate) fn shorter_to(size: Size, side: u32) -> Size {
     }
 }
 
-/// Returns the smallest size with the aspect ratio of `size` that covers `output`. One side equals
-/// the same side of the output. The other side is rounded half to even.
-///
-/// # Errors
-/// If a side is longer than 65,535 pixels.
+/// The smallest size with the aspect ratio of `size` that covers `output`, rounded half to even.
 pub(super) fn covering(size: Size, output: Size) -> Result<Size> {
     let [w, h, width, height] = [size.width, size.height, output.width, output.height].map(f64::from);
     let longer = |side: f64, min: u32| (side.round_ties_even() as u32).max(min);
@@ -115,8 +105,8 @@ pub(super) fn covering(size: Size, output: Size) -> Result<Size> {
     Ok(resized)
 }
 
-/// Returns the largest size with the aspect ratio of `size` that fits into `output`. A side that is
-/// shorter than the output is rounded down, as in torchvision's `Resize(size=None, max_size=side)`.
+/// The largest size with the aspect ratio of `size` that fits into `output`, rounded down as in
+/// torchvision's `Resize(size=None, max_size=side)`.
 pub(super) fn fit_into(size: Size, output: Size) -> Size {
     let [w, h, width, height] = [size.width, size.height, output.width, output.height].map(u64::from);
     let shorter = |product: u64, divisor: u64| (product / divisor).max(1) as u32;
@@ -127,14 +117,13 @@ pub(super) fn fit_into(size: Size, output: Size) -> Size {
     }
 }
 
-/// Returns the size and position of the image in Ultralytics' `LetterBox(output)`. The image is
-/// scaled to the largest size that fits, rounded half to even, and centered. If the padding is odd,
-/// the extra pixel is on the right or at the bottom.
+/// Size and position of the image in Ultralytics' `LetterBox(output)`: the largest size that fits,
+/// rounded half to even, and centered. If the padding is odd, the extra pixel is on the right or at
+/// the bottom.
 pub(super) fn letterboxed(size: Size, output: Size) -> Rect {
     let [w, h, width, height] = [size.width, size.height, output.width, output.height].map(f64::from);
     let factor = (height / h).min(width / w);
-    // In Ultralytics, a side of a very thin image can become 0. In this function, a side is at
-    // least 1.
+    // Unlike in Ultralytics, no side of a very thin image becomes 0.
     let side = |length: f64, max: u32| ((length * factor).round_ties_even() as u32).clamp(1, max);
     let (width, height) = (side(w, output.width), side(h, output.height));
     Rect::new((output.width - width) / 2, (output.height - height) / 2, width, height)
@@ -151,9 +140,9 @@ pub(super) fn jittered(size: Size, output: Size, factors: Interval, max_side: u3
     Size::new(side(w), side(h))
 }
 
-/// Draws the box of `FixedSizeCrop` in torchvision's reference training. Along an axis where `size`
-/// exceeds `output`, the box covers a random section of the output's length. Along all other axes,
-/// it covers the whole image. Draws one number, which determines the position along both axes.
+/// Draws the box of `FixedSizeCrop` in torchvision's reference training: a random section of the
+/// output's length along an axis where `size` exceeds `output`, otherwise the whole image. Draws
+/// one number for both axes.
 pub(super) fn corner_or_random_area(size: Size, output: Size, rng: &mut Rng) -> Rect {
     let position = rng.unit();
     let span = |length: u32, output_side: u32| {
@@ -164,8 +153,8 @@ pub(super) fn corner_or_random_area(size: Size, output: Size, rng: &mut Rng) -> 
 }
 
 /// Draws the size of torchvision's `RandomShortestSize`: the shorter side becomes one of `sides`,
-/// or less if the longer side would otherwise exceed `longest`. Both sides are rounded down. Draws
-/// one number.
+/// or less if the longer side would exceed `longest`. Both sides are rounded down. Draws one
+/// number.
 pub(super) fn shortest_size(size: Size, sides: &[u32], longest: u32, rng: &mut Rng) -> Size {
     let side = sides[rng.below(sides.len() as u64) as usize];
     let [w, h] = [size.width, size.height].map(f64::from);
@@ -174,9 +163,8 @@ pub(super) fn shortest_size(size: Size, sides: &[u32], longest: u32, rng: &mut R
     Size::new(side(w), side(h))
 }
 
-/// Draws the box of torchvision's `RandomCrop`: a random area of the image that fits into `output`.
-/// For each axis along which the image is larger than the output, draws one number: first for the
-/// vertical axis, then for the horizontal one.
+/// Draws the box of torchvision's `RandomCrop`: a random area that fits into `output`. Draws one
+/// number for each axis along which the image is larger than the output, the vertical axis first.
 pub(super) fn random_area(size: Size, output: Size, rng: &mut Rng) -> Rect {
     let mut span = |length: u32, output_side: u32| {
         let start = if length > output_side { rng.below(u64::from(length - output_side) + 1) as u32 } else { 0 };
@@ -187,7 +175,7 @@ pub(super) fn random_area(size: Size, output: Size, rng: &mut Rng) -> Rect {
     Rect::new(x, y, width, height)
 }
 
-/// Returns whether the center of the box (x1, y1, x2, y2) is strictly inside `crop`.
+/// Whether the center of the box (x1, y1, x2, y2) is strictly inside `crop`.
 pub(super) fn contains_center(crop: Rect, [x1, y1, x2, y2]: [f64; 4]) -> bool {
     let within = |center: f64, start: u32, length: u32| {
         f64::from(start) < center && center < f64::from(start) + f64::from(length)
@@ -195,8 +183,7 @@ pub(super) fn contains_center(crop: Rect, [x1, y1, x2, y2]: [f64; 4]) -> bool {
     within((x1 + x2) / 2.0, crop.x, crop.width) && within((y1 + y2) / 2.0, crop.y, crop.height)
 }
 
-/// Maps `inner`, a box in a resized image, back to the original image. The resize changes the size
-/// from `size` to `resized`.
+/// Maps `inner`, a box in an image resized from `size` to `resized`, back to the original image.
 pub(super) fn window_of(size: Size, resized: Size, inner: Rect) -> Window {
     let (sx, sy) =
         (f64::from(size.width) / f64::from(resized.width), f64::from(size.height) / f64::from(resized.height));
@@ -209,9 +196,9 @@ pub(super) fn window_of(size: Size, resized: Size, inner: Rect) -> Window {
     }
 }
 
-/// Returns the pixels that a filter reads when it maps `window` to `output`: the window and half a
-/// filter width around it, clipped to the image. Decoding and resizing only these pixels gives the
-/// same result as resizing the whole image and then cropping.
+/// The pixels that a filter reads when it maps `window` to `output`: the window and half a filter
+/// width around it, clipped to the image. Only these pixels are decoded and resized, with the same
+/// result as resizing the whole image before the crop.
 pub(super) fn support_of(size: Size, window: Window, output: Size, resampling: Resampling) -> Rect {
     let span = |start: f64, length: f64, outputs: u32, limit: u32| {
         let radius = resampling.support() * resampling.width(length / f64::from(outputs));
@@ -230,7 +217,7 @@ mod tests {
 
     #[test]
     fn resizes_round_like_torchvision() {
-        // Computed by torchvision.transforms.functional._compute_resized_output_size.
+        // From torchvision.transforms.functional._compute_resized_output_size.
         assert_eq!(shorter_to(Size::new(500, 375), 256), Size::new(341, 256));
         assert_eq!(shorter_to(Size::new(375, 500), 256), Size::new(256, 341));
         assert_eq!(shorter_to(Size::new(333, 500), 256), Size::new(256, 384));
@@ -239,7 +226,7 @@ mod tests {
 
     #[test]
     fn center_crops_round_half_to_even() {
-        // (341 - 224) / 2 = 58.5 rounds to 58, and (227 - 224) / 2 = 1.5 to 2.
+        // 58.5 rounds to 58, and 1.5 to 2.
         assert_eq!(center_box(Size::new(341, 227), Size::new(224, 224)).unwrap(), Rect::new(58, 2, 224, 224));
     }
 
@@ -253,7 +240,7 @@ mod tests {
         assert_eq!(covered((375, 500), (256, 128)), (256, 341));
         assert_eq!(covered((30, 20), (30, 20)), (30, 20));
         assert_eq!(covered((3, 1), (5, 2)), (6, 2));
-        // 5 * 5 / 2 = 12.5 is rounded to 12, and 2 * 5 / 4 = 2.5 to 2, but not below the output.
+        // 12.5 is rounded to 12, and 2.5 to 2, but not below the output.
         assert_eq!((covered((5, 2), (5, 5)), covered((4, 2), (5, 2))), ((12, 5), (5, 2)));
         let e = covering(Size::new(60_000, 1), Size::new(2, 2)).unwrap_err().to_string();
         assert!(e.contains("resized to 120000x2 to cover 2x2"), "{e}");
@@ -276,8 +263,7 @@ mod tests {
 
     #[test]
     fn letterboxes_round_like_ultralytics() {
-        // The image, the output, and the expected size and position. The expected values were
-        // computed with the formula of `LetterBox`.
+        // Image, output, and expected size and position by the formula of `LetterBox`.
         for (image, output, (width, height), (left, top)) in LETTERBOXES {
             let [image, output] = [image, output].map(|(width, height)| Size::new(width, height));
             assert_eq!(letterboxed(image, output), Rect::new(left, top, width, height), "{image:?} in {output:?}");
@@ -286,7 +272,7 @@ mod tests {
 
     #[test]
     fn fitted_sizes_round_like_torchvision() {
-        // Computed by v2.Resize(size=None, max_size=640).
+        // From v2.Resize(size=None, max_size=640).
         let fit = |width, height| fit_into(Size::new(width, height), Size::new(640, 640));
         assert_eq!(fit(500, 375), Size::new(640, 480));
         assert_eq!(fit(333, 500), Size::new(426, 640));
@@ -307,7 +293,7 @@ mod tests {
 
     #[test]
     fn the_fallback_is_the_largest_centered_box() {
-        // A box with a ratio of 3/4 to 4/3 cannot cover nine tenths of a strip.
+        // No box with a ratio of 3/4 to 4/3 covers nine tenths of a strip.
         let rect = random_box(Size::new(1000, 300), [0.9, 1.0], [0.75, 4.0 / 3.0], &mut Rng::new(0, 0, 0));
         assert_eq!(rect, Rect::new(300, 0, 400, 300));
         let rect = random_box(Size::new(300, 1000), [0.9, 1.0], [0.75, 4.0 / 3.0], &mut Rng::new(0, 0, 0));

@@ -2,10 +2,9 @@
 
 /// Filter of the resize.
 ///
-/// An output pixel is a weighted sum of source pixels, and the filter determines the weights. All
-/// filters except [`Nearest`](Interpolation::Nearest) are antialiased by default, which means that
-/// they widen as the image shrinks. [`Augment::antialias`](crate::Augment::antialias) turns
-/// antialiasing off.
+/// An output pixel is a weighted sum of source pixels, with weights from the filter. All filters
+/// except [`Nearest`](Interpolation::Nearest) are antialiased: they widen as the image shrinks.
+/// [`Augment::antialias`](crate::Augment::antialias) turns antialiasing off.
 ///
 /// The antialiased bilinear filter is the fastest, and the only one that devices support. With any
 /// other filter, the worker threads decode and resize all images.
@@ -14,27 +13,26 @@
 #[non_exhaustive]
 pub enum Interpolation {
     /// A triangle. Equals Pillow's and torchvision's `BILINEAR`, except that values may differ by
-    /// one because of rounding: images are resized vertically first, which is faster.
+    /// one: for speed, images are resized vertically first.
     #[default]
     Bilinear,
-    /// The same triangle, but with pixels that are bit-identical to torchvision's `BILINEAR` for
-    /// tensors. Use this filter to reproduce the accuracy of a model that was evaluated with
-    /// torchvision.
+    /// The same triangle, bit-identical to torchvision's `BILINEAR` for tensors. Use this filter to
+    /// reproduce the accuracy of a model that was evaluated with torchvision.
     BilinearExact,
-    /// A cubic with the parameter -0.5. Equals Pillow's and torchvision's `BICUBIC`. If
-    /// antialiasing is turned off, the parameter is -0.75, as in PyTorch.
+    /// A cubic with the parameter -0.5. Equals Pillow's and torchvision's `BICUBIC`. Without
+    /// antialiasing, the parameter is -0.75, as in PyTorch.
     Bicubic,
     /// A sinc, windowed to three lobes. Equals Pillow's `LANCZOS`, which torchvision supports only
     /// for Pillow images.
     Lanczos,
-    /// A single source pixel, chosen in the same way as for masks. Equals torchvision's `NEAREST`
-    /// for tensors. Pillow's `NEAREST` chooses the pixel at the center of the output pixel instead,
-    /// like torchvision's `NEAREST_EXACT`.
+    /// A single source pixel, chosen as for masks. Equals torchvision's `NEAREST` for tensors.
+    /// Pillow's `NEAREST`, like torchvision's `NEAREST_EXACT`, uses the pixel at the center of the
+    /// output pixel instead.
     Nearest,
 }
 
 impl Interpolation {
-    /// Returns an error message if rotations, shears and other warps do not support this filter.
+    /// Why rotations, shears and other warps do not support this filter.
     pub(super) fn unfit_for_warps(self) -> Option<&'static str> {
         macro_rules! unfit {
             ($name:literal) => {
@@ -53,15 +51,13 @@ impl Interpolation {
         }
     }
 
-    /// Returns whether images are resized horizontally first and then vertically, as in Pillow and
-    /// PyTorch. The order affects the pixels, because each pass rounds values and clamps them to 0
-    /// to 255.
+    /// Pillow and PyTorch resize horizontally first. The order affects the pixels, because each
+    /// pass rounds values and clamps them to 0 to 255.
     pub(super) fn resizes_horizontally_first(self) -> bool {
         matches!(self, Interpolation::BilinearExact | Interpolation::Bicubic | Interpolation::Lanczos)
     }
 }
 
-/// A filter with or without antialiasing.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Resampling {
     pub(super) filter: Interpolation,
@@ -72,8 +68,8 @@ impl Resampling {
     /// The only resampling that devices support.
     pub(super) const DEFAULT: Self = Resampling { filter: Interpolation::Bilinear, antialias: true };
 
-    /// Returns half the width of the filter. The unit is one output pixel if the filter widens as
-    /// the image shrinks, and one source pixel otherwise.
+    /// Half the width of the filter, in output pixels if the filter widens as the image shrinks,
+    /// otherwise in source pixels.
     pub(super) fn support(self) -> f64 {
         match self.filter {
             Interpolation::Bilinear | Interpolation::BilinearExact | Interpolation::Nearest => 1.0,
@@ -82,14 +78,13 @@ impl Resampling {
         }
     }
 
-    /// Returns the length in source pixels of the unit in which [`support`](Resampling::support) is
-    /// measured. `scale` is the number of source pixels per output pixel.
+    /// Source pixels per unit of [`support`](Resampling::support). `scale` is the number of source
+    /// pixels per output pixel.
     pub(super) fn width(self, scale: f64) -> f64 {
         if self.antialias { scale.max(1.0) } else { 1.0 }
     }
 
-    /// Returns the weight of a source pixel at the distance `t` from the center of the filter. `t`
-    /// must be at least 0 and less than the support.
+    /// Weight of a source pixel at the distance `t` from the center, where 0 <= `t` < support.
     pub(super) fn weight(self, t: f64) -> f64 {
         match self.filter {
             Interpolation::Bilinear | Interpolation::BilinearExact | Interpolation::Nearest => 1.0 - t,
@@ -99,8 +94,7 @@ impl Resampling {
     }
 }
 
-/// Returns the value of Keys' cubic with the parameter `a` at the distance `t`, computed in
-/// Pillow's order of operations.
+/// Keys' cubic with the parameter `a`, in Pillow's order of operations.
 fn cubic(t: f64, a: f64) -> f64 {
     if t < 1.0 { ((a + 2.0) * t - (a + 3.0)) * t * t + 1.0 } else { (((t - 5.0) * t + 8.0) * t - 4.0) * a }
 }

@@ -9,10 +9,9 @@ use crate::sampler::Rng;
 /// Mixes adjacent samples of a finished batch, like `MixUp` and `CutMix` in torchvision's
 /// transforms v2.
 ///
-/// Sample `i` of a batch of `n` is mixed with sample `(i + n - 1) % n`, like in torchvision, which
-/// rolls the batch by one. All samples of a batch are mixed with the same weight. Random numbers
-/// are a function of (seed, epoch, batch), so they do not depend on the number of workers or on the
-/// samples.
+/// Sample `i` of a batch of `n` is mixed with sample `(i + n - 1) % n`, as in torchvision, which
+/// rolls the batch by one. All samples of a batch have the same weight. Random numbers depend only
+/// on the seed, the epoch and the batch, not on the number of workers or on the samples.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default = "Mix::never", deny_unknown_fields)]
 pub struct Mix {
@@ -33,10 +32,10 @@ impl Mix {
         Mix { mixup: Some(alpha), cutmix: None, probability: 1.0 }
     }
 
-    /// Pastes a rectangle of one image into another image. The fraction of the area that the
-    /// rectangle leaves uncovered is drawn from Beta(`alpha`, `alpha`). Recipes use an `alpha`
-    /// of 1. See Yun et al., "CutMix: Regularization Strategy to Train Strong Classifiers with
-    /// Localizable Features" (2019).
+    /// Pastes a rectangle of one image into a different one. The fraction of the area that remains
+    /// uncovered is drawn from Beta(`alpha`, `alpha`). Recipes use an `alpha` of 1. See Yun et al.,
+    /// "CutMix: Regularization Strategy to Train Strong Classifiers with Localizable Features"
+    /// (2019).
     pub fn cutmix(alpha: f64) -> Self {
         Mix { mixup: None, cutmix: Some(alpha), probability: 1.0 }
     }
@@ -73,7 +72,7 @@ impl Mix {
     /// Returns how to mix batch `batch` of epoch `epoch`, or `None` if it is not mixed. `size` is
     /// the size of the images in the batch.
     pub fn draw(&self, seed: u64, epoch: u64, batch: u64, size: Size) -> Option<Mixing> {
-        // A different seed keeps these numbers independent of the numbers of sample `batch`.
+        // A different seed makes these numbers independent of those of sample `batch`.
         let mut rng = Rng::new(seed ^ u64::from_le_bytes(*b"mixbatch"), epoch, batch);
         if !rng.chance(self.probability) {
             return None;
@@ -90,8 +89,8 @@ impl Mix {
     }
 }
 
-/// Parameters for mixing the images and labels of one batch. The mixed label of a sample gives the
-/// weight `weight` to the sample's own class, and `1 - weight` to the class of its
+/// Parameters for mixing the images and labels of one batch. The mixed label has the weight
+/// `weight` for the sample's own class, and `1 - weight` for the class of its
 /// [`partner`](Mixing::partner).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Mixing {
@@ -104,15 +103,14 @@ pub struct Mixing {
 
 impl Mixing {
     /// Returns the index of the sample that is mixed with sample `index` in a batch of `count`
-    /// samples. The partner is the previous sample. The partner of the first sample is the last
-    /// sample.
+    /// samples: the previous one, or the last one for the first sample.
     pub fn partner(index: usize, count: usize) -> usize {
         if index == 0 { count - 1 } else { index - 1 }
     }
 }
 
-/// Draws the parameters of torchvision's `CutMix.make_params`: a box around a uniformly drawn
-/// center, clipped to the image. The weight is the fraction of the area outside the clipped box.
+/// torchvision's `CutMix.make_params`: a box around a uniformly drawn center, clipped to the image.
+/// The weight is the fraction of the area outside the clipped box.
 fn cut(alpha: f64, size: Size, rng: &mut Rng) -> Mixing {
     let weight = beta(alpha, rng);
     let (w, h) = (i64::from(size.width), i64::from(size.height));
@@ -125,15 +123,15 @@ fn cut(alpha: f64, size: Size, rng: &mut Rng) -> Mixing {
     Mixing { weight: (1.0 - rect.size().area() as f64 / size.area() as f64) as f32, cut: Some(rect) }
 }
 
-/// Draws from Beta(`alpha`, `alpha`) as X / (X + Y), where X and Y are gamma variates. Uses their
-/// logarithms, because the variates underflow if `alpha` is tiny.
+/// Beta(`alpha`, `alpha`) is X / (X + Y) for gamma variates X and Y, which underflow if `alpha` is
+/// tiny, so only their logarithms are used.
 fn beta(alpha: f64, rng: &mut Rng) -> f64 {
     let (x, y) = (ln_gamma_variate(alpha, rng), ln_gamma_variate(alpha, rng));
     1.0 / (1.0 + (y - x).exp())
 }
 
-/// Draws `count` weights that sum to 1 from a symmetric Dirichlet distribution with parameter
-/// `alpha`, by dividing gamma variates by their sum.
+/// Draws `count` weights that sum to 1 from a symmetric Dirichlet distribution, by dividing gamma
+/// variates by their sum.
 pub(super) fn dirichlet(alpha: f64, count: usize, rng: &mut Rng) -> Vec<f64> {
     let logs: Vec<f64> = (0..count).map(|_| ln_gamma_variate(alpha, rng)).collect();
     let max = logs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -141,15 +139,14 @@ pub(super) fn dirichlet(alpha: f64, count: usize, rng: &mut Rng) -> Vec<f64> {
     logs.into_iter().map(|log| (log - max).exp() / sum).collect()
 }
 
-/// Draws a normal variate with the Box-Muller transform, using only the cosine.
+/// Draws with the Box-Muller transform, using only the cosine.
 pub(super) fn normal(rng: &mut Rng) -> f64 {
     // 1 - unit is in (0, 1], where the logarithm is defined.
     (-2.0 * (1.0 - rng.unit()).ln()).sqrt() * (std::f64::consts::TAU * rng.unit()).cos()
 }
 
-/// Draws the logarithm of a gamma variate with the shape `alpha`. Draws a variate with the shape
-/// `alpha + 1` by the method of Marsaglia and Tsang, "A simple method for generating gamma
-/// variables" (2000), and multiplies it by U^(1 / `alpha`), where U is uniform.
+/// Marsaglia and Tsang, "A simple method for generating gamma variables" (2000): multiplies a
+/// variate with the shape `alpha + 1` by U^(1 / `alpha`), where U is uniform.
 fn ln_gamma_variate(alpha: f64, rng: &mut Rng) -> f64 {
     let d = alpha + 1.0 - 1.0 / 3.0;
     let c = 1.0 / (9.0 * d).sqrt();

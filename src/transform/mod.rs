@@ -1,8 +1,8 @@
 //! Crops, resizes, flips and augments decoded images.
 //!
-//! 1. `augment`: [`Augment`], a list of steps such as a crop and flips. `step` represents a step as
-//!    data. `from_steps` builds an augmentation from steps. `settings` combines the steps.
-//!    `requirements` provides what a loader needs to know about an augmentation.
+//! 1. `augment`: [`Augment`], a list of steps such as a crop and flips. `step` is a step as
+//!    data, `from_steps` builds an augmentation from steps, and `settings` combines their effects.
+//!    `requirements` is what a loader needs to know about an augmentation.
 //! 2. `tiles`, `presets`, `steps`: setters for mosaics and copy-paste, constructors and setters for
 //!    published recipes, and setters for operations.
 //! 3. `crop`: the area of an image that the output shows, and its position in the output.
@@ -14,8 +14,8 @@
 //! 9. `paste`: [`CopyPaste`], which pastes objects of one sample into the image of a different
 //!    sample.
 //! 10. `ops`: the operations after the resize, such as [`ColorJitter`] and [`RandomErasing`].
-//! 11. `plan`: [`Plan`], which contains all decisions about one sample before the sample is
-//!     decoded, and maps points, boxes and pixels.
+//! 11. `plan`: [`Plan`], all decisions about one sample before it is decoded. A plan also maps
+//!     points, boxes and pixels.
 //! 12. `record`: structs with the same layout in Rust and CUDA.
 //! 13. `interpolation`: [`Interpolation`], the filters of the resize.
 //! 14. `output_sizes`: the sizes of the output images in each epoch.
@@ -24,8 +24,8 @@
 //! 17. `view`: [`ImageMut`], the mutable image that a [`Transform`] receives.
 //! 18. `zoom`: a larger canvas around the image, which `iou` crops instead of the image.
 //!
-//! All random numbers of a sample come from one [`Rng`](crate::sampler::Rng) in a fixed order:
-//! [`Augment::plan`] draws first, and the user's transforms draw next.
+//! All random numbers of a sample come from one [`Rng`](crate::sampler::Rng): [`Augment::plan`]
+//! draws first, and the user's transforms draw next.
 
 mod augment;
 mod border;

@@ -8,27 +8,24 @@ use crate::sampler::Rng;
 use crate::transform::interpolation::Resampling;
 use crate::transform::{Plan, geometry};
 
-/// Maximum side of a resized image in pixels.
 const MAX_SIDE: f64 = 65_535.0;
 
-/// Maximum scale of the canvas.
 const MAX_SCALE: f64 = 10.0;
 
-/// Number of source images in a mosaic.
 pub(crate) const TILES: usize = 4;
 
 /// Combines the images of a sample and three partners into a mosaic, as in YOLO.
 ///
-/// Each of the four images is resized to fit into the output. The images are placed around a random
-/// point of a canvas that is twice as wide and twice as high as the output. The canvas is then
-/// scaled and shifted at random, and the output is cropped from it. The result equals Ultralytics'
-/// `Mosaic` followed by `RandomPerspective` without rotation and shear, with two differences: each
-/// image is resized only once, and the position of each image is rounded to whole pixels.
+/// Each of the four images is resized to fit into the output. The images meet at a random point of
+/// a canvas that is twice as wide and twice as high as the output. The canvas is then scaled and
+/// shifted at random, and the output is cropped from it. The result equals Ultralytics' `Mosaic`
+/// followed by `RandomPerspective` without rotation and shear, with two differences: each image is
+/// resized only once, and its position is rounded to whole pixels.
 ///
 /// The sample's own image is to the upper left of the point. The partners are drawn with
-/// replacement from the samples of the epoch, so a [subset](crate::Loader::subset) and the weights
-/// of a weighted sampler apply to the partners as well. Partners are a function of (seed, epoch,
-/// sample), so they do not depend on the workers, the ranks or the batch size.
+/// replacement from the samples of the epoch, including its [subset](crate::Loader::subset) and
+/// weights. They depend only on the seed, the epoch and the sample, not on the workers, the ranks
+/// or the batch size.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Mosaic {
@@ -50,8 +47,8 @@ impl Mosaic {
         Mosaic { probability: 1.0, scale: [0.5, 1.5], translate: 0.1 }
     }
 
-    /// Sets the probability that a sample becomes a mosaic. The default is 1. All other samples are
-    /// cropped by the first step of the [`Augment`](crate::Augment).
+    /// Sets the probability that a sample becomes a mosaic. The default is 1. All other samples use
+    /// the first step of the [`Augment`](crate::Augment).
     #[must_use]
     pub fn probability(mut self, probability: f64) -> Self {
         self.probability = probability;
@@ -66,8 +63,8 @@ impl Mosaic {
         self
     }
 
-    /// Sets the maximum shift along each axis, as a fraction of the output's width or height. The
-    /// fraction must be 0 to 0.5. The default is 0.1.
+    /// Sets the maximum shift along each axis, as a fraction of the output's width or height from 0
+    /// to 0.5. The default is 0.1.
     #[must_use]
     pub fn translate(mut self, share: f64) -> Self {
         self.translate = share;
@@ -90,11 +87,9 @@ impl Mosaic {
         Ok(())
     }
 
-    /// Draws a mosaic for the sample with the given seed, variant and index. `len` is the number of
-    /// samples in the epoch. Returns `None` if the sample does not become a mosaic.
+    /// `len` is the number of samples in the epoch.
     pub(super) fn draw(&self, (seed, variant, sample): (u64, u64, u64), len: u64) -> Option<Tiling> {
-        // Use a separate generator, so that all other random numbers of the sample are the same
-        // with and without a mosaic.
+        // A separate generator keeps all other random numbers of the sample the same.
         let mut rng = Rng::new(seed ^ u64::from_le_bytes(*b"mosaics "), variant, sample);
         if len == 0 || !rng.chance(self.probability) {
             return None;
@@ -107,23 +102,20 @@ impl Mosaic {
     }
 }
 
-/// The random values of one mosaic.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Tiling {
-    /// Indices of the partners among the samples of the epoch.
+    /// Among the samples of the epoch.
     pub(crate) partners: [u64; TILES - 1],
-    /// Point at which the images meet, relative to the upper left corner of the canvas, in units of
-    /// the output's width and height.
+    /// Point at which the images meet, from the upper left corner of the canvas, in output widths
+    /// and heights.
     pub(crate) center: [f64; 2],
-    /// Number of output pixels per canvas pixel.
+    /// Output pixels per canvas pixel.
     scale: f64,
-    /// Position of the canvas's center in the output, in units of the output's width and height.
+    /// Position of the canvas's center in the output, in output widths and heights.
     shift: [f64; 2],
 }
 
-/// Position of an image in the output along one axis.
 struct Span {
-    /// Length of the image after the resize.
     resized: u32,
     /// Start of the visible section in the resized image.
     offset: u32,
@@ -134,8 +126,7 @@ struct Span {
 }
 
 impl Tiling {
-    /// Returns the plan of image `tile`, which has size `size`. The images are numbered in
-    /// row-major order. If the image is not visible in the output, the target of the plan is empty.
+    /// Images are numbered in row-major order. An invisible image has an empty target.
     pub(super) fn plan(&self, tile: usize, size: Size, output: Size, resampling: Resampling) -> Plan {
         let fitted = geometry::fit_into(size, output);
         let across = self.span(0, fitted.width, output.width, tile % 2 == 1);
@@ -151,20 +142,19 @@ impl Tiling {
         Plan { resized, offset: (part.x, part.y), target, ..plan }.with_resampling(resampling)
     }
 
-    /// Places an image along `axis`. If `after` is set, the image begins at the point where the
-    /// images meet. Otherwise, the image ends at this point. `length` is the length of the image in
-    /// canvas pixels, and `side` is the length of the output.
+    /// The image begins at the point where the images meet if `after` is set, and otherwise ends
+    /// there. `length` is the length of the image in canvas pixels, and `side` is the length of the
+    /// output.
     fn span(&self, axis: usize, length: u32, side: u32, after: bool) -> Span {
         let output = f64::from(side);
         let to_output = |canvas: f64| (self.scale * (canvas - output) + output * self.shift[axis]).round() as i64;
         let resized = (self.scale * f64::from(length)).round().clamp(1.0, MAX_SIDE) as i64;
         let edge = to_output(output * self.center[axis]);
         let start = if after { edge } else { edge - resized };
-        // Clip to the canvas, which may end inside the output.
+        // The canvas may end inside the output.
         let (first, last) = (to_output(0.0).max(0), to_output(2.0 * output).min(i64::from(side)));
         let from = start.max(first);
         let length = ((start + resized).min(last) - from).max(0);
-        // If the image is not visible, use offset 0 and an empty section at 0.
         let (offset, from) = if length > 0 { (from - start, from) } else { (0, 0) };
         Span { resized: resized as u32, offset: offset as u32, start: from as u32, length: length as u32 }
     }
@@ -174,9 +164,8 @@ impl Tiling {
 mod tests {
     use super::*;
 
-    /// Reference implementation of Ultralytics' `Mosaic._mosaic4`. Returns the area of the canvas
-    /// that an image of `(w, h)` pixels covers, and the position of the image's upper left corner,
-    /// which may be outside the canvas.
+    /// Ultralytics' `Mosaic._mosaic4`: the area of the canvas that an image of `(w, h)` pixels
+    /// covers, and the upper left corner of the image, which may be outside the canvas.
     fn on_canvas(tile: usize, s: i64, (xc, yc): (i64, i64), (w, h): (i64, i64)) -> ([i64; 4], (i64, i64)) {
         let (a, b) = match tile {
             0 => ([(xc - w).max(0), (yc - h).max(0), xc, yc], [w - (xc - (xc - w).max(0)), h - (yc - (yc - h).max(0))]),
@@ -193,8 +182,8 @@ mod tests {
         (a, (a[0] - b[0], a[1] - b[1]))
     }
 
-    /// Reference implementation of Ultralytics' `RandomPerspective.affine_transform` without
-    /// rotation, shear and perspective. Clips the result to the output.
+    /// Ultralytics' `RandomPerspective.affine_transform` without rotation, shear and perspective,
+    /// clipped to the output.
     fn moved(canvas: [f64; 4], s: f64, scale: f64, translate: [f64; 2]) -> [f64; 4] {
         let matrix = |v: f64, axis: usize| ((v - s) * scale + translate[axis] * s).clamp(0.0, s);
         [matrix(canvas[0], 0), matrix(canvas[1], 1), matrix(canvas[2], 0), matrix(canvas[3], 1)]
@@ -210,13 +199,12 @@ mod tests {
             let size = Size::new(30 + rng.below(1500) as u32, 30 + rng.below(1500) as u32);
             let tile = sample as usize % TILES;
             let plan = tiling.plan(tile, size, Size::new(s, s), Resampling::DEFAULT);
-            // `load_image` rounds up, and `fit_into` rounds down.
             let r = f64::from(s) / f64::from(size.width.max(size.height));
             let fitted = |side: u32| ((f64::from(side) * r).ceil() as i64).min(i64::from(s));
             let (w, h) = (fitted(size.width), fitted(size.height));
             let center = tiling.center.map(|v| (v * f64::from(s)) as i64);
             let (canvas, (padw, padh)) = on_canvas(tile, i64::from(s), (center[0], center[1]), (w, h));
-            // A box in relative coordinates, which is how Ultralytics stores boxes.
+            // A box in relative coordinates, as in Ultralytics.
             let mut edges = [rng.unit(), rng.unit(), rng.unit(), rng.unit()];
             (edges[0], edges[2]) = (edges[0].min(edges[2]), edges[0].max(edges[2]));
             (edges[1], edges[3]) = (edges[1].min(edges[3]), edges[1].max(edges[3]));
@@ -239,8 +227,8 @@ mod tests {
                 hidden += 1;
                 continue;
             };
-            // The result of `fit_into` may differ by one canvas pixel, and the position is rounded
-            // twice. The scale multiplies these differences.
+            // `fit_into` may differ by one canvas pixel, and the position is rounded twice. The
+            // scale multiplies these differences.
             let tolerance = 1.0 + 2.0 * tiling.scale;
             let near = actual.corners.iter().zip(expected).all(|(a, b)| (a - b).abs() <= tolerance);
             assert!(near, "{:?} {expected:?} {plan:?}", actual.corners);

@@ -3,19 +3,16 @@
 use crate::decode::Size;
 use crate::transform::Augment;
 
-/// The output sizes in each epoch. A variant is one combination of sizes, one for each image of a
-/// sample.
+/// A variant is one combination of output sizes, one for each image of a sample.
 #[derive(Debug, Clone)]
 pub(crate) struct OutputSizes {
-    /// Ranges of epochs in which no size changes: the first epoch of each, and its variant.
+    /// First epoch and variant of each range of epochs in which no size changes.
     sections: Vec<(u64, usize)>,
-    /// First epoch of each variant.
     first: Vec<u64>,
 }
 
 impl OutputSizes {
-    /// Returns the variants of a loader. `augments` contains one augmentation for each image of a
-    /// sample.
+    /// `augments` yields one augmentation for each image of a sample.
     pub(crate) fn of<'a>(augments: impl Iterator<Item = &'a Augment> + Clone) -> Self {
         let mut starts: Vec<u64> = augments.clone().flat_map(Augment::changes).chain([0]).collect();
         starts.sort_unstable();
@@ -34,13 +31,11 @@ impl OutputSizes {
         variants
     }
 
-    /// Returns the index of the variant that `epoch` uses.
     pub(crate) fn at(&self, epoch: u64) -> usize {
-        // The first section begins with epoch 0.
         self.sections[self.sections.partition_point(|(first, _)| *first <= epoch) - 1].1
     }
 
-    /// Returns, for each variant, the first epoch that uses it.
+    /// Returns the first epoch of each variant.
     pub(crate) fn epochs(&self) -> impl ExactSizeIterator<Item = u64> {
         self.first.iter().copied()
     }
@@ -57,7 +52,7 @@ mod tests {
         let output_sizes = OutputSizes::of([&plain].into_iter());
         assert_eq!((0..11).map(|epoch| output_sizes.at(epoch)).collect::<Vec<_>>(), [0, 0, 0, 1, 1, 1, 1, 1, 1, 0, 0]);
         assert_eq!(output_sizes.epochs().collect::<Vec<_>>(), [0, 3]);
-        // Add a view that grows at epoch 5, and one with a constant size.
+        // A view that grows at epoch 5, and one with a constant size.
         let view = sized(8).from_epoch(5, sized(16));
         let output_sizes = OutputSizes::of([&plain, &view, &sized(7)].into_iter());
         assert_eq!((0..11).map(|epoch| output_sizes.at(epoch)).collect::<Vec<_>>(), [0, 0, 0, 1, 1, 2, 2, 2, 2, 3, 3]);

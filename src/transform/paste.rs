@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 use crate::sampler::Rng;
 
-/// Maximum margin around a pasted object, in pixels.
 const MAX_MARGIN: u32 = 64;
 
 /// Pastes objects from a different sample into the image. See Ghiasi et al., "Simple Copy-Paste is
@@ -14,9 +13,9 @@ const MAX_MARGIN: u32 = 64;
 ///
 /// The other sample, the partner, is drawn from the samples of the epoch. The first step of the
 /// [`Augment`](crate::Augment) crops and flips the partner with separate random numbers. If n
-/// objects of the partner remain after the crop, n draws with replacement select the objects that
-/// are pasted. All draws are a function of (seed, epoch, sample), so they do not depend on the
-/// workers, the ranks or the batch size.
+/// objects of the partner remain after the crop, n draws with replacement select the objects to
+/// paste. All draws depend only on the seed, the epoch and the sample, not on the workers, the
+/// ranks or the batch size.
 ///
 /// The objects come from a field of [`Boxes`](crate::field::Boxes) with
 /// [masks](crate::field::Boxes::masks).
@@ -49,8 +48,8 @@ impl CopyPaste {
     /// Sets the width of the margin around the masks, in pixels, that is pasted together with the
     /// objects. The default is 2, and the maximum is 64.
     ///
-    /// The default equals torchvision's `blending=True`: torchvision blurs a boolean mask with a 5
-    /// by 5 kernel, which sets every pixel that the kernel reaches to true. A margin of 0 equals
+    /// The default equals torchvision's `blending=True`, which blurs a boolean mask with a 5 by 5
+    /// kernel, so that every pixel within reach becomes true. A margin of 0 equals
     /// `blending=False`.
     #[must_use]
     pub fn margin(mut self, pixels: u32) -> Self {
@@ -71,11 +70,9 @@ impl CopyPaste {
         Ok(())
     }
 
-    /// Chooses the partner for the sample with the given seed, variant and index. `len` is the
-    /// number of samples in the epoch. Returns `None` if nothing is pasted.
+    /// `len` is the number of samples in the epoch.
     pub(super) fn draw(&self, (seed, variant, sample): (u64, u64, u64), len: u64) -> Option<Pasting> {
-        // Use a separate generator, so that all other random numbers of the sample are the same
-        // with and without pasting.
+        // A separate generator keeps all other random numbers of the sample the same.
         let mut rng = Rng::new(seed ^ u64::from_le_bytes(*b"pastings"), variant, sample);
         if len == 0 || !rng.chance(self.probability) {
             return None;
@@ -84,7 +81,6 @@ impl CopyPaste {
     }
 }
 
-/// The random values of one image into which objects are pasted.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Pasting {
     /// Index of the partner among the samples of the epoch.
@@ -93,9 +89,8 @@ pub(crate) struct Pasting {
 }
 
 impl Pasting {
-    /// Draws the indices of the objects to paste, like torchvision's
-    /// `unique(randint(0, count, (count,)))`. `count` is the number of the partner's objects, and
-    /// `rng` is the sample's generator.
+    /// torchvision's `unique(randint(0, count, (count,)))`, where `count` is the number of the
+    /// partner's objects. `rng` is the sample's generator.
     pub(crate) fn choose(count: usize, rng: &Rng, out: &mut Vec<usize>) {
         let mut rng = rng.named("pasted objects");
         out.clear();
@@ -104,8 +99,7 @@ impl Pasting {
         out.dedup();
     }
 
-    /// Returns the generator for the crop and the flips of the partner. `rng` is the sample's
-    /// generator.
+    /// Generator for the crop and the flips of the partner.
     pub(crate) fn rng(rng: &Rng) -> Rng {
         rng.named("pasted image")
     }

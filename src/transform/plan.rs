@@ -10,16 +10,16 @@ use crate::transform::{Border, ImageMut, Interpolation, Window};
 /// The transformation of the image of one sample, as decided by
 /// [`Augment::plan`](crate::transform::Augment::plan) before the image is decoded.
 ///
-/// A plan describes the following steps, in whole pixels:
+/// A plan describes five steps, in whole pixels:
+/// 1. The area [`crop`](Plan::crop) of the image is resized to [`resized`](Plan::resized).
+/// 2. A section of the resized area, which begins at [`offset`](Plan::offset), is copied to the
+///    area [`target`](Plan::target) of the output.
+/// 3. The rest of the output is filled.
+/// 4. The output is mirrored.
+/// 5. Geometric operations such as a rotation move the pixels of the output.
 ///
-/// First, the area [`crop`](Plan::crop) of the image is resized to [`resized`](Plan::resized).
-/// Second, a section of the resized area is copied to the area [`target`](Plan::target) of the
-/// output. The section begins at [`offset`](Plan::offset) and has the size of `target`. Third, the
-/// rest of the output is filled. Fourth, the output is mirrored. Finally, geometric operations such
-/// as a rotation move the pixels of the output.
-///
-/// A custom [`FieldType`](crate::field::FieldType) can call the methods of this type to map
-/// positions in the source image to positions in the output.
+/// A custom [`FieldType`](crate::field::FieldType) can use a plan to map positions in the source
+/// image to the output.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Plan {
@@ -35,7 +35,7 @@ pub struct Plan {
     pub crop: Rect,
     /// Size to which `crop` is resized.
     pub resized: Size,
-    /// Column and row, within the resized area, of the upper left pixel that the target shows.
+    /// Upper left corner (column, row) of the section of the resized area that the target shows.
     pub offset: (u32, u32),
     /// Area of the output that shows the image, before flips.
     pub target: Rect,
@@ -59,7 +59,6 @@ pub struct Plan {
     /// Whether the area outside `target` is a border of the image
     /// ([`Augment::random_crop`](crate::transform::Augment::random_crop)).
     pub(crate) bordered: bool,
-    /// Effects after the resize.
     pub(crate) drawn: Drawn,
 }
 
@@ -73,8 +72,7 @@ pub struct Clipped {
 }
 
 impl Clipped {
-    /// Moves the corners of the box with `warp`, and returns the box around them, clipped to the
-    /// output. Returns `None` if the clipped box is empty.
+    /// The box around the moved corners, clipped to the output. `None` if it is empty.
     fn warped(self, warp: &Warp, output: Size) -> Option<Self> {
         let [x1, y1, x2, y2] = self.corners;
         let corners = [(x1, y1), (x2, y1), (x2, y2), (x1, y2)].map(|corner| warp.forward(corner, output));
@@ -93,7 +91,7 @@ impl Clipped {
 
 impl Plan {
     /// Creates a plan that resizes `crop`, an area of an image of size `original`, to the area
-    /// `target` of the output. The image is not mirrored, and the rest of the output is black.
+    /// `target` of the output, on a black background.
     pub fn resized_crop(original: Size, crop: Rect, output: Size, target: Rect) -> Self {
         Plan {
             image_size: original,
@@ -117,9 +115,8 @@ impl Plan {
         }
     }
 
-    /// Creates a plan that resizes an image of size `original` to `resized` with the filter
-    /// `resampling`, and copies the area `part` of the result to the upper left corner of the
-    /// output.
+    /// Resizes an image to `resized`, and copies the area `part` of the result to the upper left
+    /// corner of the output.
     pub(super) fn part_of_resized(
         original: Size,
         resized: Size,
@@ -133,19 +130,18 @@ impl Plan {
         Plan { region, window, resized, offset: (part.x, part.y), ..full_plan }.with_resampling(resampling)
     }
 
-    /// Replaces the filter. The region must already contain all pixels that the new filter reads.
+    /// The region must already contain all pixels that the new filter reads.
     pub(super) fn with_resampling(self, Resampling { filter, antialias }: Resampling) -> Self {
         Plan { interpolation: filter, antialias, ..self }
     }
 
-    /// Returns the filter of the resize.
     pub(super) fn resampling(&self) -> Resampling {
         Resampling { filter: self.interpolation, antialias: self.antialias }
     }
 
     /// Returns the coordinate frame of annotations. `declared` is the image size in the
-    /// annotations, if they contain one. A custom [`FieldType`](crate::field::FieldType) uses the
-    /// frame to map annotations to the upright image before it calls the other methods.
+    /// annotations, if any. A custom [`FieldType`](crate::field::FieldType) maps annotations to the
+    /// upright image with this frame before it calls the other methods.
     ///
     /// # Errors
     /// Same as [`Oriented::frame`].
@@ -159,8 +155,8 @@ impl Plan {
         (ratio(self.resized.width, self.crop.width), ratio(self.resized.height, self.crop.height))
     }
 
-    /// Maps the position (`x`, `y`) of the image to the output before flips. The result may be
-    /// outside the output.
+    /// Maps the position (`x`, `y`) of the image to the output before flips, even to outside the
+    /// output.
     fn to_unflipped_output(&self, x: f64, y: f64) -> (f64, f64) {
         let Plan { crop, resized, offset, target, .. } = self;
         // Dividing last maps the edges of the crop exactly to the edges of the target.
@@ -173,8 +169,8 @@ impl Plan {
         )
     }
 
-    /// Returns the range of columns and the range of rows that the resize maps to the target,
-    /// relative to the corner of the region. Returns `None` if the window is empty.
+    /// Columns and rows that the resize maps to the target, relative to the corner of the region.
+    /// `None` if the window is empty.
     pub(crate) fn filter(&self) -> Option<((f64, f64), (f64, f64))> {
         let Window { x, y, width, height } = self.window;
         let within = |start: f64, length: f64, origin: u32, limit: u32| {
@@ -187,23 +183,22 @@ impl Plan {
         (finite && across.0 < across.1 && down.0 < down.1).then_some((across, down))
     }
 
-    /// Runs the effects on pixels, such as color jitter. `image` is the resized image, and must
-    /// have the size of the output.
+    /// Runs the effects on pixels, such as color jitter, on the resized image, which must have the
+    /// size of the output.
     pub fn retouch(&self, image: &mut ImageMut<'_>) {
         self.drawn.run(image);
     }
 
-    /// Returns the rectangle that is erased after normalization, if any. If the rectangle is filled
-    /// with noise, `value` is the mean of the noise. Erasing does not change masks, boxes and
-    /// points, as in torchvision's `RandomErasing`.
+    /// Returns the rectangle that is erased after normalization, if any. The `value` of noise is
+    /// its mean. Erasing does not change masks, boxes and points, as in torchvision's
+    /// `RandomErasing`.
     pub fn erased(&self) -> Option<Erase> {
         self.drawn.values.first().map(OnValues::erased)
     }
 
-    /// Returns the area of the output that custom transforms may change, which is usually the image
-    /// without the fill around it. It is the whole output in three cases: if the fill is a border
-    /// of the image, if geometric operations have moved the image, or if the output combines
-    /// several images (`joins`).
+    /// The area of the output that custom transforms may change: the image without the fill around
+    /// it. It is the whole output if the fill is a border of the image, if geometric operations
+    /// have moved the image, or if the output combines several images (`joins`).
     pub(crate) fn changeable(&self, joins: bool) -> Rect {
         if joins || self.bordered || self.is_warped() { Rect::full(self.output) } else { self.shown() }
     }
@@ -220,14 +215,13 @@ impl Plan {
         Rect::new(x, y, width, height)
     }
 
-    /// Maps the point (`x`, `y`) of the image to the output. If the point is outside the crop, the
-    /// result is outside the output.
+    /// Maps the point (`x`, `y`) of the image to the output. A point outside the crop is mapped to
+    /// outside the output.
     ///
-    /// Coordinates refer to pixel centers, as in COCO and in torchvision's `KeyPoints`: (0, 0) is
-    /// the center of the first pixel, and a flip maps `x` to `width - 1 - x`. Geometric operations
-    /// move a point together with its pixel. In torchvision's `affine`, by contrast, (0, 0) is the
-    /// corner of the first pixel, so that a rotation by 180 degrees moves a point one pixel too
-    /// far.
+    /// Coordinates are pixel centers, as in COCO and in torchvision's `KeyPoints`: (0, 0) is the
+    /// center of the first pixel, and a flip maps `x` to `width - 1 - x`. Geometric operations move
+    /// a point together with its pixel. In torchvision's `affine`, however, (0, 0) is the corner of
+    /// the first pixel, so that a rotation by 180 degrees moves a point one pixel too far.
     pub fn point(&self, x: f64, y: f64) -> (f64, f64) {
         let (mut x, mut y) = self.to_unflipped_output(x, y);
         if self.flip {
@@ -242,15 +236,15 @@ impl Plan {
         })
     }
 
-    /// Returns whether the point (`x`, `y`) of the output is in the area that shows the image.
-    /// [`point`](Plan::point) returns such points. As in torchvision's `SanitizeKeyPoints`, the
-    /// left and upper edges are part of the area, and the right and lower edges are not.
+    /// Returns whether the point (`x`, `y`) of the output, as returned by [`point`](Plan::point),
+    /// is in the area that shows the image. As in torchvision's `SanitizeKeyPoints`, this includes
+    /// the left and upper edges, but not the right and lower ones.
     pub fn shows(&self, x: f64, y: f64) -> bool {
         let inside = |(x, y): (f64, f64), Rect { x: left, y: top, width, height }: Rect| {
             let within = |v: f64, start: u32, length: u32| (0.0..f64::from(length)).contains(&(v - f64::from(start)));
             within(x, left, width) && within(y, top, height)
         };
-        // The point must also have been inside the output before and after each operation.
+        // The point must be inside the output before and after each operation.
         let mut point = (x, y);
         for warp in self.drawn.warps().rev() {
             if !inside(point, Rect::full(self.output)) {
@@ -262,21 +256,19 @@ impl Plan {
         inside(point, self.shown())
     }
 
-    /// Returns whether geometric operations move the pixels of the output. If so,
-    /// [`column`](Plan::column) and [`row`](Plan::row) refer to the output before these operations.
+    /// Returns whether geometric operations move the pixels of the output. [`column`](Plan::column)
+    /// and [`row`](Plan::row) then refer to the output before these operations.
     pub fn is_warped(&self) -> bool {
         self.drawn.warps().next().is_some()
     }
 
-    /// Applying the geometric operations to annotations needs a copy of the output. Returns the
-    /// number of pixels in this copy, or 0 if there are no geometric operations.
+    /// Geometric operations on annotations need a copy of the output with this many pixels.
     pub(crate) fn warped_area(&self) -> u64 {
         if self.is_warped() { self.output.area() } else { 0 }
     }
 
     /// Returns the source pixel that the output shows at (`x`, `y`), after all geometric
-    /// operations, using nearest-neighbor sampling. Returns `None` if the output shows the fill
-    /// color or border at this position.
+    /// operations, using nearest-neighbor sampling. Returns `None` for the fill color or border.
     pub fn pixel(&self, x: u32, y: u32) -> Option<(u32, u32)> {
         let mut warps = self.drawn.warps().rev();
         let (x, y) = warps.try_fold((x, y), |(x, y), warp| warp.nearest_source(x, y, self.output))?;
@@ -284,14 +276,14 @@ impl Plan {
     }
 
     /// Applies the geometric operations to a plane of the output with `channels` values per pixel,
-    /// using nearest-neighbor sampling. Pixels whose source is outside the plane are set to the
-    /// values of `fill`, which is repeated to the number of channels. `copy` is scratch memory.
+    /// using nearest-neighbor sampling. Pixels with a source outside the plane get the values of
+    /// `fill`, repeated to the number of channels.
     pub(crate) fn warp_nearest<T: Copy>(&self, plane: &mut [T], channels: usize, fill: &[T], copy: &mut Vec<T>) {
         self.drawn.warps().for_each(|warp| warp.move_nearest(plane, (self.output, channels), fill, copy));
     }
 
-    /// Applies the geometric operations to a map of the output with `channels` values per pixel,
-    /// with the same interpolation as for the image. `copy` is scratch memory.
+    /// Applies the geometric operations to a map with `channels` values per pixel, with the same
+    /// interpolation as for the image.
     pub(crate) fn warp_floats(&self, map: &mut [f32], channels: usize, fill: f32, copy: &mut Vec<f32>) {
         for warp in self.drawn.warps() {
             if warp.is_bilinear() {
@@ -302,9 +294,9 @@ impl Plan {
         }
     }
 
-    /// Applies the geometric operations to an optical flow, which contains the displacement (right,
-    /// down) of each pixel of the output. [`warp_floats`](Plan::warp_floats) must already have
-    /// moved the displacements to their new pixels. Displacements of filled pixels do not change.
+    /// Applies the geometric operations to an optical flow, the displacement (right, down) of each
+    /// pixel. [`warp_floats`](Plan::warp_floats) must already have moved the displacements to their
+    /// new pixels. Displacements of filled pixels do not change.
     pub(crate) fn warp_flow(&self, flow: &mut [f32]) {
         if !self.is_warped() {
             return;
@@ -326,9 +318,9 @@ impl Plan {
     /// Maps the box (x1, y1, x2, y2) of the image to the output, and clips it to the area that
     /// shows the image. Returns `None` if the clipped box is empty.
     ///
-    /// Coordinates refer to pixel edges: a box from 0 to `width` contains all columns, and a flip
-    /// maps `x` to `width - x`. Each geometric operation moves the four corners, and replaces the
-    /// box with the smallest box around them, clipped to the output, as in torchvision.
+    /// Coordinates are pixel edges: a box from 0 to `width` contains all columns, and a flip maps
+    /// `x` to `width - x`. Each geometric operation replaces the box with the smallest box around
+    /// its four moved corners, clipped to the output, as in torchvision.
     pub fn clip_box(&self, [x1, y1, x2, y2]: [f64; 4]) -> Option<Clipped> {
         if self.centered && !geometry::contains_center(self.crop, [x1, y1, x2, y2]) {
             return None;
@@ -350,16 +342,14 @@ impl Plan {
         self.warp_box(clipped)
     }
 
-    /// Applies the geometric operations to a box of the output. Returns `None` if the box leaves
-    /// the output.
+    /// Returns `None` if the box leaves the output.
     pub(crate) fn warp_box(&self, clipped: Clipped) -> Option<Clipped> {
         self.drawn.warps().try_fold(clipped, |clipped, warp| clipped.warped(warp, self.output))
     }
 
     /// Returns the column of the image that column `x` of the output shows, using nearest-neighbor
-    /// sampling. Returns `None` if the column shows the fill color or border.
-    ///
-    /// This method ignores geometric operations, unlike [`pixel`](Plan::pixel).
+    /// sampling. Returns `None` for the fill color or border. Unlike [`pixel`](Plan::pixel), this
+    /// method ignores geometric operations.
     ///
     /// The rounding equals torchvision's for masks (`InterpolationMode.NEAREST`): column `i` of the
     /// resized image shows column `floor(i * (from / to))` of the source, where `from` and `to` are
@@ -377,9 +367,9 @@ impl Plan {
     }
 }
 
-/// Maps position `position` of the output back to the image, along one axis. `target` and `length`
-/// are the start and length of the target. `start` and `from` are the start and length of the crop,
-/// `to` is its length after the resize, and `offset` is the offset in the resized area.
+/// Maps `position` of the output back to the image, along one axis. `target` and `length` describe
+/// the target, `start` and `from` the crop. `to` is the length of the resized crop, and `offset`
+/// the offset in it.
 fn nearest(
     position: u32,
     output: u32,

@@ -6,7 +6,6 @@ use crate::transform::Mix;
 use crate::transform::ops::{AutoAugment, ColorJitter, Policy, RandomErasing};
 use crate::transform::step::Setting;
 
-/// Names of the presets, for [`Augment::preset`].
 pub(super) const NAMES: [&str; 16] = [
     "classification",
     "classification-eval",
@@ -31,8 +30,7 @@ const MEAN: [u8; 3] = [123, 117, 104];
 
 impl Augment {
     /// Creates the augmentation from one of torchvision's reference training scripts, for outputs
-    /// of `side` by `side` pixels. `name` consists of the task and torchvision's name for the
-    /// augmentation.
+    /// of `side` by `side` pixels. `name` is the task and torchvision's name for the augmentation.
     ///
     /// | name | steps |
     /// |---|---|
@@ -101,9 +99,9 @@ impl Augment {
 
     /// Adds the color augmentation of SimCLR (Chen et al. 2020) at full strength: a [`ColorJitter`]
     /// with brightness, contrast and saturation 0.8, hue 0.2 and probability 0.8; grayscale with
-    /// probability 0.2; and a blur with a sigma of 0.1 to 2 pixels and probability 0.5. The size of
-    /// the blur's kernel is a tenth of the output's height, so call [`output`](Augment::output)
-    /// before this method.
+    /// probability 0.2; and a blur with a sigma of 0.1 to 2 pixels and probability 0.5. The blur's
+    /// kernel is a tenth of the output's height, so call [`output`](Augment::output) before this
+    /// method.
     #[must_use]
     pub fn simclr(self) -> Self {
         let jitter = ColorJitter::new().brightness(0.8).contrast(0.8).saturation(0.8).hue(0.2).probability(0.8);
@@ -115,8 +113,7 @@ impl Augment {
     /// 0.4, contrast 0.4, saturation 0.2, hue 0.1 and probability 0.8; grayscale with probability
     /// 0.2; a blur with a sigma of 0.1 to 2 pixels and probability `blur`; and solarize with a
     /// threshold of 128 and probability `solarize`. In the paper, (`blur`, `solarize`) is (1, 0)
-    /// for the first global view, (0.1, 0.2) for the second global view, and (0.5, 0) for local
-    /// views.
+    /// for the first global view, (0.1, 0.2) for the second, and (0.5, 0) for local views.
     #[must_use]
     pub fn dino(self, blur: f64, solarize: f64) -> Self {
         let jitter = ColorJitter::new().brightness(0.4).contrast(0.4).saturation(0.2).hue(0.1).probability(0.8);

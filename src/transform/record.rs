@@ -1,28 +1,23 @@
 //! Records: structs that Rust code writes and CUDA code reads.
 //!
-//! A record is stored as a sequence of 32-bit words. [`record!`](crate::transform::record) declares
-//! the struct and generates the code that converts it to words. In tests, the macro also generates
-//! the C declaration, which must equal the one in `device/nvidia/kernels/*.cuh`.
+//! A record is a sequence of 32-bit words. [`record!`](crate::transform::record) declares the
+//! struct and its conversion to words. In tests, the macro also generates the C declaration, which
+//! must equal the one in `device/nvidia/kernels/*.cuh`.
 
 use crate::decode::Rect;
 
-/// A value that is stored as 32-bit words, with the same layout in Rust and CUDA.
 pub(crate) trait Record: Sized {
-    /// Number of words.
     const WORDS: usize;
 
-    /// Writes the value to the first words of `out`.
     fn put(&self, out: &mut [u32]);
 
-    /// Reads the value from the first words of `from`.
     fn take(from: &[u32]) -> Self;
 
-    /// Returns the C type, and the suffix that follows the name of a field of this type, such as
-    /// `[3]`.
+    /// The C type, and the suffix after the name of such a field, such as `[3]`.
     #[cfg(test)]
     fn c_type() -> (String, String);
 
-    /// Returns the C declaration, or an empty string if C already has the type.
+    /// The C declaration, or an empty string if C already has the type.
     #[cfg(test)]
     fn declaration() -> String {
         String::new()

@@ -1,5 +1,4 @@
-//! Checks the options of an augmentation, and tells an opening loader what the augmentation
-//! requires.
+//! Checks the options of an augmentation, and computes what it requires of a loader.
 
 use crate::decode::Size;
 #[cfg(doc)]
@@ -11,11 +10,10 @@ use crate::transform::ops::{Drawn, Op};
 use crate::transform::presets;
 use crate::transform::{Augment, Border};
 
-/// Maximum side of the output in pixels.
 const MAX_SIDE: u32 = 65_535;
 
 impl Augment {
-    /// Checks the options. A loader calls this method when it is opened.
+    /// Checks the options. Opening a loader calls this method.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if an option is invalid. The error states the option and its value.
@@ -74,24 +72,20 @@ impl Augment {
         self.later.iter().map(|(first, _)| *first)
     }
 
-    /// Returns the augmentations of all epochs.
     pub(super) fn all(&self) -> impl Iterator<Item = &Augment> {
         std::iter::once(self).chain(self.later.iter().map(|(_, augment)| augment))
     }
 
-    /// Returns whether samples may have effects on pixels in at least one epoch.
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     pub(crate) fn changes_pixels(&self) -> bool {
         self.all_ops().any(|op| !op.on_values())
     }
 
-    /// Returns the operations of all epochs.
     fn all_ops(&self) -> impl Iterator<Item = &Op> {
         self.all().flat_map(|augment| &augment.settings.ops)
     }
 
-    /// Returns the number of bytes that the effects on pixels need for a sample, in addition to its
-    /// image.
+    /// Bytes that the effects on pixels need for a sample, in addition to its image.
     pub(crate) fn effects_memory(&self) -> u64 {
         let bytes = |augment: &Augment| {
             let per_pixel = augment.settings.ops.iter().filter(|op| !op.on_values()).map(|op| op.bytes_per_pixel());
@@ -100,57 +94,48 @@ impl Augment {
         self.all().map(bytes).max().unwrap_or(0)
     }
 
-    /// Returns the output sizes of all epochs in which objects may be pasted.
     pub(crate) fn pasted_outputs(&self) -> impl Iterator<Item = Size> {
         self.all().filter(|augment| augment.settings.copy_paste.is_some()).map(|augment| augment.settings.output)
     }
 
-    /// Returns whether samples may have effects on values in at least one epoch.
     pub(crate) fn changes_values(&self) -> bool {
         self.all_ops().any(|op| op.on_values())
     }
 
-    /// Returns the name of an operation that changes the colors of pixels, if there is one.
     pub(crate) fn changes_colors(&self) -> Option<&'static str> {
         self.all_ops().find_map(|op| op.changes_colors())
     }
 
-    /// Returns the names of the operations that a device cannot run.
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     pub(crate) fn without_device_code(&self) -> Vec<&'static str> {
         let borders = self.repeats_borders().then_some("border");
         self.all_ops().filter_map(|op| op.without_device_code()).chain(borders).chain(self.joins()).collect()
     }
 
-    /// Returns whether a device can resize the images in at least one epoch.
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     pub(crate) fn device_can_resize(&self) -> bool {
         self.all().any(|augment| augment.settings.resampling() == Resampling::DEFAULT)
     }
 
-    /// Returns whether images may have a border that repeats their pixels.
     pub(crate) fn repeats_borders(&self) -> bool {
         self.all()
             .any(|augment| matches!(augment.settings.crop, Crop::Padded { border, .. } if border != Border::Constant))
     }
 
-    /// Returns whether plans depend on the boxes of the sample in at least one epoch.
     pub(crate) fn needs_boxes(&self) -> bool {
         self.all().any(|augment| matches!(augment.settings.crop, Crop::Iou(_)))
     }
 
-    /// Returns whether batches may be mixed in at least one epoch.
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     pub(crate) fn mixes(&self) -> bool {
         self.all().any(|augment| augment.settings.mix.is_some())
     }
 
-    /// Returns whether `self` and `other` mix batches in the same way in this epoch.
+    /// Whether both mix batches in the same way in this epoch.
     pub(crate) fn mixes_like(&self, other: &Augment) -> bool {
         self.settings.mix == other.settings.mix
     }
 
-    /// Returns whether the augmentation depends on the epoch.
     pub(crate) fn changes_later(&self) -> bool {
         !self.later.is_empty()
     }

@@ -8,8 +8,7 @@ use crate::transform::step::{Setting, Sides};
 use crate::transform::zoom::Zoom;
 use crate::transform::{Border, CopyPaste, Interpolation, Mix, Mosaic};
 
-/// The combined effect of the steps of an augmentation. Does not include augmentations that
-/// `from_epoch` added.
+/// The combined effect of the steps of an augmentation, without later epochs.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Settings {
     pub(super) crop: Crop,
@@ -23,10 +22,9 @@ pub(super) struct Settings {
     pub(super) mix: Option<Mix>,
     pub(super) mosaic: Option<Mosaic>,
     pub(super) copy_paste: Option<CopyPaste>,
-    /// If a setter was called that the crop does not support: the name of the setter, and a
-    /// description of the crops that support it.
+    /// A setter that the crop does not support, and a description of the crops that support it.
     pub(super) misuse: Option<(&'static str, &'static str)>,
-    /// Name of the preset that was requested, if it does not exist.
+    /// Requested preset that does not exist.
     pub(super) unknown_preset: Option<String>,
 }
 
@@ -51,12 +49,11 @@ impl Default for Settings {
 }
 
 impl Setting {
-    /// Returns whether this is a constructor, which must be the first step of an augmentation.
+    /// Whether this is a constructor, which must be the first step of an augmentation.
     pub(super) fn is_constructor(&self) -> bool {
         self.initial_crop().is_some()
     }
 
-    /// If this is a constructor, returns the crop and the output size that it sets.
     fn initial_crop(&self) -> Option<(Crop, Sides)> {
         let square = |side: u32| Sides { height: side, width: side };
         let random = || Crop::Random { scale: [0.08, 1.0], ratio: [3.0 / 4.0, 4.0 / 3.0] };
@@ -82,8 +79,8 @@ impl Setting {
         })
     }
 
-    /// For a setter that not every crop supports, returns the name of the setter and a description
-    /// of the crops that support it.
+    /// The name of a setter that not every crop supports, and a description of the crops that
+    /// support it.
     fn supported_crops(&self) -> (&'static str, &'static str) {
         match self {
             Setting::ShrinkLarger {} => ("shrink_larger", "Augment::own_size"),
@@ -102,7 +99,6 @@ impl Setting {
 }
 
 impl Settings {
-    /// Applies one recorded call to a constructor or setter.
     pub(super) fn set(&mut self, setting: &Setting) {
         match (setting, &mut self.crop) {
             (Setting::ShrinkLarger {}, Crop::Own { shrink }) => *shrink = true,
@@ -136,22 +132,20 @@ impl Settings {
         (self.crop, self.output) = (crop, output);
         match setting {
             Setting::Train { .. } => self.flip = 0.5,
-            // Only unknown names reach this arm: `Augment::preset` expands known names to other
-            // steps.
+            // `Augment::preset` expands known names to other steps.
             Setting::Preset { name, .. } => self.unknown_preset = Some(name.clone()),
             _ => {}
         }
     }
 
-    /// Adds an operation. An operation on values replaces an earlier operation on values: the only
-    /// such operation is erasing, and a sample has at most one erased rectangle.
+    /// A sample has at most one erased rectangle, so a second operation on values, which is always
+    /// erasing, replaces the first.
     pub(super) fn add(&mut self, op: &Op) {
         let is_same = |other: &Op| std::mem::discriminant(other) == std::mem::discriminant(op);
         self.ops.retain(|other| !(op.on_values() && is_same(other)));
         self.ops.push(op.clone());
     }
 
-    /// Returns the filter of the resize.
     pub(super) fn resampling(&self) -> Resampling {
         Resampling { filter: self.interpolation, antialias: self.antialias }
     }

@@ -14,7 +14,7 @@ use crate::transform::{Border, CopyPaste, Interpolation, Mix, Mosaic};
 /// [`Augment::steps`](crate::Augment::steps) returns the calls that built an augmentation, and
 /// [`Augment::from_steps`](crate::Augment::from_steps) repeats them. `Display` writes a step as a
 /// call. In `serde` formats such as JSON, a step is a map from the name of the method to its
-/// arguments, which are either a map or a list.
+/// arguments, a map or a list.
 ///
 /// ```
 /// use warpfeed::Augment;
@@ -33,7 +33,7 @@ pub(super) enum Call {
     Op(Op),
 }
 
-/// Height and width of an image, in torchvision's order.
+/// In torchvision's order.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Sides {
@@ -41,11 +41,11 @@ pub(super) struct Sides {
     pub(super) width: u32,
 }
 
-/// A call to a constructor, or of a setter that does not add exactly one operation.
+/// A call of a constructor, or of a setter that does not add exactly one operation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(super) enum Setting {
-    // Constructors. The first step of an augmentation is one of these.
+    // Constructors.
     Train { side: u32 },
     Eval { shorter: u32, side: u32 },
     CenterCrop { side: u32 },
@@ -79,7 +79,7 @@ pub(super) enum Setting {
     Mosaic(Mosaic),
     CopyPaste(CopyPaste),
 
-    // The calls below are replaced by the steps that they add.
+    // Shorthands for the steps that they add.
     Rotate { degrees: f64 },
     ThreeAugment {},
     Simclr {},
@@ -113,7 +113,7 @@ impl<'de> Deserialize<'de> for Step {
     }
 }
 
-/// Visitor that reads the name of an operation or setting, and then its arguments.
+/// Reads the name of an operation or setting, and then its arguments.
 struct StepVisitor;
 
 impl<'de> Visitor<'de> for StepVisitor {
@@ -131,7 +131,6 @@ impl<'de> Visitor<'de> for StepVisitor {
     }
 }
 
-/// Deserializes the arguments of a call after the name of the call has been read.
 struct NamedCall<A>(String, A);
 
 impl<'de, A: serde::de::VariantAccess<'de>> EnumAccess<'de> for NamedCall<A> {

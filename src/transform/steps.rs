@@ -1,11 +1,11 @@
-//! The setters of [`Augment`] that add operations. Operations that consist of a single effect
-//! declare their setters in `ops`, next to the effect.
+//! The setters of [`Augment`] that add operations. Operations of a single effect declare their
+//! setters in `ops`, with the effect.
 
 use crate::transform::Augment;
 use crate::transform::ops::{AutoAugment, ColorJitter, Distort, Perspective, Policy, RandomAffine, RandomErasing};
 
 impl Augment {
-    /// Jitters the colors after the resize. The default is off. Every call adds one more jitter.
+    /// Jitters the colors after the resize. Off by default. Every call adds one more jitter.
     #[must_use]
     pub fn jitter(self, jitter: ColorJitter) -> Self {
         self.with(jitter)
@@ -19,7 +19,7 @@ impl Augment {
         self.with(Distort { probability })
     }
 
-    /// Fills a random rectangle of the image after normalization. The default is off. A later call
+    /// Fills a random rectangle of the image after normalization. Off by default. A later call
     /// replaces an earlier one.
     #[must_use]
     pub fn erase(self, erasing: RandomErasing) -> Self {
@@ -48,8 +48,8 @@ impl Augment {
         self.with(Perspective { scale, probability })
     }
 
-    /// Draws random effects for each sample by a policy such as [`Policy::rand_augment`]. The
-    /// default is off. Several policies run one after another.
+    /// Draws random effects for each sample by a policy such as [`Policy::rand_augment`]. Off by
+    /// default. Several policies run one after another.
     #[must_use]
     pub fn policy(self, policy: Policy) -> Self {
         self.with(policy)

@@ -11,17 +11,17 @@ use crate::transform::step::Setting;
 use crate::transform::{Augment, Plan};
 
 impl Augment {
-    /// Combines the images of four samples into one. The default is off. Areas that no image covers
-    /// have the [fill color](Augment::fill). Flips and effects are applied to the combined image as
-    /// a whole.
+    /// Combines the images of four samples into one. Off by default. Areas that no image covers
+    /// have the [fill color](Augment::fill). Flips and effects apply to the combined image as a
+    /// whole.
     ///
     /// [Boxes](crate::field::Boxes) with their columns, masks and points, and
     /// [masks](crate::field::Mask) come from all four images. All other fields come from the sample
     /// itself. A loader rejects labels, because a label is the class of a single image, and all
-    /// other field types that are transformed with the image.
+    /// other field types that follow the image.
     ///
-    /// For each mosaic, the worker threads read and decode four images. If a partner cannot be read
-    /// or decoded, the sample fails, and the error names the partner.
+    /// For each mosaic, the worker threads read and decode four images. If a partner fails, the
+    /// sample fails, and the error names the partner.
     ///
     /// ```
     /// use warpfeed::Augment;
@@ -37,12 +37,8 @@ impl Augment {
         self.then(Setting::Mosaic(mosaic))
     }
 
-    /// Returns the plan of image `tile` of a mosaic. `size` is the size of that image. The plans of
-    /// all four images draw the same flips and effects, because the caller passes generators that
-    /// are in the same state.
-    ///
-    /// # Errors
-    /// If the image is empty.
+    /// Plans image `tile` of a mosaic. The caller passes generators in the same state, so that all
+    /// four images draw the same flips and effects.
     pub(crate) fn plan_tile(&self, (tiling, tile): (&Tiling, usize), size: Size, rng: &mut Rng) -> Result<Plan> {
         check_area(size)?;
         let mut plan = tiling.plan(tile, size, self.settings.output, self.settings.resampling());
@@ -51,7 +47,7 @@ impl Augment {
         Ok(plan)
     }
 
-    /// Pastes objects from a different sample into the image. The default is off. The flips of the
+    /// Pastes objects from a different sample into the image. Off by default. The flips of the
     /// sample do not affect the pasted objects. Effects run after pasting and change the image as a
     /// whole.
     ///
@@ -62,18 +58,16 @@ impl Augment {
     ///
     /// - Covered pixels are removed from the masks of the sample's own objects.
     /// - An object is dropped if none of its pixels remain, or if the remaining fraction is less
-    ///   than [`min_visible`](crate::field::Boxes::min_visible). The remaining fraction is the
-    ///   fraction of the object's box that the crop shows, multiplied by the fraction of its mask
-    ///   that is not covered.
-    /// - If an object loses pixels, its box shrinks to fit the remaining pixels. All other boxes
-    ///   stay the same.
+    ///   than [`min_visible`](crate::field::Boxes::min_visible). This fraction is the share of the
+    ///   object's box inside the crop, multiplied by the share of its mask that is not covered.
+    /// - If an object loses pixels, its box shrinks to fit the remaining pixels. Otherwise, the box
+    ///   stays the same.
     /// - Points stay the same.
     /// - In a [`Mask`](crate::field::Mask), the pasted pixels have the partner's values.
     ///
     /// All other fields come from the sample itself. A loader rejects labels and other field types
-    /// that are transformed with the image. For each sample, the worker threads read and decode two
-    /// images. If the partner cannot be read or decoded, the sample fails, and the error names the
-    /// partner.
+    /// that follow the image. For each sample, the worker threads read and decode two images. If
+    /// the partner fails, the sample fails, and the error names the partner.
     ///
     /// ```
     /// use warpfeed::Augment;
@@ -88,15 +82,13 @@ impl Augment {
         self.then(Setting::CopyPaste(copy_paste))
     }
 
-    /// Returns how to combine the image of a sample with other images, or `None` if the sample is
-    /// not combined. `sample` contains the seed, the variant and the index of the sample. `len` is
-    /// the number of samples in the epoch.
+    /// `sample` is the seed, the variant and the index of the sample. `len` is the number of
+    /// samples in the epoch.
     pub(crate) fn join(&self, sample: (u64, u64, u64), len: u64) -> Option<Join> {
         let tiles = || Some(Join::Tiles(self.settings.mosaic.as_ref()?.draw(sample, len)?));
         tiles().or_else(|| Some(Join::Paste(self.settings.copy_paste.as_ref()?.draw(sample, len)?)))
     }
 
-    /// Returns the maximum number of images that are combined into one in this epoch.
     pub(crate) fn max_images(&self) -> usize {
         match (&self.settings.mosaic, &self.settings.copy_paste) {
             (Some(_), _) => TILES,
@@ -105,22 +97,18 @@ impl Augment {
         }
     }
 
-    /// Returns the maximum number of images that are combined into one in any epoch.
     pub(crate) fn ever_most_images(&self) -> usize {
         self.all().map(Augment::max_images).max().unwrap_or(1)
     }
 
-    /// Returns whether samples may become mosaics in at least one epoch.
     pub(crate) fn ever_tiles(&self) -> bool {
         self.all().any(|augment| augment.settings.mosaic.is_some())
     }
 
-    /// Returns whether objects may be pasted in at least one epoch.
     pub(crate) fn ever_pastes(&self) -> bool {
         self.all().any(|augment| augment.settings.copy_paste.is_some())
     }
 
-    /// Returns the names of the steps that combine images in at least one epoch.
     pub(crate) fn joins(&self) -> impl Iterator<Item = &'static str> {
         let mosaic = self.ever_tiles().then_some("mosaic");
         mosaic.into_iter().chain(self.ever_pastes().then_some("copy_paste"))
@@ -140,7 +128,6 @@ impl Augment {
     }
 }
 
-/// A combination of the images of several samples.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Join {
     Tiles(Tiling),
@@ -148,7 +135,7 @@ pub(crate) enum Join {
 }
 
 impl Join {
-    /// Returns the indices of the partners among the samples of the epoch.
+    /// Returns indices among the samples of the epoch.
     pub(crate) fn partners(&self) -> &[u64] {
         match self {
             Join::Tiles(tiling) => &tiling.partners,
@@ -156,7 +143,7 @@ impl Join {
         }
     }
 
-    /// Returns the number of images, including the sample's own.
+    /// Counts the sample's own image as well.
     pub(crate) fn images(&self) -> usize {
         1 + self.partners().len()
     }

@@ -26,24 +26,22 @@ use crate::transform::ImageMut;
 /// ```
 pub trait Transform: Send + Sync {
     /// Changes `image` (`u8`, HWC, RGB) in place. Draw all random numbers from `rng`, so that the
-    /// pixels depend only on (seed, epoch, sample).
+    /// pixels depend only on the seed, the epoch and the sample.
     ///
-    /// `image` does not include the fill around the image
-    /// ([`BatchInfo::shown`](crate::BatchInfo::shown)), so `image` may be smaller than the images
-    /// of the batch, for example with [`Augment::own_size`](crate::Augment::own_size) or
-    /// [`letterbox`](crate::Augment::letterbox). In three cases, `image` is the whole output: after
-    /// geometric operations, if the output combines several images, and if the output includes the
-    /// border of a [`random_crop`](crate::Augment::random_crop).
+    /// `image` excludes the fill around it ([`BatchInfo::shown`](crate::BatchInfo::shown)), so it
+    /// may be smaller than the images of the batch, for example with
+    /// [`Augment::own_size`](crate::Augment::own_size) or [`letterbox`](crate::Augment::letterbox).
+    /// In three cases, `image` is the whole output: after geometric operations, if the output
+    /// combines several images, and if the output includes the border of a
+    /// [`random_crop`](crate::Augment::random_crop).
     ///
     /// # Errors
-    /// An implementation may return any error.
-    /// [`ErrorKind::Transform`](crate::ErrorKind::Transform) is the most appropriate kind. The
-    /// loader adds the name of the sample.
+    /// Any error, preferably [`ErrorKind::Transform`](crate::ErrorKind::Transform). The loader adds
+    /// the name of the sample.
     fn apply(&self, image: &mut ImageMut<'_>, rng: &mut Rng) -> Result<()>;
 
-    /// Returns the total number of bytes that the transform keeps allocated between calls, for
-    /// images of up to `image` bytes. The default is 0. The [memory plan](crate::MemoryPlan)
-    /// includes this number.
+    /// Returns the number of bytes that the transform keeps allocated between calls, for images of
+    /// up to `image` bytes, as part of the [memory plan](crate::MemoryPlan). The default is 0.
     fn memory(&self, image: usize) -> usize {
         let _ = image;
         0

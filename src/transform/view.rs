@@ -56,8 +56,8 @@ impl<'a> ImageMut<'a> {
         self.data.chunks_exact_mut(self.size.width as usize * 3)
     }
 
-    /// Calls `f` on a view that contains only the area `part` of the image. `spare` is scratch
-    /// memory, which must be at least as long as the area in bytes.
+    /// Calls `f` on a view of the area `part`. `spare` must be at least as long as the area in
+    /// bytes.
     pub(crate) fn within(
         &mut self,
         part: Rect,

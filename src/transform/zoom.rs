@@ -5,14 +5,13 @@ use crate::error::{Error, Result};
 use crate::sampler::Rng;
 use crate::transform::{Plan, iou};
 
-/// Maximum width and height of the canvas, relative to the image.
+/// Relative to the image.
 const MAX_SCALE: f64 = 100.0;
 
-/// Settings for placing images on a larger canvas.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Zoom {
     pub(super) probability: f64,
-    /// Range of the width and height of the canvas, relative to the image.
+    /// Width and height of the canvas, relative to the image.
     pub(super) sides: [f64; 2],
 }
 
@@ -32,9 +31,8 @@ impl Zoom {
         Ok(())
     }
 
-    /// Draws a canvas for an image of `size`. Returns the area of the canvas that the image covers,
-    /// and the size of the canvas. Draws one number to decide whether to zoom out, and if so, one
-    /// number for the size and two for the position.
+    /// Draws the area of the canvas that the image covers, and the size of the canvas. Draws one
+    /// number to decide whether to zoom out, one for the size and two for the position.
     fn draw(&self, size: Size, rng: &mut Rng) -> (Rect, Size) {
         if !rng.chance(self.probability) {
             return (Rect::full(size), size);
@@ -48,8 +46,7 @@ impl Zoom {
     }
 }
 
-/// Plans torchvision's `RandomZoomOut`, `RandomIoUCrop` and `Resize` for an image of `size` in a
-/// sample with `boxes`.
+/// Plans torchvision's `RandomZoomOut`, `RandomIoUCrop` and `Resize`.
 pub(super) fn plan(zoom: Option<Zoom>, size: Size, output: Size, boxes: &[[f32; 4]], rng: &mut Rng) -> Plan {
     let (place, canvas) = zoom.map_or((Rect::full(size), size), |zoom| zoom.draw(size, rng));
     let crop = if canvas == size {
@@ -68,10 +65,9 @@ pub(super) fn plan(zoom: Option<Zoom>, size: Size, output: Size, boxes: &[[f32; 
     Plan { centered: crop.is_some(), ..Plan::resized_crop(size, part, output, target) }
 }
 
-/// Computes, along one axis, which section of an image is visible in a crop of the canvas. Returns
-/// the start and length of the section in the image, and the start and length of the section in the
-/// output, rounded to whole pixels. `place` is the start and length of the image on the canvas, and
-/// `start` and `shown` are the start and length of the crop.
+/// The section of an image in a crop of the canvas along one axis: start and length in the image,
+/// and start and length in the output, rounded to whole pixels. `place` is the start and length of
+/// the image on the canvas, `start` and `shown` those of the crop.
 fn along((place, length): (u32, u32), (start, shown): (u32, u32), output: u32) -> ((u32, u32), (u32, u32)) {
     let first = start.saturating_sub(place).min(length - 1);
     let last = (start + shown).saturating_sub(place).clamp(first + 1, length);
@@ -89,8 +85,7 @@ mod tests {
 
     const ZOOM: Zoom = Zoom { probability: 0.5, sides: [1.0, 4.0] };
 
-    /// Computes torchvision's three transforms without rounding, with the same draws as [`plan`].
-    /// Returns each box after the zoom, the crop and the resize, clipped to the output, or `None`
+    /// torchvision's three transforms without rounding, with the draws of [`plan`]. A box is `None`
     /// if the crop removes it.
     fn chain(size: Size, output: Size, boxes: &[[f32; 4]], rng: &mut Rng) -> Vec<Option<[f64; 4]>> {
         let (mut canvas, mut left, mut top) = (size, 0, 0);

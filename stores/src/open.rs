@@ -31,13 +31,11 @@ pub(crate) struct StorePath {
 }
 
 impl StorePath {
-    /// Fails if the URL is malformed, or if the store is not configured.
     pub(crate) fn of(url: &str) -> Result<Self> {
         StorePath::with(url, Access::Read)
     }
 
-    /// Returns the location of `url` for writing, with a client that retries requests. Fails if the
-    /// store is read-only.
+    /// Returns the location of `url` for writing, with a client that retries requests.
     pub(crate) fn to_write(url: &str) -> Result<Self> {
         StorePath::with(url, Access::Write)
     }

@@ -64,7 +64,6 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Fails if the threads cannot be started.
     pub(crate) fn current() -> Result<&'static Process> {
         static CURRENT: PerProcess<Process> = PerProcess::new();
         CURRENT.get(|| {

@@ -159,7 +159,6 @@ fn receive<T>(received: &Receiver<T>) -> Result<Option<T>> {
     }
 }
 
-/// Fails after [`RESPONSE_TIMEOUT`].
 pub(crate) async fn within_timeout<T>(
     response: impl Future<Output = object_store::Result<T>>,
     url: &str,

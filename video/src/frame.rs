@@ -32,7 +32,7 @@ impl Layout {
 /// How a frame's samples encode color.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Coding {
-    /// The matrix coefficients, as in ISO/IEC 23091-2. 2 means that they are unspecified.
+    /// The matrix coefficients as in ISO/IEC 23091-2, where 2 means unspecified.
     pub matrix: u16,
     /// Whether 8-bit luma ranges from 0 to 255 instead of 16 to 235.
     pub is_full_range: bool,

@@ -32,7 +32,7 @@ pub fn check(codec: Codec) -> Result<()> {
 
 impl FrameDecoder {
     /// Creates a decoder for frames with at most `max_pixels` pixels. Codecs that are decoded on a
-    /// GPU use the GPU with index `gpu`. Memory is allocated for the first frame.
+    /// GPU use the GPU with index `gpu`.
     #[cfg_attr(not(all(feature = "av1", feature = "nvdec")), allow(unused_variables))]
     pub fn new(max_pixels: u32, gpu: usize) -> Self {
         FrameDecoder {
@@ -61,9 +61,7 @@ impl FrameDecoder {
         self.nvdec.rest();
     }
 
-    /// Estimates how many bytes of host memory decoding a frame of this size allocates. For AV1,
-    /// these are the eight reference frames, the current frame, the kept pictures and the tables,
-    /// at 16 bits and without subsampling. For a GPU, they are the planes.
+    /// Estimates how many bytes of host memory decoding a frame of this size allocates.
     pub fn memory(codec: Codec, width: u32, height: u32) -> u64 {
         let per_pixel = if codec == Codec::Av1 { 64 } else { 4 };
         (u64::from(width) * u64::from(height)).saturating_mul(per_pixel).saturating_add(4 << 20)

@@ -29,7 +29,7 @@ use warpfeed_synth::Synth;
 const SIDE: u32 = 224;
 const BATCH: usize = 64;
 const WORKERS: usize = 2;
-/// ImageNet, as in `Normalize::IMAGENET`.
+/// Constants of ImageNet, as in `Normalize::IMAGENET`.
 const MEAN: [f32; 3] = [0.485, 0.456, 0.406];
 const STD: [f32; 3] = [0.229, 0.224, 0.225];
 const COMPARED: usize = 2 * BATCH;
@@ -108,7 +108,7 @@ fn compare(name: &str, expected: &Images, seen: &Images) -> Result<()> {
     let sum: f64 = expected.0.iter().zip(&seen.0).enumerate().map(levels).sum();
     let mean = (sum / expected.0.len() as f64) as f32;
     println!("{name}: {} images, mean difference {mean:.2} of 255 levels", expected.1.len());
-    // False for NaN.
+    // This comparison is false for NaN.
     let same = mean <= DIFFERENCE;
     if !same {
         return Err(format!("{name}: the mean pixel difference exceeds {DIFFERENCE} levels").into());

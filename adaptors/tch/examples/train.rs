@@ -63,7 +63,7 @@ fn train() -> Result<()> {
     let [training, held_out] = loader.dtype(Dtype::F32).layout(Layout::Nchw).split_by_class([0.8, 0.2], 42)?;
     let training = training.shuffle(42).augment(Augment::train(SIDE).scale(0.35, 1.0)).last_batch(LastBatch::Drop);
     let accuracy = on(training, held_out.augment(Augment::eval(SIDE * 8 / 7, SIDE)), epochs)?;
-    // False for NaN.
+    // This comparison is false for NaN.
     let learned = accuracy > ACCURACY;
     if arguments.is_empty() && !learned {
         return Err(format!("the held-out accuracy is too low: expected more than {:.1} %", 100.0 * ACCURACY).into());

@@ -51,7 +51,7 @@ def main():
 
 
 def run(options, name, excluded, *extra):
-    """In a new process."""
+    """Measures one decoder in a new process."""
     command = [sys.executable, __file__, str(options.folder), name, options.decoders[0], "--one", *extra]
     command += ["--passes", str(options.passes), "--exclude", *sorted(excluded)]
     result = subprocess.run(command, stdout=subprocess.PIPE, text=True)

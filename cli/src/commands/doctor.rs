@@ -45,13 +45,13 @@ pub(crate) struct Args {
 
 const MEASUREMENT_TIME: Duration = Duration::from_millis(1500);
 const RUN_TIME: Duration = Duration::from_secs(3);
-/// For the measurements of one thread.
+/// Limit for the measurements of one thread.
 const MAX_SAMPLES: usize = 2000;
 const MAX_BYTES: usize = 512 << 20;
 const GPU_PREFETCH: usize = 4;
 /// Maximum size in bytes of the decoded pages of a shuffle window. Their cache has 256 MiB.
 const MAX_PAGE_BYTES: usize = 192 << 20;
-/// Larger than the CPU caches.
+/// Size of a copied block, larger than the CPU caches.
 const BLOCK_BYTES: usize = 64 << 20;
 
 impl Args {
@@ -213,7 +213,6 @@ fn shuffle(window: Option<usize>) -> (String, String) {
     }
 }
 
-/// Measurements of one thread.
 struct Alone {
     samples: usize,
     bytes: usize,
@@ -236,8 +235,7 @@ impl Alone {
     /// full shuffle needs no additional time, because the pages of all `samples` samples fit, or
     /// sources of this `kind` have no pages.
     fn window(&self, kind: &str, samples: usize) -> Option<usize> {
-        // A full shuffle would decode a whole Parquet page, with several images, for
-        // each image.
+        // A full shuffle would decode a whole Parquet page, with several images, for each image.
         let window = (MAX_PAGE_BYTES / self.mean().max(1)).max(1);
         (kind == "parquet" && window < samples).then_some(window)
     }
@@ -320,13 +318,13 @@ fn touch(source: &dyn Source, index: usize, scratch: &mut Vec<u8>) -> Result<usi
     Ok(total)
 }
 
-/// Linux only.
+/// Bytes that the process has read from storage (Linux only).
 fn disk_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/io").ok()?;
     text.lines().find_map(|line| line.strip_prefix("read_bytes: "))?.parse().ok()
 }
 
-/// As in the loader.
+/// Number of samples that are decoded together, as in the loader.
 const GROUP: usize = 8;
 
 struct Workbench {

@@ -45,7 +45,6 @@ pub(crate) struct Args {
     data: DataArgs,
 }
 
-/// Per list.
 const MAX_PRINTED: usize = 20;
 
 #[derive(Default, Serialize)]
@@ -67,7 +66,7 @@ struct Report {
     annotated: Annotated,
     unreadable: usize,
     damaged: usize,
-    /// As printed by `verify`.
+    /// Findings as `verify` prints them.
     findings: Vec<String>,
     bytes: Spread,
     width: Spread,
@@ -125,7 +124,7 @@ struct Camera {
     /// A frame of several samples counts several times.
     frames: usize,
     formats: BTreeMap<&'static str, usize>,
-    /// By size of the frames, such as `640x480`.
+    /// Number of samples by frame size, such as `640x480`.
     sizes: BTreeMap<String, usize>,
 }
 
@@ -143,11 +142,9 @@ struct Annotated {
     boxes: usize,
     samples: usize,
     samples_without_boxes: usize,
-    /// In one sample.
     most_boxes: usize,
     crowds: usize,
     labeled_points: usize,
-    /// Per class.
     classes: BTreeMap<i64, usize>,
     box_masks: usize,
     masks: usize,

@@ -8,9 +8,9 @@ use warpfeed::{Dtype, HostBatch, Loader};
 use crate::canvas::{Canvas, Color};
 use crate::data::FollowArgs;
 
-/// In font pixels. The last column and the last row are empty.
+/// Side of a letter in font pixels. The last column and the last row are empty.
 pub(super) const LETTER: u32 = 8;
-/// Per sample.
+/// Maximum number of boxes drawn per sample.
 const MAX_BOXES: usize = 64;
 /// Number of samples that are read to find out which annotations a dataset has.
 const SAMPLES_READ: usize = 64;
@@ -27,8 +27,8 @@ pub(super) struct Overlay {
 }
 
 impl Overlay {
-    /// Masks are drawn if each of the first samples has a mask. Box masks are drawn if all of them
-    /// with boxes also have box masks.
+    /// Masks are drawn if each of the first samples has a mask. Box masks are drawn if every one of
+    /// them with boxes has box masks.
     pub(super) fn of(source: &dyn Source, follow: FollowArgs) -> Self {
         let mut overlay = Overlay { found: Annotations::default(), box_masks: true, mask: true };
         let mut scratch = Vec::new();
@@ -210,7 +210,7 @@ fn contrast([r, g, b]: Color) -> Color {
     if luma > 140 { [20; 3] } else { [255; 3] }
 }
 
-/// Shortens `text` to `letters` characters, ending in `..`.
+/// Shortens a longer `text` to `letters` characters that end in `..`.
 pub(super) fn truncate(text: &str, letters: u32) -> String {
     let letters = letters as usize;
     if text.chars().count() <= letters {

@@ -234,7 +234,7 @@ impl PartChoice {
     }
 }
 
-/// Non-empty lines.
+/// The non-empty lines of a file.
 fn lines(path: &Path) -> warpfeed::Result<Vec<String>> {
     let text = std::fs::read_to_string(path).map_err(|e| warpfeed::Error::io(path, &e))?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);

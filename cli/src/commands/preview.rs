@@ -53,13 +53,13 @@ pub(crate) struct Args {
     data: DataArgs,
 }
 
-/// In pixels.
+/// Number of pixels between the images.
 const GAP: u32 = 6;
 /// Pixels per font pixel, if the text fits.
 const DOT: u32 = 2;
 /// Number of pixels between an image and its text.
 const TEXT_GAP: u32 = 4;
-/// Including the gap above the text.
+/// Height of the text, including the gap above it.
 const TEXT_HEIGHT: u32 = TEXT_GAP + LETTER * DOT;
 const PAPER: Color = [245, 245, 242];
 const INK: Color = [30, 30, 30];
@@ -130,8 +130,8 @@ impl Args {
     }
 }
 
-/// The fewest empty cells in the last row, and among equals the sheet closest to a square, but at
-/// most three times as wide as high.
+/// The number of columns with the fewest empty cells in the last row and, among equals, the sheet
+/// closest to a square. Sheets are at most three times as wide as high.
 fn columns(count: u32) -> u32 {
     let min_columns = (f64::from(count)).sqrt().ceil().max(1.0) as u32;
     let max_columns = (f64::from(3 * count)).sqrt() as u32;

@@ -18,7 +18,7 @@ const MAX_DOLLARS: f64 = 1.0;
 const ROUND_BYTES: u64 = 112 << 20;
 const WINDOW_BLOCKS: u64 = 64;
 const MAX_REQUEST_BYTES: u64 = 4 << 20;
-/// Time to the first byte of a slow server.
+/// Minimum time to the first byte of a slow server, in seconds.
 const SLOW_SECONDS: f64 = 0.02;
 /// Above this size in bytes, larger requests do not increase the throughput.
 const LARGE_REQUEST: f64 = 1e6;
@@ -64,7 +64,7 @@ impl Requests {
         })
     }
 
-    /// In samples, or `None` for a full shuffle.
+    /// The suggested window in samples, or `None` for a full shuffle.
     pub(super) fn window(&self) -> Option<usize> {
         let helps = self.windowed * 2 <= self.full;
         (helps && (self.slow || self.refused || self.paid && self.full as f64 * DOLLARS_PER_REQUEST > MAX_DOLLARS))
@@ -101,7 +101,7 @@ impl Requests {
     }
 }
 
-/// For samples of `mean` bytes that are adjacent in one object.
+/// Requests of an epoch, for samples of `mean` bytes that are adjacent in one object.
 fn requests(order: &dyn Sampler, mean: u64) -> u64 {
     let len = order.len(0);
     let round = (ROUND_BYTES / mean).clamp(1, len.max(1));

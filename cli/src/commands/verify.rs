@@ -61,7 +61,7 @@ pub(crate) struct Args {
     data: DataArgs,
 }
 
-/// Findings are written after each block.
+/// Samples per block. Findings are written after each block.
 const BLOCK: usize = 2048;
 
 impl Args {

@@ -126,7 +126,7 @@ impl Synth {
         })
     }
 
-    /// On all cores.
+    /// Generates all images, on all cores.
     fn for_each<T: Send>(&self, take: impl Fn(usize, Annotated) -> Result<T> + Sync) -> Result<Vec<T>> {
         (0..self.images).into_par_iter().map(|index| take(index, self.annotated(index)?)).collect()
     }
@@ -161,7 +161,7 @@ fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
 
 struct Object<'a> {
     seen: &'a Seen,
-    /// Row by row.
+    /// The visible pixels, row by row.
     mask: Vec<bool>,
     /// First and last column of the visible pixels.
     columns: (usize, usize),
@@ -267,7 +267,7 @@ fn run_lengths(mask: &[bool], width: usize) -> String {
     text
 }
 
-/// As a PNG of indices into Pascal VOC's palette.
+/// Encodes a mask as a PNG of indices into Pascal VOC's palette.
 fn palette_png(mask: &[u8], size: Size) -> Result<Vec<u8>> {
     let fail = |e: png::EncodingError| Error::new(ErrorKind::Io, format!("cannot encode: {e}"));
     let mut bytes = Vec::new();

@@ -46,7 +46,8 @@ pub(super) struct Noise {
 }
 
 impl Noise {
-    /// Has a grid point every `cell` pixels, with values from -`max_level` to `max_level`.
+    /// Creates noise with a grid point every `cell` pixels, and values from -`max_level` to
+    /// `max_level`.
     pub(super) fn new(width: i32, height: i32, cell: i32, max_level: i32, rng: &mut Rng) -> Self {
         let across = (width / cell + 2) as usize;
         let points = across * (height / cell + 2) as usize;

@@ -181,7 +181,7 @@ impl Synth {
         (0..self.classes).map(|class| Figure::for_class(class, self.classes).to_string())
     }
 
-    /// Encoded, without a label.
+    /// The encoded image, without a label.
     fn image(&self, index: usize) -> Result<OwnedSample> {
         let figure = self.figure(index);
         let (size, coding, pixels) = self.pixels(index);
@@ -193,7 +193,7 @@ impl Synth {
         Figure::for_class(class % self.classes, self.classes)
     }
 
-    /// RGB, HWC.
+    /// The pixels as RGB, HWC.
     fn pixels(&self, index: usize) -> (Size, Coding, Vec<u8>) {
         let mut rng = Rng::new(self.seed, u64::from(self.side), index as u64);
         let size = self.size(&mut rng);

@@ -24,7 +24,7 @@ use warpfeed::{Error, ErrorKind, Result};
 
 const CAMERA: &str = "observation.images.top";
 const TASKS: [&str; 2] = ["reach the red disk", "reach the blue disk"];
-/// Of the disks and of the hand, as a fraction of the image's side.
+/// Radius of the disks and of the hand, relative to the image's side.
 const RADIUS: f64 = 0.08;
 const FPS: usize = 10;
 
@@ -191,7 +191,7 @@ impl Robot {
         Ok(bytes)
     }
 
-    /// With the columns in the order of [`schema`].
+    /// Writes the columns in the order of [`schema`].
     fn write_table(&self, episode: usize, frames: &[Frame], path: &Path) -> Result<()> {
         let file = fs::File::create(path).map_err(|e| Error::io(path, &e))?;
         let write = || -> parquet::errors::Result<()> {

@@ -75,7 +75,7 @@ impl Scene {
         Scene { width, height, background, slope, octaves, grain, grain_seed, figures }
     }
 
-    /// RGB, HWC.
+    /// Paints the pixels as RGB, HWC.
     pub(super) fn paint(&self) -> Vec<u8> {
         let mut rgb = Vec::with_capacity((self.width * self.height * 3) as usize);
         let (sx, sy) = self.slope;

@@ -6,7 +6,7 @@ pub(super) const SLACK_BYTES: usize = 320;
 /// Each block of an MCU pattern in use has one link.
 pub(super) const LINKS: usize = 32;
 
-/// The state of the lanes. Element `i` of each array belongs to lane `i`.
+/// Element `i` of each array belongs to lane `i`.
 #[derive(Debug, Clone)]
 #[repr(C, align(64))]
 pub(super) struct Lanes {

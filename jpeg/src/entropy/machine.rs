@@ -123,7 +123,7 @@ impl Machine {
     }
 
     /// Finds or creates the pattern of an MCU from the DC and AC tables of its blocks. Returns
-    /// `None` if too many patterns are in use. Fails if a specification is not a valid table.
+    /// `None` if too many patterns are in use.
     pub(crate) fn pattern(&mut self, blocks: &[(&Spec, &Spec)]) -> Result<Option<usize>> {
         let mut tables = ArrayVec::new();
         let before = self.clock;
@@ -312,7 +312,7 @@ impl Machine {
         (self.lanes.next[lane] >= self.lanes.end[lane]).then(|| self.lanes.bit[lane] as usize)
     }
 
-    /// Removes a lane. The last busy lane moves to its index.
+    /// The last busy lane moves to its index.
     pub(crate) fn stop(&mut self, lane: usize) {
         assert!(lane < self.busy);
         self.busy -= 1;
@@ -356,7 +356,6 @@ mod tests {
     #[test]
     fn an_image_does_not_evict_its_own_tables() {
         let mut machine = Machine::new(Backend::scalar());
-        // Each table has a single code of one bit, with a different symbol.
         let spec = |symbol: u8| Spec::new(std::array::from_fn(|i| u8::from(i == 0)), &[symbol]);
         let others: Vec<_> = (0..MAX_TABLES as u8).map(|i| spec(100 + i)).collect();
         for pair in others.chunks(2) {

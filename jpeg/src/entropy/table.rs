@@ -190,7 +190,7 @@ impl Table {
     }
 
     /// Decodes the symbol at the start of `window` without a lookup. The code has at least
-    /// `shortest` bits. Returns `None` if the code is invalid.
+    /// `shortest` bits.
     #[cold]
     #[inline(never)]
     pub(super) fn long(&self, window: u64, shortest: usize) -> Option<Step> {

@@ -8,10 +8,9 @@
 //! `Sums`, with half as many 32-bit elements; `Shift`, the type of the constant in shift
 //! intrinsics; and the operations on these types.
 //!
-//! `dot` and `pairs` differ between instruction sets. `dot` returns the sums of two products for
-//! one half of the elements. x86 multiplies and adds adjacent elements, so `pairs` first
-//! interleaves the two vectors. NEON uses two separate vectors, so its `pairs` returns them
-//! unchanged.
+//! `dot` returns the sums of two products for one half of the elements. x86 multiplies and adds
+//! adjacent elements, so `pairs` first interleaves the two vectors. NEON uses two separate vectors,
+//! so its `pairs` returns them unchanged.
 
 macro_rules! transform {
     ($features:literal) => {

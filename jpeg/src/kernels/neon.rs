@@ -31,8 +31,6 @@ fn pairs(a: Vector, b: Vector) -> Pairs {
     [a, b]
 }
 
-/// Returns, for one half of the elements, `a` times the first vector plus `b` times the second
-/// vector.
 #[inline]
 #[target_feature(enable = "neon")]
 fn dot(v: Pairs, half: usize, a: i32, b: i32) -> Sums {
@@ -130,7 +128,6 @@ fn shuffle(v: Vector, indices: &[i8; 32]) -> Vector {
     vreinterpretq_s16_s8(vqtbl1q_s8(vreinterpretq_s8_s16(v), indices))
 }
 
-/// Loads eight samples, starting at `offset`, as 16-bit numbers.
 #[inline]
 #[target_feature(enable = "neon")]
 fn wide(row: &[u8], offset: usize) -> Vector {
@@ -138,7 +135,6 @@ fn wide(row: &[u8], offset: usize) -> Vector {
     vreinterpretq_s16_u16(vmovl_u8(unsafe { vld1_u8(row[offset..offset + 8].as_ptr()) }))
 }
 
-/// Stores the samples of `even` and `odd` alternately. Each sample must fit in 8 bits.
 #[inline]
 #[target_feature(enable = "neon")]
 fn store_pairs(even: Vector, odd: Vector, out: &mut [u8]) {
@@ -147,7 +143,6 @@ fn store_pairs(even: Vector, odd: Vector, out: &mut [u8]) {
     unsafe { vst1q_u8(out, vreinterpretq_u8_s16(vsliq_n_s16::<8>(even, odd))) };
 }
 
-/// Stores eight samples, each of which must fit in 8 bits.
 #[inline]
 #[target_feature(enable = "neon")]
 fn store_low(samples: Vector, out: &mut [u8]) {
@@ -156,14 +151,12 @@ fn store_low(samples: Vector, out: &mut [u8]) {
     unsafe { vst1_u8(out, vmovn_u16(vreinterpretq_u16_s16(samples))) };
 }
 
-/// Clamps the elements of `first` and `second` to 0 to 255, and packs them into one vector.
 #[inline]
 #[target_feature(enable = "neon")]
 fn pack(first: Vector, second: Vector) -> Bytes {
     vqmovun_high_s16(vqmovun_s16(first), second)
 }
 
-/// Returns the upper 16 bits of `2 * v * factor`.
 #[inline]
 #[target_feature(enable = "neon")]
 fn mul_high_twice(v: Vector, factor: i16) -> Vector {

@@ -4,7 +4,6 @@
 //! "Practical fast 1-D DCT algorithms with 11 multiplications", 1989; 13-bit constants). The
 //! integer widths are those of libjpeg-turbo's SIMD code: products with the quantization table and
 //! sums of two inputs wrap at 16 bits, and the results between the passes saturate at 16 bits.
-//! Values of real images do not come near either limit.
 
 use super::functions::Kernels;
 use crate::header::NATURAL;

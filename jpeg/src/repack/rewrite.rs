@@ -17,8 +17,7 @@ use crate::markers::next_marker;
 /// apart. If the image is narrower than that, the distance is a whole row. An APP9 segment lists
 /// the lengths of the data between the markers, so that a decoder need not search for the markers.
 /// The Huffman tables are the standard tables, except where a table optimized for the image saves
-/// more than 512 bytes. Decoders cache the standard tables. For a small image, building an
-/// optimized table takes longer than decoding the bytes that it saves.
+/// more than 512 bytes.
 ///
 /// The result retains everything that affects pixels: the JFIF segment without its thumbnail,
 /// Adobe's color transform, and the EXIF orientation, as the only entry of an EXIF segment. ICC

@@ -13,7 +13,6 @@ use std::arch::x86_64::*;
 
 use super::unstuff::{self, Unstuff};
 
-/// Number of bytes per vector.
 const STEP: usize = 64;
 /// Distance in bytes. Files are usually not in the CPU's caches, and the CPU itself does not
 /// prefetch across pages.

@@ -113,8 +113,6 @@ mod tests {
 
     type Collected = Result<Vec<Vec<u8>>, Refusal>;
 
-    /// Collects the segments of a region with the file's lengths, if they can be used, and with a
-    /// search.
     fn collect_both_ways(jpeg: &[u8], region: Rect) -> (Option<Collected>, Collected) {
         let header = Header::read(jpeg).unwrap();
         let layout = Layout::new(&header).unwrap();

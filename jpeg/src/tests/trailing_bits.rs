@@ -10,7 +10,6 @@ use crate::layout::Window;
 use crate::libjpeg::{self, Options, encode, with_bytes_after_segment};
 use crate::pixels::{Pixels, Rect};
 
-/// Each image with its size and restart interval.
 fn images() -> Vec<(Vec<u8>, (u32, u32), u32)> {
     let random = &mut Random::new(23);
     let mut list = Vec::new();
@@ -34,7 +33,6 @@ fn plain(jpeg: &[u8]) -> Option<String> {
     coefficients.damage()
 }
 
-/// Asserts that all backends agree on the pixels and the damage.
 fn decode_with_all(jpeg: &[u8], region: Rect) -> (Vec<u8>, Option<String>) {
     let results = decoders().into_iter().map(|mut decoder| {
         let mut out = Pixels::new();

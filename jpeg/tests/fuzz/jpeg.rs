@@ -28,7 +28,6 @@ pub(crate) fn random_jpeg(random: &mut Random, longest: usize) -> Vec<u8> {
     encode(&pixels, width as u32, height as u32, channels, &options)
 }
 
-/// Damages a file in up to three random ways.
 pub(crate) fn damage(random: &mut Random, jpeg: &mut Vec<u8>) {
     let data = Header::read(jpeg).map_or(2, |h| h.scan.data);
     for _ in 0..1 + random.below(3) {
@@ -84,7 +83,7 @@ pub(crate) fn is_tame(coefficients: &Coefficients) -> bool {
 }
 
 /// Decodes one damaged file. Decoding must not panic, all backends must agree, and the pixels must
-/// equal libjpeg's if libjpeg decodes the file. Returns whether the whole file was decoded.
+/// equal libjpeg's if libjpeg decodes the file.
 fn check_damaged(seed: u64, decoders: &mut [Decoder], counts: &mut [u64; 4]) -> bool {
     let random = &mut Random::new(seed);
     let sound = random_jpeg(random, 48);

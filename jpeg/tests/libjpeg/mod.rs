@@ -118,7 +118,6 @@ pub fn with_restarts(jpeg: &[u8], restart: u32, optimize: bool) -> Result<Vec<u8
     })
 }
 
-/// Rewrites `jpeg` as a sequential file with one scan per component, in order.
 pub fn one_scan_per_component(jpeg: &[u8], restart: u32) -> Result<Vec<u8>, String> {
     decompress(jpeg, |d| unsafe {
         let coefficients = jpeg_read_coefficients(d);

@@ -25,7 +25,6 @@ impl Random {
     }
 }
 
-/// Gradients and edges, plus noise of a random strength.
 fn image(random: &mut Random, width: u32, height: u32, channels: u32) -> Vec<u8> {
     let (roughness, slope) = (random.pick(&[0, 1, 8, 60, 255]), [random.within(0, 9), random.within(0, 9)]);
     let mut pixels = Vec::new();
@@ -41,7 +40,6 @@ fn image(random: &mut Random, width: u32, height: u32, channels: u32) -> Vec<u8>
     pixels
 }
 
-/// A random file and its description for failure messages.
 fn random_jpeg(random: &mut Random, longest: u32) -> (Vec<u8>, String) {
     let (width, height) = (random.within(1, longest), random.within(1, longest));
     let channels = random.pick(&[1, 3, 3, 3, 4]);

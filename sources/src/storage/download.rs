@@ -8,45 +8,39 @@ use crate::error::{Error, Result};
 use crate::machine::parallel::in_order;
 use crate::model::Object;
 
-/// Maximum number of requests in flight. Small files need many, because the latency of the store
-/// limits their download, not its bandwidth.
+/// Small files need many requests in flight, because the latency of the store limits their
+/// download, not its bandwidth.
 const MAX_REQUESTS: usize = 64;
-/// Maximum total number of bytes of the requests in flight.
+/// Total of the requests in flight.
 const MAX_BYTES: u64 = 128 << 20;
 
-/// Rules that determine which files are downloaded together with the main file of a dataset. Each
-/// rule is a function of a URL.
+/// Rules, as functions of a URL, that determine which files are downloaded together with the main
+/// file of a dataset.
 pub(crate) struct Companions {
-    /// Returns the folder to download instead of the file alone, if the file refers to other files
-    /// in that folder.
+    /// The folder to download instead of the file, if the file refers to other files in it.
     pub(crate) folder: fn(&str) -> Option<&str>,
-    /// Returns the URL of an additional file, which is downloaded if it exists.
+    /// An additional file, which is downloaded if it exists.
     pub(crate) beside: fn(&str) -> Option<String>,
-    /// Returns whether to exclude a file in a folder from the download.
+    /// Whether to exclude a file in a folder from the download.
     pub(crate) without: fn(&str) -> bool,
 }
 
 impl Companions {
-    /// The file is downloaded alone.
     pub(crate) const NONE: Self = Companions { folder: |_| None, beside: |_| None, without: |_| false };
 
-    /// The whole folder of an `index.json` is downloaded, because the index refers to files in it.
+    /// The whole folder of an `index.json`, which refers to files in it.
     #[cfg(feature = "chunks")]
     pub(crate) const INDEXED: Self = Companions { folder: |url| url.strip_suffix("/index.json"), ..Self::NONE };
 }
 
-/// Downloads the dataset at `url`: either a file with its companions or a folder. Returns the local
+/// Downloads the dataset at `url`, a file with its companions or a folder, and returns the local
 /// path.
-///
-/// # Errors
-/// If nothing exists at the URL, or the download fails.
 pub(crate) fn download(companions: &Companions, remote: &Remote, url: &str) -> Result<PathBuf> {
     let path = Downloader { companions, remote }.dataset(url)?;
     path.ok_or_else(|| Error::in_source("no object exists at or under this URL").at_path(url))
 }
 
-/// Splits `url` into its parent and its last component. Returns `None` if `url` has no component
-/// after the bucket.
+/// Splits `url` into its parent and its last component. Returns `None` for a bucket.
 fn split(url: &str) -> Option<(&str, &str)> {
     url.rsplit_once('/').filter(|(above, _)| !above.ends_with('/'))
 }
@@ -57,8 +51,7 @@ struct Downloader<'a> {
 }
 
 impl Downloader<'_> {
-    /// Downloads the file or folder at `url` and returns its local path, or `None` if nothing
-    /// exists at `url`.
+    /// Returns `None` if nothing exists at `url`.
     fn dataset(&self, url: &str) -> Result<Option<PathBuf>> {
         let Some((parent, name)) = split(url) else { return self.folder(url) };
         if let Some(root) = (self.companions.folder)(url) {
@@ -70,8 +63,8 @@ impl Downloader<'_> {
             Err(e) => {
                 return match self.list(url) {
                     Ok(objects) if !objects.is_empty() => self.objects(url, &objects).map(Some),
-                    // Plain web servers cannot list objects. Nothing exists at `url` if the object
-                    // itself is absent.
+                    // Plain web servers cannot list objects, so nothing exists at `url` if the
+                    // object is absent.
                     _ if e.is_absent() => Ok(None),
                     _ => Err(e),
                 };
@@ -88,17 +81,16 @@ impl Downloader<'_> {
         if objects.is_empty() { Ok(None) } else { self.objects(url, &objects).map(Some) }
     }
 
-    /// Lists the objects under `url`, bypassing cached listings. The result contains the current
-    /// version of each object, so that files from an earlier download need no separate validation.
+    /// Bypasses cached listings. The listed versions are current, so files from an earlier download
+    /// need no separate validation.
     fn list(&self, url: &str) -> Result<Vec<Object>> {
         let mut objects = self.remote.list_now(url)?;
-        // Some stores represent each folder by an object whose name ends in a slash.
+        // Some stores represent a folder by an object with a trailing slash.
         objects.retain(|object| !object.url.ends_with('/') && !(self.companions.without)(&object.url));
         Ok(objects)
     }
 
-    /// Downloads `objects`, and returns the local path of `base`. All objects are under the URL
-    /// `base`.
+    /// Returns the local path of `base`, the URL above all `objects`.
     fn objects(&self, base: &str, objects: &[Object]) -> Result<PathBuf> {
         let remote = self.remote;
         let read = |parts: &[(&Object, Range<u64>)], take: &mut dyn FnMut(Vec<u8>) -> Result<()>| {

@@ -1,5 +1,5 @@
-//! [`OpenFile`]: an open file of a dataset: memory-mapped, read with system calls, in a store, or
-//! in memory.
+//! [`OpenFile`]: an open file of a dataset, which is memory-mapped, read with system calls, in a
+//! store, or in memory.
 //!
 //! # Invariants
 //! 1. Files are mapped read-only, and this crate never writes to them. A map stays valid after its
@@ -24,15 +24,14 @@ use crate::machine::pages::{Map, fetch};
 use crate::model::Object;
 use crate::storage::ahead::Remote;
 
-/// An open file of a dataset. Detects changes to the file.
+/// An open file of a dataset, which detects changes.
 pub(crate) struct OpenFile {
-    /// Path of the file, or URL of the object.
     pub(crate) path: PathBuf,
     content: Content,
     /// Largest value of `requested_checks` for which [`check_once`](OpenFile::check_once) has found
     /// the file unchanged.
     checked: AtomicU64,
-    /// The error that `check_once` returns from then on, once it has found a change.
+    /// The error of `check_once` once it has found a change.
     changed: Mutex<Option<Error>>,
 }
 
@@ -44,10 +43,7 @@ enum Content {
 }
 
 impl OpenFile {
-    /// Opens the file at `path`.
-    ///
-    /// # Errors
-    /// If the file is not a regular file, or cannot be opened or mapped.
+    /// Opens a regular file.
     pub(crate) fn open(path: &Path, mapped: bool) -> Result<(Self, Metadata)> {
         let io = |e: std::io::Error| Error::io(path, &e);
         let file = crate::machine::file::open(path).map_err(io)?;
@@ -63,13 +59,11 @@ impl OpenFile {
         Ok((Self::new(path.to_owned(), content), metadata))
     }
 
-    /// Creates an in-memory file with the content `bytes`. `path` is used in error messages.
     #[cfg(any(test, feature = "annotations", feature = "parquet", feature = "video"))]
     pub(crate) fn in_memory(path: PathBuf, bytes: Vec<u8>) -> Self {
         Self::new(path, Content::Memory(bytes))
     }
 
-    /// Creates a file for an object in the store `remote`.
     pub(crate) fn in_store(object: Object, remote: Arc<Remote>) -> Self {
         Self::new(PathBuf::from(&object.url), Content::Stored { object, remote })
     }
@@ -78,7 +72,7 @@ impl OpenFile {
         OpenFile { path, content, checked: AtomicU64::new(0), changed: Mutex::default() }
     }
 
-    /// Returns the length of the file when it was opened.
+    /// Returns the length at the time of opening.
     pub(crate) fn len(&self) -> u64 {
         match &self.content {
             Content::Map { map, .. } => map.len() as u64,
@@ -88,12 +82,9 @@ impl OpenFile {
         }
     }
 
-    /// Checks that the file is unchanged, unless it has already been checked for this value of
-    /// `requested_checks`. If the check fails with a transient error, the next call checks again.
-    /// Only threads that read this file wait for the check.
-    ///
-    /// # Errors
-    /// If the file has changed, or the check fails.
+    /// Checks that the file is unchanged, unless this was already done for this value of
+    /// `requested_checks`. A transient error does not count as a check. Only threads that read this
+    /// file wait for it.
     pub(crate) fn check_once(&self, requested_checks: u64) -> Result<()> {
         // Relaxed suffices: the check publishes no memory.
         if self.checked.load(Ordering::Relaxed) >= requested_checks {
@@ -103,7 +94,7 @@ impl OpenFile {
         if changed.is_none() && self.checked.load(Ordering::Relaxed) < requested_checks {
             match self.check() {
                 Ok(()) => self.checked.store(requested_checks, Ordering::Relaxed),
-                // Not stored: the next check may succeed.
+                // The next check may succeed.
                 Err(e) if e.is_transient() => return Err(e),
                 Err(e) => *changed = Some(e),
             }
@@ -111,10 +102,6 @@ impl OpenFile {
         changed.clone().map_or(Ok(()), Err)
     }
 
-    /// Checks that the file is unchanged.
-    ///
-    /// # Errors
-    /// If the file has changed.
     pub(crate) fn check(&self) -> Result<()> {
         match &self.content {
             Content::Map { identity, .. } | Content::Read { identity, .. } => {
@@ -125,14 +112,14 @@ impl OpenFile {
         }
     }
 
-    /// Returns the largest value of `requested_checks` for which
-    /// [`check_once`](OpenFile::check_once) has found the file unchanged.
+    /// Largest value of `requested_checks` for which [`check_once`](OpenFile::check_once) has found
+    /// the file unchanged.
     #[cfg(test)]
     pub(crate) fn checked(&self) -> u64 {
         self.checked.load(Ordering::Relaxed)
     }
 
-    /// Returns the object and its store, if the file is in a store.
+    /// Returns `None` unless the file is in a store.
     pub(crate) fn object(&self) -> Option<(&Object, &Arc<Remote>)> {
         match &self.content {
             Content::Stored { object, remote } => Some((object, remote)),
@@ -140,8 +127,7 @@ impl OpenFile {
         }
     }
 
-    /// Returns the bytes of a mapped file, which the caller must [load](OpenFile::load) before
-    /// using them. Returns `None` if the file is not mapped.
+    /// The bytes of a mapped file, which the caller must [load](OpenFile::load) before using them.
     pub(crate) fn map(&self) -> Option<&[u8]> {
         match &self.content {
             Content::Map { map, .. } => Some(map),
@@ -149,11 +135,7 @@ impl OpenFile {
         }
     }
 
-    /// Fills `out` with the bytes that start at offset `offset`. For reads outside a loader's
-    /// order, which are never prefetched.
-    ///
-    /// # Errors
-    /// If the file is too short or cannot be read.
+    /// Fills `out` from `offset`, for reads outside a loader's order, which are never prefetched.
     pub(crate) fn fill(&self, offset: u64, out: &mut [u8]) -> Result<()> {
         match &self.content {
             Content::Map { map, .. } => {
@@ -174,9 +156,6 @@ impl OpenFile {
 
     /// Like [`fill`](OpenFile::fill), but for read `index` of a loader's order, which may have been
     /// prefetched.
-    ///
-    /// # Errors
-    /// See [`fill`](OpenFile::fill).
     pub(crate) fn fill_for(&self, index: u64, offset: u64, out: &mut [u8]) -> Result<()> {
         match &self.content {
             Content::Stored { object, remote } => remote.read(index, object, offset, out),
@@ -184,11 +163,8 @@ impl OpenFile {
         }
     }
 
-    /// Returns the bytes in `range`, either borrowed from the map or appended to `page`. `index` is
-    /// the index of the read in a loader's order, or `None` for reads outside a loader's order.
-    ///
-    /// # Errors
-    /// Fails like [`fill`](OpenFile::fill), and if the range exceeds the size limit of a value.
+    /// Returns the bytes in `range`, borrowed from the map or appended to `page`. `index` is the
+    /// index of the read in a loader's order, if it is in one.
     pub(crate) fn part(&self, index: Option<u64>, range: Range<u64>, page: &mut Vec<u8>) -> Result<RowBytes<'_>> {
         if let Some(map) = self.map() {
             let bytes = &map[range.start as usize..range.end as usize];
@@ -205,11 +181,8 @@ impl OpenFile {
         Ok(RowBytes::since(start, page))
     }
 
-    /// Reads up to `len` bytes from offset `offset`. Returns fewer bytes at the end of the file.
-    /// For reads outside a loader's order.
-    ///
-    /// # Errors
-    /// If the bytes cannot be read.
+    /// Reads up to `len` bytes, or fewer at the end of the file, for reads outside a loader's
+    /// order.
     pub(crate) fn get<'a>(&'a self, offset: u64, len: u64, scratch: &'a mut Vec<u8>) -> Result<&'a [u8]> {
         let (start, end) = (offset.min(self.len()), offset.saturating_add(len).min(self.len()));
         let read = match self.map() {
@@ -222,12 +195,9 @@ impl OpenFile {
         read.map_err(|e| e.at_path(&self.path))
     }
 
-    /// Loads the pages that contain `bytes`, a slice of the file's map that ends at offset `end`.
-    ///
-    /// # Errors
-    ///
-    /// If the pages cannot be loaded. Unless the file has become too short, the storage device must
-    /// have failed, which counts as transient.
+    /// Loads the pages of `bytes`, a slice of the map that ends at offset `end`. A failure counts
+    /// as transient, because the storage device must have failed, unless the file has become too
+    /// short.
     pub(crate) fn load(&self, bytes: &[u8], end: u64) -> Result<()> {
         fetch(bytes, Map::Usual).map_err(|e| {
             let still_long = std::fs::metadata(&self.path).is_ok_and(|now| now.len() >= end);
@@ -242,8 +212,7 @@ impl std::fmt::Debug for OpenFile {
     }
 }
 
-/// For use while a dataset is being opened. The bytes of a map are returned without first loading
-/// their pages.
+/// Opening a dataset reads the bytes of a map without first loading their pages.
 impl Bytes for OpenFile {
     fn len(&self) -> u64 {
         self.len()

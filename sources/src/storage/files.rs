@@ -21,13 +21,12 @@ pub(crate) struct Files<T> {
     requested_checks: AtomicU64,
 }
 
-/// Maximum number of files that are all checked when an epoch begins. If there are more files, each
-/// file is checked only before its next read.
+/// With more files, an epoch does not begin with a check of all files. Each one is checked before
+/// its next read instead.
 const MAX_CHECKED: usize = 64;
 
-/// Returns whether `files` are unchanged. Returns `true` without a check if checking would take
-/// long: for files in a store, and for more than [`MAX_CHECKED`] files, because these may be on a
-/// network.
+/// Returns `true` without a check if checking could take long: for files in a store, and for more
+/// than [`MAX_CHECKED`] files, because these may be on a network.
 pub(crate) fn are_unchanged<'a>(
     files: impl ExactSizeIterator<Item = &'a OpenFile> + Clone,
     requested_checks: u64,
@@ -36,8 +35,7 @@ pub(crate) fn are_unchanged<'a>(
     !quick || files.clone().all(|file| file.check_once(requested_checks).is_ok())
 }
 
-/// Implements the methods of a [`Source`](crate::model::Source) that delegate to its field of type
-/// [`Files`].
+/// Implements the methods of a [`Source`](crate::model::Source) that delegate to its [`Files`].
 macro_rules! of_files {
     ($($field:ident).+) => {
         $crate::model::forward::forward! { |this| this.$($field).+;
@@ -56,11 +54,7 @@ macro_rules! of_files {
 pub(crate) use of_files;
 
 impl<T> Files<T> {
-    /// Numbers the samples of `files` consecutively. `count` returns the number of samples in a
-    /// file.
-    ///
-    /// # Errors
-    /// If the total number of samples overflows.
+    /// `count` returns the number of samples in a file.
     pub(crate) fn new(files: Vec<(OpenFile, T)>, count: impl Fn(&T) -> usize) -> Result<Self> {
         let mut starts = vec![0_usize];
         for (file, layout) in &files {
@@ -70,28 +64,25 @@ impl<T> Files<T> {
         Ok(Files { files, starts, requested_checks: AtomicU64::new(0) })
     }
 
-    /// Returns the number of samples in all files.
     pub(crate) fn len(&self) -> usize {
         self.starts[self.files.len()]
     }
 
-    /// Iterates over the files. Yields each file, its `T`, and the index of its first sample.
+    /// Yields each file, its `T`, and the index of its first sample.
     pub(crate) fn each(&self) -> impl ExactSizeIterator<Item = (&OpenFile, &T, usize)> + Clone {
         self.files.iter().zip(&self.starts).map(|((file, layout), start)| (file, layout, *start))
     }
 
-    /// Returns the index of the file that contains sample `index`, and the sample's index within
-    /// that file.
+    /// Index of the file with sample `index`, and the sample's index within it.
     pub(crate) fn indices(&self, index: usize) -> (usize, usize) {
         assert!(index < self.len(), "sample {index} of {}", self.len());
-        // An empty file has the same start as the next file, so the last file that starts at or
-        // before `index` is not empty.
+        // An empty file starts where the next one does, so the last file that starts at or before
+        // `index` is not empty.
         let file = self.starts.partition_point(|&start| start <= index) - 1;
         (file, index - self.starts[file])
     }
 
-    /// Returns the file that contains sample `index`, the file's `T`, and the sample's index within
-    /// the file.
+    /// The file with sample `index`, its `T`, and the sample's index within it.
     pub(crate) fn locate(&self, index: usize) -> (&OpenFile, &T, usize) {
         let (file, index) = self.indices(index);
         let (file, layout) = &self.files[file];
@@ -100,52 +91,44 @@ impl<T> Files<T> {
 
     /// Like [`locate`](Files::locate), but first checks that the file is unchanged if
     /// [`check`](Files::check) has been called since the last read.
-    ///
-    /// # Errors
-    /// If the file has changed, or the check fails.
     pub(crate) fn open(&self, index: usize) -> Result<(&OpenFile, &T, usize)> {
         let place = self.locate(index);
         place.0.check_once(self.requested_checks.load(Ordering::Relaxed))?;
         Ok(place)
     }
 
-    /// Returns the path or the URL of the file that contains sample `index`.
     pub(crate) fn path(&self, index: usize) -> &Path {
         &self.locate(index).0.path
     }
 
-    /// Causes each file to be checked before its next read. Checking all files immediately would
-    /// delay the epoch by seconds for a dataset of 10,000 files on a network.
-    ///
-    /// # Errors
-    /// Never. The return type is required by [`Source::check`](crate::Source::check).
+    /// Causes each file to be checked before its next read. A check of 10,000 files on a network
+    /// would delay the epoch by seconds. Never fails, but [`Source::check`](crate::Source::check)
+    /// returns a result.
     pub(crate) fn check(&self) -> Result<()> {
         self.requested_checks.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
-    /// See [`are_unchanged`].
     pub(crate) fn is_unchanged(&self) -> bool {
         are_unchanged(self.files.iter().map(|(file, _)| file), self.requested_checks.load(Ordering::Relaxed))
     }
 
-    /// Returns the store that contains the files, or `None` if they are local.
+    /// Returns `None` if the files are local.
     pub(crate) fn remote(&self) -> Option<&Arc<Remote>> {
         Some(self.files.first()?.0.object()?.1)
     }
 
-    /// Returns the counters of the requests to the store.
     pub(crate) fn network(&self) -> Option<NetworkStats> {
         self.remote().map(|remote| remote.network())
     }
 
-    /// Returns the size of the prefetch buffer in bytes, which is 0 for local files.
+    /// Size of the prefetch buffer in bytes, or 0 for local files.
     pub(crate) fn ahead_bytes(&self) -> usize {
         self.remote().map_or(0, |_| ahead_of(self.files.iter().map(|(file, _)| file.len())))
     }
 
-    /// Starts prefetching the samples of `order` if the files are in a store. `range` returns the
-    /// byte range of a sample, given its file's `T` and its index within the file.
+    /// Prefetches from a store. `range` returns the byte range of a sample, given its file's `T`
+    /// and its index within the file.
     pub(crate) fn follow(
         self: &Arc<Self>,
         order: Lookahead,

@@ -1,4 +1,4 @@
-//! [`DatasetLocation`]: the path or URL of a dataset to open, and its storage.
+//! [`DatasetLocation`]: the path or URL of a dataset, and its storage.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,10 +10,8 @@ use super::tree::Tree;
 use crate::error::Result;
 use crate::model::{Location, Stores};
 
-/// Where a dataset is: a file or folder, or one named part of it.
 #[derive(Clone)]
 pub(crate) struct DatasetLocation {
-    /// Path or URL of the file or folder.
     pub(crate) path: PathBuf,
     /// Name of the part to open, such as `train` in `all.lmdb/train`.
     pub(crate) part: Option<String>,
@@ -21,10 +19,7 @@ pub(crate) struct DatasetLocation {
 }
 
 impl DatasetLocation {
-    /// Resolves `path`, a local path or a URL.
-    ///
-    /// # Errors
-    /// If no store is registered for the URL.
+    /// `path` is a local path, or the URL of a registered store.
     pub(crate) fn of(path: &Path, mapped: bool, stores: &Stores) -> Result<Self> {
         let (path, storage) = match Location::of(path) {
             Location::Path(path) => (path, Storage::Machine { mapped }),
@@ -36,19 +31,16 @@ impl DatasetLocation {
         Ok(DatasetLocation { path, part: None, storage })
     }
 
-    /// Creates the location of a local path.
     pub(crate) fn here(path: &Path) -> Self {
         DatasetLocation { path: path.to_owned(), part: None, storage: Storage::Machine { mapped: true } }
     }
 
-    /// Returns the path or URL without a trailing slash. The result is empty for a local path that
-    /// is not UTF-8.
+    /// The path or URL without a trailing slash. Empty for a local path that is not UTF-8.
     pub(crate) fn url(&self) -> &str {
         self.path.to_str().unwrap_or_default().trim_end_matches('/')
     }
 
-    /// Returns the folder as a [`Tree`] that can be searched for files. A folder in a store must
-    /// have been [listed](Storage::list) before.
+    /// A folder in a store must have been [listed](Storage::list) before.
     pub(crate) fn tree(&self) -> Tree<'_> {
         match &self.storage {
             Storage::Machine { .. } => Tree::Local(&self.path),
@@ -56,21 +48,15 @@ impl DatasetLocation {
         }
     }
 
-    /// Lists the objects under the URL if the dataset is in a store. Returns whether any exist.
-    /// Always returns true for a local path.
-    ///
-    /// # Errors
-    /// If the objects cannot be listed.
+    /// Lists the objects under the URL, and returns whether any exist. Always true for a local
+    /// path.
     pub(crate) fn list(&mut self) -> Result<bool> {
         let url = self.url().to_owned();
         self.storage.list(&url)?;
         Ok(!matches!(&self.storage, Storage::Store { listed, .. } if listed.is_empty()))
     }
 
-    /// Returns whether the path or URL is a folder. Lists the objects of a folder in a store.
-    ///
-    /// # Errors
-    /// If the operating system or the store reports an error, or if nothing exists at the URL.
+    /// Whether the path or URL is a folder. Lists the objects of a folder in a store.
     #[cfg(feature = "parquet")]
     pub(crate) fn is_folder(&mut self) -> Result<bool> {
         let url = self.url().to_owned();
@@ -86,8 +72,8 @@ impl DatasetLocation {
                 *listed = [object].into();
                 Ok(false)
             }
-            // If nothing exists under the URL either, report the URL itself: clearer than "the
-            // listing is empty".
+            // If nothing exists under the URL either, an error about the URL is clearer than one
+            // about an empty listing.
             Err(e) => {
                 if matches!(self.list(), Ok(true)) {
                     Ok(true)
@@ -98,10 +84,7 @@ impl DatasetLocation {
         }
     }
 
-    /// Downloads the dataset if it is in a store. Returns the location of the local files.
-    ///
-    /// # Errors
-    /// If nothing exists at the URL, or the download fails.
+    /// Downloads a dataset in a store, and returns its local location.
     pub(crate) fn downloaded(&self, companions: &Companions, mapped: bool) -> Result<Self> {
         let Storage::Store { remote, .. } = &self.storage else { return Ok(self.clone()) };
         let path = download(companions, remote, self.url()).map_err(|e| e.at_path(&self.path))?;

@@ -11,10 +11,10 @@ use crate::model::store::Stores;
 use crate::model::{Lookahead, Object, Prefetcher};
 use crate::stats::NetworkStats;
 
-/// Stored instead of an object index for a file that does not exist.
+/// Object index of a file that does not exist.
 const ABSENT: u32 = u32::MAX;
 
-/// The files to which samples refer. All of them are in one store.
+/// The files to which samples refer, all in one store.
 pub(crate) struct ReferencedFiles {
     remote: Remote,
     table: Arc<FileTable>,
@@ -24,32 +24,28 @@ struct FileTable {
     objects: Arc<[Object]>,
     /// Object index of each file, with `width` consecutive files per sample.
     files: Vec<u32>,
-    /// Number of files per sample.
     width: usize,
 }
 
 impl FileTable {
-    /// Returns the object index and the byte range of file `index`.
     fn range(&self, index: u64) -> Option<(u32, Range<u64>)> {
         let object = *self.files.get(usize::try_from(index).ok()?)?;
         Some((object, 0..self.objects.get(object as usize)?.len))
     }
 }
 
-/// Returns whether `path` is the URL of an object in a store.
 #[cfg(feature = "tables")]
 pub(crate) fn is_url(path: &str) -> bool {
     matches!(crate::model::store::Location::of(path), crate::model::store::Location::Url(_))
 }
 
-/// Returns the URL of the file to which a cell refers. The cell contains either a URL or a path
-/// relative to `root`.
+/// `cell` contains either a URL or a path relative to `root`.
 #[cfg(feature = "tables")]
 pub(crate) fn url_of(root: &str, cell: &str) -> String {
     if is_url(cell) { cell.to_owned() } else { format!("{root}{}", cell.strip_prefix("./").unwrap_or(cell)) }
 }
 
-/// The objects under the URL of a folder. They are listed on first use.
+/// The objects under the URL of a folder, listed on first use.
 pub(crate) struct Below<'a> {
     root: &'a str,
     listed: OnceCell<Vec<Object>>,
@@ -60,10 +56,7 @@ impl<'a> Below<'a> {
         Below { root, listed: OnceCell::new() }
     }
 
-    /// Returns whether an object exists at `url`, which must be under the folder.
-    ///
-    /// # Errors
-    /// If the objects cannot be listed.
+    /// `url` must be under the folder.
     pub(crate) fn has(&self, url: &str, stores: &Stores) -> Result<bool> {
         if self.listed.get().is_none() {
             let _ = self.listed.set(list_sorted(&Remote::new(stores.of(self.root)?.clone()), self.root)?);
@@ -72,14 +65,12 @@ impl<'a> Below<'a> {
     }
 }
 
-/// Lists the objects under a folder, sorted by URL.
 fn list_sorted(remote: &Remote, folder: &str) -> Result<Vec<Object>> {
     let mut objects = remote.list(folder)?;
     objects.sort_by(|a, b| a.url.cmp(&b.url));
     Ok(objects)
 }
 
-/// Returns the index of the object at `url`.
 fn find(objects: &[Object], url: &str) -> Option<u32> {
     u32::try_from(objects.binary_search_by(|object| object.url.as_str().cmp(url)).ok()?).ok()
 }
@@ -110,11 +101,8 @@ impl std::fmt::Debug for ReferencedFiles {
 }
 
 impl ReferencedFiles {
-    /// Lists the folder that contains all `urls`, and finds the object at each URL. `urls` contains
-    /// `width` consecutive entries per sample. An entry is `None` if the file is not read.
-    ///
-    /// # Errors
-    /// If the files are in several stores or buckets, or cannot be listed.
+    /// Lists the folder that contains all `urls`, and finds the object at each URL. There are
+    /// `width` consecutive URLs per sample, or `None` for a file that is not read.
     pub(crate) fn of(urls: &[Option<String>], width: usize, below: Below<'_>, stores: &Stores) -> Result<Self> {
         let mut named = urls.iter().flatten();
         let first = named.next().ok_or_else(|| Error::in_source("no sample refers to a file"))?;
@@ -138,10 +126,6 @@ impl ReferencedFiles {
         Ok(ReferencedFiles { remote, table: Arc::new(FileTable { objects: objects.into(), files, width }) })
     }
 
-    /// Reads file `index` of sample `sample`. `url` is the URL of the file, for messages.
-    ///
-    /// # Errors
-    /// If the file does not exist or cannot be read.
     pub(crate) fn read<'a>(
         &self,
         sample: usize,
@@ -158,7 +142,6 @@ impl ReferencedFiles {
         Ok(out)
     }
 
-    /// Starts prefetching the files of the samples in `order`.
     pub(crate) fn follow(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
         let files = wide(order, self.table.width);
         let table = self.table.clone();
@@ -169,7 +152,6 @@ impl ReferencedFiles {
         self.remote.network()
     }
 
-    /// Returns the size of the prefetch buffer in bytes.
     pub(crate) fn ahead_bytes(&self) -> usize {
         let files = (0..self.table.files.len() as u64).filter_map(|file| self.table.range(file));
         ahead_of(files.map(|(_, range)| range.end))

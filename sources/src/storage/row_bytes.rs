@@ -1,12 +1,12 @@
-//! [`RowBytes`] borrows bytes from a file if possible, and otherwise copies them to a buffer.
+//! [`RowBytes`]: bytes that are borrowed from a file if possible, and otherwise copied to a buffer.
 
 use std::ops::Range;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::file::MAX_FILE;
 
-/// Bytes of a row, either borrowed from a file or in the row's page. A page is a buffer that is
-/// refilled for each row.
+/// Bytes of a row, either borrowed from a file or in the row's page, a buffer that is refilled for
+/// each row.
 #[derive(Debug, Clone)]
 pub(crate) enum RowBytes<'a> {
     Borrowed(&'a [u8]),
@@ -14,12 +14,11 @@ pub(crate) enum RowBytes<'a> {
 }
 
 impl<'a> RowBytes<'a> {
-    /// Returns the bytes of `page` from offset `start` to the end.
+    /// The bytes of `page` from offset `start` to the end.
     pub(crate) fn since(start: usize, page: &[u8]) -> Self {
         RowBytes::Page(start..page.len())
     }
 
-    /// Returns the bytes. `page` is the page of the row.
     pub(crate) fn of<'p>(&self, page: &'p [u8]) -> &'p [u8]
     where
         'a: 'p,
@@ -30,9 +29,9 @@ impl<'a> RowBytes<'a> {
         }
     }
 
-    /// Adjusts the bytes after two changes. First, `storage` was copied to offset `start` of a
-    /// page. The bytes may be borrowed from `storage`. Second, the earlier content of the page was
-    /// moved up by `moved` bytes.
+    /// Adjusts the bytes after two changes: `storage`, from which they may be borrowed, was copied
+    /// to offset `start` of a page, and the earlier content of the page was moved up by `moved`
+    /// bytes.
     pub(crate) fn moved<'b>(self, storage: &[u8], start: usize, moved: usize) -> RowBytes<'b> {
         match self {
             // An empty slice may point outside `storage`.
@@ -45,10 +44,6 @@ impl<'a> RowBytes<'a> {
         }
     }
 
-    /// Appends `len` zeros to `page`.
-    ///
-    /// # Errors
-    /// If `len` exceeds the size limit of a sample's file, or the allocation fails.
     pub(crate) fn append(page: &mut Vec<u8>, len: u64) -> Result<()> {
         if len > MAX_FILE {
             return Err(Error::in_source(format!("a value of {len} bytes exceeds the limit of {MAX_FILE} bytes")));

@@ -1,6 +1,6 @@
-//! Finds the files and folders near the images in a folder. From these, annotation formats
-//! recognize their datasets. Without this check, a folder of an annotated dataset would be opened
-//! as if its subfolders were classes.
+//! Finds the files and folders near the images in a folder, from which annotation formats recognize
+//! their datasets. Otherwise, a folder of an annotated dataset would be opened as if its subfolders
+//! were classes.
 
 use std::path::Path;
 
@@ -8,26 +8,21 @@ use super::tree::Tree;
 use crate::error::Result;
 
 /// Maximum number of folders, of entries per folder, and of files that are inspected. Annotated
-/// datasets have only a few image folders; if there are more, the folders are classes.
+/// datasets have few image folders, so more folders must be classes.
 const MAX_ENTRIES: usize = 16;
-/// Number of leading bytes that are read to determine whether a file contains annotations.
+/// Leading bytes that are read to recognize annotations.
 const START: usize = 4096;
 
-/// The files and folders near the images in a folder.
 pub(crate) struct Siblings<'a> {
     pub(crate) tree: Tree<'a>,
-    /// Names of the files directly in the folder.
     files: Vec<String>,
-    /// The folders that contain images at any depth. For each folder: its path as a prefix, and the
-    /// names of those entries that are images or contain images.
+    /// The folders that contain images at any depth: path as a prefix, and names of the entries
+    /// that are images or contain images.
     pub(crate) above: Vec<(&'a str, Vec<&'a str>)>,
 }
 
 impl<'a> Siblings<'a> {
-    /// Examines a folder. `images` yields the relative paths of its images.
-    ///
-    /// # Errors
-    /// If the folder cannot be listed.
+    /// `images` yields the relative paths of the folder's images.
     pub(crate) fn of(tree: Tree<'a>, images: impl Iterator<Item = &'a str>) -> Result<Self> {
         let mut above: Vec<(&str, Vec<&str>)> = Vec::new();
         for path in images {
@@ -46,11 +41,8 @@ impl<'a> Siblings<'a> {
         Ok(Siblings { tree, files: tree.file_names()?, above })
     }
 
-    /// Returns the first file in the folder that has one of `extensions` and starts with bytes for
-    /// which `matches` returns true.
-    ///
-    /// # Errors
-    /// If a file cannot be read.
+    /// The first file in the folder that has one of `extensions` and whose leading bytes satisfy
+    /// `matches`.
     pub(crate) fn file(&self, extensions: &[&str], matches: fn(&[u8]) -> bool) -> Result<Option<&str>> {
         let has_extension = |name: &&String| {
             Path::new(name).extension().is_some_and(|extension| extensions.iter().any(|e| extension == *e))
@@ -63,11 +55,8 @@ impl<'a> Siblings<'a> {
         Ok(None)
     }
 
-    /// For each folder called `Annotations` or `annotations` next to images or image folders,
-    /// returns the paths of a few of its files. These files suffice to recognize the format.
-    ///
-    /// # Errors
-    /// If a folder cannot be listed.
+    /// Paths of a few files in each folder called `Annotations` or `annotations` near the images,
+    /// enough to recognize the format.
     pub(crate) fn annotations(&self) -> Result<Vec<Vec<String>>> {
         let mut annotations = Vec::new();
         for (parent, _) in &self.above {

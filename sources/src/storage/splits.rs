@@ -1,20 +1,19 @@
 //! Finds the splits of a dataset, such as `train` and `validation`, from the names of its files.
 //!
-//! In every format, the path of a split is the path of the dataset followed by the name of the
-//! split, such as `imagenet/train`. If that path is a folder, the folder is opened. Otherwise, the
-//! names of the files in `imagenet` or in `imagenet/data` determine their splits:
+//! The path of a split is the path of the dataset followed by the name of the split, such as
+//! `imagenet/train`. If that path is a folder, the folder is opened. Otherwise, the names of the
+//! files in `imagenet` or in `imagenet/data` determine their splits:
 //!
 //! - `train-00000-of-00003.parquet` belongs to `train`.
 //! - `set-train-00000-of-00003.arrow` and `set-train.arrow`, as in the Hugging Face cache, belong
 //!   to `train`.
-//! - Any other file belongs to the split whose common name occurs first in the name of the file.
-//!   For example, `my_test.parquet` belongs to `test`. If the name contains no common split name,
-//!   the file belongs to `train`.
+//! - In any other name, the first common split name decides: `my_test.parquet` belongs to `test`.
+//!   Without such a name, the file belongs to `train`.
 //!
 //! If all files are in a single folder with a different name, such as `imagenet/plain_text`, the
-//! folder may be a configuration. On the Hugging Face Hub, it is a configuration of the dataset,
-//! and `imagenet/train` is a split of this configuration. Elsewhere, the folder may be a different
-//! dataset, so its splits are not opened as splits of `imagenet`.
+//! folder may be a configuration. On the Hugging Face Hub, it is, and `imagenet/train` is a split
+//! of this configuration. Elsewhere, the folder may be a different dataset, so its splits are not
+//! opened as splits of `imagenet`.
 //!
 //! Opening fails if a shard is missing, or if a split contains files from two datasets.
 
@@ -24,24 +23,21 @@ use super::Storage;
 use crate::error::{Error, Result};
 use crate::machine::file::has_extension;
 
-/// Common split names, each with its accepted spellings.
 const USUAL: [(&str, &[&str]); 3] = [
     ("train", &["train", "training"]),
     ("validation", &["validation", "valid", "val", "dev"]),
     ("test", &["test", "testing", "eval", "evaluation"]),
 ];
 
-/// Returns the common split name of which `word` is an accepted spelling, ignoring case.
 pub(crate) fn usual(word: &str) -> Option<&'static str> {
     let word = word.to_ascii_lowercase();
     USUAL.iter().find(|(_, words)| words.contains(&&*word)).map(|(name, _)| *name)
 }
 
-/// A split and its files, sorted by name.
+/// Files are sorted by name.
 pub(crate) type Split<T> = (String, Vec<T>);
 
-/// Returns the split to which the file called `name` belongs. If `prefixed` is true, file names
-/// start with the name of the dataset.
+/// `prefixed` means that file names start with the name of the dataset.
 pub(crate) fn split_of(name: &str, prefixed: bool) -> String {
     let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
     let numbered = without_shard_number(stem);
@@ -59,14 +55,13 @@ pub(crate) fn split_of(name: &str, prefixed: bool) -> String {
     }
 }
 
-/// Returns the text before a suffix such as `-00000-of-00003`, or `None` if there is no such
-/// suffix.
+/// The text before a suffix such as `-00000-of-00003`, if there is one.
 fn without_shard_number(stem: &str) -> Option<&str> {
     shard(stem).map(|(split, _, _)| split)
 }
 
 /// Parses a name such as `train-00000-of-00003` into the split, the shard index and the number of
-/// shards. The name may end in a hash, as in older files on the Hub.
+/// shards. Older files on the Hub end in a hash.
 fn shard(stem: &str) -> Option<(&str, u64, u64)> {
     let parse = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?;
     let (start, count) = stem.rsplit_once("-of-")?;
@@ -76,11 +71,8 @@ fn shard(stem: &str) -> Option<(&str, u64, u64)> {
     Some((split, parse(index)?, parse(count)?)).filter(|_| is_valid)
 }
 
-/// Checks that no shard of a split is missing. Does nothing if the file names contain no shard
-/// indices. `path` is the path of the dataset.
-///
-/// # Errors
-/// If a shard is missing, or the files belong to several datasets.
+/// Checks that no shard of a split is missing, if the file names contain shard indices, and that
+/// all files belong to one dataset. `path` is the path of the dataset.
 pub(crate) fn complete(path: &Path, names: &[String]) -> Result<()> {
     let parsed = |name: &String| {
         let name = name.rsplit('/').next().unwrap_or(name);
@@ -101,7 +93,7 @@ pub(crate) fn complete(path: &Path, names: &[String]) -> Result<()> {
     if let Some(twice) = indices.windows(2).find(|pair| pair[0] == pair[1]) {
         return error(format!("shard {} of {count} exists twice: remove the files of the older dataset", twice[0]));
     }
-    // The names may claim any number of shards, so the number of files limits the search.
+    // The number of files limits the search, because names may claim any number of shards.
     let missing = (0..count).take(indices.len() + 1).find(|index| indices.binary_search(index).is_err());
     match missing {
         Some(missing) => error(format!("shard {missing} of {count} is missing; {} are present", indices.len())),
@@ -109,13 +101,10 @@ pub(crate) fn complete(path: &Path, names: &[String]) -> Result<()> {
     }
 }
 
-/// Selects the files of one split from `names`, the relative paths of all files of a dataset. If
-/// there are files directly in the dataset or in its folder `data`, their names determine the
-/// splits. Otherwise, the first folder of each path is a split or a configuration. In a
-/// configuration, file names determine the splits.
-///
-/// # Errors
-/// See [`choose`] and [`complete`].
+/// Selects the files of one split from `names`, the relative paths of all files of a dataset. The
+/// names of files directly in the dataset or in its folder `data` determine the splits. Without
+/// such files, the first folder of each path is a split or a configuration, in which file names
+/// determine the splits.
 #[cfg(any(feature = "parquet", test))]
 pub(crate) fn below(path: &Path, names: Vec<String>, requested: Option<&str>) -> Result<Vec<String>> {
     let direct = |name: &String| !name.strip_prefix("data/").unwrap_or(name).contains('/');
@@ -135,8 +124,7 @@ pub(crate) fn below(path: &Path, names: Vec<String>, requested: Option<&str>) ->
             None => splits.push((folder, vec![name])),
         }
     }
-    // If there is only one folder, it may be a configuration, as in
-    // `plain_text/train-00000-of-00001.parquet`.
+    // An only folder may be a configuration, as in `plain_text/train-00000-of-00001.parquet`.
     let only = matches!(&splits[..], [(folder, _)] if usual(folder).is_none() && requested != Some(folder));
     if only && requested.is_some() && !is_of_hub(path) {
         let folder = &splits[0].0;
@@ -160,8 +148,7 @@ pub(crate) fn below(path: &Path, names: Vec<String>, requested: Option<&str>) ->
     Ok(chosen.into_iter().map(|name| format!("{folder}/{name}")).collect())
 }
 
-/// Returns whether `path` is a whole dataset on the Hugging Face Hub:
-/// `hf://datasets/org/name@revision`.
+/// Whether `path` is a whole dataset, such as `hf://datasets/org/name@revision`.
 #[cfg(any(feature = "parquet", test))]
 fn is_of_hub(path: &Path) -> bool {
     let name = path.to_str().and_then(|url| url.strip_prefix("hf://datasets/")).map(|name| name.trim_end_matches('/'));
@@ -171,7 +158,7 @@ fn is_of_hub(path: &Path) -> bool {
     })
 }
 
-/// Groups files by split, and sorts the splits by name. `name` returns the name of a file.
+/// Splits are sorted by name. `name` returns the name of a file.
 pub(crate) fn group<T>(files: Vec<T>, prefixed: bool, name: impl Fn(&T) -> String) -> Vec<Split<T>> {
     let mut splits: Vec<Split<T>> = Vec::new();
     for file in files {
@@ -185,19 +172,13 @@ pub(crate) fn group<T>(files: Vec<T>, prefixed: bool, name: impl Fn(&T) -> Strin
     splits
 }
 
-/// Returns the sorted paths of the files in `folder` that have this extension. Skips hidden files.
-///
-/// # Errors
-/// If the folder cannot be listed.
+/// Returns sorted paths, without hidden files.
 pub(crate) fn files_in(folder: &Path, extension: &str) -> Result<Vec<PathBuf>> {
     Storage::Machine { mapped: true }.files_in(folder, |name| has_extension(name, extension))
 }
 
-/// Returns the files of the wanted split, or of the only split if `requested` is `None`.
-///
-/// # Errors
-/// If there are several splits and `requested` is `None`, or if the wanted split does not exist. The
-/// message lists the splits.
+/// The files of the split `requested`, or of the only split if it is `None`. The error message
+/// lists the splits.
 pub(crate) fn choose<T>(path: &Path, splits: Vec<Split<T>>, requested: Option<&str>) -> Result<Vec<T>> {
     let names = splits.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ");
     let first = splits.first().map_or_else(String::new, |(name, _)| path.join(name).display().to_string());
@@ -254,7 +235,6 @@ mod tests {
         assert_eq!(below(path, custom.clone(), Some("right")).unwrap(), custom[1..]);
     }
 
-    /// `Loader("x/train")` must not open the files of `x/other`.
     #[test]
     fn splits_of_a_different_dataset_are_not_found() {
         let files = vec!["other/train-00000-of-00001.parquet".to_owned()];

@@ -11,12 +11,9 @@ use crate::machine::parallel::{STORE_THREADS, in_parallel, on_threads};
 use crate::model::Object;
 use crate::storage::ahead::Remote;
 
-/// Opens the files of a dataset, which are on this machine or in a store.
 #[derive(Clone)]
 pub(crate) enum Storage {
-    /// Local files.
     Machine {
-        /// Whether files are memory-mapped.
         mapped: bool,
     },
     Store {
@@ -27,21 +24,17 @@ pub(crate) enum Storage {
 }
 
 impl Storage {
-    /// Returns the storage after listing the objects under `folder`, if it is a store that supports
-    /// listing. The listing saves one request per file, and fixes the versions of all files at the
-    /// same time.
+    /// Lists the objects under `folder` if the store supports it. The listing saves one request per
+    /// file, and fixes the versions of all files at the same time.
     pub(crate) fn listed(self, folder: &Path) -> Self {
         let url = folder.to_str().unwrap_or_default();
         let mut storage = self;
-        // Ignore errors: without a listing, opening a file sends a request for its version.
+        // Without a listing, opening a file sends a request for its version, so errors are ignored.
         let _ = storage.list(url);
         storage
     }
 
-    /// Lists the objects under `url`, if the storage is a store and they have not been listed yet.
-    ///
-    /// # Errors
-    /// If the objects cannot be listed.
+    /// Lists the objects under `url` in a store, unless they have already been listed.
     pub(crate) fn list(&mut self, url: &str) -> Result<()> {
         let Storage::Store { remote, listed } = self else { return Ok(()) };
         let url = url.trim_end_matches('/');
@@ -54,7 +47,7 @@ impl Storage {
         Ok(())
     }
 
-    /// Returns the same storage with separate prefetchers and counters of requests.
+    /// The same storage, with separate prefetchers and request counters.
     #[cfg(feature = "parquet")]
     pub(crate) fn separate(&self) -> Self {
         match self {
@@ -69,7 +62,7 @@ impl Storage {
         matches!(self, Storage::Store { .. })
     }
 
-    /// Returns the folder that contains `path`, or `None` if `path` is a bucket.
+    /// Returns `None` if `path` is a bucket.
     pub(crate) fn parent(&self, path: &Path) -> Option<PathBuf> {
         match self {
             Storage::Machine { .. } => path.parent().map(Path::to_owned),
@@ -80,7 +73,6 @@ impl Storage {
         }
     }
 
-    /// Returns the path of the file called `name` in `folder`.
     pub(crate) fn join(&self, folder: &Path, name: &str) -> PathBuf {
         match self {
             Storage::Machine { .. } => folder.join(name),
@@ -88,12 +80,8 @@ impl Storage {
         }
     }
 
-    /// Returns the sorted paths of the files directly in `folder` that have names for which
-    /// `matches` returns true. Skips hidden files. A folder in a store must have been
-    /// [listed](Storage::listed).
-    ///
-    /// # Errors
-    /// If the folder cannot be listed.
+    /// Paths, in sorted order, of the files directly in `folder` whose names satisfy `matches`.
+    /// Skips hidden files. A folder in a store must have been [listed](Storage::listed).
     pub(crate) fn files_in(&self, folder: &Path, matches: impl Fn(&str) -> bool) -> Result<Vec<PathBuf>> {
         let matches = |name: &str| !name.starts_with('.') && matches(name);
         let mut files = Vec::new();
@@ -117,10 +105,6 @@ impl Storage {
         Ok(files)
     }
 
-    /// Opens the file at `path`, or the object if `path` is a URL.
-    ///
-    /// # Errors
-    /// If the file does not exist or cannot be opened.
     pub(crate) fn open(&self, path: &Path) -> Result<OpenFile> {
         let (remote, listed) = match self {
             Storage::Machine { mapped } => return OpenFile::open(path, *mapped).map(|(file, _)| file),
@@ -137,10 +121,6 @@ impl Storage {
         Ok(OpenFile::in_store(object, remote.clone()))
     }
 
-    /// Reads a whole file of at most `most` bytes.
-    ///
-    /// # Errors
-    /// If the file has more than `most` bytes or cannot be read.
     pub(crate) fn read(&self, path: &Path, most: u64) -> Result<Vec<u8>> {
         match self {
             Storage::Machine { .. } => file::read(path, most).map_err(|e| Error::io(path, &e)),
@@ -148,10 +128,7 @@ impl Storage {
         }
     }
 
-    /// Like [`read`](Storage::read), but returns `None` if the file does not exist.
-    ///
-    /// # Errors
-    /// Fails like [`read`](Storage::read), and if a store does not respond.
+    /// Returns `None` if the file does not exist.
     pub(crate) fn find(&self, path: &Path, most: u64) -> Result<Option<Vec<u8>>> {
         let Storage::Store { remote, listed } = self else {
             return file::exists(path)?.then(|| self.read(path, most)).transpose();
@@ -162,19 +139,14 @@ impl Storage {
             return found.map(|_| self.read(path, most)).transpose();
         }
         let found = remote.repeated(move |store| match store.object(&url) {
-            // Treat every permanent error as a missing object, because not all stores report
-            // missing objects as such.
+            // Not all stores report missing objects as such, so every permanent error counts.
             Err(e) if !e.is_transient() => Ok(None),
             found => found.map(Some),
         })?;
         found.map(|object| read_whole(&OpenFile::in_store(object, remote.clone()), most)).transpose()
     }
 
-    /// Calls `open` for each item on several threads, and returns the results in the order of the
-    /// items.
-    ///
-    /// # Errors
-    /// Returns the error of the first item for which `open` fails.
+    /// Results are in the order of the items. The error is that of the first failed item.
     pub(crate) fn in_parallel<T: Sync, R: Send>(
         &self,
         items: &[T],
@@ -188,7 +160,6 @@ fn url_of(path: &Path) -> Result<&str> {
     path.to_str().ok_or_else(|| Error::in_source("the URL is not UTF-8").at_path(path))
 }
 
-/// Reads the whole of `file`, which may have at most `most` bytes.
 fn read_whole(file: &OpenFile, most: u64) -> Result<Vec<u8>> {
     if file.len() > most {
         let cause = format!("the file exceeds the limit of {most} bytes");

@@ -1,5 +1,5 @@
-//! [`Tree`]: a folder to list, local or in a store. With this type, the same rules detect the
-//! formats of both.
+//! [`Tree`]: a folder to list, local or in a store, so that the same rules detect the formats of
+//! both.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,17 +12,15 @@ use crate::machine::file;
 use crate::machine::slashes::normalize_separators;
 use crate::model::Object;
 
-/// Maximum depth under a folder at which files are searched for.
 const MAX_DEPTH: usize = 2;
-/// Maximum number of folders that are searched at one depth. If there are more, the folders are
-/// classes instead of splits.
+/// Maximum number of folders that are searched at one depth. More folders must be classes, not
+/// splits.
 const MAX_FOLDERS: usize = 256;
 /// Name of the index file that lists the shards of a dataset.
 pub(crate) const INDEX: &str = "index.json";
-/// Number of leading bytes that are read to detect the type of a file.
+/// Leading bytes that are read to detect the type of a file.
 pub(crate) const START: usize = 512;
 
-/// A folder to list.
 #[derive(Clone, Copy)]
 pub(crate) enum Tree<'a> {
     Local(&'a Path),
@@ -31,11 +29,7 @@ pub(crate) enum Tree<'a> {
 }
 
 impl<'a> Tree<'a> {
-    /// Returns whether the folder contains a file called `name`. Also returns true for a pipe or a
-    /// device, so that the user gets an error when the dataset is opened.
-    ///
-    /// # Errors
-    /// If the operating system cannot examine the path.
+    /// Also true for a pipe or a device, so that opening the dataset reports an error.
     pub(crate) fn has_file(self, name: &str) -> Result<bool> {
         match self {
             Tree::Local(folder) => Ok(file::metadata(&folder.join(name))?.is_some_and(|info| !info.is_dir())),
@@ -43,10 +37,6 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// Returns whether the folder contains a subfolder called `name`.
-    ///
-    /// # Errors
-    /// If the operating system cannot examine the path.
     pub(crate) fn has_folder(self, name: &str) -> Result<bool> {
         match self {
             Tree::Local(folder) => file::is_folder(folder.join(name)),
@@ -56,9 +46,8 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// Iterates over the entries of the folder in unspecified order. Yields the name of each entry
-    /// and whether it is a folder. Skips hidden entries and follows symbolic links. Yields an error
-    /// if the folder cannot be listed.
+    /// Names in unspecified order, and whether each is a folder. Skips hidden entries and follows
+    /// symbolic links.
     pub(crate) fn entries(self) -> Box<dyn Iterator<Item = Result<(String, bool)>> + 'a> {
         let folder = match self {
             Tree::Local(folder) => folder,
@@ -82,10 +71,7 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// Returns the sorted names of the files in the folder. Skips hidden files.
-    ///
-    /// # Errors
-    /// If the folder cannot be listed.
+    /// Returns sorted names, without hidden files.
     pub(crate) fn file_names(self) -> Result<Vec<String>> {
         let files =
             self.entries().filter_map(|entry| entry.map(|(name, is_folder)| (!is_folder).then_some(name)).transpose());
@@ -94,16 +80,12 @@ impl<'a> Tree<'a> {
         Ok(names)
     }
 
-    /// Returns the number of files in the folder that have this extension. Skips hidden files.
-    ///
-    /// # Errors
-    /// If the folder cannot be listed.
+    /// Skips hidden files.
     pub(crate) fn count_in(self, extension: &str) -> Result<usize> {
         let matches = |(name, is_folder): (String, bool)| file::has_extension(&name, extension) && !is_folder;
         self.entries().try_fold(0, |count, entry| Ok(count + usize::from(matches(entry?))))
     }
 
-    /// Calls `f` with the subfolder `name`.
     pub(crate) fn within<R>(self, name: &str, f: impl FnOnce(Tree<'_>) -> R) -> R {
         match self {
             Tree::Local(folder) => f(Tree::Local(&folder.join(name))),
@@ -113,19 +95,12 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// Returns up to [`START`] leading bytes of a file in the folder. The result is empty if the
-    /// file does not exist.
-    ///
-    /// # Errors
-    /// If the file cannot be read.
+    /// Up to [`START`] leading bytes of a file, or nothing if it does not exist.
     pub(crate) fn start(self, name: &str) -> Result<Vec<u8>> {
         self.start_of(name, START)
     }
 
-    /// Like [`start`](Tree::start), but returns up to `len` bytes.
-    ///
-    /// # Errors
-    /// See [`start`](Tree::start).
+    /// Like [`start`](Tree::start), for up to `len` bytes.
     pub(crate) fn start_of(self, name: &str, len: usize) -> Result<Vec<u8>> {
         match self {
             Tree::Local(folder) => {
@@ -139,12 +114,9 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// Returns the relative paths of the files that have this extension, sorted by component.
-    /// Searches the folder itself, its subfolders and their subfolders, and stops at the first
-    /// depth that contains such files. Skips hidden files and folders.
-    ///
-    /// # Errors
-    /// If a folder cannot be listed, or a name is not UTF-8.
+    /// Relative paths, sorted by component, of the files with this extension at the first of three
+    /// depths that has any: the folder, its subfolders and their subfolders. Skips hidden files and
+    /// folders.
     pub(crate) fn files(self, extension: &str) -> Result<Vec<String>> {
         let has_extension =
             |name: &str| Path::new(name).extension().is_some_and(|end| end.eq_ignore_ascii_case(extension));
@@ -161,7 +133,7 @@ impl<'a> Tree<'a> {
             let depths = (0..=MAX_DEPTH).take_while(|&depth| depth == 0 || few(depth));
             let depth = depths.into_iter().find(|&depth| names_at(depth).next().is_some());
             let mut names: Vec<String> = depth.into_iter().flat_map(names_at).map(|name| (*name).to_owned()).collect();
-            // Compare paths by component, so that the files of a folder stay together.
+            // By component, so that the files of a folder stay together.
             names.sort_by(|a, b| a.split('/').cmp(b.split('/')));
             return Ok(names);
         };
@@ -196,8 +168,7 @@ impl<'a> Tree<'a> {
         Ok(Vec::new())
     }
 
-    /// Iterates over the objects below the URL. Yields each object's relative name and the object.
-    /// Skips hidden objects.
+    /// The relative name of each object below the URL, without hidden objects.
     fn below(self) -> impl Iterator<Item = (&'a str, &'a Object)> {
         let (url, objects) = match self {
             Tree::Local(_) => ("", &[][..]),
@@ -206,18 +177,14 @@ impl<'a> Tree<'a> {
         objects.iter().filter_map(move |object| {
             let name = object.url.strip_prefix(url)?.strip_prefix('/')?;
             let hidden = name.split('/').any(|part| part.starts_with('.'));
-            // Some stores represent each folder by an object whose name ends in a slash.
+            // Some stores represent a folder by an object with a trailing slash.
             (!hidden && !name.is_empty() && !name.ends_with('/')).then_some((name, object))
         })
     }
 }
 
-/// Returns whether an entry of a local folder is a folder or a symbolic link to a folder. Returns
-/// `None` if the entry is hidden, is neither a file nor a folder, or is a dangling link. For
-/// stores, `Tree::below` skips hidden objects.
-///
-/// # Errors
-/// If the type of the entry cannot be read.
+/// `None` if the entry is hidden, is neither a file nor a folder, or is a dangling link. (In
+/// stores, `Tree::below` skips hidden objects.)
 fn is_folder(entry: &fs::DirEntry) -> io::Result<Option<bool>> {
     if entry.file_name().as_encoded_bytes().starts_with(b".") {
         return Ok(None);
@@ -235,7 +202,7 @@ mod tests {
     use super::*;
     use crate::model::Store;
 
-    /// A store without objects. The tests pass listed objects to [`Tree::Stored`].
+    /// The tests pass listed objects to [`Tree::Stored`].
     struct EmptyStore;
 
     impl Store for EmptyStore {
@@ -252,12 +219,12 @@ mod tests {
         }
     }
 
-    /// Calls `check` with a local folder that contains the files in `names`, and with a folder in a
-    /// store that contains the same files.
+    /// Calls `check` with a local folder and with a folder in a store, both with the files in
+    /// `names`.
     fn in_both(names: &[&str], check: impl Fn(Tree<'_>)) {
         let (folder, linked) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         for name in names {
-            // Stores have no symbolic links, so `linked/` is an ordinary prefix in the store.
+            // Stores have no symbolic links, so `linked/` is an ordinary prefix there.
             let (from, below) = match name.strip_prefix("linked/") {
                 Some(below) if cfg!(unix) => (linked.path(), below),
                 _ => (folder.path(), *name),

@@ -78,7 +78,6 @@ fn store16(value: Bytes, out: &mut [u8]) {
     unsafe { vst1q_u8(out.as_mut_ptr(), value) };
 }
 
-/// For `u8`, the values must be from 0 to 255, and ties round up.
 #[inline]
 #[target_feature(enable = "neon")]
 fn store<const KIND: u8>(value: Floats, out: &mut [u8]) {

@@ -113,7 +113,7 @@ impl BatchWriter {
         )
     }
 
-    /// `rect` must be inside the image. `value` maps a pixel index to the pixel's values.
+    /// `rect` must be inside the image.
     fn write_rect(&self, rect: Rect, dst: &mut [u8], value: impl Fn(usize) -> [f32; 3]) {
         for y in rect.y..rect.y + rect.height {
             let first = y as usize * self.size.width as usize + rect.x as usize;

@@ -98,8 +98,7 @@ impl BatchWriter {
         self.image_bytes() * self.cast.kind.bytes()
     }
 
-    /// Returns whether writing an image only copies its bytes. If so, images can be resized
-    /// directly into their rows, and only effects on values remain to be applied.
+    /// Returns whether writing an image only copies its bytes.
     pub fn is_copy(&self) -> bool {
         // With one channel, both layouts are identical.
         self.cast.is_copy() || self.channels == 1 && self.cast.kind == Kind::U8

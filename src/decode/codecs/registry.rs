@@ -13,8 +13,8 @@ use crate::decode::{Codec, EncodedImage, Options, Size};
 use crate::error::{Error, Result};
 use crate::source::Sample;
 
-/// A registry of the built-in codecs and custom codecs, which determines the codec of an image from
-/// its first bytes, not from the name of the file or field. [Supported
+/// A registry of the built-in codecs and custom codecs. The first bytes of an image determine its
+/// codec. The name of the file or field does not matter. [Supported
 /// formats](crate::decode#supported-formats) lists what the built-in codecs support.
 ///
 /// ```
@@ -113,7 +113,7 @@ impl Codecs {
         self.rebuild()
     }
 
-    /// Index of the GPU that decodes videos which the host does not decode.
+    /// Sets the index of the GPU that decodes videos that the host cannot.
     #[cfg(feature = "_device")]
     #[must_use]
     pub(crate) fn gpu(mut self, gpu: usize) -> Self {

@@ -139,7 +139,7 @@ fn invert(color: Color, out: &mut [u8]) {
     }
 }
 
-/// Integers are rounded down, as in Pillow.
+/// Rounds integers down, as in Pillow.
 fn divide(color: Color, out: &mut [u8]) {
     let colors = usize::from(color.channels) - 1;
     match color.depth {

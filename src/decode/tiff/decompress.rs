@@ -1,4 +1,5 @@
-//! Decompresses strips and tiles. Data must fill all of `to`, and remaining data is ignored.
+//! Decompresses strips and tiles. Each function fails unless it fills all of `out`, and ignores
+//! remaining data.
 
 use fdeflate::Decompressor;
 use weezl::{BitOrder, LzwStatus, decode};
@@ -39,7 +40,7 @@ pub(super) fn lzw(data: &[u8], out: &mut [u8]) -> Result<(), String> {
     if filled < out.len() { Err(ends(filled, out)) } else { Ok(()) }
 }
 
-/// TIFF 6.0, section 9.
+/// Implements TIFF 6.0, section 9.
 pub(super) fn packbits(mut data: &[u8], out: &mut [u8]) -> Result<(), String> {
     let mut filled = 0;
     while filled < out.len() {

@@ -224,7 +224,7 @@ impl<'a> Tiff<'a> {
     }
 }
 
-/// Does not count thumbnails and masks.
+/// Skips thumbnails and masks.
 fn count_pages(first: &Directory<'_>) -> u32 {
     let is_page = |directory: &Directory<'_>| {
         let flags = directory.number(254).ok().flatten().unwrap_or(0);

@@ -33,7 +33,7 @@ pub fn stream(ordinal: usize) -> Result<Arc<CudaStream>> {
     Ok(stream)
 }
 
-/// Wraps a stream that another library, such as PyTorch, has created. `stream` is its handle
+/// Wraps a stream that a different library, such as PyTorch, has created. `stream` is its handle
 /// (`CUstream` or `cudaStream_t`), where 0 and 1 mean the legacy default stream. It must belong to
 /// the primary context of device `ordinal`.
 ///

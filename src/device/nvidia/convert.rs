@@ -111,10 +111,10 @@ impl Convert {
         })
     }
 
-    /// Queues the conversion of `at.count` samples.
+    /// Queues the conversion of `args.count` samples.
     ///
     /// # Safety
-    /// The records must have been written by [`SampleOps`], with partners below `at.count`. The
+    /// The records must have been written by [`SampleOps`], with partners below `args.count`. The
     /// ranges of memory must not overlap. Streams and events must order this work with all other
     /// accesses to these ranges. `self` must not be dropped before the work is done.
     ///
@@ -187,7 +187,7 @@ impl SoftLabels {
         Ok(SoftLabels { kernel: Kernel::load(context, "soft_labels".into())?, classes, smoothing })
     }
 
-    /// Queues the computation of the rows for `at.count` i64 labels.
+    /// Queues the computation of the rows for `args.count` i64 labels.
     ///
     /// # Safety
     /// See [`Convert::launch`].

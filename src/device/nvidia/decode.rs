@@ -94,7 +94,8 @@ pub struct DecodeAt {
     pub large_blocks: usize,
     /// Whether any record applies an EXIF orientation or converts a video frame.
     pub turned: bool,
-    /// Whether any record is a copy of another sample's record. The image is then decoded twice.
+    /// Whether any record is a copy of a different sample's record. The image is then decoded
+    /// twice.
     pub copied: bool,
     /// Width of the widest region in pixels, at most [`DecodeOps::MAX_COLUMNS`].
     pub columns: usize,
@@ -270,15 +271,15 @@ impl Decode {
         })
     }
 
-    /// Queues the decoding of `at.count` samples. The pixels of a sample with an all-zero record
-    /// stay unchanged.
+    /// Queues the decoding of `layout.count` samples. The pixels of a sample with an all-zero
+    /// record stay unchanged.
     ///
     /// # Safety
     /// The records, and the tables in the arena that they refer to, must have been written for this
-    /// output size and fit `layout`: they may refer to blocks below `at.blocks`, to at most
-    /// `at.segments` segments, and to regions at most `at.columns` wide. If a record is a copy,
-    /// `at.copied` must be true. Entropy-coded bytes may be arbitrary. The ranges of memory must
-    /// not overlap. Streams and events must order this work with all other accesses to these
+    /// output size. They may refer to blocks below `layout.blocks`, to at most `layout.segments`
+    /// segments, and to regions at most `layout.columns` wide. If a record is a copy,
+    /// `layout.copied` must be true. Entropy-coded bytes may be arbitrary. The ranges of memory
+    /// must not overlap. Streams and events must order this work with all other accesses to these
     /// ranges. `self` must not be dropped before the work is done.
     ///
     /// # Errors

@@ -43,6 +43,7 @@ enum Kernel {
     SoftLabels(SoftLabels),
 }
 
+/// The kernels for all arrays of a spec, and the kernels that decode images.
 pub struct Kernels {
     arrays: Vec<Kernel>,
     decode: Vec<decode::Decode>,

@@ -1,4 +1,4 @@
-//! Returns images that the device could not decode to the workers.
+//! Workers decode the images that the device could not decode.
 
 use std::sync::Arc;
 

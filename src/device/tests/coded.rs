@@ -115,7 +115,7 @@ impl Coded {
         added
     }
 
-    /// Adds a failed sample, whose record is a copy of the record of sample `donor`.
+    /// Adds a failed sample with a copy of the record of sample `donor`.
     fn add_copy(&mut self, donor: usize) {
         self.records.extend_from_within(donor * DecodeOps::BYTES..(donor + 1) * DecodeOps::BYTES);
         self.expected.push(self.expected[donor].clone());
@@ -131,7 +131,7 @@ impl Coded {
         }
     }
 
-    /// Adds a sample whose pixels are already in place.
+    /// Adds a sample with pixels that are already in place.
     pub(in crate::device) fn add_nothing(&mut self) {
         self.records.extend([0; DecodeOps::BYTES]);
         self.expected.push(None);
@@ -276,7 +276,7 @@ pub(in crate::device) fn with_rests(size: (usize, usize)) -> (Coded, Vec<bool>) 
     (coded, faults)
 }
 
-/// Crops the last pixels of a square image. Without restart markers, all earlier data must be
+/// A plan for the last pixels of a square image. Without restart markers, all earlier data must be
 /// decoded first.
 pub(in crate::device) fn corner(side: u32, (height, width): (usize, usize)) -> Plan {
     let output = Size::new(width as u32, height as u32);

@@ -32,7 +32,7 @@ impl<B> Batches<B> {
 
     /// Returns the number of samples that `epoch` delivers on all ranks together. Options such as
     /// [`subset`](crate::Loader::subset) and [`repeat`](crate::Loader::repeat) change this number.
-    /// Padding is not counted, and neither are the samples of a last batch that is
+    /// It excludes padding, and the samples of a last batch that is
     /// [dropped](crate::LastBatch::Drop).
     ///
     /// # Panics
@@ -62,8 +62,8 @@ impl<B> Batches<B> {
         MemoryPlan { slots_in_use: Settings::slots_for(self.prefetch()), ..self.shared().memory }
     }
 
-    /// Returns the number of batches that are prepared ahead of the consumer. If
-    /// [`Loader::prefetch`](crate::Loader::prefetch) is automatic, this is the current value.
+    /// Returns the number of batches that are prepared ahead of the consumer. This is the current
+    /// value if [`Loader::prefetch`](crate::Loader::prefetch) is automatic.
     pub fn prefetch(&self) -> usize {
         self.shared().run.settings.prefetch()
     }

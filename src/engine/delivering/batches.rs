@@ -26,7 +26,7 @@ pub(crate) const TICK: Duration = Duration::from_millis(100);
 /// thread at a time can request batches.
 ///
 /// A loader belongs to the process that opened it. After `fork`, the child process has no worker
-/// threads, so every batch fails in the child, and dropping the child's copy of the loader frees
+/// threads, so every batch fails in the child. Dropping the child's copy of the loader frees
 /// nothing.
 pub struct Batches<B> {
     /// `None` only while the loader is being dropped.
@@ -34,38 +34,33 @@ pub struct Batches<B> {
     info: fn(&B) -> &BatchInfo,
     monitor: LoaderHandle,
     process: u32,
-    /// The first epoch that the program should run.
     first_epoch: u64,
-    /// Position from which a resumed loader continues. Reset when an epoch begins.
+    /// Where a resumed loader continues. Reset when an epoch begins.
     resume: BatchIndex,
-    /// Number of runs started so far.
     runs: u64,
-    /// Number of batches that the epoch in progress has not delivered yet.
     pub(super) batches_left: u64,
     /// Action of the next call to `next`. Unused once the epoch has no batches left.
     pub(super) next: Next,
     /// The epoch that was most recently delivered to its end.
     finished: Option<u64>,
-    /// How long earlier calls have waited for the next batch, if the caller gave up.
+    /// How long earlier calls waited for the next batch, if the caller gave up.
     given_up: Option<Duration>,
 }
 
-/// Action of the next call to [`Batches::next`] while an epoch is in progress.
+/// Action of [`Batches::next`] while an epoch is in progress.
 pub(super) enum Next {
-    /// Returns the next batch of the feed.
     Batch,
-    /// Returns the next batch of a run that began in an earlier epoch. If that run has ended,
-    /// starts the run in this variant instead.
+    /// Returns the next batch of a run that began in an earlier epoch. Starts the given run instead
+    /// if that run has ended.
     Prepared(Course),
-    /// Skips the batch at the current position, which failed, and returns the one after it.
+    /// Skips the failed batch at the current position.
     AfterFailed,
     /// Returns the error, which ends the epoch.
     Error(Error),
 }
 
 impl<B> Batches<B> {
-    /// Creates an open loader that delivers the batches of `feed`, starting at the position in
-    /// `shared`.
+    /// Delivers the batches of `feed`, starting at the position in `shared`.
     pub(crate) fn new(feed: impl Feed<Batch = B> + 'static, shared: &Arc<Shared>) -> Self
     where
         B: Delivered,
@@ -90,33 +85,31 @@ impl<B> Batches<B> {
         &self.monitor.0
     }
 
-    /// Fails in a forked child.
     pub(super) fn check_process(&self) -> Result<()> {
         state::check_process("loader", self.process)
     }
 
-    /// Returns the feed, or `None` in a forked child.
+    /// Returns `None` in a forked child.
     pub(super) fn feed(&mut self) -> Option<&mut dyn Feed<Batch = B>> {
         let is_this_process = std::process::id() == self.process;
         self.feed.as_deref_mut().filter(|_| is_this_process).map(|feed| feed as _)
     }
 
-    /// Returns the index of the first batch that [`epoch(epoch)`](Batches::epoch) delivers. The
-    /// index is 0, except for the saved epoch of a [resumed](crate::Loader::resume) loader, which
-    /// starts at the saved batch. Returns `None` if `epoch` precedes the saved epoch.
+    /// Returns the index of the first batch that [`epoch(epoch)`](Batches::epoch) delivers: 0, or
+    /// the saved batch for the saved epoch of a [resumed](crate::Loader::resume) loader. Returns
+    /// `None` if `epoch` precedes the saved epoch.
     pub fn first_batch(&self, epoch: u64) -> Option<u64> {
         let saved = self.resume;
         match epoch.cmp(&saved.epoch) {
-            // This epoch was over before the checkpoint was saved.
             Ordering::Less => None,
             Ordering::Equal => Some(saved.batch),
             Ordering::Greater => Some(0),
         }
     }
 
-    /// Begins epoch `epoch`, ending the one in progress. Unlike [`epoch`](Batches::epoch), this
-    /// does not borrow the loader, for iterators in other languages. [`next`](Batches::next)
-    /// returns the batches.
+    /// Begins epoch `epoch`, ending the one in progress. Then call [`next`](Batches::next) for each
+    /// batch. Unlike [`epoch`](Batches::epoch), this does not borrow the loader, so iterators in
+    /// other languages can use it.
     ///
     /// ```
     /// use std::time::Duration;
@@ -146,13 +139,13 @@ impl<B> Batches<B> {
     }
 
     /// Returns the number of batches that the epoch in progress has not delivered yet. A failed
-    /// batch is counted until the next batch is requested.
+    /// batch counts until the next batch is requested.
     pub fn left(&self) -> u64 {
         self.batches_left
     }
 
-    /// Begins epoch `epoch` at batch `first`, like [`epoch_from`](Batches::epoch_from). If an epoch
-    /// is in progress, it ends.
+    /// Begins epoch `epoch` at batch `first`, like [`epoch_from`](Batches::epoch_from). Ends the
+    /// epoch in progress.
     pub fn begin_from(&mut self, epoch: u64, first: u64) {
         self.resume = BatchIndex::default();
         let first = self.start(epoch, first);
@@ -163,9 +156,9 @@ impl<B> Batches<B> {
         self.reach(BatchIndex { epoch, batch: first });
     }
 
-    /// Begins `epoch` at batch `first`, or at the end of the epoch if `first` is too large. If the
-    /// current run is about to deliver this batch, it goes on; otherwise a new run starts. Returns
-    /// the index of the first batch.
+    /// Begins `epoch` at batch `first`, or at the end of the epoch if `first` is too large.
+    /// Continues the current run if it is about to deliver this batch, and otherwise starts a run.
+    /// Returns the index of the first batch.
     pub(super) fn start(&mut self, epoch: u64, first: u64) -> u64 {
         self.end();
         let end = match state::batches(&self.shared().schedule, epoch).and_then(|end| self.check().and(Ok(end))) {
@@ -198,14 +191,13 @@ impl<B> Batches<B> {
         first.batch
     }
 
-    /// Creates a run that starts at `first` and covers the remaining batches of the epoch.
     pub(super) fn course(&mut self, first: BatchIndex) -> Course {
         self.runs += 1;
         let (batches, repeats) = (first.batch + self.batches_left, self.finished == Some(first.epoch));
         Course { run: self.runs, first, batches, repeats, epochs: self.shared().epochs }
     }
 
-    /// Makes the source check its files. The source may be user code.
+    /// Makes the source, which may be user code, check its files.
     fn check(&mut self) -> Result<()> {
         // A forked child must not take the parent's locks.
         if self.feed().is_none() {
@@ -215,13 +207,12 @@ impl<B> Batches<B> {
             .map_err(|e| panicked(e, || "the source panicked when it was checked".to_owned()))
     }
 
-    /// Returns whether the source is unchanged since the prepared samples were read.
     fn is_unchanged(&mut self) -> bool {
         self.feed().is_some() && guarded(|| Ok(self.shared().recipe.reads.is_unchanged())).unwrap_or(false)
     }
 
-    /// Ends the epoch in progress and discards its prefetched batches. If the epoch was delivered
-    /// to its end, the batches that were prepared for the next epoch remain.
+    /// Ends the epoch in progress and discards its prefetched batches. Batches that were prepared
+    /// for the next epoch remain if the epoch was delivered to its end.
     pub fn end(&mut self) {
         let is_over = self.batches_left == 0;
         (self.batches_left, self.next, self.given_up) = (0, Next::Batch, None);
@@ -234,21 +225,19 @@ impl<B> Batches<B> {
         }
     }
 
-    /// Discards all prefetched batches.
     pub(super) fn stop(&mut self) {
         if let Some(feed) = self.feed() {
             feed.stop();
         }
     }
 
-    /// Moves the position to `next`, or to the start of the next epoch if the current epoch is
-    /// over.
+    /// Moves the position to `next`, or to the start of the next epoch if the current one is over.
     fn reach(&self, next: BatchIndex) {
         let epoch = next.epoch.saturating_add(1);
         self.shared().reach(if self.batches_left > 0 { next } else { BatchIndex { epoch, batch: 0 } });
     }
 
-    /// Moves the position past the current batch. Returns the position of the following batch.
+    /// Moves the position past the current batch.
     fn pass(&mut self) -> BatchIndex {
         let BatchIndex { epoch, batch } = self.shared().position();
         let next = BatchIndex { epoch, batch: batch + 1 };
@@ -264,8 +253,8 @@ impl<B> Batches<B> {
     /// epoch is in progress, or if `idle` returned `None`.
     ///
     /// `idle` is called before each wait, so that the caller can check for signals. It returns the
-    /// maximum duration of that wait. If `idle` returns `None`, this method stops waiting and also
-    /// returns `None`. The batch is not lost: the next call continues to wait for it.
+    /// maximum duration of that wait, or `None` to stop waiting. The next call continues to wait
+    /// for the same batch.
     ///
     /// # Errors
     /// See [`Epoch`](crate::Epoch), which explains how to continue after each error.
@@ -301,7 +290,7 @@ impl<B> Batches<B> {
             // The position stays at the failed batch until the program requests the next batch.
             (Err(_), Next::AfterFailed) => self.stop(),
             (Err(e), Next::Batch | Next::Prepared(_)) if is_recoverable(e) => {}
-            // Any other error ends the epoch. The position stays at the failed batch.
+            // Any other error ends the epoch.
             (Err(_), _) => {
                 self.batches_left = 0;
                 self.stop();
@@ -310,8 +299,8 @@ impl<B> Batches<B> {
         Some(batch)
     }
 
-    /// Receives the next batch of the feed, or returns `None` if `idle` returns `None`. Adds the
-    /// request, the batch and the consumer's wait time to the statistics.
+    /// Receives the next batch of the feed, or returns `None` if `idle` returns `None`. Updates the
+    /// statistics.
     pub(super) fn receive(&mut self, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<B>> {
         if let Next::Error(e) = &self.next {
             return Some(Err(e.clone()));
@@ -331,11 +320,11 @@ impl<B> Batches<B> {
             Some(before) => Instant::now().checked_sub(before).unwrap_or_else(Instant::now),
         };
         let mut wait = Wait::new(since, given_up.is_some(), idle);
-        // Take the index from the feed: during `replay`, the loader's own position stands still.
+        // Take the index from the feed, because `replay` does not move the loader's own position.
         let mut index = feed.position();
         let mut received = feed.next(&mut wait);
         if let (None, false, Next::Prepared(course)) = (&received, wait.given_up, &next) {
-            // The epoch could not be prepared in advance, but can start now: `start` has already
+            // The epoch could not be prepared in advance, but can start now, because `start` has
             // checked it.
             feed.start(*course);
             (index, *next) = (feed.position(), Next::Batch);
@@ -370,8 +359,7 @@ impl<B> Batches<B> {
     }
 
     /// Moves the loader to the position of `state`, like [`Loader::resume`](crate::Loader::resume).
-    /// The new position takes effect when the next epoch begins. If an epoch is in progress, it
-    /// ends.
+    /// Ends the epoch in progress. The new position takes effect when the next epoch begins.
     ///
     /// # Errors
     /// See [`Loader::resume`](crate::Loader::resume). After an error, the position is unchanged.
@@ -435,10 +423,10 @@ impl<B> Batches<B> {
     }
 
     /// Returns a checkpoint of the run. [`Loader::resume`](crate::Loader::resume) continues with
-    /// the first batch that was not delivered. A batch is delivered once `next` has returned it, so
-    /// save the checkpoint together with the model that was trained on that batch.
+    /// the first batch that was not delivered. `next` delivers a batch when it returns the batch,
+    /// so save the checkpoint together with the model that was trained on that batch.
     ///
-    /// The first call reads eight samples. Later calls read nothing. An [`Epoch`](crate::Epoch)
+    /// The first call reads eight samples, and later calls read nothing. An [`Epoch`](crate::Epoch)
     /// dereferences to its loader, so `epoch.checkpoint()` works inside an epoch.
     pub fn checkpoint(&self) -> Checkpoint {
         self.monitor.checkpoint()
@@ -449,9 +437,9 @@ impl<B> Batches<B> {
         self.monitor.stats()
     }
 
-    /// Returns the samples that were skipped so far, ordered by their first failure. Each sample is
-    /// listed once, with the cause, the epoch and the batch of its first failure; see
-    /// [`OnError::Skip`](crate::OnError::Skip). The list has at most `max_skipped` + 1 entries.
+    /// Returns the samples that were skipped so far, ordered by their first failure; see
+    /// [`OnError::Skip`](crate::OnError::Skip). Each sample is listed once, with the cause, the
+    /// epoch and the batch of its first failure. The list has at most `max_skipped` + 1 entries.
     pub fn sample_errors(&self) -> Vec<SampleError> {
         self.monitor.sample_errors()
     }
@@ -465,8 +453,7 @@ impl<G: crate::device::Gpu> Batches<crate::device::DeviceBatch<G>> {
     }
 }
 
-/// Returns the error for an order that changed its length after an epoch was prepared: it ended at
-/// `next`, with `remaining` more batches expected.
+/// Returns the error for an order that changed its length after an epoch was prepared.
 fn other_length(next: BatchIndex, remaining: u64) -> Error {
     let BatchIndex { epoch, batch } = next;
     let began = batch + remaining;
@@ -480,13 +467,13 @@ impl<B> Drop for Batches<B> {
     fn drop(&mut self) {
         if self.feed().is_none() {
             // In a forked child, the feed's threads don't exist, and locks that they held stay
-            // locked. Leak the feed.
+            // locked.
             std::mem::forget(self.feed.take());
             return;
         }
         self.end();
         drop(self.feed.take());
-        // End the trace here, because a `LoaderHandle` may keep the counters alive.
+        // A `LoaderHandle` may keep the counters alive, so end the trace here.
         self.shared().run.counters.end_trace();
     }
 }
@@ -507,8 +494,7 @@ mod tests {
     use crate::Loader;
     use crate::source::{Memory, OwnedSample};
 
-    /// A child process must not wait for locks, because locks that other threads of the parent held
-    /// at `fork` stay locked in the child.
+    /// Locks that the parent's other threads held at `fork` stay locked in the child.
     #[test]
     fn a_forked_child_takes_no_lock() {
         let samples = (0..8).map(|n| OwnedSample::new(n.to_string()).field("x.json", "1")).collect();

@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::sampler::UpdateKind;
 use crate::source::BatchIndex;
 
-/// Maximum number of batches between a call and its change.
+/// Maximum number of batches between a call and its effect.
 const MAX_DELAY: u64 = 1 << 24;
 
 impl<B> Batches<B> {
@@ -31,9 +31,8 @@ impl<B> Batches<B> {
     /// The change takes effect at the start of a [round](crate::sampler::MixtureOptions::round):
     /// the first one that begins at least `after` batches later than the last batch that the
     /// program has received. Neither the prefetch depth nor the number of ranks affects this point.
-    /// Prepared batches from before the change are still delivered. Later prepared batches are
-    /// dropped and prepared again. The change replaces the remaining schedule and all earlier
-    /// changes that have not taken effect yet.
+    /// Batches that were prepared for later positions are dropped and prepared again. The change
+    /// replaces the remaining schedule, and all earlier changes that have not taken effect yet.
     ///
     /// Every rank must make the same calls after the same batches. [Checkpoints](crate::Checkpoint)
     /// contain all calls.
@@ -51,14 +50,14 @@ impl<B> Batches<B> {
     /// for each sample of the source. Returns the index of the first batch that is drawn with the
     /// new weights.
     ///
-    /// Between the last batch that the program has received and the change, `after` more batches
-    /// are delivered. Prepared batches from before the change are still delivered. Later prepared
-    /// batches are dropped and prepared again. To avoid waiting for these batches, set `after` to
-    /// the [prefetch depth](Batches::prefetch) or more, and to the same number on every rank.
+    /// The change takes effect `after` batches later than the last batch that the program has
+    /// received. Batches that were prepared for later positions are dropped and prepared again. To
+    /// avoid waiting for these, set `after` to the [prefetch depth](Batches::prefetch) or more, and
+    /// to the same number on every rank.
     ///
     /// Every rank must make the same calls after the same batches. [Checkpoints](crate::Checkpoint)
-    /// contain the calls that affect the epoch in progress. After a call, the program can no longer
-    /// request epochs before the epoch in progress.
+    /// contain the calls that affect the epoch in progress. After a call, earlier epochs can no
+    /// longer be requested.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the loader was opened without weights, if
@@ -108,10 +107,10 @@ impl<B> Batches<B> {
         Ok(affected)
     }
 
-    /// Returns the position that follows the last received batch and `delay` more batches.
+    /// Returns the position `delay` batches after the last received batch.
     fn first_batch_after(&self, delay: u64) -> Result<BatchIndex> {
         let BatchIndex { mut epoch, mut batch } = self.shared().position();
-        // The failed batch counts as received, as on the other ranks, where it may not have failed.
+        // The failed batch counts as received, because it may not have failed on other ranks.
         let failed = u64::from(matches!(self.next, Next::AfterFailed));
         batch = batch.saturating_add(failed).saturating_add(delay);
         loop {
@@ -123,7 +122,6 @@ impl<B> Batches<B> {
         }
     }
 
-    /// Drops the prepared batches if the order has changed since they were prepared.
     pub(super) fn restart_if_changed(&mut self) {
         if !self.shared().take_changed() {
             return;

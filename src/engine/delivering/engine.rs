@@ -25,13 +25,13 @@ use crate::trace;
 /// Interval at which a waiting consumer logs what the threads are doing.
 const STALL_LOG_INTERVAL: Duration = Duration::from_secs(30);
 
-/// The components from which an engine is created: the validated options and the open source of a
-/// loader, before memory is allocated and threads are started.
+/// The validated options and the open source of a loader, before memory is allocated and threads
+/// are started.
 pub(crate) struct Parts {
     pub(crate) shared: Shared,
     pub(crate) schemas: Schemas,
-    /// If set, replaces the schedule: it chooses the samples of each batch. Failed samples then
-    /// stay in their batch.
+    /// If set, chooses the samples of each batch instead of the schedule. Failed samples then stay
+    /// in their batch.
     pub(crate) batch_sampler: Option<Arc<dyn BatchSampler>>,
     /// Maximum time that the consumer may wait for a batch while it holds every slot.
     pub(crate) timeout: Duration,
@@ -41,42 +41,36 @@ pub(crate) struct Parts {
 /// Converts a full slot into the batch that the consumer receives.
 pub(crate) type Deliver<B> = Box<dyn Fn(Full, &SlotReturn) -> B + Send>;
 
-/// A full slot, or the end of the run with the error that caused it, if any.
+/// A full slot, or the end of the run, possibly with an error.
 type Arrival = std::result::Result<Full, Option<Error>>;
 
-/// The threads that produce batches, and the buffer that puts full slots in order.
 pub(crate) struct Engine<B> {
     shared: Arc<Shared>,
     pub(crate) deliver: Deliver<B>,
     starts: Option<Sender<Course>>,
     full: Receiver<Outcome>,
     slot_return: SlotReturn,
-    /// Full slots, and possibly the end of the run, that arrived out of order and wait for an
-    /// earlier batch. The index of an entry is the sequence number of its batch, modulo the length.
+    /// Full slots, and possibly the end of the run, that wait for an earlier batch. The index of an
+    /// entry is the sequence number of its batch, modulo the length.
     out_of_order: Box<[Option<Arrival>]>,
-    /// Number of the current run.
     run: u64,
     /// Position of the next batch to deliver; `None` if the run has ended.
     next: Option<BatchIndex>,
-    /// Sequence number of the next batch to deliver.
     seq: u64,
     /// How long the consumer had been waiting when the last message was logged.
     logged: Duration,
-    /// When the requested batch became the only prefetched batch that is not full. `None` if no
-    /// batch is requested, or if other batches are also being filled.
+    /// When the requested batch became the only prefetched batch that is not full. `None`
+    /// otherwise.
     behind_since: Option<Instant>,
-    /// Chooses the samples of each batch if there is no schedule. `fill` is called on the
-    /// coordinator thread and may block it.
+    /// Chooses the samples if there is no schedule. `fill` may block the coordinator thread.
     batch_sampler: Option<Arc<dyn BatchSampler>>,
     timeout: Duration,
     coordinator: Option<JoinHandle<()>>,
-    /// Sends parts of a full slot back to the workers. `None` only while the engine is being
-    /// dropped.
+    /// Returns parts of a full slot to the workers. `None` only while the engine is being dropped.
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     work: Option<WorkSender>,
     stage: Arc<ReadStage>,
-    /// Error of a thread that panicked. The thread's work is lost, so every later batch fails with
-    /// this error.
+    /// Error of a thread that panicked. Its work is lost, so every later batch fails.
     lost: Option<Error>,
     // Declared last: dropping the pool joins the workers, which end only after the coordinator has
     // dropped their channel.
@@ -84,14 +78,13 @@ pub(crate) struct Engine<B> {
 }
 
 impl Engine<HostBatch> {
-    /// Creates an engine that delivers batches in host memory. `slots` contains all slots,
-    /// including those for a larger prefetch depth.
+    /// `slots` contains all slots, including those for a larger prefetch depth.
     pub(crate) fn to_host(parts: Parts, slots: Vec<Free>, keeper: Option<MakeKeeper>) -> Result<Self> {
         Self::new(parts, slots, keeper, Box::new(HostBatch::new))
     }
 }
 
-/// Starts the coordinator thread. If that thread panics, the engine receives the panic as an error.
+/// Starts the coordinator thread. If it panics, the engine receives the panic as an error.
 fn spawn(coordinator: Coordinator) -> Result<JoinHandle<()>> {
     let (outcomes, stage) = (coordinator.outcomes.clone(), coordinator.stage.clone());
     let run = move || {
@@ -109,7 +102,7 @@ fn spawn(coordinator: Coordinator) -> Result<JoinHandle<()>> {
     })
 }
 
-/// Creates the reader stage. If there is a schedule, the source may prefetch according to it.
+/// Creates the reader stage. The source may prefetch only if there is a schedule.
 fn stage(shared: &Shared, parts: usize, has_schedule: bool) -> Result<Arc<ReadStage>> {
     if !has_schedule {
         let stage = ReadStage::new(shared, parts, Following::none());
@@ -125,17 +118,15 @@ fn stage(shared: &Shared, parts: usize, has_schedule: bool) -> Result<Arc<ReadSt
 }
 
 impl<B> Engine<B> {
-    /// Starts the threads.
     pub(crate) fn new(parts: Parts, slots: Vec<Free>, keeper: Option<MakeKeeper>, deliver: Deliver<B>) -> Result<Self> {
         let Parts { shared, batch_sampler, timeout, .. } = parts;
         let (shared, count) = (Arc::new(shared), slots.len());
         let settings = shared.run.settings.clone();
-        // Each channel is large enough for all items that can exist at once, so no thread blocks on
-        // a send.
+        // Each channel is large enough for all items that can exist at once, so no send blocks.
         let (starts, started) = unbounded();
         let (free, freed) = bounded(count);
-        // The additional capacity is for two end-of-run messages (of the current run and of a
-        // canceled one), and for one message from each thread that panics.
+        // Two end-of-run messages (of the current run and of a canceled one), and one message from
+        // each thread that panics.
         let (outcomes, full) = bounded(count + 3 + settings.workers);
         let parts = count * max_parts(&slots, &settings);
         settings.take_slots(slots, free.clone());
@@ -163,8 +154,8 @@ impl<B> Engine<B> {
             starts: Some(starts),
             full,
             slot_return,
-            // There is one more entry than there are slots, because the end-of-run message may also
-            // arrive out of order.
+            // One more entry than slots, because the end-of-run message may also arrive out of
+            // order.
             out_of_order: (0..=count).map(|_| None).collect(),
             run: 0,
             next: None,
@@ -181,7 +172,6 @@ impl<B> Engine<B> {
         })
     }
 
-    /// Returns the state that is shared with the program's handles.
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
@@ -191,7 +181,6 @@ impl<B> Engine<B> {
         &self.slot_return
     }
 
-    /// Returns the index in `out_of_order` for the batch with sequence number `seq`.
     fn out_of_order_index(&self, seq: u64) -> usize {
         (seq % self.out_of_order.len() as u64) as usize
     }
@@ -235,8 +224,7 @@ impl<B> Engine<B> {
         Ok(())
     }
 
-    /// Waits for the next batch. Returns `None` if the caller gives up, or if the run ends before
-    /// this batch.
+    /// Waits for the next batch. Returns `None` if the caller gives up, or if the run ends first.
     fn wait(&mut self, wait: &mut Wait<'_>) -> Option<Result<Full>> {
         loop {
             if let Some(error) = &self.lost {
@@ -279,8 +267,8 @@ impl<B> Engine<B> {
         }
     }
 
-    /// Sends the samples of `request` back to the workers. Sending does not block: the workers have
-    /// already taken the original parts of the slot from the queue.
+    /// Sends the samples of `request` back to the workers. Does not block: the workers have already
+    /// taken the original parts of the slot from the queue.
     #[cfg(feature = "_device")]
     pub(crate) fn redecode(&self, full: Full, request: &Redecode) {
         let group = Settings::samples_per_part(full.schema().batch, self.shared.run.settings.workers);
@@ -290,9 +278,9 @@ impl<B> Engine<B> {
         }
     }
 
-    /// Applies the error policy. Returns an error and releases the slot if a sample failed and
-    /// failures are not skipped, or if every sample failed. If the batch passes, its failures are
-    /// recorded when the program receives it ([`Shared::skip`]).
+    /// Applies the error policy: returns an error and releases the slot if a sample failed and
+    /// failures are not skipped, or if every sample failed. Other failures are recorded only when
+    /// the program receives the batch ([`Shared::skip`]).
     pub(crate) fn check_failures(&mut self, full: Full) -> Result<Full> {
         let mut failed: Vec<_> = full.info().failed().map(|(sample, error)| (sample, error.clone())).collect();
         let (None, Some((_, last))) = (&self.batch_sampler, failed.last().cloned()) else { return Ok(full) };
@@ -300,8 +288,7 @@ impl<B> Engine<B> {
             failed.truncate(1);
             failed[0].1.clone()
         } else if let Some((_, error)) = failed.iter().find(|(_, error)| error.is_exhausted()) {
-            // The machine ran out of memory or file descriptors, so the samples themselves may be
-            // intact.
+            // The machine ran out of memory or file descriptors, so the samples may be intact.
             error.clone()
         } else if failed.len() < full.len() {
             return Ok(full);
@@ -325,8 +312,8 @@ impl<B> Feed for Engine<B> {
         self.shared.run.balance.begin();
         (self.logged, self.behind_since) = (Duration::ZERO, None);
         if course.repeats && self.stage.follow.is_some() {
-            // No later epochs are prepared, because this run repeats the current epoch, whereas the
-            // source would prefetch the next one.
+            // Do not prepare later epochs: this run repeats the current epoch, but the source would
+            // prefetch the next one.
             course.epochs = 0;
         }
         let starts = self.starts.as_ref().expect("open until drop");
@@ -358,8 +345,7 @@ impl<B> Feed for Engine<B> {
         }))
     }
 
-    /// Cancels the run. The slots of its remaining parts become free once the workers have finished
-    /// these parts.
+    /// Cancels the run. A slot becomes free once workers have finished its remaining parts.
     fn stop(&mut self) {
         self.shared.run.want(0);
         if self.next.take().is_some() {
@@ -383,7 +369,6 @@ impl<B> Feed for Engine<B> {
         self.shared.run.balance.set_batches_ahead(batches);
     }
 
-    /// Returns the number of full slots that the consumer has not received yet.
     fn ready(&self) -> usize {
         self.full.len() + self.out_of_order.iter().flatten().flatten().count()
     }
@@ -393,7 +378,6 @@ impl<B> Feed for Engine<B> {
     }
 }
 
-/// Returns the maximum number of parts in a batch.
 fn max_parts(slots: &[Free], settings: &Settings) -> usize {
     let parts = |schema: &Schema| schema.batch.div_ceil(Settings::samples_per_part(schema.batch, settings.workers));
     slots.first().and_then(|slot| slot.schemas().iter().map(parts).max()).unwrap_or(1)
@@ -405,8 +389,8 @@ impl<B> Drop for Engine<B> {
         // No more batches will be requested, so the keeper must release each slot as soon as
         // possible.
         let _ = self.slot_return.keeper.as_ref().map(|keeper| keeper.set_waiting(true));
-        // The coordinator ends when its channel is closed. It then drops its `WorkSender`, which
-        // holds a handle to the pool, so that the pool's threads can be joined.
+        // Closing its channel ends the coordinator, which then drops its handle to the pool, so
+        // that the pool's threads can be joined.
         drop(self.starts.take());
         if let Some(batch_sampler) = &self.batch_sampler {
             batch_sampler.end();
@@ -414,7 +398,6 @@ impl<B> Drop for Engine<B> {
         if let Some(coordinator) = self.coordinator.take() {
             let _ = coordinator.join();
         }
-        // The readers hold a `WorkSender` as well.
         self.stage.close();
         self.work = None;
         // A `LoaderHandle` may outlive the loader, but must not keep the memory of slots alive.

@@ -26,13 +26,13 @@ impl<B> Batches<B> {
     ///
     /// While the last batches of an epoch are in flight, workers use free slots to prepare the
     /// first batches of the next epoch, so there is no gap between epochs. If the program has
-    /// requested the same epoch twice in a row, workers prepare that epoch again instead. If the
-    /// program then requests a different epoch, the prepared batches are discarded.
+    /// requested the same epoch twice in a row, workers prepare that epoch again instead. The
+    /// prepared batches are discarded if the program requests a different epoch.
     /// [`Loader::epochs`](crate::Loader::epochs) limits which epochs are prepared ahead.
     ///
     /// In a [resumed](crate::Loader::resume) loader, the saved epoch starts at the saved batch, and
-    /// earlier epochs are empty, so the same loop serves new and resumed runs. Once the saved epoch
-    /// or a later one has begun, all epochs are complete again.
+    /// earlier epochs are empty, so the same loop serves new and resumed runs. All epochs are
+    /// complete again once the saved epoch or a later one has begun.
     pub fn epoch(&mut self, epoch: u64) -> Epoch<'_, B> {
         self.begin(epoch);
         Epoch { batches: self }
@@ -51,12 +51,12 @@ impl<B> Batches<B> {
 /// After some errors, a program can continue to iterate:
 ///
 /// - **A bad sample** makes its batch fail. The next item is the following batch. Until the program
-///   requests that item, the [checkpoint](Batches::checkpoint) stays at the failed batch, so a run
-///   that ends at the error resumes there.
+///   requests that item, the [checkpoint](Batches::checkpoint) stays at the failed batch, so that a
+///   run that ends at the error resumes there.
 /// - **The [timeout](crate::Loader::timeout)** expires if the consumer holds every batch. The
 ///   program can drop some batches and then request the same batch again.
-/// - **[`ErrorKind::Capturing`]** is returned during a capture. The same batch can be requested
-///   again after the capture has ended.
+/// - **[`ErrorKind::Capturing`]** is returned during a capture. Request the same batch again after
+///   the capture.
 ///
 /// After any other error, such as an error in a custom order, the iterator ends.
 pub struct Epoch<'a, B> {
@@ -106,14 +106,13 @@ impl<B> Iterator for Epoch<'_, B> {
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        // An error may end the epoch early.
         (0, usize::try_from(self.batches.left()).ok())
     }
 }
 
 impl<B> std::iter::FusedIterator for Epoch<'_, B> {}
 
-/// Gives access to the loader, for example to [`checkpoint`](Batches::checkpoint) and
+/// Provides the methods of the loader, such as [`checkpoint`](Batches::checkpoint) and
 /// [`stats`](Batches::stats).
 impl<B> Deref for Epoch<'_, B> {
     type Target = Batches<B>;

@@ -10,9 +10,8 @@ impl<B> Batches<B> {
     /// Loads the first `n` batches of epoch 0 once, then repeats them endlessly. Use this to
     /// measure how fast a training loop would be if loading took no time.
     ///
-    /// The call blocks until the `n` batches are ready. If the epoch has fewer than `n` batches,
-    /// all of them are repeated. The iterator never ends; limit it with `take`. Repeated batches do
-    /// not appear in the statistics.
+    /// The call blocks until the `n` batches are ready, or all batches if the epoch has fewer. The
+    /// iterator never ends; limit it with `take`. Repeated batches do not appear in the statistics.
     ///
     /// ```no_run
     /// # fn main() -> warpfeed::Result<()> {
@@ -43,7 +42,7 @@ impl<B> Batches<B> {
         if n == 0 || n > max {
             return Err(Error::config(format!("replay({n}): expected 1 to {max} batches; raise prefetch for more")));
         }
-        // Bypass `next`, which would move the position of the run.
+        // `next` would move the position of the run.
         self.start(0, 0);
         let count = self.left().min(n as u64);
         let received = (0..count).map(|_| Some(self.receive(idle)?.map(Arc::new)));

@@ -12,7 +12,6 @@ use crate::error::Result;
 use crate::transform::Mixing;
 
 impl Engine<Crossing> {
-    /// Creates an engine that copies full slots to a device.
     pub(crate) fn to_device(parts: Parts, slots: Vec<Free>) -> Result<Self> {
         Self::new(parts, slots, None, Box::new(Crossing::new))
     }
@@ -32,8 +31,7 @@ fn mix_records(full: &mut Full, mixing: &Mixing) {
     }
 }
 
-/// A full slot during its upload to the device. Dropping this value returns the slot to the
-/// coordinator.
+/// A full slot during its upload to the device. Dropping it returns the slot to the coordinator.
 pub(crate) struct Crossing {
     full: Option<Full>,
     slot_return: Sender<Free>,
@@ -71,7 +69,7 @@ impl HostFeed for Engine<Crossing> {
         let mut full = batch.full.take().expect("only drop takes the slot");
         let recipe = self.shared().recipe.clone();
         // A sample may stand in for failed samples. Its images were then copied into their rows, so
-        // those rows are repaired as well.
+        // repair those rows as well.
         let mut rows: Vec<usize> = rows.iter().map(|&row| recipe.shown_at(&mut full, row)).collect();
         rows.sort_unstable();
         rows.dedup();
@@ -93,7 +91,6 @@ impl HostFeed for Engine<Crossing> {
 impl Drop for Crossing {
     fn drop(&mut self) {
         if let Some(full) = self.full.take() {
-            // If the loader has been dropped, the slot is freed here.
             let _ = self.slot_return.send(full.release());
         }
     }

@@ -1,8 +1,8 @@
 //! Samples on their way from a reader to a worker.
 //!
-//! A [`Sample`] borrows from its source and from the buffer that it was read into. So that samples
-//! can move between threads, [`ReadBuffers`] owns the buffers and shares the ownership of the
-//! source. Buffers are reused, so reading a sample does not allocate.
+//! A [`Sample`] borrows from its source and from the buffer that it was read into. [`ReadBuffers`]
+//! owns the buffers and shares the ownership of the source, so that samples can move between
+//! threads. Buffers are reused, so reading a sample does not allocate.
 //!
 //! # Invariants
 //! 1. While `ReadBuffers::samples` holds a sample, the bytes in its buffer do not change, and
@@ -23,8 +23,8 @@ use crate::trace::nanos;
 /// Smallest page size of any supported system, in bytes.
 const PAGE: usize = 4096;
 
-/// Buffers, and the samples that borrow from them. Each sample of a part is followed by the other
-/// samples of its mosaic.
+/// Buffers, and the samples that borrow from them. The order is that of the part, and each sample
+/// is followed by the other samples of its mosaic.
 pub(crate) struct ReadBuffers {
     /// Each sample, with its index in the part and the duration of the read in ns. The samples
     /// borrow from the buffers (invariant 1). The capacity is one sample per buffer.
@@ -35,23 +35,21 @@ pub(crate) struct ReadBuffers {
     max_bytes: u64,
 }
 
-/// Index of an entry in its part, and index of a sample in the entry. Index 0 is the entry's own
-/// sample. The other samples of a mosaic follow.
+/// Index of an entry in its part, and index of a sample in the entry: 0 for the entry's own sample,
+/// and larger numbers for the other samples of a mosaic.
 pub(crate) type ReadIndex = (usize, usize);
 
 impl ReadBuffers {
-    /// Creates buffers for a part. Each entry of the part has up to `tiles` samples. `max_bytes` is
-    /// the maximum size of a sample.
+    /// Creates buffers for a part with up to `tiles` samples per entry.
     pub(crate) fn new(source: Arc<dyn Source>, max_bytes: u64, tiles: usize) -> Self {
         let count = MAX_GROUP * tiles;
         let buffers = vec![Vec::new(); count].into_boxed_slice();
         ReadBuffers { samples: Vec::with_capacity(count), buffers, source, max_bytes }
     }
 
-    /// Reads sample `id` of the source, with the random number `draw`, into the next free buffer.
-    /// There must be a free buffer. If the read fails, it is retried up to `retries` times, as long
-    /// as `may_retry` returns true. Returns the duration in ns and the size of the sample's fields
-    /// in bytes.
+    /// Reads sample `id` with the random number `draw` into the next free buffer, which must exist.
+    /// Retries up to `retries` times while `may_retry` returns true. Returns the duration in ns and
+    /// the size of the fields in bytes.
     pub(crate) fn read(
         &mut self,
         index: ReadIndex,
@@ -77,7 +75,6 @@ impl ReadBuffers {
         (ns, bytes)
     }
 
-    /// Returns the number of samples.
     pub(crate) fn len(&self) -> usize {
         self.samples.len()
     }
@@ -89,17 +86,15 @@ impl ReadBuffers {
         Some((sample, *ns))
     }
 
-    /// Returns the total capacity of the buffers, in bytes.
+    /// Returns the total capacity of the buffers in bytes.
     pub(crate) fn capacity(&self) -> usize {
         self.buffers.iter().map(Vec::capacity).sum()
     }
 
-    /// Drops the samples.
     pub(crate) fn clear(&mut self) {
         self.samples.clear();
     }
 
-    /// Drops the samples and frees the buffers.
     pub(crate) fn release(&mut self) {
         self.clear();
         self.buffers.iter_mut().for_each(|buffer| *buffer = Vec::new());
@@ -125,7 +120,6 @@ mod tests {
     use super::*;
     use crate::error::Error;
 
-    /// A source that copies its fields into the scratch buffer and borrows its keys.
     struct Copies {
         name: String,
     }
@@ -153,8 +147,7 @@ mod tests {
                 let (_, bytes) = buffers.read((id as usize, 0), (id, 0), 0, || false);
                 assert_eq!(bytes, if id == 3 { 0 } else { id as usize + 1 });
             }
-            // Move the buffers to a different thread, as a reader does when it passes them to a
-            // worker.
+            // Move the buffers to a different thread, as a reader does.
             buffers = std::thread::spawn(move || {
                 for id in 0..MAX_GROUP {
                     match buffers.sample((id, 0)).unwrap().0 {

@@ -1,5 +1,5 @@
-//! Tells a prefetching source which samples will be read, where a run starts, which batches are
-//! done, and when the run is canceled.
+//! Notifies a prefetching source of the samples that will be read, the start of a run, finished
+//! batches, and the cancellation of the run.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,8 +10,7 @@ use crate::recipe::partners;
 use crate::sampler::Position;
 use crate::source::{BatchIndex, Lookahead, Prefetcher};
 
-/// The source's [`Prefetcher`], if the source prefetches. The methods of the prefetcher may be user
-/// code, so panics in them are caught.
+/// The source's [`Prefetcher`], if any. Its methods may be user code, so panics in them are caught.
 pub(crate) struct Following {
     follow: Option<Box<dyn Prefetcher>>,
     /// Number of the run that the source prefetches for; 0 for none. The lock is held during each
@@ -22,13 +21,12 @@ pub(crate) struct Following {
 }
 
 impl Following {
-    /// Returns a `Following` for a source that does not prefetch.
     pub(crate) fn none() -> Self {
         Following { follow: None, run: Mutex::new(0), epochs: Arc::default() }
     }
 
     /// Passes the schedule to the source. The source may fetch all epochs that may be prepared
-    /// ahead, and any later epoch once the program has requested it.
+    /// ahead, and later epochs once the program has requested them.
     ///
     /// # Errors
     /// If the source panics.
@@ -66,7 +64,7 @@ impl Following {
         };
         let (inverse, augments) = (schedule.clone(), recipe.augments.clone());
         let next = move |epoch, sample, batch| {
-            // The other samples of a mosaic are chosen at random, so any batch may read the sample.
+            // The other samples of a mosaic are random, so any batch may read the sample.
             if augments.max_images(epoch) > 1 {
                 return Position::Unknown;
             }
@@ -82,12 +80,11 @@ impl Following {
         following.map_err(|e| panicked(e, || "the source panicked when it received the order".to_owned()))
     }
 
-    /// Returns whether the source prefetches.
     pub(crate) fn is_some(&self) -> bool {
         self.follow.is_some()
     }
 
-    /// Notifies the source that a new run starts at `first`.
+    /// Notifies the source that a run starts at `first`.
     ///
     /// # Errors
     /// If the source panics.
@@ -100,21 +97,20 @@ impl Following {
         })
     }
 
-    /// Notifies the source that all samples of the batch have been read. Does nothing if the run
-    /// has been canceled.
+    /// Notifies the source that all samples of the batch have been read, unless the run has been
+    /// canceled.
     pub(crate) fn done(&self, run: u64, epoch: u64, batch: u64) {
         if self.follow.is_none() {
             return;
         }
         let now = self.lock();
         if *now == run {
-            // Ignore a panic, because the batch is already complete. At worst, the source does not
-            // release some memory.
+            // Ignore a panic, because the batch is complete. At worst, the source does not release
+            // some memory.
             let _ = self.call(|follow| follow.done(BatchIndex { epoch, batch }));
         }
     }
 
-    /// Notifies the source that the run is canceled.
     pub(crate) fn stop(&self) {
         let mut now = self.lock();
         *now = 0;

@@ -1,13 +1,13 @@
 //! Chooses the number of reader threads from the rate at which they read.
 //!
-//! Over a network, a read takes about the same time however many are in flight, so more readers
-//! mean more throughput. A disk serves only a few reads at a time, and beyond that, more readers
-//! only make each read slower. The right number can only be tried: while parts wait for a reader,
-//! it is doubled. If that raises the read rate by less than a quarter, it is halved again, and the
-//! next trial is put off.
+//! Over a network, a read takes about the same time for any number of concurrent reads, so more
+//! readers mean more throughput. A disk serves only a few reads at a time, and more readers only
+//! make each read slower. The right number can only be found by trial: while parts wait for a
+//! reader, the number is doubled. If that raises the read rate by less than a quarter, the number
+//! is halved again, and the next trial is delayed.
 //!
-//! When the consumer pauses, for example to evaluate, so does reading. To keep that out of the
-//! measured rate, the longest gap between two reads in a window is not counted.
+//! When the consumer pauses, for example to evaluate, reading pauses as well. So the rate excludes
+//! the longest gap between two reads in a window.
 
 use crate::engine::state::MAX_READERS;
 
@@ -19,7 +19,7 @@ const WINDOW_NS: u64 = 100_000_000;
 /// Minimum length of a window, in samples per reader.
 const WINDOW_SAMPLES: usize = 4;
 
-/// A doubled number of readers is kept if the read rate grows by at least this factor.
+/// Minimum growth of the read rate for keeping a doubled number of readers.
 const GAIN: f64 = 1.25;
 
 /// Number of windows between a reverted doubling and the next trial.
@@ -29,29 +29,24 @@ const REST_WINDOWS: u32 = 32;
 #[derive(Debug)]
 pub(super) struct Depth {
     readers: usize,
-    /// When the current window began.
     since: u64,
-    /// When the last sample was read.
     last: u64,
-    /// Longest gap between two reads of the current window.
     longest: u64,
-    /// Number of samples that were read in the current window.
     samples: usize,
-    /// Number of these samples that were read while a part waited for a reader.
+    /// Samples of the window that were read while a part waited for a reader.
     waiting: usize,
     phase: Phase,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Phase {
-    /// The number of readers stays the same for this many windows. After that, it is doubled if
-    /// parts are waiting.
+    /// The number of readers is constant for this many windows, and then doubled if parts are
+    /// waiting.
     Resting(u32),
-    /// The number of readers has just been doubled. Contains the rate before the doubling. The
-    /// current window is not representative, because the new readers are still starting.
+    /// The number of readers has just been doubled. Contains the rate before. The current window is
+    /// not representative, because the new readers are still starting.
     Starting(f64),
-    /// The current window measures the rate with the doubled number. Contains the rate before the
-    /// doubling.
+    /// The current window measures the rate with the doubled number. Contains the rate before.
     Measuring(f64),
 }
 
@@ -68,9 +63,9 @@ impl Depth {
         }
     }
 
-    /// Records that a sample was read at time `now`, in ns since any fixed instant. `waiting`
-    /// states whether a part that fits into the budget is waiting for a reader. Returns the new
-    /// number of readers if it changes.
+    /// Records that a sample was read at time `now`, in ns since any fixed instant. `waiting` is
+    /// whether a part that fits into the budget waits for a reader. Returns the number of readers
+    /// if it changes.
     pub(super) fn read(&mut self, now: u64, waiting: bool) -> Option<usize> {
         self.samples += 1;
         self.waiting += usize::from(waiting);
@@ -89,7 +84,7 @@ impl Depth {
             }
             Phase::Resting(windows) => (Phase::Resting(windows.saturating_sub(1)), self.readers),
             Phase::Starting(before) => (Phase::Measuring(before), self.readers),
-            // If no part is waiting, the readers keep up; then keep the new number, too.
+            // If no part is waiting, the readers keep up, so keep the new number as well.
             Phase::Measuring(before) if rate >= GAIN * before || !starved => (Phase::Resting(0), self.readers),
             Phase::Measuring(_) => (Phase::Resting(REST_WINDOWS), self.readers / 2),
         };
@@ -103,8 +98,8 @@ impl Depth {
 mod tests {
     use super::*;
 
-    /// Simulates `seconds` seconds of reading at `rate(readers)` samples per second. Returns the
-    /// successive numbers of readers, starting with the initial one.
+    /// Simulates reading at `rate(readers)` samples per second. Returns the successive numbers of
+    /// readers.
     fn run(depth: &mut Depth, seconds: f64, waiting: bool, rate: impl Fn(usize) -> f64) -> Vec<usize> {
         let (mut now, mut readers, mut counts) = (depth.last as f64, depth.readers, vec![depth.readers]);
         let end = now + 1e9 * seconds;

@@ -5,17 +5,17 @@
 //!      └────────► readers, in the order of the parts ────────────────┘
 //! ```
 //!
-//! A reader takes a part, that is, some rows of a batch, reads its samples, and sends both to the
-//! workers. Readers are blocked on I/O most of the time, so there are more readers than cores.
+//! A reader takes a part, reads its samples, and sends both to the workers. Readers are blocked on
+//! I/O most of the time, so there are more readers than cores.
 //!
 //! A budget bounds the bytes that have been read but not decoded. A reader reserves bytes before it
 //! starts a part. Readers are admitted in the order of the parts, and workers release bytes without
 //! blocking, so deadlock is impossible. If a part turns out to exceed the budget, the reader passes
-//! on the samples that it has read so far, and the worker reads the remaining ones. A reader thus
-//! exceeds the budget by at most one sample.
+//! on the samples that it has read so far, and the worker reads the others. So a reader exceeds the
+//! budget by at most one sample.
 //!
-//! The first readers are started when they are needed. More readers are started as long as they
-//! make reading faster (`reader_count.rs`).
+//! Readers are started when they are needed. More are started as long as they make reading faster
+//! (`reader_count.rs`).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -36,14 +36,14 @@ use crate::recipe::Recipe;
 use crate::source::{self, Sample};
 use crate::trace::{Args, Row, nanos};
 
-/// Callback that passes a part and its prefetched samples to the workers.
+/// Passes a part and its prefetched samples to the workers.
 pub(crate) type SendPart = Arc<dyn Fn(Part, Fetched) + Send + Sync>;
 
 /// Samples that a reader has read. Dropping this value returns their bytes to the budget.
 pub(crate) struct Fetched {
-    /// The samples and their buffers; `None` if nothing was read.
+    /// `None` if nothing was read.
     buffers: Option<ReadBuffers>,
-    /// Number of bytes that are reserved in the budget for the samples.
+    /// Bytes that are reserved in the budget for the samples.
     reserved: usize,
     stage: Arc<ReadStage>,
 }
@@ -69,11 +69,10 @@ impl Drop for Fetched {
 /// State that the readers share with the workers and the coordinator.
 pub(crate) struct ReadStage {
     pub(crate) waits: Waits,
-    /// Tells the source what will be read next, if the source prefetches.
+    /// Notifies the source of the next samples if the source prefetches.
     pub(crate) follow: Following,
     recipe: Arc<Recipe>,
     run: Arc<Run>,
-    /// Maximum number of parts in flight.
     parts: usize,
     budget: Mutex<Budget>,
     /// Notified when bytes of the budget are released, and when the stage is closed.
@@ -89,9 +88,8 @@ pub(crate) struct ReadStage {
     opened: Instant,
 }
 
-/// The reader threads and their channel.
 enum Threads {
-    /// No reader has been started, because none was needed.
+    /// No reader was needed so far.
     None {
         send_part: SendPart,
     },
@@ -106,18 +104,14 @@ enum Threads {
 
 /// The budget for bytes that have been read but not decoded.
 struct Budget {
-    /// Size of the budget in bytes.
     bound: usize,
-    /// Number of bytes that are reserved for parts.
     reserved: usize,
     /// Number of parts for which bytes are reserved.
     parts: usize,
-    /// Buffers for reuse.
     idle: Vec<ReadBuffers>,
-    /// Total capacity of the `idle` buffers, in bytes.
     idle_bytes: usize,
-    /// Estimated size of a part in bytes. The estimate rises immediately to the size of a larger
-    /// part, and falls slowly.
+    /// Estimated size of a part in bytes. Rises immediately to the size of a larger part, and falls
+    /// slowly.
     typical: usize,
     closed: bool,
 }
@@ -128,7 +122,7 @@ impl Budget {
         self.closed || self.parts == 0 || self.reserved.saturating_add(self.typical) <= self.bound
     }
 
-    /// Reserves `bytes` more bytes. Frees idle buffers if necessary.
+    /// Reserves more bytes. Frees idle buffers if necessary.
     fn reserve(&mut self, bytes: usize) {
         self.reserved += bytes;
         while self.reserved + self.idle_bytes > self.bound
@@ -138,7 +132,7 @@ impl Budget {
         }
     }
 
-    /// Stores the buffers of a part for reuse, and releases the `reserved` bytes.
+    /// Keeps the buffers of a part for reuse, and releases the `reserved` bytes.
     fn take_back(&mut self, mut buffers: ReadBuffers, reserved: usize) {
         (self.reserved, self.parts) = (self.reserved - reserved, self.parts - 1);
         if self.reserved + self.idle_bytes + buffers.capacity() > self.bound {
@@ -171,7 +165,7 @@ impl ReadStage {
         })
     }
 
-    /// Allows readers to start. The readers pass each part to `send_part`.
+    /// Allows readers to start, and to pass each part to `send_part`.
     pub(crate) fn open(&self, send_part: SendPart) {
         *self.threads() = Threads::None { send_part };
     }
@@ -208,8 +202,8 @@ impl ReadStage {
         part
     }
 
-    /// Starts the first readers. If a thread cannot be started, returns the error and uses only the
-    /// readers that have started.
+    /// Starts the first readers. If a thread cannot be started, uses only the readers that have
+    /// started, and returns the error.
     fn start(self: &Arc<Self>, send_part: SendPart) -> (Threads, Option<std::io::Error>) {
         let (parts, queue) = bounded(self.parts);
         let mut readers = Vec::new();
@@ -221,7 +215,7 @@ impl ReadStage {
         (Threads::Started { parts, queue, send_part, readers }, failed)
     }
 
-    /// Starts readers until their number equals the limit. Stops at the first error and returns it.
+    /// Starts readers up to the limit, or up to the first error.
     fn spawn(
         self: &Arc<Self>,
         readers: &mut Vec<JoinHandle<()>>,
@@ -246,7 +240,7 @@ impl ReadStage {
         None
     }
 
-    /// Records that a sample was read, and adjusts the number of readers.
+    /// Counts a sample, and adjusts the number of readers.
     fn count(self: &Arc<Self>, queue: &Receiver<Part>) {
         let waiting = !queue.is_empty() && self.budget().admits();
         let now = nanos(Instant::now(), self.opened);
@@ -269,15 +263,14 @@ impl ReadStage {
         if let Threads::Started { parts, readers, .. } = threads {
             drop(parts);
             for reader in readers {
-                // Joining cannot fail, because panics are caught around each part.
+                // Panics are caught around each part.
                 let _ = reader.join();
             }
         }
         self.budget().idle.clear();
     }
 
-    /// Runs the reader with index `index` until the limit drops to `index` or less, or the stage is
-    /// closed.
+    /// Runs a reader until the limit drops to `index` or the stage is closed.
     fn run(self: &Arc<Self>, index: usize, queue: &Receiver<Part>, send_part: &SendPart) {
         while index < self.limit.load(Ordering::Relaxed)
             && let Some((part, mut fetched)) = self.next(queue)
@@ -330,7 +323,7 @@ impl ReadStage {
         let (first, header) = (part.range().start, part.header());
         let reads = part.range().take(MAX_GROUP).flat_map(|row| {
             let entry = &header.entries[row];
-            // Ignore an error, because the worker will receive and report the same error.
+            // Ignore an error, because the worker gets and reports the same error.
             let partners = self.recipe.partners(header.epoch, entry).ok().flatten();
             let all = std::iter::once(entry.sample).chain(partners.into_iter().flat_map(|partners| partners.samples));
             let draw = self.recipe.clip_draw(entry);
@@ -357,8 +350,8 @@ impl ReadStage {
                 };
                 trace.record_at(Row::Reader(reader), "read", end.saturating_sub(ns), end, args);
             }
-            // Also count bytes borrowed from a memory map, because they must stay in memory until
-            // they are decoded.
+            // Bytes borrowed from a memory map count as well, because they must stay in memory
+            // until they are decoded.
             borrowed += bytes;
             let taken = buffers.capacity().max(borrowed);
             if taken > fetched.reserved {
@@ -390,7 +383,6 @@ mod tests {
         Budget { bound, reserved: 0, parts: 0, idle: Vec::new(), idle_bytes: 0, typical: 0, closed: false }
     }
 
-    /// Creates buffers with a capacity of `bytes`.
     fn buffers(bytes: usize) -> ReadBuffers {
         struct Copies(usize);
         impl Source for Copies {

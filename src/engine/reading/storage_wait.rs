@@ -2,11 +2,10 @@
 //! storage.
 //!
 //! A worker that waits for a disk leaves its core idle, so separate threads should read
-//! (`readers.rs`). If reading only copies memory, passing samples through a reader costs time and
-//! gains nothing.
+//! (`readers.rs`). If reading only copies memory, a reader would cost time and gain nothing.
 //!
-//! A read blocks if, according to the operating system, its thread was blocked, or a page fault
-//! required a read from a device. Preemption does not count, but sleeping in a custom source does.
+//! A read blocks if its thread was blocked, or if a page fault required a read from a device. The
+//! operating system reports both. Preemption does not count, but sleeping in a custom source does.
 //! If the system does not report blocked threads, a read that takes at least [`LONG_READ_NS`]
 //! counts as blocked.
 
@@ -16,42 +15,39 @@ use std::time::Instant;
 
 use crate::trace::{ThreadUsage, nanos};
 
-/// Readers take over if workers are blocked for at least this fraction of their reading time.
+/// Minimum fraction of reading time that workers are blocked before readers take over.
 const WAIT_FRACTION: f64 = 0.05;
-/// Readers take over only after reads have blocked in this many parts, so that one slow sample does
-/// not start readers.
+/// Minimum number of parts with blocked reads before readers take over, so that one slow sample
+/// does not start readers.
 const MIN_WAITING_PARTS: u32 = 3;
 /// Number of parts after which the weight of earlier observations is halved.
 const MEMORY_PARTS: u32 = 32;
-/// Workers take over again after this many parts in which no read blocked. Each part in which a
-/// read blocked lowers the count by [`WAIT_PENALTY`].
+/// Number of parts without a blocked read after which workers take over again. Each part with a
+/// blocked read lowers the count by [`WAIT_PENALTY`].
 const QUIET_PARTS: u32 = 64;
-/// A part in which a read blocked cancels this many parts in which none did.
 const WAIT_PENALTY: u32 = 8;
-/// If the system does not report blocked threads, a read of at least this many ns counts as
-/// blocked.
+/// Minimum duration of a blocked read in ns if the system does not report blocked threads.
 const LONG_READ_NS: u64 = 200_000;
 
-/// The current choice between readers and workers, and the observations on which it is based.
+/// The current choice between readers and workers, and the observations behind it.
 pub(crate) struct Waits {
     readers_enabled: AtomicBool,
-    /// Whether `readers_enabled` must stay false.
     readers_disabled: AtomicBool,
     observations: Mutex<Observations>,
 }
 
 #[derive(Default)]
 struct Observations {
-    /// Number of parts that workers read.
+    /// Parts that workers read.
     parts: u32,
-    /// Number of these parts in which a read blocked.
+    /// Parts in which a read blocked.
     waiting: u32,
-    /// Total time that workers were blocked while reading, in ns.
+    /// Time that workers were blocked while reading, in ns.
     waited_ns: u64,
-    /// Total time that workers spent reading, in ns.
+    /// Time that workers spent reading, in ns.
     ns: u64,
-    /// Number of parts that readers read without blocking, minus a [penalty](WAIT_PENALTY) for each
-    /// part in which a read blocked.
+    /// Parts that readers read without blocking, minus a [penalty](WAIT_PENALTY) for each part in
+    /// which a read blocked.
     quiet: u32,
 }
 
@@ -68,12 +64,10 @@ impl Waits {
         self.observations.lock().expect("no code panics while holding this lock")
     }
 
-    /// Returns whether the readers are active.
     pub(crate) fn readers_enabled(&self) -> bool {
         self.readers_enabled.load(Relaxed)
     }
 
-    /// Disables readers permanently.
     pub(crate) fn disable(&self) {
         self.readers_disabled.store(true, Relaxed);
         self.readers_enabled.store(false, Relaxed);
@@ -107,7 +101,7 @@ impl Waits {
         }
     }
 
-    /// Records that a reader read a part. `waited` states whether a read blocked.
+    /// Records that a reader read a part, and whether a read blocked.
     pub(crate) fn record_reader(&self, waited: bool) {
         let mut observations = self.observations();
         observations.quiet =
@@ -134,7 +128,7 @@ impl Watch {
     }
 
     /// Returns how long the thread was blocked since the last call, or since `new`, in ns. `reads`
-    /// is the number of samples that the thread has read in that time.
+    /// is the number of samples that it has read in that time.
     pub(crate) fn waited(&mut self, reads: usize) -> u64 {
         let before = std::mem::replace(self, Watch::new());
         let ns = nanos(self.since, before.since);

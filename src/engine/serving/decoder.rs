@@ -16,12 +16,11 @@ use crate::engine::state::{LoaderHandle, check_process};
 use crate::error::{Error, ErrorKind, Result};
 use crate::trace::Stats;
 
-/// Interval at which the server thread checks, while it waits for a batch, whether the decoder has
-/// been closed.
+/// Interval at which a waiting server thread checks whether the decoder has been closed.
 const TICK: Duration = Duration::from_millis(20);
 
 /// Decodes images on request, for inference servers. A request is a list of encoded images. The
-/// response is one batch, with the same pixels that a loader with the same options would deliver.
+/// response is one batch, with the same pixels that a loader with the same options delivers.
 ///
 /// [`Decoder::builder`] sets the options. [`Loader::decoder`](crate::Loader::decoder) takes the
 /// options from a loader.
@@ -50,9 +49,8 @@ const TICK: Duration = Duration::from_millis(20);
 ///
 /// - **Images** are encoded bytes in any format that a [loader reads](crate::decode#supported-formats),
 ///   including progressive, rotated and CMYK JPEGs. The format is detected from the first bytes.
-/// - **Bad images** are black in the batch. For the row of a bad image,
-///   [`BatchInfo::error`](crate::BatchInfo::error) returns the cause, and
-///   [`BatchInfo::valid`](crate::BatchInfo::valid) is false.
+/// - **Bad images** are black in the batch. [`BatchInfo::error`](crate::BatchInfo::error) returns
+///   the cause, and [`BatchInfo::valid`](crate::BatchInfo::valid) is false for the row.
 /// - **Threads.** Any number of threads may call [`decode`](Decoder::decode) at the same time.
 ///   While the device decodes one request, workers prepare the next. Responses come in the order of
 ///   the requests.
@@ -62,9 +60,8 @@ const TICK: Duration = Duration::from_millis(20);
 ///   further ones are rejected with [`ErrorKind::Busy`](crate::ErrorKind::Busy). An image with more
 ///   than [`max_sample_bytes`](crate::DecoderBuilder::max_sample_bytes) fails without affecting
 ///   other images, and its bytes are freed immediately.
-/// - **Streams.** A device batch is ready on the stream that the decoder was opened with. The
-///   decoder's own threads never use that stream: the thread that receives the response makes the
-///   stream wait for the batch.
+/// - **Streams.** A device batch is ready on the stream that the decoder was opened with. Only the
+///   thread that receives the response uses that stream, to make it wait for the batch.
 /// - **Memory** is allocated when the decoder is opened, and then reused; see
 ///   [`memory_plan`](Decoder::memory_plan). In addition, the decoder owns the bytes of each request
 ///   until it has responded. [`prefetch`](crate::DecoderBuilder::prefetch) sets the number of
@@ -76,10 +73,9 @@ const TICK: Duration = Duration::from_millis(20);
 /// - **Large images** are decoded on the device as long as all images of a request fit into the
 ///   device buffer. This buffer holds 10,240 blocks of 8x8 samples times
 ///   [`batch_size`](crate::DecoderBuilder::batch_size), but at least 327,680 blocks (one
-///   12-megapixel photograph). Workers decode the images that do not fit, with bit-identical
-///   results. Set [`max_pixels`](crate::DecoderBuilder::max_pixels) to reject images that are too
-///   large to serve.
-///
+///   12-megapixel photograph). Workers decode the other images, with bit-identical results. Set
+///   [`max_pixels`](crate::DecoderBuilder::max_pixels) to reject images that are too large to
+///   serve.
 /// Dropping the decoder ends its threads, and requests without a response fail. Batches that you
 /// still hold stay valid.
 pub struct Decoder<B> {
@@ -87,22 +83,19 @@ pub struct Decoder<B> {
     monitor: LoaderHandle,
     memory: MemoryPlan,
     thread: Option<JoinHandle<()>>,
-    /// Called with each batch, on the thread that receives it, which is where the user's stream may
-    /// be used.
+    /// Called with each batch on the receiving thread, which may use the user's stream.
     on_receive: fn(&B) -> Result<()>,
-    /// Dynamic batchers to close together with the decoder.
+    /// Dynamic batchers that are closed together with the decoder.
     batchers: Mutex<Vec<Weak<dyn CloseWithDecoder>>>,
     process: u32,
 }
 
-/// An object that is closed when its decoder is closed.
 pub(super) trait CloseWithDecoder: Send + Sync {
     fn close(&self);
 }
 
 impl<B: Send + 'static> Decoder<B> {
-    /// Creates a decoder that responds to `requests` with `batches`. `requests` must be the source
-    /// of `batches`.
+    /// `requests` must be the source of `batches`.
     pub(crate) fn new(requests: Arc<Requests<B>>, batches: Batches<B>) -> Result<Self>
     where
         B: Delivered,
@@ -119,17 +112,16 @@ impl<B: Send + 'static> Decoder<B> {
         Ok(Decoder { requests, monitor, memory, thread: Some(thread), on_receive, batchers, process })
     }
 
-    /// Decodes `images` into a batch, in order, and waits for the batch. On a device, it waits
-    /// until decoding has finished, because only then are damaged images known. It does not wait
-    /// for work on your stream.
+    /// Decodes `images` into a batch, in order, and waits for the batch. A device batch is returned
+    /// once decoding has finished, because only then are damaged images known. Does not wait for
+    /// work on your stream.
     ///
     /// `P` can be any type that owns bytes, such as `Vec<u8>`, `Arc<[u8]>` or `bytes::Bytes`. The
     /// bytes are not copied on the calling thread.
     ///
-    /// # Errors
-    /// See [`submit`](Decoder::submit) and [`Pending::wait`]. A bad image does not make the call
-    /// fail. If the stream may be captured meanwhile, use [`submit`](Decoder::submit): its response
-    /// can still be received after the capture.
+    /// See [`submit`](Decoder::submit) and [`Pending::wait`]. A bad image is not an error. If the
+    /// stream may be captured meanwhile, use [`submit`](Decoder::submit): its response can still be
+    /// received after the capture.
     pub fn decode<P>(&self, images: impl IntoIterator<Item = P>) -> Result<B>
     where
         P: AsRef<[u8]> + Send + Sync + 'static,
@@ -164,7 +156,6 @@ impl<B: Send + 'static> Decoder<B> {
         Ok(self.pending(self.requests.submit(images)?))
     }
 
-    /// Queues a request to decode the images of a dynamic batch.
     pub(super) fn submit_dynamic(&self, images: Vec<Image>) -> Pending<B> {
         self.pending(self.requests.submit_dynamic(images))
     }
@@ -193,7 +184,6 @@ impl<B> Decoder<B> {
         }
     }
 
-    /// Registers `batcher`, to be closed together with the decoder.
     pub(super) fn register(&self, batcher: Arc<dyn CloseWithDecoder>) {
         let mut batchers = self.batchers();
         batchers.retain(|batcher| batcher.strong_count() > 0);
@@ -208,8 +198,8 @@ impl<B> Decoder<B> {
         self.batchers.lock().expect("no code panics while holding this lock")
     }
 
-    /// Returns the memory plan of the decoder. The plan includes neither pending requests nor your
-    /// copies of batches.
+    /// Returns the memory plan of the decoder, which excludes pending requests and your copies of
+    /// batches.
     pub fn memory_plan(&self) -> MemoryPlan {
         self.memory
     }
@@ -223,8 +213,7 @@ impl<B> Decoder<B> {
 impl<B> Drop for Decoder<B> {
     fn drop(&mut self) {
         let Some(thread) = self.thread.take() else { return };
-        // In a forked child, there is no such thread to stop, and locks that the parent held stay
-        // locked.
+        // A forked child has no such thread, and locks that the parent held stay locked.
         if std::process::id() == self.process {
             self.requests.close();
             let _ = thread.join();
@@ -242,8 +231,7 @@ impl<B> fmt::Debug for Decoder<B> {
 /// also a future. After an error of kind [`Capturing`](crate::ErrorKind::Capturing), the batch can
 /// still be received, so await `&mut pending` if the stream may be captured.
 ///
-/// Dropping this value cancels the request. Images that are already being decoded are still
-/// finished.
+/// Dropping this value cancels the request. Images that are already being decoded are finished.
 #[must_use = "dropping it cancels the request"]
 pub struct Pending<B> {
     reply: Arc<Reply<B>>,
@@ -254,8 +242,7 @@ pub struct Pending<B> {
 }
 
 impl<B> Pending<B> {
-    /// Waits for the batch and returns it. For a device batch, makes the decoder's stream wait
-    /// until the batch is ready.
+    /// Waits for the batch. Makes the decoder's stream wait until a device batch is ready.
     ///
     /// # Errors
     /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) if the program has held all of the
@@ -270,8 +257,8 @@ impl<B> Pending<B> {
         self.take(self.on_receive)
     }
 
-    /// Waits for the batch, calls `order` with the batch, and returns the batch. If `order` fails,
-    /// the batch can still be received.
+    /// Waits for the batch and calls `order` with it. If `order` fails, the batch can still be
+    /// received.
     fn take(&self, order: impl FnOnce(&B) -> Result<()>) -> Result<B> {
         check_process("decoder", self.process)?;
         self.reply.wait(order)
@@ -298,9 +285,9 @@ impl<B> Pending<B> {
 
 #[cfg(feature = "_device")]
 impl<G: crate::device::Gpu> Pending<crate::device::DeviceBatch<G>> {
-    /// Like [`wait`](Pending::wait), but makes `stream` wait for the batch instead of the decoder's
-    /// stream. `stream` is a raw stream handle from another library. After the batch is dropped,
-    /// its memory is reused only once the work that was submitted to `stream` has finished.
+    /// Like [`wait`](Pending::wait), but makes `stream`, a stream handle of a different library,
+    /// wait for the batch instead of the decoder's stream. After the batch is dropped, its memory
+    /// is reused once the work that was submitted to `stream` has finished.
     ///
     /// # Safety
     /// See [`DeviceBatch::use_on`](crate::device::DeviceBatch::use_on).
@@ -337,8 +324,7 @@ impl<B> fmt::Debug for Pending<B> {
     }
 }
 
-/// The thread that turns batches into responses. It must not touch the user's stream: only the
-/// thread that receives a response does.
+/// The thread that turns batches into responses. It must not use the user's stream.
 struct Server<B> {
     requests: Arc<Requests<B>>,
     batches: Batches<B>,
@@ -362,7 +348,7 @@ impl<B> Server<B> {
                 }
                 Err(e) => {
                     requests.respond(Err(e));
-                    // The run is over. Start a new one with the requests that were in flight.
+                    // Start a new run with the requests that were in flight.
                     let (epoch, number) = requests.begin_run();
                     self.batches.begin_from(epoch, number);
                 }

@@ -15,10 +15,8 @@ use super::requests::{Image, Limits, Owned};
 use crate::engine::state::check_process;
 use crate::error::{Error, ErrorKind, Result};
 
-/// Maximum value of `max_delay`.
 const LONGEST_DELAY: Duration = Duration::from_secs(60);
 
-/// Number of batches that are decoded ahead of the consumer.
 const BATCHES_AHEAD: usize = 2;
 
 /// Combines requests into batches. Created by [`Decoder::dynamic_batcher`].
@@ -26,7 +24,7 @@ const BATCHES_AHEAD: usize = 2;
 /// Any thread can submit a request, together with a value of type `T`, such as the sender of a
 /// channel for the response. One of your threads receives the batches from
 /// [`next`](DynamicBatcher::next). A batch contains one or more complete requests, in the order of
-/// submission. A batch is started when it is full, or when `max_delay` has passed since its first
+/// submission. It is started when it is full, or when `max_delay` has passed since its first
 /// request.
 ///
 /// ```
@@ -62,8 +60,8 @@ const BATCHES_AHEAD: usize = 2;
 ///
 /// - **Bad images** do not affect other images, including other images of the same request.
 /// - **Overload.** Two batches are decoded ahead of the consumer, and further requests are queued.
-///   If the queue contains [`max_queued`](crate::DecoderBuilder::max_queued) requests, the next
-///   request is rejected with [`ErrorKind::Busy`].
+///   Requests fail with [`ErrorKind::Busy`] while the queue contains
+///   [`max_queued`](crate::DecoderBuilder::max_queued) requests.
 /// - **Memory.** The bytes of a request stay in memory until its batch is decoded. An image with
 ///   more than [`max_sample_bytes`](crate::DecoderBuilder::max_sample_bytes) fails, and its bytes
 ///   are freed immediately.
@@ -73,8 +71,8 @@ pub struct DynamicBatcher<B, T> {
     queue: Arc<Queue<T>>,
     batches: Option<Receiver<DynamicBatch<B, T>>>,
     thread: Option<JoinHandle<()>>,
-    /// The consumer may receive batches after [`close`](DynamicBatcher::close), when the thread no
-    /// longer keeps the decoder alive.
+    /// Keeps the decoder alive for batches that are received after
+    /// [`close`](DynamicBatcher::close), when the thread has ended.
     _decoder: Arc<Decoder<B>>,
     process: u32,
 }
@@ -82,8 +80,7 @@ pub struct DynamicBatcher<B, T> {
 /// A batch of one or more requests, as returned by [`DynamicBatcher::next`].
 #[derive(Debug)]
 pub struct DynamicBatch<B, T> {
-    /// The batch, which may still be decoding. Dropping this value cancels all requests of the
-    /// batch.
+    /// The batch, which may still be decoding. Dropping it cancels all requests of the batch.
     pub pending: Pending<B>,
     /// The value of each request, and the rows of its images in the batch.
     pub requests: Vec<(T, Range<usize>)>,
@@ -116,8 +113,8 @@ impl<B: Send + 'static> Decoder<B> {
 }
 
 impl<B, T> DynamicBatcher<B, T> {
-    /// Submits `images` as one request. The batch contains `value` together with the rows of these
-    /// images. Returns a request number for [`cancel`](DynamicBatcher::cancel).
+    /// Submits `images` as one request. `value` is returned with the batch, together with the rows
+    /// of these images. Returns a request number for [`cancel`](DynamicBatcher::cancel).
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if `images` is empty or has more than [`Decoder::max_batch`] items, if
@@ -139,8 +136,8 @@ impl<B, T> DynamicBatcher<B, T> {
     }
 
     /// Waits until the next batch is started, and returns it. Returns `None` after
-    /// [`close`](DynamicBatcher::close), once every request has been assigned to a batch. Several
-    /// threads may call this method, and each call returns a different batch.
+    /// [`close`](DynamicBatcher::close), once every request is in a batch. Several threads may call
+    /// this method, and each call returns a different batch.
     pub fn next(&self) -> Option<DynamicBatch<B, T>> {
         check_process("decoder", self.process).ok()?;
         self.batches.as_ref()?.recv().ok()
@@ -157,12 +154,10 @@ impl<B, T> DynamicBatcher<B, T> {
 impl<B, T> Drop for DynamicBatcher<B, T> {
     fn drop(&mut self) {
         let (batches, Some(thread)) = (self.batches.take(), self.thread.take()) else { return };
-        // The thread does not exist in a forked child.
         if check_process("decoder", self.process).is_err() {
             std::mem::forget((batches, thread));
             return;
         }
-        // Unblocks the thread if it is waiting for the consumer.
         drop(batches);
         self.queue.close();
         let _ = thread.join();
@@ -175,7 +170,6 @@ impl<B, T> fmt::Debug for DynamicBatcher<B, T> {
     }
 }
 
-/// The thread that combines requests into batches.
 struct Collector<B, T> {
     decoder: Arc<Decoder<B>>,
     queue: Arc<Queue<T>>,
@@ -205,7 +199,6 @@ impl<T: Send> CloseWithDecoder for Queue<T> {
     }
 }
 
-/// The queue of requests that are not part of a batch yet.
 struct Queue<T> {
     limits: Limits,
     delay: Duration,

@@ -1,7 +1,7 @@
-//! A decoder for inference servers: turns each request into a batch.
+//! A decoder for inference servers.
 //!
-//! Requests contain encoded images. The response to each request is one batch. Responses arrive in
-//! the order of submission.
+//! A request contains encoded images, and the response to it is one batch. Responses arrive in the
+//! order of submission.
 //!
 //! 1. `reply`: stores a response until it is received.
 //! 2. `requests`: the queue of requests, and the source that provides their images to the engine.

@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use crate::error::{Error, Result, guarded};
 
-/// Holds the response to a request. The response is set once and taken once.
+/// The response to a request, which is set once and taken once.
 pub(crate) struct Reply<B> {
     state: Mutex<State<B>>,
-    /// Notified when the response is set.
     changed: Condvar,
 }
 
@@ -35,8 +34,8 @@ impl<B> State<B> {
         matches!(self.answer, Answer::Awaited)
     }
 
-    /// Takes the response, which must have been set. If the response is a batch, calls `order` with
-    /// the batch first. If `order` fails, the batch is not taken.
+    /// Takes the response, which must have been set. Calls `order` with a batch first. If `order`
+    /// fails, the batch is not taken.
     fn take(&mut self, order: impl FnOnce(&B) -> Result<()>) -> Result<B> {
         if let Answer::Given(Ok(batch)) = &self.answer {
             order(batch)?;
@@ -59,30 +58,28 @@ impl<B> Reply<B> {
         let waker = state.waker.take();
         drop(state);
         self.changed.notify_all();
-        // The waker is user code. If it panics, other requests must not suffer.
+        // The waker is user code. If it panics, other requests must not be affected.
         let _ = guarded(|| {
             waker.into_iter().for_each(Waker::wake);
             Ok(())
         });
     }
 
-    /// Waits for the response and takes it. If the response is a batch, calls `order` with the
-    /// batch first, while holding the lock. If several threads wait, only one of them calls `order`
-    /// and receives the batch.
+    /// Waits for the response and takes it. Calls `order` with a batch first, under the lock, so
+    /// only one of several waiting threads calls it.
     pub(crate) fn wait(&self, order: impl FnOnce(&B) -> Result<()>) -> Result<B> {
         let state = self.changed.wait_while(self.state(), |state| state.is_awaited());
         state.expect("no code panics while holding this lock").take(order)
     }
 
-    /// Waits for the response, but at most for `timeout`. Returns whether the response has been
-    /// set.
+    /// Waits for the response, but at most for `timeout`. Returns whether it has been set.
     pub(crate) fn is_set(&self, timeout: Duration) -> bool {
         let state = self.changed.wait_timeout_while(self.state(), timeout, |state| state.is_awaited());
         !state.expect("no code panics while holding this lock").0.is_awaited()
     }
 
-    /// Returns `Ready` if the response has been set. Otherwise, stores the waker of `context`,
-    /// which is woken when the response is set. A later call replaces the waker.
+    /// Returns `Ready` if the response has been set. Otherwise, replaces the stored waker by the
+    /// waker of `context`, which is woken when the response is set.
     pub(crate) fn poll(&self, context: &Context<'_>) -> Poll<()> {
         // Clone and drop wakers without holding the lock, because both run user code.
         let waker = context.waker().clone();

@@ -1,8 +1,8 @@
 //! The queue of requests, and the source that provides their images to the engine.
 //!
-//! A request waits in a queue until a slot is assigned to it. From then on, it has *begun*, and is
-//! one batch of the run. Canceling removes a request from the queue. One that has begun only loses
-//! its images: its batch stays in the run, so that later batches keep their indices.
+//! A request waits in a queue until it is assigned a slot. It has then *begun*, and is one batch of
+//! the run. Canceling removes a request from the queue. If the request has begun, canceling only
+//! drops its images: its batch stays in the run, so that later batches keep their indices.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -14,25 +14,20 @@ use crate::error::{Error, ErrorKind, Result, guarded};
 use crate::sampler::Entry;
 use crate::source::{Sample, Source};
 
-/// A value from the user that owns the bytes of an encoded image.
+/// A value of the user that owns the bytes of an encoded image.
 pub(crate) type Owned = Box<dyn AsRef<[u8]> + Send + Sync>;
 
-/// An encoded image of a request.
 pub(super) enum Image {
     Kept(Owned),
-    /// An image that exceeded the limit, with its size in bytes. The bytes themselves have been
-    /// dropped.
+    /// Size in bytes of an image that exceeded the limit. Its bytes have been dropped.
     TooLarge(usize),
 }
 
-/// Limits of a decoder.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
-    /// Maximum number of images in a request.
     pub(crate) images: usize,
-    /// Maximum size of an encoded image in bytes.
+    /// Maximum size of an encoded image, in bytes.
     pub(crate) image_bytes: u64,
-    /// Maximum number of requests in the queue.
     pub(crate) queued: usize,
     /// Maximum time that a request may wait while the program holds every batch.
     pub(crate) timeout: Duration,
@@ -49,8 +44,8 @@ impl Limits {
             return Err(Error::config(format!("a request has {count} images: the decoder accepts 1 to {max_images}")));
         }
         let images_for_decoder = images.into_iter().map(|image| {
-            // `as_ref` is user code. If it panics, ignore that here: it will panic again when the
-            // image is read, and fail the image then.
+            // `as_ref` is user code. Ignore a panic here, because it will panic again, and fail the
+            // image, when the image is read.
             match guarded(|| Ok((*image).as_ref().len())) {
                 Ok(bytes) if bytes as u64 > self.image_bytes => Image::TooLarge(bytes),
                 _ => Image::Kept(image),
@@ -59,7 +54,6 @@ impl Limits {
         Ok(images_for_decoder.collect())
     }
 
-    /// Returns the error for a request that does not fit into the queue.
     pub(super) fn busy(&self) -> Error {
         let queued = self.queued;
         let cause =
@@ -68,23 +62,22 @@ impl Limits {
     }
 }
 
-/// All unanswered requests. As a `Source`, it provides the images of requests that have begun; as a
-/// `BatchSampler`, it makes each request one batch.
+/// All requests without a response. The `Source` provides the images of requests that have begun,
+/// and the `BatchSampler` makes each request one batch.
 pub(crate) struct Requests<B> {
     pub(super) limits: Limits,
     state: Mutex<State<B>>,
-    /// Notified when a request arrives, when a new run begins, and when the decoder is closed.
+    /// Notified when a request arrives, when a run begins, and when the decoder is closed.
     changed: Condvar,
 }
 
 struct State<B> {
     /// Requests that have not begun, by ticket.
     queued: BTreeMap<u64, Request<B>>,
-    /// Requests that have begun, in the order of their batches.
+    /// In the order of their batches.
     begun: VecDeque<Begun<B>>,
     /// Index of the batch of the first request in `begun`.
     first_batch: u64,
-    /// Ticket of the next request.
     next_ticket: u64,
     /// Source index of the first image of the next request to begin.
     next_image: u64,
@@ -103,20 +96,17 @@ struct Request<B> {
 
 struct Begun<B> {
     ticket: u64,
-    /// Source index of the request's first image.
     first: u64,
     count: u64,
-    /// The request; `None` once it has been canceled or has failed.
+    /// `None` once the request has been canceled or has failed.
     request: Option<Request<B>>,
 }
 
 impl<B> State<B> {
-    /// Returns the index in `begun` of the request with ticket `ticket`.
     fn begun_index(&self, ticket: u64) -> Option<usize> {
         self.begun.binary_search_by_key(&ticket, |begun| begun.ticket).ok()
     }
 
-    /// Begins the oldest request of the queue.
     fn begin_next(&mut self) -> Option<&Begun<B>> {
         let (ticket, request) = self.queued.pop_first()?;
         let (first, count) = (self.next_image, request.images.len() as u64);
@@ -148,10 +138,7 @@ impl<B> Requests<B> {
         self.state.lock().expect("no code panics while holding this lock")
     }
 
-    /// Queues a request. Returns its ticket and its reply.
-    ///
-    /// # Errors
-    /// If there are no images, if there are too many images, or if the queue is full.
+    /// Fails if there are no images, if there are too many images, or if the queue is full.
     pub(crate) fn submit(&self, images: Vec<Owned>) -> Result<(u64, Arc<Reply<B>>)> {
         let images = self.limits.request(images)?;
         let state = self.state();
@@ -198,7 +185,6 @@ impl<B> Requests<B> {
         !self.changed.wait_while(self.state(), idle).expect("no code panics while holding this lock").closed
     }
 
-    /// Sets the response of the oldest request.
     pub(crate) fn respond(&self, batch: Result<B>) {
         let mut state = self.state();
         let oldest = match state.begun.pop_front() {
@@ -216,8 +202,8 @@ impl<B> Requests<B> {
         }
     }
 
-    /// Fails the requests that have waited longer than the timeout, with `cause`. If `cause` is
-    /// itself a timeout, the error says instead that the program holds all `capacity` batches.
+    /// Fails the requests that have waited longer than the timeout. If `cause` is itself a timeout,
+    /// the error says instead that the program holds all `capacity` batches.
     pub(crate) fn fail_late(&self, capacity: usize, cause: &Error) {
         let is_late = |request: &Request<B>| request.since.elapsed() >= self.limits.timeout;
         let mut late = Vec::new();
@@ -240,8 +226,8 @@ impl<B> Requests<B> {
         }
     }
 
-    /// Begins a new run with the requests that had begun in the previous run. Returns the run's
-    /// epoch, and the index of its first batch.
+    /// Begins a run with the requests that had begun in the previous run. Returns its epoch and the
+    /// index of its first batch.
     pub(crate) fn begin_run(&self) -> (u64, u64) {
         let mut state = self.state();
         state.epoch += 1;
@@ -260,7 +246,7 @@ impl<B> Requests<B> {
         self.changed.notify_all();
     }
 
-    /// Closes the queue, and fails all requests that have no response.
+    /// Closes the queue, and fails all requests without a response.
     pub(crate) fn fail_all(&self) {
         let mut state = self.state();
         state.closed = true;

@@ -1,16 +1,15 @@
 //! Divides JPEG decoding between the workers and the device.
 //!
 //! The device is faster, so by default it decodes. But every part that a worker decodes leaves the
-//! device more time for the consumer's own work. A worker therefore decodes a part if it can finish
-//! long before the consumer needs the batch, and if the workers have time to spare after copying
-//! data for the device. Without these two conditions, all workers would start decoding at once, and
-//! the device would run out of batches.
+//! device more time for the consumer's own work. So a worker decodes a part if it can finish long
+//! before the consumer needs the batch, and if the workers have time to spare after copying data
+//! for the device. Without these two conditions, all workers would start decoding at once, and the
+//! device would run out of batches.
 //!
 //! The time until the consumer needs a batch is estimated from the number of batches before it, on
 //! the device and in host memory, and from the average time between two batches.
 //!
-//! The decision costs a few comparisons per part. The tests simulate this rule, and the simpler
-//! rule that it replaced.
+//! The decision costs a few comparisons per part. The tests simulate this rule and a simpler rule.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,8 +18,8 @@ use std::time::{Duration, Instant};
 /// Where JPEGs are decoded for batches in device memory. The pixels are bit-identical either way.
 ///
 /// If the device decodes, a worker only copies the compressed bytes that the crop needs, and the
-/// device decodes, crops and resizes the image. Decoding on the device reduces the worker's time
-/// per sample to about a tenth, and costs a few microseconds of device time. See
+/// device decodes, crops and resizes the image. This reduces the worker's time per sample to about
+/// a tenth, and costs a few microseconds of device time. See
 /// [`Loader::decode_on`](crate::Loader::decode_on).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -34,54 +33,49 @@ pub enum DecodeOn {
     Auto,
 }
 
-/// Decides for each part of a batch whether a worker or the device decodes it.
 #[derive(Debug)]
 pub(crate) struct Balance {
     on: DecodeOn,
-    /// See [`set_batches_ahead`](Balance::set_batches_ahead). 0 at the start of a run.
+    /// Number of batches on the device that the consumer has not taken; 0 at the start of a run.
     batches_ahead: AtomicUsize,
     pace: Mutex<Pace>,
-    /// Limit on the device's decoding time, if there is one.
     allowance: Option<Mutex<Allowance>>,
 }
 
-/// The state of [`DecodeOn::Auto`]: how much time workers have for decoding. All times are in ns.
+/// The state of [`DecodeOn::Auto`]. All times are in ns.
 ///
 /// A worker may decode a part if it can finish before the batch is needed, and if the workers have
 /// spare time. Spare time works like a token bucket: it accumulates as time passes, and each part
-/// is paid from it. So workers that keep up with the device decode in whatever time is left, and
+/// consumes some. So workers that keep up with the device decode in the time that is left, and
 /// never all at once.
 #[derive(Debug)]
 struct Pace {
     workers: f64,
     /// Sequence number of the next batch that the device will take.
     next: u64,
-    /// When the device took the previous batch.
     previous: Option<Instant>,
     /// Average time between two batches that the device takes.
     between: f64,
-    /// Average time that a worker takes to decode a part.
     decoding: f64,
     /// Average time that a worker takes to copy a part for the device.
     copying: f64,
     /// Spare time of all workers together, as of `begun`.
     spare: f64,
     begun: Instant,
-    /// When a worker last decoded a part.
     decoded: Option<Instant>,
 }
 
 impl Pace {
-    /// Fraction of the workers' time that may be spent. The rest is slack for other threads and for
+    /// Fraction of the workers' time that may be spent. The rest is slack for other threads and
     /// delays.
     const USABLE_FRACTION: f64 = 0.9;
-    /// Maximum spare time, in parts per worker. This is the number of parts of a batch.
+    /// Maximum spare time, in parts per worker: the number of parts of a batch per worker.
     const MAX_SPARE_PARTS: f64 = 4.0;
-    /// A worker decodes a part only if the batch is needed no sooner than this many decoding times
-    /// from now, because the last parts of a batch start later than the first.
+    /// Minimum time until the batch is needed, in decoding times. It exceeds 1 because the last
+    /// parts of a batch start later than the first.
     const MARGIN: f64 = 2.0;
     /// While batches on the device wait for the consumer, a worker decodes a part at least this
-    /// often, to keep the average decoding time up to date.
+    /// often, to update the average decoding time.
     const PROBE: Duration = Duration::from_secs(2);
 
     fn new(workers: usize, now: Instant) -> Self {
@@ -98,12 +92,10 @@ impl Pace {
         }
     }
 
-    /// Records that a run begins.
     fn begin(&mut self) {
         (self.next, self.previous) = (0, None);
     }
 
-    /// Records that the device took the batch with sequence number `seq`.
     fn batch_taken(&mut self, seq: u64, now: Instant) {
         if let Some(before) = self.previous.replace(now) {
             let between = now.saturating_duration_since(before).as_nanos() as f64;
@@ -115,21 +107,20 @@ impl Pace {
         self.next = seq + 1;
     }
 
-    /// Records that a worker spent `ns` on a part.
     fn part_finished(&mut self, on_device: bool, ns: f64) {
         let mean = if on_device { &mut self.copying } else { &mut self.decoding };
         *mean = average(*mean, ns);
     }
 
-    /// Returns whether a worker should decode a part of the batch with sequence number `seq`.
-    /// `ahead` is `Balance::batches_ahead`. Deducts the cost of the part from the spare time.
+    /// Returns whether a worker should decode a part of batch `seq`, and deducts the part from the
+    /// spare time. `ahead` is `Balance::batches_ahead`.
     fn worker_decodes(&mut self, seq: u64, ahead: usize, now: Instant) -> bool {
         let grown = now.saturating_duration_since(self.begun).as_nanos() as f64 * self.workers * Self::USABLE_FRACTION;
         self.begun = self.begun.max(now);
         let max_spare = Self::MAX_SPARE_PARTS * self.workers * self.decoding.max(self.copying);
         self.spare = (self.spare + grown - self.copying).clamp(-max_spare, max_spare);
         let more = (self.decoding - self.copying).max(0.0);
-        // The consumer first takes the batches that are on the device.
+        // The consumer takes the batches on the device first.
         let batches = seq.saturating_sub(self.next) as f64 + ahead as f64;
         let elapsed = self.previous.map_or(0, |previous| now.saturating_duration_since(previous).as_nanos());
         let spare = batches * self.between - elapsed as f64;
@@ -143,19 +134,17 @@ impl Pace {
     }
 }
 
-/// Returns the moving average `mean`, updated with `value`. An average of 0 means that there is no
-/// value yet.
+/// Updates a moving average. An average of 0 means that there is no value yet.
 fn average(mean: f64, value: f64) -> f64 {
     if mean > 0.0 { mean + (value - mean) / 8.0 } else { value }
 }
 
-/// Token bucket for the device's decoding time: it fills as time passes, and the decoding time that
-/// the device reports is taken out.
+/// Token bucket for the device's decoding time: it fills as time passes, and reported decoding time
+/// is taken out.
 #[derive(Debug)]
 struct Allowance {
-    /// Fraction of the device's time that decoding may take, less than 1.
+    /// Maximum fraction of the device's time for decoding, less than 1.
     share: f64,
-    /// Remaining budget in ns, as of `updated`.
     budget: f64,
     updated: Instant,
     /// Total decoding time in ns, as of `updated`.
@@ -163,25 +152,23 @@ struct Allowance {
 }
 
 impl Allowance {
-    /// The budget grows for at most this long, so that no burst of decoding follows a pause.
+    /// Maximum time for which the budget grows, so that no burst of decoding follows a pause.
     const MAX_GROWTH: Duration = Duration::from_millis(250);
 
-    /// Updates the budget, and returns whether it is not used up. `device_time` is the total
-    /// decoding time so far, in ns.
+    /// Updates the budget, and returns whether any is left. `device_time` is the total decoding
+    /// time so far, in ns.
     fn is_left(&mut self, now: Instant, device_time: u64) -> bool {
         let grown = now.saturating_duration_since(self.updated).as_nanos() as f64 * self.share;
         self.budget += grown - device_time.saturating_sub(self.spent) as f64;
         self.budget = self.budget.min(Self::MAX_GROWTH.as_nanos() as f64 * self.share);
-        // Take the maximum, because workers may report out of order, and no time may be counted
-        // twice.
+        // Workers may report out of order, and no time may be counted twice.
         (self.updated, self.spent) = (self.updated.max(now), self.spent.max(device_time));
         self.budget > 0.0
     }
 }
 
 impl Balance {
-    /// Creates the balance of a loader. `share` is the maximum fraction of device time for
-    /// decoding, from 0 to 1.
+    /// `share` is the maximum fraction of device time for decoding, from 0 to 1.
     pub(crate) fn new(decode_on: DecodeOn, share: f64, workers: usize) -> Self {
         let now = Instant::now();
         let allowance = Allowance { share, budget: 0.0, updated: now, spent: 0 };
@@ -203,7 +190,6 @@ impl Balance {
         (self.on == DecodeOn::Auto).then(Instant::now)
     }
 
-    /// Records that a run begins.
     pub(crate) fn begin(&self) {
         if self.on == DecodeOn::Auto {
             self.set_batches_ahead(0);
@@ -211,7 +197,6 @@ impl Balance {
         }
     }
 
-    /// Records that the consumer or the device took the batch with sequence number `seq`.
     pub(crate) fn batch_taken(&self, seq: u64) {
         if let Some(now) = self.clock() {
             self.pace().batch_taken(seq, now);
@@ -219,8 +204,7 @@ impl Balance {
     }
 
     /// Records that a worker has finished a part. `since` is the value of [`clock`](Balance::clock)
-    /// when the worker began the part, and `on_device` is the result of
-    /// [`device_decodes`](Balance::device_decodes) for the part.
+    /// at its start, and `on_device` is the result of [`device_decodes`](Balance::device_decodes).
     pub(crate) fn part_finished(&self, on_device: bool, since: Option<Instant>) {
         if let Some(since) = since {
             let ns = since.elapsed().as_nanos() as f64;
@@ -228,8 +212,7 @@ impl Balance {
         }
     }
 
-    /// Returns how long a worker takes on average to decode a part, and to copy a part for the
-    /// device.
+    /// Returns the average time that a worker takes to decode a part, and to copy a part.
     #[cfg(all(test, feature = "_device"))]
     pub(crate) fn times(&self) -> [f64; 2] {
         let pace = self.pace();
@@ -237,14 +220,14 @@ impl Balance {
     }
 
     /// Sets the number of batches on the device that the consumer has not taken. Called each time
-    /// the device takes a batch. That batch does not count, so that the number errs on the low side
-    /// once the consumer takes one, which does not update it.
+    /// the device takes a batch. Excludes that batch, because the number is not updated when the
+    /// consumer takes one.
     pub(crate) fn set_batches_ahead(&self, batches: usize) {
         self.batches_ahead.store(batches, Ordering::Relaxed);
     }
 
-    /// Returns whether the device should decode the next part, which belongs to the batch with
-    /// sequence number `seq`. `device_time` is the device's total decoding time so far, in ns.
+    /// Returns whether the device should decode the next part, which belongs to batch `seq`.
+    /// `device_time` is the device's total decoding time so far, in ns.
     pub(crate) fn device_decodes(&self, seq: u64, device_time: u64) -> bool {
         let may_decode = match self.on {
             DecodeOn::Cpu => false,
@@ -263,7 +246,7 @@ impl Balance {
         self.on == DecodeOn::Auto && self.is_allowed(device_time)
     }
 
-    /// Returns whether more decoding is allowed by the limit on the device time, if there is one.
+    /// Returns whether the limit on the device time, if any, allows more decoding.
     fn is_allowed(&self, device_time: u64) -> bool {
         self.allowance.as_ref().is_none_or(|allowance| {
             let now = Instant::now();
@@ -283,8 +266,8 @@ mod tests {
     fn decoding_stays_within_its_share_of_device_time() {
         let mut now = Instant::now();
         let mut allowance = Allowance { share: 0.05, budget: 0.0, updated: now, spent: 0 };
-        // One batch is requested per ms. A batch takes 2 ms of device time, which the device
-        // reports after 7 ms.
+        // One batch is requested per ms. It takes 2 ms of device time, which the device reports
+        // after 7 ms.
         let (mut started, mut under_way, mut device_time) = (0, std::collections::VecDeque::new(), 0);
         for ms in 0..10_000 {
             now += Duration::from_millis(1);
@@ -303,7 +286,6 @@ mod tests {
         now += Duration::from_secs(3600);
         assert!(allowance.is_left(now, started));
         assert!(!allowance.is_left(now, started + 20_000_000), "the budget of 250 ms is 12.5 ms");
-        // An outdated report from a worker has no effect.
         let budget_before = allowance.budget;
         allowance.is_left(now, started);
         allowance.is_left(now, started + 20_000_000);
@@ -328,17 +310,15 @@ mod tests {
         );
     }
 
-    /// A simulated machine that loads batches. Times are in µs.
+    /// A simulated machine. Times are in µs.
     #[derive(Clone, Copy)]
     struct Machine {
         workers: usize,
-        /// Time that the device needs to decode a batch.
+        /// Time to decode a batch on the device.
         decodes: u64,
-        /// Time that the device needs to convert a batch.
+        /// Time to convert a batch on the device.
         converts: u64,
-        /// Duration of the consumer's step.
         step: u64,
-        /// Number of batch slots in host memory.
         slots: u64,
     }
 
@@ -347,7 +327,6 @@ mod tests {
     const COPYING: u64 = 300;
     const DEVICE_SLOTS: u64 = 3;
 
-    /// The result of a simulation.
     struct Outcome {
         rate: f64,
         on_device: f64,
@@ -355,27 +334,25 @@ mod tests {
 
     /// Simulates `batches` batches. `choose` decides where each part is decoded. The consumer
     /// queues its steps without waiting for the device. It therefore returns a device slot before
-    /// the step that reads it has run, and the next upload to that slot waits for the
-    /// step.
+    /// the step that reads it has run, and the next upload to that slot waits for the step.
     fn run(machine: Machine, batches: u64, choose: &mut dyn Choice) -> Outcome {
         let Machine { workers, decodes, converts, step, slots } = machine;
-        // For each worker: the time at which the worker finishes its current part, the batch of the
-        // part, and whether the device decodes the part. `None` if the worker is idle.
+        // For each worker: the time at which it finishes its current part, the batch of the part,
+        // and whether the device decodes the part. `None` if the worker is idle.
         let mut busy: Vec<Option<(u64, u64, bool)>> = vec![None; workers];
         let mut queue = VecDeque::new();
         let (mut begun, mut free) = (0, slots);
-        // For each batch: the number of remaining parts, and the number of parts that the device
-        // decodes.
+        // For each batch: the number of remaining parts, and of parts that the device decodes.
         let mut parts = HashMap::<u64, (u64, u64)>::new();
-        // Batches on the device that the consumer has not taken: the time at which each batch is
-        // ready, and whether the batch still occupies a host slot.
+        // Batches on the device that the consumer has not taken: when each is ready, and whether it
+        // still occupies a host slot.
         let mut ring = VecDeque::<(u64, bool)>::new();
-        // The batch that waits for a slot of the device, and the end of the step of each batch.
+        // The batch that waits for a device slot, and the end of the step of each batch.
         let (mut waiting, mut step_ends) = (None, Vec::<u64>::new());
         let (mut taken_batches, mut sent, mut ahead, mut device_free, mut on_device) = (0, 0, 0, 0, 0);
         let mut now = 0;
         while (step_ends.len() as u64) < batches || step_ends.last().is_some_and(|end| *end > now) {
-            // The host slot of a batch is free again once the device has decoded the batch.
+            // A host slot is free again once the device has decoded its batch.
             for (ready, host) in ring.iter_mut().filter(|(ready, host)| *ready <= now && *host) {
                 let _ = ready;
                 (*host, free) = (false, free + 1);
@@ -427,7 +404,6 @@ mod tests {
         Outcome { rate: batches as f64 * 1e6 / now as f64, on_device: on_device as f64 / (begun * PARTS) as f64 }
     }
 
-    /// A rule that decides where parts are decoded.
     trait Choice {
         fn worker_decodes(&mut self, seq: u64, ahead: usize, us: u64) -> bool;
         fn batch_taken(&mut self, _turn: u64, _us: u64) {}
@@ -442,8 +418,7 @@ mod tests {
         }
     }
 
-    /// The simpler rule: workers decode whenever batches on the device are waiting for the
-    /// consumer, however long that takes.
+    /// Workers decode whenever batches on the device are waiting for the consumer.
     struct WhileSupplied;
 
     impl Choice for WhileSupplied {
@@ -487,8 +462,7 @@ mod tests {
                 );
             }
         }
-        // Checks the simulation itself: the simpler rule must lose as much as it did on a real
-        // device.
+        // The simulation is realistic: the simpler rule loses as much as it did on a real device.
         let simple = run(PHOTOGRAPHS, 400, &mut WhileSupplied).rate;
         let gpu = run(PHOTOGRAPHS, 400, &mut Always(false)).rate;
         assert!(simple < 0.92 * gpu, "{simple} with the simpler rule, {gpu} with the device only");

@@ -14,9 +14,9 @@ use super::scratch::ScratchPlan;
 /// ([`Codec::memory`](crate::decode::Codec::memory)). An image that needs more than a worker's own
 /// share waits until it may use `shared_scratch_bytes`.
 ///
-/// An image that needs more than all shared memory waits until no other image uses that
-/// memory, and then exceeds the plan. Set [`Loader::max_pixels`](crate::Loader::max_pixels) to
-/// reject such images.
+/// An image that needs more than all shared memory waits until no other image uses that memory, and
+/// then exceeds the plan. Set [`Loader::max_pixels`](crate::Loader::max_pixels) to reject such
+/// images.
 ///
 /// The plan excludes:
 ///
@@ -34,7 +34,7 @@ pub struct MemoryPlan {
     pub slots: usize,
     /// Number of slots that are currently in use. The other slots are reserved for a larger
     /// prefetch depth. Unless slots are page-locked, the operating system provides the memory of a
-    /// slot only when the slot is first used.
+    /// slot only at its first use.
     pub slots_in_use: usize,
     /// Size of one slot.
     pub slot_bytes: usize,
@@ -56,7 +56,7 @@ pub struct MemoryPlan {
     /// own share.
     pub shared_scratch_bytes: usize,
     /// Part of `scratch_bytes` for samples that reader threads read ahead when storage is slow.
-    /// Each reader may exceed this limit by one sample, until that sample is decoded.
+    /// Each reader may exceed this limit by one sample.
     pub ahead_bytes: usize,
     /// Part of `scratch_bytes` for samples that the source prefetches
     /// ([`Source::follow`](crate::source::Source::follow)).
@@ -70,8 +70,7 @@ pub struct MemoryPlan {
 }
 
 impl MemoryPlan {
-    /// Returns the plan of a loader that delivers batches in host memory and has `slots` slots of
-    /// `slot_bytes` bytes.
+    /// Returns the plan of a loader that delivers batches in host memory.
     pub(crate) fn of(slots: usize, slot_bytes: usize, scratch: &ScratchPlan) -> Self {
         MemoryPlan {
             slots,

@@ -1,7 +1,7 @@
 //! Decides how many workers and slots a loader uses, and how much memory.
 //!
 //! The options of the loader determine the initial values. While the engine runs, these modules
-//! decide how many slots circulate, whether workers or the device decode, and which worker may use
+//! decide how many slots are in use, whether workers or the device decode, and which worker may use
 //! shared memory.
 //!
 //! 1. `slots`: [`Settings`], the number of workers and of slots in use, and the reserve of slots.

@@ -9,8 +9,8 @@
 /// about a tenth as long as that thread.
 const NICE: i32 = 10;
 
-/// Lowers the priority of the calling thread on Linux. Does nothing on other systems, where
-/// `nice` affects the whole process.
+/// Lowers the priority of the calling thread on Linux. On other systems, `nice` affects the whole
+/// process, so this does nothing.
 pub(super) fn lower() {
     #[cfg(target_os = "linux")]
     // SAFETY: invariant 1. If the call fails, the thread keeps its priority.

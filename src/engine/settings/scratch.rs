@@ -7,15 +7,15 @@
 
 use std::sync::{Condvar, Mutex, MutexGuard};
 
-/// Size in bytes of a worker's own share if memory is not scarce. Half of the share holds images
-/// that are decoded together: eight 0.7-megapixel images. A quarter holds encoded bytes, and a
-/// quarter is memory that decoders reuse.
+/// A worker's own share in bytes, if memory is not scarce. Half of it holds images that are decoded
+/// together: eight 0.7-megapixel images. A quarter holds encoded bytes, and decoders reuse a
+/// quarter.
 const OWN: usize = 32 << 20;
-/// Size in bytes of the shared memory, per core. A 24-megapixel image needs 72 MB, and a
-/// progressive JPEG of that size needs twice as much.
+/// Shared memory per core in bytes. A 24-megapixel image needs 72 MB, and a progressive JPEG of
+/// that size needs twice as much.
 const SHARED_PER_CORE: usize = 128 << 20;
-/// Size in bytes of the read-ahead budget if memory is not scarce. The budget holds 500 typical
-/// photographs, twice as many as are read at the same time.
+/// Read-ahead budget in bytes, if memory is not scarce: 500 typical photographs, twice as many as
+/// are read at the same time.
 const AHEAD: usize = 128 << 20;
 
 /// Division of the scratch memory among workers and readers, in bytes.
@@ -26,46 +26,41 @@ pub(crate) struct ScratchPlan {
     pub(crate) fixed: usize,
     /// A worker's own share, in addition to `fixed`.
     pub(crate) per_worker: usize,
-    /// Memory that all workers share.
     pub(crate) shared: usize,
-    /// Memory for samples that readers read ahead.
+    /// For samples that readers read ahead.
     pub(crate) ahead: usize,
-    /// Memory for samples that the source prefetches.
+    /// For samples that the source prefetches.
     pub(crate) source: usize,
-    /// Memory for the user's transforms.
+    /// For the user's transforms.
     pub(crate) transforms: usize,
-    /// Memory for decoded images.
+    /// For decoded images.
     pub(crate) cache: usize,
 }
 
 impl ScratchPlan {
-    /// Returns the plan for `workers` workers on `cores` cores if memory is not scarce.
+    /// Returns the plan if memory is not scarce.
     pub(crate) fn ample(workers: usize, cores: usize, fixed: usize) -> Self {
         let shared = cores.min(workers).saturating_mul(SHARED_PER_CORE);
         ScratchPlan { workers, fixed, per_worker: OWN, shared, ahead: AHEAD, source: 0, transforms: 0, cache: 0 }
     }
 
-    /// Returns the plan without memory for reading ahead.
     pub(crate) fn without_readers(self) -> Self {
         ScratchPlan { ahead: 0, source: 0, ..self }
     }
 
-    /// Returns the plan for a source that prefetches up to `bytes` bytes.
     pub(crate) fn with_source(self, bytes: usize) -> Self {
         ScratchPlan { source: bytes, ..self }
     }
 
-    /// Returns the plan with `bytes` bytes for the user's transforms.
     pub(crate) fn with_transforms(self, bytes: usize) -> Self {
         ScratchPlan { transforms: bytes, ..self }
     }
 
-    /// Returns the plan with `bytes` bytes for decoded images.
     pub(crate) fn with_cache(self, bytes: usize) -> Self {
         ScratchPlan { cache: bytes, ..self }
     }
 
-    /// Returns the memory without which workers and transforms cannot run, and the cache.
+    /// Returns the memory without which workers and transforms cannot run, plus the cache.
     pub(crate) fn needed(&self) -> usize {
         self.workers.saturating_mul(self.fixed).saturating_add(self.transforms).saturating_add(self.cache)
     }
@@ -79,7 +74,7 @@ impl ScratchPlan {
             .saturating_add(self.source)
     }
 
-    /// Returns the plan, shrunk to `bytes` bytes, but not below what is
+    /// Returns the plan shrunk to `bytes` bytes, but not below what is
     /// [needed](ScratchPlan::needed).
     pub(crate) fn within(self, bytes: usize) -> Self {
         if self.total() <= bytes {
@@ -102,30 +97,29 @@ impl ScratchPlan {
 /// Division of a worker's own share, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Share {
-    /// Memory for the pixels of images that are decoded together.
+    /// For the pixels of images that are decoded together.
     pub(crate) decode: usize,
-    /// Memory for the encoded bytes of the current samples.
+    /// For the encoded bytes of the current samples.
     pub(crate) encoded: usize,
-    /// Memory that decoders keep from image to image.
+    /// For memory that decoders keep from image to image.
     pub(crate) retained: usize,
 }
 
 impl Share {
-    /// Returns the maximum capacity of the buffer for a sample of `bytes` encoded bytes. A growing
-    /// buffer may have twice the capacity of its content.
+    /// Returns the maximum buffer capacity for a sample of `bytes` encoded bytes. A growing buffer
+    /// may have twice the capacity of its content.
     pub(crate) fn buffer(bytes: usize) -> usize {
         bytes.saturating_mul(2)
     }
 
-    /// Returns how many bytes of that buffer count toward a request for shared memory: all bytes if
-    /// the buffer exceeds [`encoded`](Share::encoded), otherwise none.
+    /// Returns how many bytes of the buffer count toward a request for shared memory: all if the
+    /// buffer exceeds [`encoded`](Share::encoded), otherwise none.
     pub(crate) fn excess_buffer(&self, bytes: usize) -> usize {
         let buffer = Self::buffer(bytes);
         if buffer > self.encoded { buffer } else { 0 }
     }
 }
 
-/// The memory that all workers share, and the queue of requests for it.
 pub(crate) struct Scratch {
     plan: ScratchPlan,
     queue: Mutex<Queue>,
@@ -134,9 +128,8 @@ pub(crate) struct Scratch {
 
 #[derive(Default)]
 struct Queue {
-    /// Number of bytes in use.
     in_use: usize,
-    /// Number of the oldest waiting request. The waiting requests are `first..last`.
+    /// Waiting requests have the numbers `first..last`.
     first: u64,
     last: u64,
     /// Largest number of bytes that [`Scratch::take`] granted.
@@ -167,8 +160,7 @@ impl Scratch {
         }
     }
 
-    /// Returns the largest number of bytes that [`Scratch::take`] granted since the last call to
-    /// this function.
+    /// Returns the largest number of bytes that [`Scratch::take`] granted since the last call.
     #[cfg(all(test, feature = "_device"))]
     pub(crate) fn reset_largest(&self) -> usize {
         std::mem::take(&mut self.queue().largest)
@@ -178,8 +170,7 @@ impl Scratch {
         self.queue.lock().expect("no code panics while holding this lock")
     }
 
-    /// Takes `bytes` bytes of the shared memory if this amount is available and no other request is
-    /// waiting.
+    /// Takes shared memory if it is available and no other request is waiting.
     pub(crate) fn try_take(&self, bytes: usize) -> Option<SharedMemory<'_>> {
         let mut queue = self.queue();
         let fits = queue.in_use.saturating_add(bytes) <= self.plan.shared;
@@ -190,9 +181,8 @@ impl Scratch {
         Some(SharedMemory { scratch: self, bytes })
     }
 
-    /// Takes `bytes` bytes of the shared memory. Blocks until this amount is available or, if
-    /// `bytes` exceeds the total, until no shared memory is in use. The calling thread must not
-    /// hold any shared memory.
+    /// Takes shared memory. Blocks until `bytes` are available or, if `bytes` exceeds the total,
+    /// until no shared memory is in use. The calling thread must not hold any shared memory.
     pub(crate) fn take(&self, bytes: usize) -> SharedMemory<'_> {
         let mut queue = self.queue();
         let number = queue.last;
@@ -207,13 +197,12 @@ impl Scratch {
             queue.largest = queue.largest.max(bytes);
         }
         drop(queue);
-        // Wake the next request, which may also fit.
         self.changed.notify_all();
         SharedMemory { scratch: self, bytes }
     }
 }
 
-/// Shared memory in use by a worker. Dropping this value releases the memory.
+/// Shared memory of one worker, released on drop.
 pub(crate) struct SharedMemory<'a> {
     scratch: &'a Scratch,
     bytes: usize,

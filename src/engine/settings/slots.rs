@@ -17,12 +17,10 @@ use super::priority;
 /// add readers instead.
 pub(crate) const MAX_WORKERS: usize = 768;
 
-/// The range of a setting. If the user sets a value, both limits are that value.
+/// The range of a setting. Both limits are equal if the user sets a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Bounds {
-    /// Initial value and lower limit.
     pub(crate) min: usize,
-    /// Upper limit.
     pub(crate) max: usize,
 }
 
@@ -31,7 +29,6 @@ impl Bounds {
         Bounds { min: n, max: n }
     }
 
-    /// Returns the range with both limits raised to at least `n`.
     pub(crate) fn at_least(self, n: usize) -> Self {
         Bounds { min: self.min.max(n), max: self.max.max(n) }
     }
@@ -44,16 +41,14 @@ impl Bounds {
 /// The number of workers, and the prefetch depth. The depth may change during a run, because it
 /// does not affect the content of batches.
 ///
-/// All slots are allocated when the loader opens. Slots that are not in use are in the reserve.
+/// All slots are allocated when the loader opens. Unused slots are in the reserve.
 pub(crate) struct Settings {
     /// The loader's options, formatted as method calls.
     pub(crate) options: String,
     pub(crate) cores: usize,
     pub(crate) workers: usize,
     pub(crate) prefetch: Bounds,
-    /// Whether workers run at a lower priority than other threads.
     low_priority: bool,
-    /// The current prefetch depth.
     depth: AtomicUsize,
     /// Per-worker handles for reading the OS scheduler's statistics.
     tasks: Mutex<Vec<Task>>,
@@ -64,9 +59,8 @@ pub(crate) struct Settings {
 /// A clock that runs only while an epoch is in progress.
 #[derive(Default)]
 struct Clock {
-    /// When the epoch in progress began. `None` between epochs.
+    /// `None` between epochs.
     since: Option<Instant>,
-    /// Total duration of the earlier epochs.
     seconds: f64,
 }
 
@@ -78,14 +72,13 @@ impl Clock {
 
 #[derive(Default)]
 struct Reserve {
-    /// Slots that are not in use. The last one returned is taken first, so that slots which are
-    /// never needed are never touched and cost no memory.
+    /// Unused slots. The slot that was returned last is taken first, so that slots which are never
+    /// needed are never touched and cost no memory.
     slots: Vec<Free>,
     /// Channel for putting slots into use. `None` before the engine starts.
     free: Option<Sender<Free>>,
     in_use: usize,
-    /// Extra slots put into use because the consumer was holding every batch when it asked for the
-    /// next.
+    /// Number of extra slots for a consumer that held every batch when it requested the next.
     lent: usize,
 }
 
@@ -119,14 +112,12 @@ impl Settings {
         self.reserve.lock().expect("no code panics while holding this lock")
     }
 
-    /// Returns the current prefetch depth.
     pub(crate) fn prefetch(&self) -> usize {
         self.depth.load(Relaxed)
     }
 
-    /// Returns the number of host slots for a prefetch depth. In addition to the prefetched
-    /// batches, one slot is held by the consumer or is being copied to the device, and one slot is
-    /// being filled.
+    /// In addition to the prefetched batches, one slot is held by the consumer or copied to the
+    /// device, and one slot is being filled.
     pub(crate) fn slots_for(prefetch: usize) -> usize {
         prefetch.saturating_add(2)
     }
@@ -136,25 +127,24 @@ impl Settings {
         Self::slots_for(self.prefetch())
     }
 
-    /// Returns the number of slots outside the reserve. After the depth has been reduced, this
-    /// number exceeds [`slots`](Settings::slots) until the surplus slots have returned.
+    /// Returns the number of slots outside the reserve. After a reduction of the depth, this
+    /// exceeds [`slots`](Settings::slots) until the surplus slots have returned.
     pub(crate) fn slots_in_use(&self) -> usize {
         self.reserve().in_use
     }
 
-    /// Returns the number of samples per part. A part is a quarter of a worker's share of the
-    /// batch, so that all workers finish at about the same time.
+    /// A part is a quarter of a worker's share of the batch, so that all workers finish at about
+    /// the same time.
     pub(crate) fn samples_per_part(batch: usize, workers: usize) -> usize {
         batch.div_ceil(4 * workers).clamp(1, MAX_GROUP)
     }
 
-    /// Records that an epoch begins.
     pub(crate) fn begin(&self) {
         self.end();
         self.clock().since = Some(Instant::now());
     }
 
-    /// Records that the epoch in progress ends. Does nothing if no epoch is in progress.
+    /// Does nothing if no epoch is in progress.
     pub(crate) fn end(&self) {
         let mut clock = self.clock();
         *clock = Clock { since: None, seconds: clock.seconds() };
@@ -165,7 +155,7 @@ impl Settings {
         self.clock().seconds()
     }
 
-    /// Called on each worker thread when it starts. Lowers the priority of the thread if required,
+    /// Each worker thread must call this when it starts. Lowers the thread's priority if required,
     /// and starts to collect its statistics.
     pub(crate) fn register_worker(&self) {
         if self.low_priority {
@@ -175,14 +165,14 @@ impl Settings {
         self.tasks.lock().expect("no code panics while holding this lock").extend(task);
     }
 
-    /// Returns how long workers have been runnable but not running, in seconds, or 0 if the system
-    /// does not report it.
+    /// Returns how long workers were runnable but not running, in seconds, or 0 if the system does
+    /// not report it.
     pub(crate) fn waited_for_core(&self) -> f64 {
         let tasks = self.tasks.lock().expect("no code panics while holding this lock");
         tasks.iter().filter_map(Task::delayed_seconds).sum()
     }
 
-    /// Sends as many slots to `free` as the current depth needs, and moves all other slots to the
+    /// Sends as many slots to `free` as the current depth needs, and moves all others to the
     /// reserve.
     pub(crate) fn take_slots(&self, mut slots: Vec<Free>, free: Sender<Free>) {
         let in_use = self.slots().min(slots.len());
@@ -193,7 +183,7 @@ impl Settings {
         *self.reserve() = Reserve { slots: rest, free: Some(free), in_use, lent: 0 };
     }
 
-    /// Frees the slots in the reserve. Called when the engine is dropped.
+    /// Frees the slots in the reserve.
     pub(crate) fn free_slots(&self) {
         *self.reserve() = Reserve::default();
     }
@@ -204,8 +194,7 @@ impl Settings {
         reserve.fill(self.slots());
     }
 
-    /// If the consumer requests a batch while it holds every slot in use, puts one more slot into
-    /// use permanently. `held_count` is the number of batches that the consumer holds.
+    /// Puts one more slot into use permanently if the consumer holds every slot in use.
     pub(crate) fn lend(&self, held_count: usize) {
         if !self.prefetch.is_range() {
             return;
@@ -217,7 +206,7 @@ impl Settings {
         }
     }
 
-    /// Returns `slot` if it is still needed. Otherwise, moves it to the reserve and returns `None`.
+    /// Returns `slot` if it is still needed. Otherwise, moves it to the reserve.
     pub(crate) fn keep(&self, slot: Free) -> Option<Free> {
         if !self.prefetch.is_range() {
             return Some(slot);
@@ -239,7 +228,6 @@ impl Reserve {
         while self.in_use < slots + self.lent
             && let Some(slot) = self.slots.pop()
         {
-            // If the engine has ended, sending fails and the slot is freed here.
             let _ = free.send(slot);
             self.in_use += 1;
         }

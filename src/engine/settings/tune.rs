@@ -1,14 +1,14 @@
-//! Tunes the prefetch depth while batches are delivered, unless the user has set the depth.
+//! Tunes the prefetch depth while batches are delivered, unless the user has set it.
 //!
-//! Suppose that the consumer waits for one batch while all later batches are already complete. Then
-//! a slow sample is blocking delivery, and the workers are idle only because no slot is free. More
-//! slots are certain to help, so the tuner doubles the prefetch depth without a trial.
+//! Suppose that the consumer waits for one batch while all later batches are complete. Then a slow
+//! sample is blocking delivery, and the workers are idle only because no slot is free. More slots
+//! are certain to help, so the tuner doubles the prefetch depth without a trial.
 //!
 //! Otherwise, the tuner uses hill climbing. It doubles the prefetch depth if workers are idle
 //! because all slots are full, but the consumer still waits. This happens if training steps vary in
 //! duration, if samples vary in cost, or if too few reads are in flight. The tuner does nothing
 //! while the cores are saturated, that is, while the CPU demand is high. CPU demand is the time
-//! that threads ran, or were runnable but waited for a core.
+//! that threads ran or waited for a core.
 //!
 //! The tuner compares counters over time windows in which batches were delivered. It keeps a trial
 //! that increases the sample rate, and reverts any other trial. Each reverted trial doubles the
@@ -27,47 +27,41 @@ use crate::trace::{Counters, ProcessStats};
 const WINDOW_SECONDS: f64 = 0.15;
 /// Minimum length of a window, in batches.
 const WINDOW_BATCHES: f64 = 16.0;
-/// Minimum time between two reads of the counters. Within this interval, `delivered` returns after
-/// one comparison.
+/// Minimum time between two reads of the counters. `delivered` otherwise costs one comparison.
 const READ_INTERVAL: Duration = Duration::from_millis(10);
-/// If an epoch begins at most this long after the end of the previous one, the counters from the
-/// end of the previous epoch are reused.
+/// If an epoch begins within this time after the previous one, the counters from the end of the
+/// previous epoch are reused.
 const MAX_EPOCH_GAP: Duration = Duration::from_micros(200);
 /// Number of windows per block. The tuner decides once per block, or earlier if the result is
-/// already clear.
+/// clear.
 const BLOCK_WINDOWS: u32 = 4;
-/// A trial is decided after at most this many windows.
+/// Maximum length of a trial, in windows.
 const MAX_TRIAL_WINDOWS: u32 = 12;
-/// The tuner acts only if the consumer and the coordinator each wait for at least this fraction of
-/// the time.
+/// Minimum fraction of the time that the consumer and the coordinator must each wait before the
+/// tuner changes the depth.
 const MIN_WAIT: f64 = 0.03;
-/// The cores count as saturated above this CPU demand, as a fraction of the available CPU time.
+/// Minimum CPU demand of saturated cores, as a fraction of the available CPU time.
 const SATURATED_DEMAND: f64 = 0.92;
-/// If the consumer waits for at least this fraction of the time for a single batch while all later
-/// batches are complete, the depth is raised without a trial.
+/// The depth is raised without a trial if the consumer waits for a single batch for at least this
+/// fraction of the time, while all later batches are complete.
 const MIN_BEHIND: f64 = 0.1;
 /// Pause after the first reverted trial, in blocks.
 const FIRST_PAUSE: u32 = 4;
 /// Maximum pause after a reverted trial, in blocks.
 const MAX_PAUSE: u32 = 256;
 
-/// Counters over a period in which batches were delivered. All times are in seconds.
+/// Counters of a period in which batches were delivered. All times are in seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Sums {
     seconds: f64,
     batches: f64,
     samples: f64,
-    /// Time that the consumer was blocked in `next`.
     waited: f64,
-    /// Time that the consumer's stream waited for batches.
     stalled: f64,
-    /// Time in which the requested batch was missing while all later batches were complete.
     behind: f64,
     /// Time that the coordinator waited for free slots.
     blocked: f64,
-    /// Time that the workers spent in their stages.
     busy: f64,
-    /// CPU time of the process.
     cpu: f64,
     /// Time that workers were runnable but not scheduled.
     delayed: f64,
@@ -109,7 +103,7 @@ impl Sums {
         self.samples / self.seconds
     }
 
-    /// Returns the fraction of the time that the consumer waited.
+    /// Fraction of the time that the consumer waited.
     fn wait(&self) -> f64 {
         self.waited.max(self.stalled) / self.seconds
     }
@@ -129,7 +123,6 @@ impl AddAssign for Sums {
     }
 }
 
-/// A change to the prefetch depth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Change {
     from: usize,
@@ -140,43 +133,35 @@ struct Change {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Trial,
-    /// Reverts a trial that did not increase the rate enough.
     Revert,
-    /// Raises the depth without a trial, because a slow sample blocks delivery while later batches
-    /// are complete.
+    /// A slow sample blocks delivery while later batches are complete, so the depth is raised
+    /// without a trial.
     Behind,
 }
 
-/// A trial in progress.
 #[derive(Debug, Clone, Copy)]
 struct Trial {
     change: Change,
-    /// Decayed sums of the counters before the trial.
     before: Sums,
-    /// The trial is kept if the rate grows by at least this factor. For example, 1.03 means 3 %
-    /// faster.
+    /// Minimum factor by which the rate must grow to keep the trial.
     min_gain: f64,
 }
 
-/// The pause between trials, in blocks.
 #[derive(Debug, Clone, Copy, Default)]
 struct Pause {
-    /// Remaining blocks of the current pause.
     remaining: u32,
-    /// Length of the last pause. The next pause is twice as long.
+    /// Length of the last pause. The next one is twice as long.
     last: u32,
 }
 
-/// The state of the hill climber, which receives all measurements from its caller.
+/// The hill climber, which gets all measurements from its caller.
 #[derive(Debug)]
 struct Climb {
     cores: usize,
     workers: usize,
     prefetch: usize,
     max_prefetch: usize,
-    /// Counters of the current block of windows.
     block: Sums,
-    /// Number of windows in the current block.
     windows: u32,
     trial: Option<Trial>,
     pause: Pause,
@@ -203,7 +188,7 @@ impl Climb {
     fn window(&mut self, window: Sums) -> Option<Change> {
         let (from, to) = (self.prefetch, (2 * self.prefetch).min(self.max_prefetch));
         // On a device, a late batch does not delay a consumer that still has uploaded batches, so
-        // only time in which the consumer really waited counts.
+        // count only time in which the consumer really waited.
         if from < to && window.behind.min(window.wait() * window.seconds) >= MIN_BEHIND * window.seconds {
             (self.prefetch, self.block, self.windows) = (to, Sums::default(), 0);
             (self.trial, self.pause, self.steady) = (None, Pause::default(), Sums::default());
@@ -223,7 +208,7 @@ impl Climb {
     }
 
     /// Decides whether to keep or revert the trial. Returns `None` to continue the trial,
-    /// `Some(None)` to keep the current depth, and `Some(Some(change))` to change it.
+    /// `Some(None)` to keep the depth, and `Some(Some(change))` to change it.
     fn decide_trial(&mut self, Trial { change, before, min_gain }: Trial) -> Option<Option<Change>> {
         let gain = self.block.rate() / before.rate();
         // Before the last window, accept only a clear result, because the consumer may work in
@@ -250,7 +235,7 @@ impl Climb {
     }
 
     /// Decides whether to start a trial. Returns `None` if the block needs more windows,
-    /// `Some(None)` to keep the current depth, and `Some(Some(change))` to change it.
+    /// `Some(None)` to keep the depth, and `Some(Some(change))` to change it.
     fn consider_trial(&mut self) -> Option<Option<Change>> {
         if self.windows < BLOCK_WINDOWS {
             return None;
@@ -273,8 +258,8 @@ impl Climb {
         if !is_over || from == to || wait < MIN_WAIT || !idle || blocked < MIN_WAIT * seconds {
             return Some(None);
         }
-        // At best, the trial eliminates all waiting. Require a quarter of that gain, but no more
-        // than 3 %.
+        // At best, the trial eliminates all waiting. Require a quarter of that gain, but at most 3
+        // %.
         let min_gain = 1.0 + (0.25 * wait).min(0.03);
         let change = Change { from, new: to, kind: Kind::Trial };
         self.trial = Some(Trial { change, before: std::mem::take(&mut self.steady), min_gain });
@@ -282,7 +267,6 @@ impl Climb {
     }
 }
 
-/// Reads the counters, and changes the prefetch depth as the hill climber decides.
 pub(crate) struct Tuner {
     settings: Arc<Settings>,
     state: Mutex<State>,
@@ -293,18 +277,17 @@ struct State {
     opened: Instant,
     /// Counters when this epoch began to contribute to the window. `None` between epochs.
     from: Option<Sums>,
-    /// Sum over the part of the window that lies in earlier epochs.
+    /// Sum over the part of the window in earlier epochs.
     window: Sums,
     /// When the last epoch ended, and the counters at that time.
     ended: Option<(Instant, Sums)>,
-    /// Time of the next read of the counters.
     due: Instant,
     /// Number of batches to ignore, because they were begun before the last change to the depth.
     skip: f64,
 }
 
 impl Tuner {
-    /// Creates a tuner for `settings`, if the prefetch depth is automatic.
+    /// Returns `None` unless the prefetch depth is automatic.
     pub(crate) fn new(settings: &Arc<Settings>) -> Option<Self> {
         if !settings.prefetch.is_range() {
             return None;
@@ -326,7 +309,6 @@ impl Tuner {
         self.state.lock().expect("no code panics while holding this lock")
     }
 
-    /// Records that an epoch begins.
     pub(crate) fn begin(&self, counters: &Counters) {
         let mut state = self.state();
         self.pause(&mut state, counters);
@@ -337,12 +319,11 @@ impl Tuner {
         state.skip = 0.0;
     }
 
-    /// Records that an epoch ends. The time until the next epoch is not measured.
+    /// The time until the next epoch is not measured.
     pub(crate) fn end(&self, counters: &Counters) {
         self.pause(&mut self.state(), counters);
     }
 
-    /// Records that a batch was delivered.
     pub(crate) fn delivered(&self, counters: &Counters) {
         let mut state = self.state();
         let now = Instant::now();
@@ -388,8 +369,7 @@ impl Tuner {
     fn apply(&self, Change { from, new: to, kind }: Change, rate: f64) {
         self.settings.use_prefetch(to);
         let (rate, was) = (rate.round(), from);
-        // Without the guard, a panic in the user's logger would lose the batch that is being
-        // delivered.
+        // Otherwise, a panic in the user's logger would lose the batch that is being delivered.
         let _ = guarded(|| {
             match kind {
                 Kind::Behind => {

@@ -16,7 +16,6 @@ use crate::sampler::Schedule;
 use crate::source::{self, BatchIndex, Sample, retried};
 use crate::trace::{Stats, Verdict};
 
-/// State that an open loader shares with its handles and its threads.
 pub(crate) struct Shared {
     pub(crate) recipe: Arc<Recipe>,
     pub(crate) run: Arc<Run>,
@@ -24,22 +23,20 @@ pub(crate) struct Shared {
     pub(crate) on_error: OnError,
     pub(crate) faults: Mutex<Faults>,
     pub(crate) memory: MemoryPlan,
-    /// Epochs before this one may be prepared ahead.
     pub(crate) epochs: u64,
-    /// Counters of the device's ring, if batches are uploaded to a device.
+    /// Counters of the device's ring, if there is a device.
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     pub(crate) device: OnceLock<Gauge>,
     /// Position of the first batch that has not been delivered yet.
     pub(crate) position: Mutex<BatchIndex>,
-    /// Samples whose keys are stored in checkpoints, so that resuming with a different dataset is
-    /// detected. Read when the first checkpoint is requested.
+    /// The keys of these samples are stored in checkpoints, to detect a different dataset. Read for
+    /// the first checkpoint.
     pub(crate) probes: OnceLock<Vec<Probe>>,
-    /// Set when a change to the order affects batches that are already prepared.
+    /// Whether a change to the order affects prepared batches.
     changed: AtomicBool,
 }
 
 impl Shared {
-    /// Creates the state of a loader that begins at `position`.
     pub(crate) fn new(
         (recipe, run, schedule): (Recipe, Run, Schedule),
         memory: MemoryPlan,
@@ -61,12 +58,12 @@ impl Shared {
         }
     }
 
-    /// Marks the prepared batches as outdated, because the order has changed.
+    /// Marks the prepared batches as outdated.
     pub(crate) fn mark_changed(&self) {
         self.changed.store(true, Ordering::Relaxed);
     }
 
-    /// Returns whether prepared batches are outdated, and resets the mark. If true, the caller must
+    /// Returns whether prepared batches are outdated, and resets the mark. The caller must then
     /// drop these batches.
     pub(crate) fn take_changed(&self) -> bool {
         self.changed.swap(false, Ordering::Relaxed)
@@ -95,7 +92,7 @@ impl Shared {
         failed: impl Iterator<Item = (u64, &'a Error)>,
     ) -> Result<()> {
         let mut failed = failed.peekable();
-        // A decoder reports failures in the batch itself, and never skips samples.
+        // A decoder reports failures in the batch itself.
         let OnError::Skip { max_skipped } = self.on_error else { return Ok(()) };
         if failed.peek().is_none() || self.recipe.blanks_failed {
             return Ok(());
@@ -112,7 +109,7 @@ impl Shared {
             last = Some(error);
         }
         let too_many = last.filter(|_| faults.exceed(max_skipped));
-        // The user's logger may panic or request the list, so the lock is released first.
+        // Release the lock first, because the user's logger may panic or request the list.
         drop(faults);
         for error in skipped {
             let _ = guarded(|| {
@@ -129,9 +126,9 @@ impl Shared {
 
 /// A handle to an open loader, for use inside the loop over an epoch and on other threads.
 ///
-/// [`Batches::handle`](crate::Batches::handle) returns a handle. A handle can be cloned and sent to
-/// other threads. It keeps neither threads nor the memory of batches alive. A handle that outlives
-/// the loader reports the loader's final state.
+/// [`Batches::handle`](crate::Batches::handle) returns a handle, which can be cloned and sent to
+/// other threads. It keeps neither threads nor the memory of batches alive. After the loader is
+/// dropped, the handle reports the loader's final state.
 ///
 /// ```no_run
 /// # fn main() -> warpfeed::Result<()> {
@@ -185,8 +182,7 @@ impl LoaderHandle {
         stats
     }
 
-    /// Returns the bottleneck of the whole run so far, and how to remove it; see
-    /// [`Stats::verdict`].
+    /// Returns the bottleneck of the run so far, and how to remove it; see [`Stats::verdict`].
     pub fn verdict(&self) -> Verdict {
         self.stats().verdict()
     }
@@ -197,13 +193,13 @@ impl LoaderHandle {
         self.0.faults.lock().expect("no code panics while holding this lock").listed().to_vec()
     }
 
-    /// Reads sample `id` as the source stores it, and returns the result of calling `take` with the
-    /// sample and the loader's codecs. [`Codecs::image`] finds the encoded image of the sample, and
-    /// [`Codecs::open`] opens the image.
+    /// Reads sample `id` as the source stores it, and calls `take` with the sample and the loader's
+    /// codecs. [`Codecs::image`] finds the encoded image of the sample, and [`Codecs::open`] opens
+    /// the image.
     ///
     /// `id` is a source index, as in [`BatchInfo::ids`](crate::BatchInfo::ids). The calling thread
-    /// reads the sample; batches may be delivered at the same time. Transient errors are retried,
-    /// as in workers.
+    /// reads the sample, possibly while batches are delivered. Transient errors are retried, as in
+    /// workers.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if the source has no sample `id`. If the source or `take` fails, the

@@ -1,12 +1,9 @@
 //! The progress of a run, and how the program observes it.
 //!
-//! Records the delivered batches and the failed samples. Creates checkpoints, statistics and the
-//! list of failed samples.
-//!
 //! 1. `run`: [`Run`], the number of the current run, the counters and the settings.
 //! 2. `resume`: [`Checkpoint`], and the check that a loader matches a checkpoint.
 //! 3. `sample_errors`: the policy for failed samples, and the list of these samples.
-//! 4. `length`: asks an order, which may panic, for the number of batches in an epoch.
+//! 4. `length`: the number of batches in an epoch, from an order that may panic.
 //! 5. `process`: rejects calls in a forked child.
 //! 6. `handle`: [`LoaderHandle`], a handle for other threads.
 

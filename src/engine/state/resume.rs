@@ -2,7 +2,7 @@
 //!
 //! A checkpoint is a position, and enough data to detect that a loader would deliver different
 //! batches: the seed, some sizes, the keys of a few samples, and a hash of a few hundred entries of
-//! the order. Checking a checkpoint reads eight samples rather than the whole dataset.
+//! the order. So checking a checkpoint reads only eight samples.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use crate::transform::{Augment, Step};
 
 /// Version of a [`Checkpoint`] without a history.
 const VERSION: u32 = 1;
-/// Version of a [`Checkpoint`] with a history. Earlier builds, which would ignore the history,
-/// reject such a checkpoint.
+/// Version of a [`Checkpoint`] with a history. Earlier builds would ignore the history, so they
+/// must reject the checkpoint.
 const VERSION_WITH_HISTORY: u32 = 2;
-/// Number of samples whose keys are compared to detect a different dataset.
+/// Number of sample keys that are compared to detect a different dataset.
 const PROBES: u64 = 8;
 /// Number of positions of the saved epoch that are compared to detect a different order.
 const POSITIONS: u64 = 256;
@@ -32,7 +32,7 @@ const POSITIONS: u64 = 256;
 /// [`Batches::checkpoint`](crate::Batches::checkpoint) and
 /// [`LoaderHandle::checkpoint`](crate::LoaderHandle::checkpoint) return a checkpoint, and
 /// [`Loader::resume`](crate::Loader::resume) accepts one. Ranks that have received the same number
-/// of batches have equal checkpoints, so one rank can save the checkpoint for all ranks.
+/// of batches have equal checkpoints, so one rank can save the checkpoint for all.
 ///
 /// A checkpoint contains the seed, the global batch sizes, the budget, the number of samples in the
 /// source and in the epoch, the index and key of the samples at eight positions of epoch 0, and a
@@ -42,17 +42,17 @@ const POSITIONS: u64 = 256;
 /// samples is renamed.
 ///
 /// If the order may depend on state (`epochs(0)`; see [`Loader::epochs`](crate::Loader::epochs)),
-/// the order is compared only if the checkpoint is inside an epoch, and the eight samples are
-/// chosen by their index in the source. Before you resume the loader, restore the state from the
-/// start of the epoch, so that the order returns the same values.
+/// the order is compared only inside an epoch, and the eight samples are chosen by their index in
+/// the source. Before you resume the loader, restore the state from the start of the epoch, so that
+/// the order returns the same values.
 ///
 /// A checkpoint also contains the augmentation steps of each image field. A loader with different
 /// steps is rejected, unless [`any_augment`](Checkpoint::any_augment) was called.
 ///
-/// If the program has called [`set_mixture`](crate::Batches::set_mixture) or
-/// [`set_weights`](crate::Batches::set_weights), a checkpoint contains the history of these calls,
-/// and resuming restores it. The history takes 8 bytes per proportion and call, or 8 bytes per
-/// weight and call of the epoch in progress. A checkpoint from which the history was removed is
+/// After [`set_mixture`](crate::Batches::set_mixture) or
+/// [`set_weights`](crate::Batches::set_weights), a checkpoint also contains the history of these
+/// calls, and resuming restores it. The history takes 8 bytes per proportion and call, or 8 bytes
+/// per weight and call of the epoch in progress. A checkpoint from which the history was removed is
 /// rejected.
 ///
 /// Three kinds of changes are not detected: different bytes under the same key, very small changes
@@ -66,24 +66,22 @@ pub struct Checkpoint {
     batch: u64,
     seed: u64,
     global_batch: u64,
-    /// Budget of a batch ([`Loader::budget`](crate::Loader::budget)), or 0 if batches have no
-    /// budget.
+    /// Budget of a batch ([`Loader::budget`](crate::Loader::budget)), or 0 without a budget.
     #[serde(skip_serializing_if = "is_zero")]
     budget: u64,
-    /// Global batch size of each dataset of a mixture, if the size depends on the dataset.
+    /// Global batch size of each dataset of a mixture, if the sizes differ.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     batch_sizes: Vec<u64>,
     samples: u64,
-    /// Number of samples in the epoch, or 0 if the order was not evaluated.
+    /// 0 if the order was not evaluated.
     epoch_samples: u64,
     /// Hash of the epoch's order, or `None` if the order was not evaluated.
     order: Option<u64>,
-    /// Whether the order may depend on state. If so, the probes are at positions in the source.
+    /// Whether the order may depend on state. The probes are then at positions in the source.
     stateful: bool,
     probes: Vec<Probe>,
     /// Augmentations of all images, as JSON, or `None` to accept any augmentation.
     augment: Option<String>,
-    /// Changes to the proportions or weights.
     history: Vec<Update>,
     /// Position before which `history` is incomplete.
     history_from: u64,
@@ -93,15 +91,15 @@ pub struct Checkpoint {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Probe {
     position: u64,
-    /// Source index of the sample, or `None` if the sampler panicked.
+    /// `None` if the sampler panicked.
     sample: Option<u64>,
-    /// Key of the sample, or `None` if the sample could not be read. A missing key is not compared.
+    /// `None` if the sample could not be read. A missing key is not compared.
     key: Option<String>,
 }
 
 impl Probe {
-    /// Returns an error if the sample or its key differs from `now`. `sequence` is the name of the
-    /// sequence to which the position refers: the source or an epoch.
+    /// Returns an error if the sample or its key differs from `now`. `sequence` names what the
+    /// position refers to: the source or an epoch.
     fn check(&self, now: &Probe, sequence: &str) -> Result<()> {
         let shown = |sample: Option<u64>| sample.map_or_else(|| "none".to_owned(), |sample| sample.to_string());
         let sample = shown(self.sample);
@@ -128,8 +126,8 @@ fn same<T: PartialEq + Display>(what: &str, saved: T, now: T) -> Result<()> {
 }
 
 impl Checkpoint {
-    /// Returns defaults for missing fields, so that the version number of an incompatible
-    /// checkpoint can be read.
+    /// Defaults for missing fields, with which the version number of an incompatible checkpoint can
+    /// be read.
     fn unknown() -> Self {
         Checkpoint {
             version: 0,
@@ -155,14 +153,13 @@ impl Checkpoint {
         self.epoch
     }
 
-    /// Returns the index, in that epoch, of the batch with which the run continues.
+    /// Returns the index, in that epoch, of the batch at which the run continues.
     pub fn batch(&self) -> u64 {
         self.batch
     }
 
-    /// Creates the checkpoint of a loader that delivers batch `next` next. `stateful` states
-    /// whether the order may depend on state. A stateful order is evaluated only for epochs that
-    /// have begun.
+    /// `stateful` is whether the order may depend on state. Such an order is evaluated only for
+    /// epochs that have begun.
     pub(crate) fn new(
         recipe: &Recipe,
         schedule: &Schedule,
@@ -171,7 +168,7 @@ impl Checkpoint {
         probes: Vec<Probe>,
     ) -> Self {
         let BatchIndex { epoch, batch } = next;
-        // If the order panics here, the checkpoint is created anyway, but `check` will reject it.
+        // If the order panics here, `check` will reject the checkpoint.
         let evaluated = !(stateful && batch == 0);
         let changing = schedule.live_order().map(|changes| changes.current());
         let order: &dyn Sampler = match &changing {
@@ -201,9 +198,8 @@ impl Checkpoint {
         }
     }
 
-    /// Allows a loader with a different augmentation to continue from this checkpoint. To change
-    /// the augmentation at an epoch that is known in advance, use
-    /// [`Augment::from_epoch`](crate::Augment::from_epoch) instead.
+    /// Allows a loader with a different augmentation to continue from this checkpoint. If the
+    /// change is known in advance, use [`Augment::from_epoch`](crate::Augment::from_epoch) instead.
     #[must_use]
     pub fn any_augment(mut self) -> Self {
         self.augment = None;
@@ -242,9 +238,8 @@ impl Checkpoint {
             .map_err(|e| Error::config(format!("resume: the history does not fit this loader: {}", e.cause())))
     }
 
-    /// Returns the position at which a loader with `recipe` and `schedule` continues, and the order
-    /// with the history of the checkpoint if the program can change the order. Fails if the
-    /// checkpoint does not match that loader.
+    /// Returns the position at which the loader continues, and the order with the history of the
+    /// checkpoint if the program can change it. Fails if the checkpoint does not match the loader.
     pub(crate) fn check(
         &self,
         recipe: &Recipe,
@@ -293,8 +288,8 @@ impl Checkpoint {
         Ok((next, changed))
     }
 
-    /// Returns an error if the augmentations of `recipe` differ from the saved augmentations. The
-    /// error names the first step that differs.
+    /// Returns an error that names the first different step if the augmentations of `recipe` differ
+    /// from the saved ones.
     fn check_augments(&self, recipe: &Recipe) -> Result<()> {
         const HINT: &str = "Augment::from_epoch plans a change; to make one now, call Checkpoint::any_augment";
         let refuse = |cause: String| Err(Error::config(format!("resume: the augmentation{cause}; {HINT}")));
@@ -312,7 +307,8 @@ impl Checkpoint {
             ));
         }
         let differing = |index: &usize| saved[*index] != *now[*index];
-        // The augmentations of the datasets come last. One of them is the augmentation of the image.
+        // The augmentations of the datasets come last. One of them is the augmentation of the
+        // image.
         let of_images = if recipe.augments.depend_on_dataset() { recipe.any_fields().images.len() } else { now.len() };
         let Some(index) = (of_images..now.len()).chain(0..of_images).find(differing) else { return Ok(()) };
         let of = index.checked_sub(of_images).map_or(String::new(), |dataset| format!(" of dataset {dataset}"));
@@ -328,7 +324,7 @@ impl Checkpoint {
     }
 }
 
-/// Returns a hash of [`POSITIONS`] entries of the order of `epoch`, or `None` if the order panics.
+/// Hashes [`POSITIONS`] entries of the order, or returns `None` if the order panics.
 fn hash(order: &dyn Sampler, epoch: u64) -> Option<u64> {
     let hashed = guarded(|| {
         let Some(last) = order.len(epoch).checked_sub(1) else { return Ok(Hash::default()) };

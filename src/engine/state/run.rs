@@ -10,18 +10,15 @@ use crate::error::Result;
 use crate::source::CancelToken;
 use crate::trace::Counters;
 
-/// Maximum number of reader threads, enough for 10,000 reads per second if each read takes 50 ms.
+/// Maximum number of reader threads: enough for 10,000 reads per second of 50 ms each.
 pub(crate) const MAX_READERS: usize = 512;
 
-/// State that all threads of a loader share: the current run, the counters and the settings.
 pub(crate) struct Run {
-    /// Number of the current run, or 0 if there is none. Threads drop parts of any other run.
+    /// 0 if there is no current run. Threads drop parts of other runs.
     current_run: Arc<AtomicU64>,
-    /// Returns whether a run is no longer the current one. Waiting reads ask, and cancel
-    /// themselves.
+    /// Returns whether a run is no longer current. Waiting reads call this, and cancel themselves.
     ended: Arc<dyn Fn(u64) -> bool + Send + Sync>,
     pub(crate) counters: Arc<Counters>,
-    /// The number of workers and of slots in use.
     pub(crate) settings: Arc<Settings>,
     tuner: Option<Tuner>,
     pub(crate) scratch: Scratch,
@@ -29,8 +26,7 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Creates the state of a loader without a current run. `fields` contains the names of the
-    /// fields that workers compute.
+    /// `fields` contains the names of the fields that workers compute.
     ///
     /// # Errors
     /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if the counters cannot be allocated.
@@ -48,7 +44,7 @@ impl Run {
         Ok(Run { current_run, ended, counters, tuner: Tuner::new(&settings), settings, scratch, balance })
     }
 
-    /// Makes `run` the current run. 0 means that there is no current run.
+    /// Makes `run` the current run, or none if it is 0.
     pub(crate) fn want(&self, run: u64) {
         self.current_run.store(run, Ordering::Relaxed);
     }
@@ -57,7 +53,7 @@ impl Run {
         self.current_run.load(Ordering::Relaxed) == run
     }
 
-    /// Returns the token that cancels the reads of `run` once it is no longer the current run.
+    /// Returns the token that cancels the reads of `run` once it is no longer current.
     pub(crate) fn stop(&self, run: u64) -> CancelToken {
         CancelToken::of_run(run, self.ended.clone())
     }
@@ -71,7 +67,6 @@ impl Run {
         is_current
     }
 
-    /// Records that an epoch begins.
     pub(crate) fn begin(&self) {
         self.settings.begin();
         self.counters.begin();
@@ -80,7 +75,6 @@ impl Run {
         }
     }
 
-    /// Records that the consumer received the batch that it requested at `requested`.
     pub(crate) fn delivered(&self, batch: &BatchInfo, requested: Instant) {
         self.counters.delivered(batch.epoch(), batch.number(), (batch.len(), batch.damaged()), requested);
         if let Some(tuner) = &self.tuner {
@@ -88,7 +82,7 @@ impl Run {
         }
     }
 
-    /// Records that the epoch in progress ends. Does nothing if no epoch is in progress.
+    /// Does nothing if no epoch is in progress.
     pub(crate) fn end(&self) {
         self.settings.end();
         if let Some(tuner) = &self.tuner {

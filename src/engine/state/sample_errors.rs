@@ -6,11 +6,11 @@ use crate::error::Error;
 
 /// Policy for samples that cannot be read, decoded or transformed.
 ///
-/// A panic in a custom source, decoder or transform is treated as an error. The loader does not
-/// install a panic hook, so the program's own hook reports the panic, by default on standard error.
+/// A panic in a custom source, decoder or transform counts as an error. The loader does not install
+/// a panic hook, so the program's own hook reports the panic, by default on standard error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnError {
-    /// Returns an error that names the sample in place of the batch. The program may go on with the
+    /// Returns an error that names the sample instead of the batch. The program may go on with the
     /// next batch.
     #[default]
     Stop,
@@ -38,8 +38,8 @@ pub struct SampleError {
     pub error: Error,
 }
 
-/// The samples that failed, each listed once. At most `max_skipped` + 1 of them: the last one is
-/// the one that broke the limit.
+/// The samples that failed, each listed once. Contains at most `max_skipped` + 1 samples, of which
+/// the last one exceeds the limit.
 #[derive(Default)]
 pub(crate) struct Faults {
     listed: Vec<SampleError>,
@@ -51,8 +51,8 @@ impl Faults {
         &self.listed
     }
 
-    /// Adds sample `sample` of the source to the list. If the sample is already listed or the list
-    /// is full, does nothing and returns false.
+    /// Adds a sample of the source to the list, unless it is already listed or the list is full.
+    /// Returns whether it was added.
     pub(crate) fn add(&mut self, sample: u64, fault: SampleError, max_skipped: u64) -> bool {
         let new = !self.exceed(max_skipped) && self.samples.insert(sample);
         if new {

@@ -1,5 +1,5 @@
-//! Limits the memory of a worker's buffers: estimates the memory that decoding requires, and frees
-//! buffers before they exceed the worker's share.
+//! Limits the memory of a worker's buffers: estimates the memory for decoding, and frees buffers
+//! before they exceed the worker's share.
 
 use super::filler::{PartFiller, ReadSample};
 use crate::decode::{self, EncodedImage, MAX_GROUP, Pixels, Rect};
@@ -7,18 +7,16 @@ use crate::engine::settings::Share;
 use crate::recipe::SampleImage;
 
 /// Maximum size in bytes of a decoded image for which only the pixels count as memory use. For
-/// larger images, decoders estimate the memory use. If a worker's own share cannot hold eight
-/// images of this size, decoders estimate the memory use of every image.
+/// larger images, or if a worker's own share cannot hold eight images of this size, decoders
+/// estimate the memory use.
 const SMALL_IMAGE_BYTES: u64 = 1 << 20;
 
-/// Returns the number of samples at the start of `samples` that together fit into a worker's own
-/// share.
+/// Returns how many samples at the start of `samples` fit into a worker's own share.
 pub(super) fn fitting(samples: &[ReadSample<'_>], share: Share) -> usize {
     let mut sum = 0_usize;
     samples
         .iter()
         .take_while(|sample| {
-            // A custom codec may return any estimate.
             sum = sum.saturating_add(sample.memory);
             sum <= share.decode
         })
@@ -26,7 +24,7 @@ pub(super) fn fitting(samples: &[ReadSample<'_>], share: Share) -> usize {
 }
 
 impl PartFiller<'_> {
-    /// Returns the memory, in bytes, that decoding `region` of an image requires.
+    /// Returns the memory in bytes for decoding `region` of an image.
     pub(super) fn decoding_memory(&self, encoded: &EncodedImage<'_>, region: Rect) -> usize {
         let pixel_bytes = encoded.size().area().saturating_mul(3);
         let memory = if self.counts_pixels(pixel_bytes) { pixel_bytes } else { encoded.memory(region) };
@@ -34,14 +32,13 @@ impl PartFiller<'_> {
         usize::try_from(memory).unwrap_or(usize::MAX)
     }
 
-    /// Returns whether only the pixels count as memory use when an image of `bytes` bytes is
-    /// decoded. The codecs' scratch memory matters only if memory is scarce.
+    /// Returns whether only the pixels of an image of `bytes` bytes count as memory use. The
+    /// codecs' scratch memory matters only for large images or if memory is scarce.
     pub(super) fn counts_pixels(&self, bytes: u64) -> bool {
         let ample = self.run.scratch.share().decode as u64 >= SMALL_IMAGE_BYTES * MAX_GROUP as u64;
         ample && bytes <= SMALL_IMAGE_BYTES
     }
 
-    /// Frees the pixel buffers and the scratch memory of the decoders.
     pub(super) fn release(&mut self) {
         self.pixels.iter_mut().for_each(Pixels::release);
         self.bitstream.keep(0);
@@ -63,8 +60,8 @@ impl PartFiller<'_> {
         }
     }
 
-    /// Frees the buffers of frames if decoding `opened` into these buffers could exceed both the
-    /// `memory` bytes of the sample and the worker's own share.
+    /// Frees the buffers of frames if decoding `opened` into them could exceed both the `memory`
+    /// bytes of the sample and the worker's own share.
     pub(super) fn free_frame_buffers(
         &mut self,
         opened: &[EncodedImage<'_>],

@@ -1,7 +1,7 @@
-//! Decodes, transforms and writes the frames of clips. All frames of a clip share one plan.
+//! Decodes, transforms and writes the frames of clips. All frames of a clip are transformed alike.
 //!
-//! A worker decodes up to eight frames at a time, so that decoders can interleave the frames, and
-//! reuses the buffers for the next frames. Memory use does not depend on the length of a clip. If a
+//! A worker decodes up to eight frames at a time, so that decoders can interleave them, and reuses
+//! the buffers for the next frames. So memory use does not depend on the length of a clip. If a
 //! device decodes the frames, the worker copies their data instead.
 
 use std::ops::Range;
@@ -17,11 +17,9 @@ use crate::field::ImageField;
 use crate::recipe::{Recipe, SampleImage, at_frame};
 use crate::trace::Stage;
 
-/// The frames of a group that are in the cache of decoded images.
 type CachedFrames = ArrayVec<Option<Arc<Pixels>>, MAX_GROUP>;
 
-/// Divides the frames of a clip into groups of similar size. The frames of a group are decoded
-/// together.
+/// Divides the frames of a clip into groups of similar size, which are decoded together.
 fn groups(frames: usize) -> impl Iterator<Item = Range<usize>> {
     let each = frames.div_ceil(frames.div_ceil(MAX_GROUP).max(1)).max(1);
     (0..frames).step_by(each).map(move |start| start..frames.min(start + each))
@@ -29,8 +27,8 @@ fn groups(frames: usize) -> impl Iterator<Item = Range<usize>> {
 
 impl<'a> PartFiller<'a> {
     /// Marks the clips in `sample_images` so that single-image decoding skips them. Returns the
-    /// peak memory, in bytes, for decoding the clips, and for copying one of their frames for the
-    /// device. `alone` states whether the images are not combined with images of other samples.
+    /// peak memory, in bytes, for decoding the clips, and for copying a frame for the device.
+    /// `alone` is whether the images are not combined with images of other samples.
     pub(super) fn plan_clips(&self, sample_images: &mut [SampleImage<'a>], alone: bool) -> Result<(usize, usize)> {
         let (mut most, mut copied) = (0, 0);
         for sample_image in sample_images {
@@ -60,15 +58,14 @@ impl<'a> PartFiller<'a> {
         &self.recipe.any_fields().images[sample_image.field].name
     }
 
-    /// Returns the memory, in bytes, that decoding a group of frames of `sample_image` requires.
-    /// `first` is the first frame.
+    /// Returns the memory in bytes for decoding a group of frames. `first` is the first frame.
     fn clip_memory(&self, first: &EncodedImage<'_>, frames: usize, sample_image: &SampleImage<'a>) -> Result<usize> {
         let pixels = first.size().area().saturating_mul(3);
         let name = self.field_name(sample_image);
         let (region, mut most) = (self.largest_region(sample_image), 0);
         for group in groups(frames) {
-            // If only pixels count, every frame needs the same memory, because all frames have the
-            // same size.
+            // If only pixels count, all frames need the same memory, because they have the same
+            // size.
             let memory = if self.counts_pixels(pixels) {
                 self.decoding_memory(first, region).saturating_mul(group.len())
             } else {
@@ -82,13 +79,13 @@ impl<'a> PartFiller<'a> {
         Ok(most)
     }
 
-    /// Returns the region of each frame of `sample_image` that may have to be decoded.
+    /// Returns the region of each frame that may have to be decoded.
     pub(super) fn largest_region(&self, sample_image: &SampleImage<'a>) -> Rect {
         if self.recipe.cache.is_some() { Rect::full(sample_image.plan.oriented.size()) } else { sample_image.region }
     }
 
-    /// Decodes, transforms and writes the frames of the clip `sample_image`. The first `used` pixel
-    /// buffers contain other images of the sample.
+    /// Writes the frames of a clip. The first `used` pixel buffers contain other images of the
+    /// sample.
     pub(super) fn clip(
         &mut self,
         taken: &mut ReadSample<'a>,
@@ -109,7 +106,7 @@ impl<'a> PartFiller<'a> {
         Ok(())
     }
 
-    /// Copies the data of the frames in `group` that the device decodes. Returns the other frames.
+    /// Copies the data of the frames that the device decodes. Returns the other frames.
     fn store_frames(
         &mut self,
         taken: &mut ReadSample<'a>,
@@ -139,8 +136,8 @@ impl<'a> PartFiller<'a> {
         Ok(group.zip(stored).filter(|(_, stored)| !stored).map(|(frame, _)| frame).collect())
     }
 
-    /// Decodes the frames in `group` into `self.pixels[used..]`. Returns the frames that are in the
-    /// cache of decoded images instead.
+    /// Decodes frames into `self.pixels[used..]`. Returns those that are in the cache of decoded
+    /// images instead.
     fn decode_frames(
         &mut self,
         taken: &mut ReadSample<'a>,
@@ -184,7 +181,6 @@ impl<'a> PartFiller<'a> {
                         admission.fill(size, pixels);
                         (None, Ok(()))
                     }
-                    // The damage may lie outside the region.
                     _ => (
                         None,
                         guarded(|| recipe.open_frame(name, sample_image, frame)?.decode(sample_image.region, pixels)),
@@ -215,7 +211,6 @@ impl<'a> PartFiller<'a> {
         for ((frame, cached), pixels) in group.zip(&pixels[used..]) {
             let pixels = cached.as_deref().unwrap_or(pixels);
             meter.enter(Stage::Transform, taken.timed.id);
-            // Each frame uses the same random numbers.
             let (mut rng, mut row) = (sample_image.rng.clone(), Row::new(part, taken.row).at_frame(frame));
             let transformed = guarded(|| {
                 let scratch = (&mut **resizer, &mut **image);

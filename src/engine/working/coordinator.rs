@@ -19,18 +19,18 @@ use crate::sampler::Entry;
 use crate::source::BatchIndex;
 use crate::trace::{self, WAIT_FOR_SLOT};
 
-/// Chooses the samples of each batch when the batch begins. Used instead of the schedule, if set.
+/// Chooses the samples of each batch when the batch begins, instead of the schedule.
 pub(crate) trait BatchSampler: Send + Sync {
-    /// Replaces `entries` with the samples of batch `batch`. Blocks until these samples are known.
-    /// Leaves `entries` empty if the run to which `epoch` belongs has ended.
+    /// Replaces `entries` with the samples of batch `batch`. Blocks until they are known. Leaves
+    /// `entries` empty if the run to which `epoch` belongs has ended.
     fn fill(&self, epoch: u64, batch: u64, entries: &mut Vec<Entry>);
 
-    /// Called when no more batches are needed. Wakes every thread that is blocked in `fill`.
+    /// Called when no more batches are needed. Unblocks every thread in `fill`.
     fn end(&self);
 }
 
-/// The coordinator: the only thread that waits for free slots. It assigns samples to a free slot,
-/// splits the slot into parts, and sends each part to the workers or the readers.
+/// The only thread that waits for free slots. It assigns samples to a free slot, splits the slot
+/// into parts, and sends each part to the workers or the readers.
 pub(crate) struct Coordinator {
     pub(crate) shared: Arc<Shared>,
     pub(crate) batch_sampler: Option<Arc<dyn BatchSampler>>,
@@ -50,9 +50,8 @@ impl Coordinator {
         while let Some(mut course) = next_start.take() {
             let (run, mut next, mut seq) = (course.run, Some(course.first), 0);
             while let Some(index) = next.filter(|_| self.shared.run.is_wanted(run)) {
-                // `length` may run slow user code. The consumer does not have to wait for it,
-                // because the workers or readers have already received every batch of the previous
-                // epoch.
+                // `length` may run slow user code. The consumer does not wait for it, because the
+                // workers or readers already have every batch of the previous epoch.
                 let may_continue = index.batch > 0 || seq == 0 || course.enter(self.length(index.epoch));
                 let chosen = if may_continue { self.choose(run, index, &mut entries).map_err(Some) } else { Err(None) };
                 if let Err(error) = chosen {
@@ -62,7 +61,6 @@ impl Coordinator {
                     break;
                 }
                 if entries.is_empty() {
-                    // The run is over.
                     break;
                 }
                 next = course.after(index);
@@ -99,9 +97,8 @@ impl Coordinator {
         }
     }
 
-    /// Assigns `entries` to `slot`, splits the slot into parts, and sends the parts to the workers
-    /// or the readers. `seq` is the batch's number in the run, `index` is its position, and `next`
-    /// is the position of the following batch.
+    /// Assigns `entries` to `slot`, splits the slot into parts, and sends them to the workers or
+    /// the readers. `next` is the position of the following batch.
     fn hand_out(
         &self,
         slot: Free,
@@ -137,13 +134,13 @@ impl Coordinator {
     }
 
     /// Returns the number of batches in `epoch`, or `None` if the source or the sampler fails. The
-    /// program receives that error when it requests the epoch.
+    /// program gets that error when it requests the epoch.
     fn length(&self, epoch: u64) -> Option<u64> {
         guarded(|| self.shared.recipe.reads.check()).ok()?;
         state::batches(&self.shared.schedule, epoch).ok()
     }
 
-    /// Requests the samples of a batch from the sampler, which may be user code, and checks their
+    /// Gets the samples of a batch from the sampler, which may be user code, and checks their
     /// indices.
     fn choose(&self, run: u64, index: BatchIndex, entries: &mut Vec<Entry>) -> Result<()> {
         let BatchIndex { epoch, batch } = index;

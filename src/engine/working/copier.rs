@@ -1,8 +1,7 @@
 //! Copies samples that are arrays in memory, such as windows of tokens, to the rows of a batch.
 //!
-//! A copy takes less than a microsecond. Treating such a sample like any other, as `filler` does,
-//! would take twice as long. Here, the samples of a part are measured together, and no images are
-//! planned.
+//! A copy takes less than a microsecond, and the general path in `filler` would take twice as long.
+//! Here, the samples of a part are measured together, and no images are planned.
 
 use std::ops::Range;
 
@@ -17,16 +16,15 @@ use crate::trace::Stage;
 /// about as long as copying 10 KB.
 const PART_BYTES: usize = 256 << 10;
 
-/// Returns the number of samples per part, for a batch of `batch` samples of `bytes` bytes each.
-/// `group` is the number of samples per part if the samples are not copied.
+/// Returns the samples per part for a batch of `batch` samples of `bytes` bytes each. `group` is
+/// the number of samples per part if the samples are not copied.
 pub(super) fn part_len(group: usize, batch: usize, bytes: usize) -> usize {
     (PART_BYTES / bytes.max(1)).clamp(group, batch.max(group))
 }
 
 /// Copies the samples at the start of `rows`, and removes their rows from `rows`. Stops before the
-/// first sample that must be read. The caller has cleared the metadata of the rows.
+/// first sample that must be read. The metadata of the rows must be clear.
 pub(super) fn copy(recipe: &Recipe, run: &Run, worker: usize, part: &mut Part, rows: &mut Range<usize>) {
-    // A trace has an entry for each sample, so samples cannot be measured together.
     if !recipe.copies || run.counters.tracing().is_some() {
         return;
     }

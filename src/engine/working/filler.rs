@@ -1,5 +1,5 @@
 //! Turns the samples of a part into rows of the batch: reads, plans, decodes, transforms and writes
-//! the samples within the worker's memory limit.
+//! them within the worker's memory limit.
 
 use std::ops::Range;
 use std::time::Instant;
@@ -25,12 +25,11 @@ use crate::trace::{Stage, StageMap, nanos};
 use crate::transform::{Plan, Resizer, TILES};
 
 /// Idle workers help to decode an image if its pixels take at least `LARGE` bytes, and at least
-/// `RARE` times as much as the average. If all images are large, no worker is idle, and
-/// decoding the rows that two bands share would only take additional time.
+/// `RARE` times as much as the average. If all images are large, no worker is idle, and decoding
+/// the rows that two bands share would only take additional time.
 const LARGE: u64 = 6 << 20;
 const RARE: u64 = 12;
 
-/// The images of a part that the device decodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DeviceImages {
     None,
@@ -39,24 +38,20 @@ pub(crate) enum DeviceImages {
     All,
 }
 
-/// A sample that has been read and planned.
 pub(super) struct ReadSample<'a> {
-    /// Row of the sample in the batch.
     pub(super) row: usize,
     pub(super) sample: Sample<'a>,
     /// The other samples of a mosaic, each with its source index.
     pub(super) others: MosaicSamples<'a>,
     pub(super) timed: Timed<'a>,
-    /// Number of images of this sample in the group.
     pub(super) image_count: usize,
-    /// Memory, in bytes, that decoding the images and computing the fields requires.
+    /// Memory for decoding the images and computing the fields, in bytes.
     pub(super) memory: usize,
-    /// Geometric plan for fields such as boxes if the loader does not deliver the image. The fields
-    /// are transformed as if the image were delivered.
+    /// Geometric plan for fields such as boxes if the loader does not deliver the image.
     field_plan: Option<Box<Plan>>,
 }
 
-/// Samples that share a mosaic with another sample, each with its source index.
+/// The other samples of a mosaic, each with its source index.
 type MosaicSamples<'a> = ArrayVec<(u64, Sample<'a>), { TILES - 1 }>;
 
 impl ReadSample<'_> {
@@ -70,15 +65,14 @@ impl ReadSample<'_> {
 /// Cost of reading a sample and the other samples of its mosaic.
 #[derive(Default)]
 struct ReadCost {
-    /// Number of bytes read.
     bytes: usize,
-    /// Number of these bytes that this worker read and may have copied into its buffers.
+    /// Bytes that this worker read and may have copied into its buffers.
     copied: usize,
     /// Time that readers spent on prefetching the other bytes, in ns.
     ahead_ns: u64,
 }
 
-/// Samples whose images are decoded together.
+/// Samples with images that are decoded together.
 #[derive(Default)]
 pub(super) struct Group<'a> {
     pub(super) samples: ArrayVec<ReadSample<'a>, MAX_GROUP>,
@@ -86,14 +80,12 @@ pub(super) struct Group<'a> {
 }
 
 impl<'a> Group<'a> {
-    /// Removes the first `count` samples and their images, and returns them as a group.
     pub(super) fn split(&mut self, count: usize) -> Self {
         let samples: ArrayVec<_, MAX_GROUP> = self.samples.drain(..count).collect();
         let sample_images: usize = samples.iter().map(|taken| taken.image_count).sum();
         Group { samples, sample_images: self.sample_images.drain(..sample_images).collect() }
     }
 
-    /// Iterates over the samples, each with its images.
     fn iter_mut(&mut self) -> impl Iterator<Item = (&mut ReadSample<'a>, &mut [SampleImage<'a>])> {
         let mut rest = &mut self.sample_images[..];
         self.samples.iter_mut().map(move |taken| {
@@ -104,7 +96,6 @@ impl<'a> Group<'a> {
     }
 }
 
-/// Fills one part of a batch with a worker's buffers.
 pub(super) struct PartFiller<'a> {
     pub(super) recipe: &'a Recipe,
     pub(super) run: &'a Run,
@@ -113,16 +104,14 @@ pub(super) struct PartFiller<'a> {
     pub(super) resizer: &'a mut Resizer,
     pub(super) pasted: &'a mut Pasted,
     pub(super) boxes: &'a mut Vec<[f32; 4]>,
-    /// Scratch memory for the entropy-coded data of images that the device decodes.
+    /// For the entropy-coded data of images that the device decodes.
     pub(super) bitstream: &'a mut Bitstream,
-    /// The images of this part that the device decodes.
     pub(super) device_images: DeviceImages,
     pub(super) part: &'a mut Part,
     pub(super) meter: Meter<'a>,
 }
 
 impl<'a> PartFiller<'a> {
-    /// Reads and plans as many samples from the front of `rows` as fit into the buffers.
     pub(super) fn read(
         &mut self,
         encoded: &'a mut [Box<[Vec<u8>]>],
@@ -158,8 +147,8 @@ impl<'a> PartFiller<'a> {
                         break;
                     }
                 }
-                // End the lap here, so that the time spent on the failed sample and its retries is
-                // not attributed to the next sample.
+                // End the lap here, so that the time of the failed sample is not attributed to the
+                // next sample.
                 Err(e) => {
                     group.sample_images.truncate(before);
                     self.meter.finish_sample(&timed);
@@ -193,8 +182,7 @@ impl<'a> PartFiller<'a> {
                     cost.ahead_ns += ns;
                     sample
                 }
-                // Only samples that this worker reads count as copied. Prefetched samples have a
-                // separate budget.
+                // Prefetched samples have a separate budget.
                 None => recipe
                     .read((id, entry), buffers, || run.tries_again(run_number))
                     .inspect(|read| cost.copied += read.memory()),
@@ -219,21 +207,20 @@ impl<'a> PartFiller<'a> {
         Ok((sample, others, memory, field_plan))
     }
 
-    /// Returns the number of images per sample.
     fn images(&self) -> usize {
         self.recipe.any_fields().images.len()
     }
 
     /// Returns how many samples can be decoded together if each image has up to `tiles` tiles.
     fn max_samples(&self, tiles: usize) -> usize {
-        // The frames of a clip use the buffers that the sample's other images do not need, so only
-        // one sample is decoded at a time.
+        // The frames of a clip use the buffers of other samples, so only one sample is decoded at a
+        // time.
         let most = if self.recipe.any_fields().has_clips() { 1 } else { MAX_GROUP };
         (MAX_PLANNED / (tiles * self.images().max(1))).clamp(1, most)
     }
 
-    /// Plans the images of a sample. Returns the memory, in bytes, that decoding the images and
-    /// computing the fields requires, and the [plan for the fields](ReadSample::field_plan).
+    /// Plans the images of a sample. Returns the memory, in bytes, for decoding the images and
+    /// computing the fields, and the [plan for the fields](ReadSample::field_plan).
     fn plan(
         &mut self,
         (sample, others): (&Sample<'a>, &MosaicSamples<'a>),
@@ -260,7 +247,6 @@ impl<'a> PartFiller<'a> {
         }
         let (clips, mut copied) = self.plan_clips(&mut group.sample_images[first..], others.is_empty())?;
         self.find_decoded(&mut group.sample_images[first..]);
-        // A device decodes images one at a time.
         if self.device_images != DeviceImages::All {
             recipe::share(&mut group.sample_images[first..], share.decode as u64);
         }
@@ -295,8 +281,8 @@ impl<'a> PartFiller<'a> {
         Ok((if copied > share.retained / 2 { memory.saturating_add(copied) } else { memory }, field_plan))
     }
 
-    /// Finds the images of a sample in the cache of decoded images. Images for which the cache has
-    /// space are decoded completely.
+    /// Finds images in the cache of decoded images. Images for which the cache has space are
+    /// decoded completely.
     fn find_decoded(&self, sample_images: &mut [SampleImage<'a>]) {
         if self.recipe.cache.is_none() {
             return;
@@ -324,18 +310,16 @@ impl<'a> PartFiller<'a> {
         }
     }
 
-    /// Chooses where an image is decoded, and by how many threads. `alone` states whether the image
-    /// is the only image of its sample.
+    /// Chooses where an image is decoded, and by how many threads. `alone` is whether it is the
+    /// only image of its sample.
     fn choose(&self, sample_image: &mut SampleImage<'_>, alone: bool) {
         let pixels = sample_image.region.size().area().saturating_mul(3);
         let large = pixels >= LARGE && self.meter.mean_decoded_bytes().is_some_and(|usual| pixels / RARE >= usual);
-        // Other images of the sample may use the pixels of this image.
         sample_image.wants_device =
             self.device_images == DeviceImages::All || (large && alone && self.device_images == DeviceImages::Large);
         sample_image.divided = large && sample_image.opened.as_ref().is_some_and(EncodedImage::is_divisible);
     }
 
-    /// Decodes, transforms and writes the images of `group`.
     pub(super) fn process(&mut self, mut group: Group<'a>) {
         if let Some(first) = group.samples.first().filter(|_| !group.sample_images.is_empty()) {
             self.meter.enter(Stage::Decode, first.timed.id);
@@ -354,8 +338,7 @@ impl<'a> PartFiller<'a> {
         }
     }
 
-    /// Decodes the images of `group` that the device does not decode, and copies the data of the
-    /// other images for the device.
+    /// Decodes the images of `group`, or copies their data if the device decodes them.
     fn decode(&mut self, group: &mut Group<'a>) {
         if self.recipe.strict {
             // Damage is an error in strict mode, so fail damaged images before decoding them.
@@ -387,8 +370,8 @@ impl<'a> PartFiller<'a> {
                 let (admission, faulty) =
                     (sample_image.admission.take(), job.result.is_err() || job.out.damage().is_some());
                 // If several images are cut from this decoded region, or if it was decoded for the
-                // cache, the damage may lie outside the part that one of the images needs. Decode
-                // each of these images separately.
+                // cache, the damage may lie outside the part that one of the images needs. So
+                // decode each of these images separately.
                 sample_image.separately = faulty && (shared || admission.is_some());
                 if let Some(admission) = admission.filter(|_| !faulty) {
                     admission.fill(job.image.size(), job.out);
@@ -404,9 +387,9 @@ impl<'a> PartFiller<'a> {
         self.meter.decoded(sample_images, samples.iter_mut().map(|taken| (&mut taken.timed, taken.image_count)));
     }
 
-    /// Copies the data of the images that the device decodes, except images that failed.
+    /// Copies the data of the images that the device decodes.
     fn store_for_device(&mut self, group: &mut Group<'a>) {
-        // Skip mosaics, because they are composed on the CPU.
+        // Mosaics are composed on the CPU.
         for (taken, sample_images) in group.iter_mut().filter(|(taken, _)| taken.others.is_empty()) {
             for sample_image in
                 sample_images.iter_mut().filter(|sample_image| sample_image.wants_device && sample_image.result.is_ok())
@@ -420,7 +403,6 @@ impl<'a> PartFiller<'a> {
                 }
             }
         }
-        // Free scratch memory, because this worker needs it to decode the remaining images.
         self.bitstream.keep(self.run.scratch.share().retained / 2);
     }
 
@@ -499,8 +481,8 @@ impl<'a> PartFiller<'a> {
         stored == Some(true)
     }
 
-    /// Writes the images and the other fields of a sample. `first` is the index of the sample's
-    /// first image in the group.
+    /// Writes the images and the other fields of a sample. `first` is the index of its first image
+    /// in the group.
     fn write(&mut self, taken: &mut ReadSample<'a>, sample_images: &mut [SampleImage<'a>], first: usize) -> Result<()> {
         let pastes = sample_images.iter().any(|sample_image| sample_image.pastes);
         let mut made = if pastes { self.paste(taken, sample_images) } else { Ok(()) };
@@ -529,7 +511,6 @@ impl<'a> PartFiller<'a> {
         Ok(())
     }
 
-    /// Chooses the objects to paste into the image of a sample.
     fn paste(&mut self, taken: &ReadSample<'a>, sample_images: &[SampleImage<'a>]) -> Result<()> {
         self.meter.enter(Stage::Transform, taken.timed.id);
         let (epoch, entry) = self.entry(taken.row);
@@ -579,7 +560,6 @@ impl<'a> PartFiller<'a> {
         guarded(|| field.write(image, &sample_image.plan, &mut Row::new(part, taken.row)))
     }
 
-    /// Returns the epoch, and the entry for row `row`.
     fn entry(&self, row: usize) -> (u64, Entry) {
         let header = self.part.header();
         (header.epoch, header.entries[row])

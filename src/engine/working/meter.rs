@@ -16,12 +16,11 @@ pub(crate) struct Meter<'a> {
     now: Instant,
 }
 
-/// A sample in progress.
 pub(crate) struct Timed<'a> {
     pub(crate) id: u64,
-    /// Key of the sample, empty until the sample has been read.
+    /// Empty until the sample has been read.
     pub(crate) key: &'a str,
-    /// Number of bytes read for the sample and the samples that are combined with it.
+    /// Bytes read for the sample and the samples that are combined with it.
     pub(crate) bytes: usize,
     /// Time spent in each stage so far, in ns.
     pub(crate) ns: StageMap<u64>,
@@ -30,17 +29,15 @@ pub(crate) struct Timed<'a> {
 }
 
 impl<'a> Meter<'a> {
-    /// Starts the first lap.
     pub(crate) fn new(counters: &'a Counters, worker: usize, header: &Header) -> Self {
         Meter { counters, worker, epoch: header.epoch, batch: header.number, now: Instant::now() }
     }
 
-    /// Records that the worker enters `stage` of sample `id`.
     pub(crate) fn enter(&self, stage: Stage, id: u64) {
         self.counters.worker(self.worker).enter(stage, id);
     }
 
-    /// Ends a lap that does not belong to a single sample. Returns the duration of the lap in ns.
+    /// Ends a lap that does not belong to a single sample. Returns its duration in ns.
     pub(crate) fn lap(&mut self) -> u64 {
         let start = std::mem::replace(&mut self.now, Instant::now());
         nanos(self.now, start)
@@ -57,12 +54,11 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// Records that the worker starts to compute the field with index `field` of sample `id`.
     pub(crate) fn enter_field(&self, field: usize, id: u64) {
         self.counters.worker(self.worker).enter_field(field, self.counters.field(field), id);
     }
 
-    /// Ends the lap for the field with index `field` of `sample`. The lap produced `bytes` bytes.
+    /// Ends the lap for a field of `sample`. The lap produced `bytes` bytes.
     pub(crate) fn field(&mut self, field: usize, sample: &mut Timed<'_>, bytes: usize) {
         let ns = self.lap();
         sample.ns[Stage::Fields] += ns;
@@ -74,15 +70,15 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// Adds `ns` and `bytes` of output to `stage` of `sample`.
+    /// Adds `ns` and `bytes` of output to a stage of `sample`.
     pub(super) fn add_time(&self, stage: Stage, sample: &mut Timed<'_>, ns: u64, bytes: usize) {
         sample.ns[stage] += ns;
         self.counters.worker(self.worker).spent(stage, ns, bytes);
     }
 
-    /// Ends the lap in which the images in `sample_images` were decoded. `samples` yields their
-    /// samples, each with its number of images. Images decoded as a group have no individual
-    /// timings, so the time of the group is divided in proportion to their encoded size.
+    /// Ends the lap in which images were decoded. `samples` yields their samples, each with its
+    /// number of images. Images decoded as a group have no individual timings, so the time of the
+    /// group is divided in proportion to their encoded size.
     pub(crate) fn decoded<'t, 'k: 't>(
         &mut self,
         sample_images: &[SampleImage<'_>],
@@ -119,15 +115,15 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// Adds the time `ns` to a stage of `sample` without counting the sample.
+    /// Adds time to a stage without counting the sample.
     pub(super) fn add_uncounted_time(&self, stage: Stage, sample: &mut Timed<'_>, ns: u64) {
         sample.ns[stage] += ns;
         self.counters.worker(self.worker).add_uncounted_time(stage, ns);
     }
 
-    /// Ends the lap in which `count` samples were copied from memory. `last` contains the index and
-    /// the key of the last sample, `read` is the number of copied bytes, and `written` is their
-    /// size in the batch. The whole lap counts as writing.
+    /// Ends the lap in which `count` samples were copied from memory. `last` is the index and the
+    /// key of the last sample, `read` the number of copied bytes, and `written` their size in the
+    /// batch. The whole lap counts as writing.
     pub(crate) fn copied(&mut self, last: (u64, &str), count: u64, (read, written): (usize, usize)) {
         let ns = self.lap();
         let worker = self.counters.worker(self.worker);
@@ -139,18 +135,16 @@ impl<'a> Meter<'a> {
         self.counters.sample_took(each, 0, (last.0, last.1, read / count as usize));
     }
 
-    /// Returns the counters of the worker.
     pub(crate) fn counts(&self) -> &WorkerCounts {
         self.counters.worker(self.worker).counts()
     }
 
-    /// Returns the mean decoded size of this worker's images in bytes. Returns `None` before the
-    /// first image.
+    /// Returns the mean decoded size of this worker's images in bytes, or `None` before the first
+    /// image.
     pub(crate) fn mean_decoded_bytes(&self) -> Option<u64> {
         self.counters.worker(self.worker).mean_bytes(Stage::Decode)
     }
 
-    /// Counts a sample that is finished or failed.
     pub(crate) fn finish_sample(&self, sample: &Timed<'_>) {
         self.counts().prepared.bump();
         self.counters.sample_took(sample.ns, sample.slowest.1, (sample.id, sample.key, sample.bytes));

@@ -1,8 +1,8 @@
 //! Turns free slots into full ones.
 //!
-//! The coordinator receives free slots and assigns samples to them according to the sample order.
-//! The workers return full slots in any order. After the last slot of a run, the coordinator sends
-//! an end-of-run message.
+//! The coordinator receives free slots and assigns samples to them in the sample order. The workers
+//! return full slots in any order. After the last slot of a run, the coordinator sends an
+//! end-of-run message.
 //!
 //! 1. `task`: a part of a batch that a worker fills.
 //! 2. `outcome`: a full slot, or the end of the run.

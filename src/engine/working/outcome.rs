@@ -3,13 +3,12 @@
 use crate::batch::Full;
 use crate::error::Error;
 
-/// A full slot, or the reason why no more slots will follow.
 pub(crate) type Outcome = Result<Full, Ended>;
 
-/// The reason why no more batches will follow.
+/// The reason why no more slots will follow.
 pub(crate) enum Ended {
-    /// Run `run` ends before the batch with sequence number `seq`: because of `error`, or, if
-    /// `None`, because that batch's epoch cannot be prepared in advance.
+    /// The run ends before the batch with sequence number `seq`: with an error, or because that
+    /// batch's epoch cannot be prepared in advance.
     Run { run: u64, seq: u64, error: Option<Error> },
     /// A thread panicked. Every later batch of any run fails with this error.
     Thread(Error),

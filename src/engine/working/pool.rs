@@ -6,16 +6,15 @@ use crate::engine::settings::Settings;
 use crate::error::Result;
 use crate::source;
 
-/// The loader's own rayon pool. Dropping the pool joins its threads. They must end before
+/// The loader's own rayon pool. Dropping the pool joins its threads, which must end before
 /// page-locked memory is freed.
 pub(crate) struct Pool(source::Pool);
 
-/// A handle for starting tasks in a pool. The threads of the pool end once the pool and all of its
-/// spawners have been dropped.
+/// A handle for starting tasks in a pool. The threads end once the pool and all its spawners have
+/// been dropped.
 pub(crate) type Spawner = Arc<rayon::ThreadPool>;
 
 impl Pool {
-    /// Starts a pool of `workers` threads, which register with `settings`.
     pub(crate) fn new(workers: usize, settings: Arc<Settings>) -> Result<Self> {
         let builder = rayon::ThreadPoolBuilder::new()
             .thread_name(|i| format!("warpfeed-{i}"))

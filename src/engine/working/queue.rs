@@ -2,8 +2,8 @@
 //!
 //! A task takes parts in order until the queue stays empty. There are never more tasks than
 //! threads, so no task is spawned and no memory is allocated in the middle of an epoch. Between two
-//! parts, a task offers its thread to other tasks of the pool, such as the tasks of a transform
-//! that uses rayon.
+//! parts, a task offers its thread to other tasks of the pool, such as those of a transform that
+//! uses rayon.
 //!
 //! While a transform waits for its own tasks, rayon may start a queue task on the same thread. That
 //! task ends immediately, so that no part begins in the middle of a different part.
@@ -25,27 +25,25 @@ use crate::engine::reading::ReadStage;
 use crate::engine::state::Shared;
 use crate::error::{guarded, panicked};
 
-/// Duration of the first wait of a task for a part. Each later wait is twice as long. Between
-/// waits, the task offers its thread to the pool.
+/// Duration of a task's first wait for a part. Each later wait is twice as long. Between waits, the
+/// task offers its thread to the pool.
 const SHORTEST_WAIT: Duration = Duration::from_micros(50);
-/// Duration of the longest wait for a part. If no part arrives, the task ends.
+/// Duration of the longest wait, after which the task ends.
 const LONGEST_WAIT: Duration = Duration::from_millis(8);
 
-/// State that the tasks and the senders share.
 struct WorkQueue {
     shared: Arc<Shared>,
     parts: Receiver<Task>,
     stage: Arc<ReadStage>,
-    /// Number of tasks that are processing parts or waiting for a thread.
+    /// Tasks that are processing parts or waiting for a thread.
     tasks: AtomicUsize,
-    /// One worker per thread, created when the thread takes its first part.
+    /// One worker per thread, created for its first part.
     workers: Box<[Mutex<Option<Worker>>]>,
     outcomes: Sender<Outcome>,
     free: Sender<Free>,
 }
 
-/// Puts parts into the queue, and starts tasks to process them. The pool can end once the last
-/// sender has been dropped.
+/// Puts parts into the queue, and starts tasks to process them.
 #[derive(Clone)]
 pub(crate) struct WorkSender {
     queue: Arc<WorkQueue>,
@@ -54,8 +52,8 @@ pub(crate) struct WorkSender {
 }
 
 impl WorkSender {
-    /// Creates a queue with capacity for `parts` parts, to be processed by the threads of `pool`.
-    /// The tasks end once this sender and all of its clones have been dropped.
+    /// Creates a queue for `parts` parts, which the threads of `pool` process. The tasks end once
+    /// this sender and all its clones have been dropped.
     pub(crate) fn new(
         shared: &Arc<Shared>,
         stage: &Arc<ReadStage>,
@@ -87,19 +85,17 @@ impl WorkSender {
 }
 
 thread_local! {
-    /// Whether this thread is running a queue task.
     static IN_TASK: Cell<bool> = const { Cell::new(false) };
 }
 
 impl WorkQueue {
-    /// Counts one more task, unless there is already one per thread. Returns whether the caller may
-    /// start the task.
+    /// Counts one more task, unless there is one per thread. Returns whether the caller may start
+    /// it.
     fn reserve_task(&self) -> bool {
         let more = |tasks: usize| (tasks < self.workers.len()).then_some(tasks + 1);
         self.tasks.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_ok()
     }
 
-    /// Runs a task: processes parts until the queue stays empty.
     fn work(self: Arc<Self>) {
         let index = rayon::current_thread_index().expect("tasks run in the pool");
         if IN_TASK.get() {
@@ -110,8 +106,8 @@ impl WorkQueue {
         loop {
             while let Some(task) = self.next() {
                 // A task that was started for an idle thread may have run on this thread instead,
-                // inside `next` or inside the previous part, and ended immediately. This part may
-                // take long, and meanwhile other threads must not stay idle.
+                // inside `next` or the previous part, and ended immediately. Start it again, so
+                // that other threads are not idle during this part.
                 if !self.parts.is_empty() && self.reserve_task() {
                     let queue = self.clone();
                     rayon::spawn_fifo(move || queue.work());
@@ -120,7 +116,7 @@ impl WorkQueue {
             }
             self.tasks.fetch_sub(1, Ordering::SeqCst);
             // While this task was still counted, a sender may have added a part without starting a
-            // task for it.
+            // task.
             if self.parts.is_empty() || !self.reserve_task() {
                 break;
             }
@@ -128,9 +124,9 @@ impl WorkQueue {
         IN_TASK.set(false);
     }
 
-    /// Returns the next part, or `None` if the queue stays empty for about 16 ms. Usually, a part
-    /// arrives earlier, and waiting for a part is cheaper than starting a new task. Offers the
-    /// thread to the pool's other tasks before each wait.
+    /// Returns the next part, or `None` if the queue stays empty for about 16 ms. Waiting is
+    /// usually shorter, and cheaper than starting a new task. Offers the thread to the pool's other
+    /// tasks before each wait.
     fn next(&self) -> Option<Task> {
         let mut wait = SHORTEST_WAIT;
         loop {
@@ -147,7 +143,7 @@ impl WorkQueue {
         let served = guarded(|| {
             if task.fetched.is_none() && task.redecode.is_none() {
                 // The part may have been queued before the storage was found to be slow. Without
-                // this check, the workers would read every part that is already in the queue.
+                // this check, the workers would read all queued parts.
                 let Some(part) = self.stage.divert(task.part) else { return Ok(()) };
                 task.part = part;
             }
@@ -163,7 +159,7 @@ impl WorkQueue {
             let (run_number, seq) = (task.part.header().run, task.part.header().seq);
             let (balance, decoded) = (&run.balance, run.counters.device_decode.ns());
             let since = balance.clock();
-            // The parts of a canceled run are not processed, so their time must not be recorded.
+            // The parts of a canceled run are not processed, so do not record their time.
             let device_images = match run.is_wanted(run_number) {
                 false => DeviceImages::None,
                 true if balance.device_decodes(seq, decoded) => DeviceImages::All,

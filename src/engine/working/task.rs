@@ -8,22 +8,20 @@ use std::sync::{Arc, Weak};
 use crate::batch::{Full, Part};
 use crate::engine::reading::Fetched;
 
-/// A part for a worker to process.
 pub(crate) struct Task {
     pub(crate) part: Part,
-    /// Samples of the part that a reader has prefetched, if any.
     pub(crate) fetched: Option<Fetched>,
-    /// Set if the part is already filled, and only images that the device could not decode remain.
+    /// Set if the part is full except for images that the device could not decode.
     pub(crate) redecode: Option<Redecode>,
 }
 
-/// A request to decode samples of a full batch on the workers, because the device could not decode
-/// these samples. Each part of the batch carries a copy of the request.
+/// A request to decode samples of a full batch that the device could not decode. Each part of the
+/// batch carries a copy.
 #[derive(Clone)]
 pub(crate) struct Redecode {
-    /// Rows of the samples, in ascending order.
+    /// In ascending order.
     pub(crate) rows: Arc<[usize]>,
-    /// Reference to a value that is dropped when the batch is canceled.
+    /// The value is dropped when the batch is canceled.
     pub(crate) is_canceled: Weak<()>,
     /// Called with the full slot. Must not block.
     pub(crate) on_done: Arc<dyn Fn(Full) + Send + Sync>,

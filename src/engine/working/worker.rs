@@ -1,4 +1,4 @@
-//! The state of a worker thread, which fills one part of a batch at a time with its own buffers.
+//! A worker thread, which fills one part of a batch at a time with its own buffers.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -27,21 +27,19 @@ use crate::source::CancelToken;
 use crate::trace::{Stage, nanos};
 use crate::transform::Resizer;
 
-/// A worker and its buffers. Buffers are reused from sample to sample. Capacity beyond the worker's
+/// A worker and its buffers, which are reused from sample to sample. Capacity beyond the worker's
 /// share of the memory ([`Scratch`](crate::engine::Scratch)) is freed.
 pub(crate) struct Worker {
     recipe: Arc<Recipe>,
     run: Arc<Run>,
     index: usize,
     /// One buffer per sample and read attempt. To the borrow checker, a failed read still borrows
-    /// its buffer, so a retry needs a different buffer.
+    /// its buffer, so a retry needs a different one.
     encoded: [Box<[Vec<u8>]>; MAX_GROUP],
-    /// One buffer per decoded image. Output images that are cut from the same decoded image share a
-    /// buffer.
+    /// One buffer per decoded image. Output images that are cut from it share the buffer.
     pixels: [Pixels; MAX_PLANNED],
     image: Vec<u8>,
     resizer: Resizer,
-    /// Objects to paste into the current image.
     pasted: Pasted,
     mixing: MixScratch,
     /// Boxes of the current sample, if its crop depends on them.
@@ -67,13 +65,13 @@ impl Worker {
         }
     }
 
-    /// Fills the part of `task`, unless the part's run has been canceled. `device_images` selects
-    /// the images that the device decodes. The last worker to finish a part of the batch returns
-    /// the full slot.
+    /// Fills the part of `task`, unless its run has been canceled. `device_images` selects the
+    /// images that the device decodes. The last worker to finish a part of the batch returns the
+    /// full slot.
     pub(crate) fn run(&mut self, task: Task, waits: &Waits, device_images: DeviceImages) -> Option<Full> {
         let Task { mut part, fetched, .. } = task;
-        // Clear the metadata of the slot's previous batch. Otherwise, a row left unfilled by a
-        // panic would keep the old metadata.
+        // Clear the metadata of the slot's previous batch, because a panic may leave a row
+        // unfilled.
         part.range().for_each(|row| {
             let meta = part.meta(row);
             meta.key.clear();
@@ -118,15 +116,14 @@ impl Worker {
         if let Err(e) = finished {
             let number = full.header().number;
             let e = panicked(e, || format!("a worker panicked while finishing batch {number}"));
-            // Any row may be unfinished, so every sample fails.
             (0..full.len()).for_each(|row| full.meta_mut(row).fault = Some(e.clone()));
         }
         Some(full)
     }
 
-    /// Decodes the images of `part` that a device could not decode. Errors are recorded on the
-    /// affected sample, as if a worker had decoded the image in the first place. Returns the full
-    /// slot if this was the last part of the batch.
+    /// Decodes the images of `part` that a device could not decode. Records errors on the affected
+    /// sample, as if a worker had decoded the image in the first place. Returns the full slot if
+    /// this was the last part of the batch.
     pub(crate) fn redecode(&mut self, mut part: Part, request: &Redecode) -> Option<Full> {
         let range = part.range();
         for row in request.rows.iter().copied().filter(|row| range.contains(row)) {
@@ -157,8 +154,7 @@ impl Worker {
         Some(full)
     }
 
-    /// Decodes the images of the sample in row `row`. The other fields of the sample have already
-    /// been written.
+    /// Decodes the images of the sample in row `row`, after its other fields have been written.
     fn redecode_sample(&mut self, part: &mut Part, row: usize, request: &Redecode) -> Result<()> {
         let Worker { recipe, run, index, encoded, pixels: [pixels, ..], resizer, boxes, .. } = self;
         let &Header { epoch, variant, .. } = part.header();
@@ -167,9 +163,9 @@ impl Worker {
         let sample = recipe.read((entry.sample, &entry), &mut encoded[0], || request.is_wanted());
         let sample = sample.map_err(|e| recipe.at_sample(entry.sample, "", e))?;
         recipe.check_length(&sample, entry.sample)?;
-        // Mosaics, which need several source samples, are never decoded on the device, so only this
-        // sample has to be read. All of its images are decoded again, so that each damaged image
-        // is counted exactly once, but only the images assigned to the device are written.
+        // Mosaics are never decoded on the device, so only this sample has to be read. Decode all
+        // of its images again, so that each damaged image is counted exactly once, but write only
+        // those assigned to the device.
         part.meta(row).damaged = part.meta(row).damaged_in_fields;
         let buffer = share.excess_buffer(sample.memory());
         let mut damaged = ArrayVec::<&[u8], MAX_IMAGES>::new();
@@ -240,7 +236,6 @@ impl Worker {
         self.run.counters.worker(self.index).idle();
     }
 
-    /// Frees buffers that exceed the worker's own share.
     fn trim(&mut self) {
         let share = self.run.scratch.share();
         let encoded = self.encoded.iter().flatten().map(Vec::capacity).sum::<usize>();
@@ -292,8 +287,8 @@ impl Worker {
             if !run.is_wanted(filler.part.header().run) {
                 return waited;
             }
-            // If no shared memory was reserved, these samples and the buffers still
-            // held from earlier images must fit into the worker's own share.
+            // Without shared memory, these samples and the buffers from earlier images must fit
+            // into the worker's own share.
             if hold.is_none() {
                 filler.free_buffers(&group.samples[..count]);
             }
@@ -308,8 +303,8 @@ impl Worker {
     }
 }
 
-/// Frees each buffer of `pixels` that would take the total above `limit` bytes. Earlier buffers
-/// have priority, because they are used most often.
+/// Frees each buffer that takes the total above `limit` bytes. Earlier buffers have priority,
+/// because they are used most often.
 fn trim_pixels(pixels: &mut [Pixels], limit: usize) {
     let mut left = limit;
     for pixels in pixels {
@@ -320,16 +315,15 @@ fn trim_pixels(pixels: &mut [Pixels], limit: usize) {
     }
 }
 
-/// Limits the memory that the bitstream and the decoders retain between images to `share.retained`
-/// bytes. The bitstream may retain up to half of this memory, and the decoders retain the
-/// remainder.
+/// Limits the memory that the bitstream and the decoders retain between images. The bitstream may
+/// retain up to half of it, and the decoders the rest.
 fn trim_decoders(bitstream: &mut Bitstream, share: Share) {
     bitstream.keep(share.retained / 2);
     decode::keep(share.retained - bitstream.memory());
 }
 
-/// Fills a slot with the first `samples` samples as a single part, mixed according to `mixing`.
-/// `device_images` selects the images that a device decodes. Returns the batch and the worker.
+/// Fills a slot with the first `samples` samples as a single part. Returns the batch and the
+/// worker.
 #[cfg(test)]
 pub(crate) fn fill_slot(
     shared: &Shared,
@@ -363,8 +357,8 @@ pub(crate) fn memory_after_fill(shared: &Shared, slot: crate::batch::Free, sampl
     (run.counters.stats().decoded_on_device, encoded + pixels + worker.bitstream.memory(), decode + read + kept)
 }
 
-/// Fills the first `samples` rows of a slot like a worker. Returns the number of images that
-/// `device_images` leaves to the device.
+/// Fills the first `samples` rows of a slot. Returns the number of images that `device_images`
+/// leaves to the device.
 #[cfg(all(test, feature = "_device"))]
 pub(crate) fn images_left_to_device(
     shared: &Shared,
@@ -377,8 +371,8 @@ pub(crate) fn images_left_to_device(
     shared.run.counters.stats().decoded_on_device
 }
 
-/// Fills a slot with the first sample, and decodes its images again, as if a device had failed to
-/// decode them. Returns how many bytes the second decode took from the shared memory.
+/// Fills a slot with the first sample, and decodes its images again, as if a device had failed.
+/// Returns how many bytes the second decode took from the shared memory.
 #[cfg(all(test, feature = "_device"))]
 pub(crate) fn redecode_memory(shared: &Shared, slot: crate::batch::Free) -> usize {
     let run = &shared.run;

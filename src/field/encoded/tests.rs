@@ -1,4 +1,4 @@
-//! All encodings of the same numbers are read alike, and errors have the documented messages.
+//! Tests that all encodings of the same numbers give the same result, and tests the error messages.
 
 use std::fmt::Write as _;
 

@@ -1,5 +1,4 @@
-//! Tests loaders on a simulated device. Its kernels are plain Rust functions that take the same
-//! inputs as the real kernels.
+//! Tests loaders on a simulated device, with kernels that are plain Rust functions.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -44,7 +43,6 @@ mod texts;
 #[cfg(feature = "video")]
 mod videos;
 
-/// Generates an image and encodes it as a JPEG.
 fn jpeg(number: u64, sampling: SamplingFactor, quality: u8) -> Vec<u8> {
     let mut rng = Rng::new(number, 1, 1);
     let (width, height) = (40 + rng.below(90) as u16, 40 + rng.below(90) as u16);
@@ -66,8 +64,8 @@ fn jpeg(number: u64, sampling: SamplingFactor, quality: u8) -> Vec<u8> {
     bytes
 }
 
-/// Returns images that the device can decode, images that it cannot decode and, if `damaged` is
-/// true, damaged images.
+/// Returns images that the device can decode, images that it cannot decode, and optionally damaged
+/// images.
 fn originals(damaged: bool) -> Vec<Vec<u8>> {
     let kinds = [F_1_1, F_2_1, F_2_2, F_1_2, F_4_1, F_1_4];
     let original = |n: u64| {
@@ -94,7 +92,6 @@ fn loader(originals: &[Vec<u8>]) -> Loader {
 }
 
 impl<G: Gpu, B: From<Held<G>>> OnDevice<G, B> {
-    /// Starts `epoch` at batch `first`.
     fn start(&mut self, epoch: u64, first: u64) {
         self.ring.start(Course::one(epoch, first..self.shared.schedule.num_batches(epoch)));
     }
@@ -106,7 +103,6 @@ fn on_device(loader: Loader, epoch: u64, first: u64) -> Result<(Vec<Vec<u8>>, u6
     field_on_device(loader, epoch, first, None)
 }
 
-/// Loads an epoch as [`on_device`] does, and returns the field `name`.
 fn field_on_device(loader: Loader, epoch: u64, first: u64, name: Option<&str>) -> Result<(Vec<Vec<u8>>, u64)> {
     let sim = Sim::new(Mistake::None, 20);
     let consumer = sim.stream()?;
@@ -193,7 +189,6 @@ fn workers_decode_images_that_only_the_host_can_resize() {
         (resized_by(Interpolation::Bicubic).antialias(false), true),
         (border(Border::Reflect), false),
         (border(Border::Edge), false),
-        // The device can resize the images of all later epochs.
         (resized_by(Interpolation::Bicubic).from_epoch(1, Augment::train(32)), false),
         (Augment::train(32).antialias(false).from_epoch(1, Augment::train(32)), false),
     ] {
@@ -234,7 +229,6 @@ fn device_effects_are_bit_identical_to_the_host() {
         (train().timm("rand-m9-mstd0.5-inc1"), true),
         (train().three_augment().affine(affine.fill([9, 80, 200])).perspective(0.5, 0.7), true),
         (train().simclr().invert(0.3).permute_channels(0.5), true),
-        // AugMix is not implemented on the device.
         (train().aug_mix(), false),
     ] {
         let loader = loader(&originals).augment(augment);
@@ -252,7 +246,6 @@ fn device_views_are_bit_identical_to_the_host() {
     let originals = originals(true);
     let dino = Augment::dino_views(20, 12, 1);
     let plain = vec![Augment::train(32), Augment::resize(20, 70), Augment::eval(40, 36).flip(0.5)];
-    // One of these views has a pixel effect.
     let one = vec![Augment::train(24), Augment::train(16).invert(0.5)];
     for (views, converts) in [(dino, true), (plain, false), (one, true)] {
         let loader = loader(&originals).views(views.clone());
@@ -287,7 +280,7 @@ fn the_device_applies_the_exif_orientation() {
     }
 }
 
-/// Applies the change of the simulated convert kernel to `batch`.
+/// What the simulated convert kernel makes of a batch.
 fn all_converted(batch: Vec<u8>) -> Vec<u8> {
     batch.into_iter().map(|byte| converted(byte, 0)).collect()
 }
@@ -332,7 +325,6 @@ fn a_custom_transform_sends_all_samples_to_the_workers() {
         image.data_mut().iter_mut().for_each(|v| *v = 255 - *v);
         Ok(())
     };
-    // The color jitter runs before the custom transform.
     let loader = loader(&originals).augment(Augment::train(32).jitter(ColorJitter::new().contrast(0.5)));
     let loader = loader.transform(invert).decode_on(DecodeOn::Gpu);
     let (batches, decoded) = on_device(loader.clone(), 0, 0).unwrap();
@@ -340,7 +332,6 @@ fn a_custom_transform_sends_all_samples_to_the_workers() {
     assert_eq!(decoded, 0);
 }
 
-/// Returns the `nice` value of the calling thread.
 #[cfg(target_os = "linux")]
 fn niceness() -> i64 {
     let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
@@ -392,8 +383,7 @@ fn a_loader_reports_host_decoding_once() {
     }
 }
 
-/// Loads an epoch on the simulated device. Returns the number of damaged images, and the number of
-/// images that the device decoded.
+/// Returns the number of damaged images, and the number of images that the device decoded.
 fn damaged_on_device(loader: Loader) -> (u64, u64) {
     let sim = Sim::new(Mistake::None, 20);
     let consumer = sim.stream().unwrap();
@@ -560,7 +550,6 @@ fn workers_decode_images_that_do_not_fit_on_the_device() {
     assert!((1..48).contains(&decoded), "{decoded}");
 }
 
-/// Opens a decoder on the simulated device with default options.
 fn decoder(sim: &Sim) -> Decoder<Held<Sim>> {
     decoder_with(sim, |options| options)
 }
@@ -622,8 +611,8 @@ fn small_requests_overlap_and_match_the_host() {
     let expected = expected.concat();
     let each = expected.len() / originals.len();
     let mut rng = Rng::new(5, 0, 0);
-    // For the first decoder, all requests are small. For the second one, requests of up to 10
-    // images are.
+    // For the first decoder, all requests are small. For the second, requests of up to 10 images
+    // are.
     for (batch, sizes) in [(1, &[1][..]), (40, &[1, 1, 1, 2, 10, 11, 40])] {
         let sim = Sim::new(Mistake::None, 300);
         let decoder = decoder_with(&sim, |options| options.batch_size(batch).prefetch(5));
@@ -651,7 +640,7 @@ fn a_response_can_be_received_after_a_capture() {
         on_host(Loader { sampling: Default::default(), ..loader(&originals) }.augment(Augment::eval(40, 36)), 0);
     let sim = Sim::new(Mistake::None, 20);
     let decoder = decoder(&sim);
-    // Receive the first response before the capture, to get the consumer's stream.
+    // Receive a response before the capture, to get the consumer's stream.
     let stream = decoder.decode(originals[..8].to_vec()).unwrap().shared.clone();
     let mut answers: Vec<_> =
         originals.chunks(8).take(2).map(|request| decoder.submit(request.to_vec()).unwrap()).collect();
@@ -688,7 +677,6 @@ fn the_device_decodes_a_request_of_one_large_image() {
     assert_eq!(decoder.stats().decoded_on_device, 1, "a batch of one image has space for a large image");
 }
 
-/// An encoded image that counts how often its bytes are accessed.
 #[derive(Clone)]
 struct Counted(Vec<u8>, Arc<AtomicUsize>);
 

@@ -9,7 +9,7 @@ use crate::pack::repack_jpeg;
 use crate::source::{Memory, OwnedSample};
 use crate::transform::Augment;
 
-/// Decodes JPEGs like the default codec, but never in bands.
+/// Like the default codec, but never decodes in bands.
 struct Whole;
 
 impl Codec for Whole {
@@ -35,7 +35,6 @@ fn packed(size: Size) -> Vec<u8> {
     out
 }
 
-/// Returns the batches of two epochs.
 fn batches(images: &[Vec<u8>], with: impl Fn(Loader) -> Loader) -> Vec<Vec<u8>> {
     let sample = |(n, bytes): (usize, &Vec<u8>)| OwnedSample::new(format!("{n}")).field("jpg", bytes.clone()).label(0);
     let source = Memory::new(images.iter().enumerate().map(sample).collect());
@@ -58,7 +57,7 @@ fn large_images_decoded_in_bands_have_the_same_pixels() {
     let (small, large) = (packed(Size::new(70, 50)), Size::new(2011, 1777));
     let mut images = vec![small; 60];
     images.extend([packed(large), packed(large)]);
-    // One of the two images is damaged, so it is decoded a second time, without bands.
+    // One of the two images is damaged, so it is decoded again without bands.
     let middle = images[61].len() / 2;
     images[61][middle..middle + 40].fill(0x3f);
     let resized = |loader: Loader| loader.augment(Augment::resize(40, 40));

@@ -1,4 +1,4 @@
-//! Compares mosaics with ones that the test pastes together from separately loaded samples.
+//! Compares mosaics with ones that the test composes from separately loaded samples.
 
 use std::collections::HashMap;
 
@@ -67,19 +67,16 @@ pub(in crate::loader) fn loader(augment: Augment) -> Loader {
     images(augment).field("boxes", boxes).field("mask", Mask::new(Dtype::U8).fill(IGNORED.into()))
 }
 
-/// Like [`loader`], but without annotations.
 fn images(augment: Augment) -> Loader {
     let samples = (0..LEN).map(|number| truth(number).sample(number)).collect();
     Loader::source(Memory::new(samples)).drop_field("label").shuffle(SEED).augment(augment)
 }
 
-/// Interprets `bytes` as an array of numbers.
 pub(in crate::loader) fn read<T: bytemuck::AnyBitPattern>(bytes: &[u8]) -> Vec<T> {
     bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect()
 }
 
-/// The content of a batch for one sample: the image, the mask, the boxes with their classes, and
-/// the points.
+/// A sample in a batch: the image, the mask, the boxes with their classes, and the points.
 #[derive(Debug, PartialEq)]
 pub(in crate::loader) struct Shown {
     pub(in crate::loader) image: Vec<u8>,
@@ -124,7 +121,7 @@ fn tiling(augment: &Augment, epoch: u64, sample: u64) -> Tiling {
     }
 }
 
-/// Returns the expected mosaic of a sample. Resizes each image separately, and pastes the results.
+/// Composes the mosaic of a sample from separately resized images.
 fn expected(augment: &Augment, epoch: u64, sample: u64) -> Shown {
     let tiling = tiling(augment, epoch, sample);
     let order = Shuffled::new(LEN, SEED);
@@ -138,21 +135,18 @@ fn expected(augment: &Augment, epoch: u64, sample: u64) -> Shown {
     canvas
 }
 
-/// Returns an output without images.
 fn blank() -> Shown {
     let area = (SIDE * SIDE) as usize;
     let image = FILL.repeat(area);
     Shown { image, mask: vec![IGNORED; area], boxes: Vec::new(), points: Vec::new(), masks: Vec::new() }
 }
 
-/// Returns the output for an image that is not part of a mosaic.
 pub(in crate::loader) fn draw_tile(truth: &Truth, plan: &Plan) -> Shown {
     let mut canvas = blank();
     draw(truth, plan, &mut canvas);
     canvas
 }
 
-/// Pastes an image and its annotations into an output.
 fn draw(Truth { size, pixels, mask, boxes }: &Truth, plan: &Plan, canvas: &mut Shown) {
     let side = SIDE as usize;
     let Rect { x, y, width, height } = plan.shown();
@@ -185,7 +179,7 @@ fn draw(Truth { size, pixels, mask, boxes }: &Truth, plan: &Plan, canvas: &mut S
     }
 }
 
-/// Maps a box into the output, or returns `None` if nothing of it remains.
+/// Maps a box into the output, or returns `None` if it lies outside.
 fn moved(plan: &Plan, [x1, y1, x2, y2]: [u32; 4]) -> Option<[f32; 4]> {
     let along = |v: u32, length_before: u32, resized: u32, offset: u32, start: u32, length: u32| {
         let place = f64::from(v) * f64::from(resized) / f64::from(length_before) - f64::from(offset) + f64::from(start);

@@ -1,5 +1,4 @@
-//! Compares copy-paste with images and annotations that the test composes from separately loaded
-//! samples.
+//! Compares copy-paste with images that the test composes from separately loaded samples.
 
 use super::mosaics::{FILL, LEN, SEED, SIDE, Shown, draw_tile, loader, read, shown_images, truth};
 use crate::batch::Dtype;
@@ -22,7 +21,7 @@ fn alone(sample: u64, mut rng: Rng) -> Shown {
     draw_tile(&truth, &plan)
 }
 
-/// Returns the expected output for `sample`, computed pixel by pixel.
+/// Computes the output for `sample` pixel by pixel.
 fn expected(augment: &Augment, epoch: u64, sample: u64, margin: i64) -> Shown {
     let Some(Join::Paste(pasting)) = augment.join((SEED, epoch, sample), LEN) else { panic!("nothing is pasted") };
     let partner = Shuffled::new(LEN, SEED).index(epoch, pasting.partner[0]);
@@ -100,7 +99,7 @@ fn pasted_objects_equal_the_partner_loaded_separately() {
     assert!(boxes > 300 && dropped > 10 && changed > 100, "{boxes} {dropped} {changed}");
 }
 
-/// A test case that `tests/fixtures/parity/copy_paste.py` computed with torchvision's formula.
+/// Computed by `tests/fixtures/parity/copy_paste.py` with torchvision's formula.
 #[derive(serde::Deserialize)]
 struct Case {
     size: [u32; 2],

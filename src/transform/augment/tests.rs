@@ -181,7 +181,7 @@ fn effects_run_in_the_order_of_the_calls() {
     assert_eq!(ops(train().simclr().jitter(jitter(0.1))), 4);
     let last = train().jitter(jitter(0.1)).blur(3, (0.1, 2.0), 1.0).three_augment().settings.ops.pop();
     assert_eq!(last, train().three_augment().settings.ops.pop());
-    // A sample has at most one erased rectangle, so the second call replaces the first.
+    // A second call replaces the first.
     let erasing = |p| RandomErasing::new(p);
     assert_eq!(train().erase(erasing(0.1)).erase(erasing(0.5)), train().erase(erasing(0.5)));
 }
@@ -214,8 +214,7 @@ fn flips_have_the_configured_probability() {
     assert!((1880..2120).contains(&verticals), "{verticals} of 4000 images flipped: expected about 2000");
 }
 
-/// One call to each method of [`Augment`], as Python sends it: the name, and the arguments in
-/// order.
+/// One call to each method of [`Augment`], in the form that Python sends: name and arguments.
 const CALLS: &str = r#"
     {"eval": [40, 32]} {"center_crop": [32]} {"random_crop": [32]} {"random_resize": [32, 40, 50]}
     {"shortest_size": [[20, 30], 32]} {"resize": [[24, 32]]} {"cover": [[24, 32]]} {"pass_through": [[24, 32]]} {"own_size": [[24, 32]]}
@@ -266,7 +265,6 @@ fn augmentations_round_trip_through_their_steps() {
         assert!(begun || parsed != Augment::letterbox(32, 32), "{list} does nothing");
         seen += 1;
     }
-    // `CALLS` must contain every operation except `halve` and `policy`.
     let missing = Op::NAMES.iter().filter(|name| !text.contains(&format!("\"{name}\":")) && **name != "halve");
     assert_eq!(missing.collect::<Vec<_>>(), [&"policy"], "policies are added by methods with different names");
     assert_eq!(seen, 45 + rows.len());

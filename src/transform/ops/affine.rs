@@ -13,7 +13,7 @@ use crate::transform::geometry::Interval;
 
 /// Rotates, translates, scales and shears the image about its center by random amounts, like
 /// `RandomAffine` and `RandomRotation` in torchvision's transforms v2. The size of the image does
-/// not change. Components that are not set have no effect.
+/// not change. Only components that are set have an effect.
 ///
 /// Masks, boxes, points and maps of the sample are transformed together with the image.
 ///
@@ -65,8 +65,8 @@ impl RandomAffine {
         self
     }
 
-    /// Moves the image in either direction by a whole number of pixels: horizontally by up to the
-    /// fraction `across` of its width, and vertically by up to the fraction `down` of its height.
+    /// Moves the image in either direction by a whole number of pixels, up to the fraction `across`
+    /// of its width and `down` of its height.
     #[must_use]
     pub fn translate(mut self, across: f64, down: f64) -> Self {
         self.translate = Some([across, down]);
@@ -94,7 +94,7 @@ impl RandomAffine {
         self
     }
 
-    /// Sets the interpolation between pixels: [`Interpolation::Nearest`], which is the default, or
+    /// Sets the interpolation: [`Interpolation::Nearest`], the default, or
     /// [`Interpolation::Bilinear`]. With any other filter, the loader cannot be opened.
     #[must_use]
     pub fn interpolation(mut self, interpolation: Interpolation) -> Self {
@@ -149,15 +149,14 @@ impl RandomAffine {
         }
         drawn(self.scale, &mut affine.scale);
         [self.shear_x, self.shear_y].into_iter().zip(&mut affine.shear).for_each(|(shear, out)| drawn(shear, out));
-        // By default, torchvision's functions do not fill, but its classes fill with black.
+        // torchvision's classes fill with black, unlike its functions.
         let bilinear = self.interpolation == Interpolation::Bilinear;
         Warp::affine(affine, size, Sampling { bilinear, fill: Some(self.fill) })
     }
 }
 
-/// Draws the transformation of torchvision's `RandomPerspective.make_params`. Each corner moves
-/// inward by a whole number of pixels along each axis, up to `scale` times half the width or
-/// height.
+/// torchvision's `RandomPerspective.make_params`: each corner moves inward by a whole number of
+/// pixels along each axis, up to `scale` times half the width or height.
 fn draw_perspective(size: Size, scale: f64, sampling: Sampling, rng: &mut Rng) -> Option<Warp> {
     let (width, height) = (f64::from(size.width), f64::from(size.height));
     let bound = |side: u32| (scale * f64::from(side / 2)) as u64 + 1;
@@ -172,8 +171,6 @@ fn draw_perspective(size: Size, scale: f64, sampling: Sampling, rng: &mut Rng) -
     Warp::perspective(from, to, size, sampling)
 }
 
-/// Moves the corners of the image inward by random distances, like torchvision's
-/// `RandomPerspective`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Perspective {
@@ -207,8 +204,8 @@ impl Operation for Perspective {
         check_probability("perspective", self.probability)
     }
 
-    /// If the probability is less than 1, draws one number to decide whether to apply the effect.
-    /// If so, draws two numbers per corner.
+    /// Draws one number to decide whether to apply the effect, if the probability is less than 1,
+    /// and then two per corner.
     fn draw(&self, output: Size, rng: &mut Rng, drawn: &mut Drawn) {
         let sampling = Sampling { bilinear: true, fill: Some([0; 3]) };
         if (self.probability >= 1.0 || rng.chance(self.probability))

@@ -3,20 +3,19 @@
 
 use super::wide::{level, round_to_level};
 
-/// Computes `a * b + c`, like PyTorch's vector loops. The product is exact, because a double can
-/// represent the product of any two floats.
+/// `a * b + c`, as in PyTorch's vector loops. A double represents the product of any two floats
+/// exactly.
 #[inline(always)]
 pub(super) fn fused(a: f32, b: f32, c: f32) -> f32 {
     (f64::from(a) * f64::from(b) + f64::from(c)) as f32
 }
 
-/// Returns the ITU-R BT.601 luma, truncated to an integer.
+/// ITU-R BT.601 luma, truncated to an integer.
 #[inline(always)]
 fn luma([r, g, b]: [f32; 3]) -> i32 {
     round_to_level(fused(b, 0.114, fused(g, 0.587, r * 0.2989)))
 }
 
-/// Returns the luma of a pixel.
 pub(super) fn gray(pixel: &[u8; 3]) -> u8 {
     luma(pixel.map(f32::from)) as u8
 }
@@ -27,10 +26,10 @@ pub(super) fn blend(value: f32, other: f32, [weight, rest]: [f32; 2]) -> u8 {
     level(fused(other, rest, value * weight))
 }
 
-/// Number of adjacent pixels that are processed together. A block fills several vectors.
+/// A block fills several vectors.
 pub(super) const BLOCK: usize = 64;
 
-/// A block of adjacent pixels, as one array per channel and one array of gray values.
+/// A block of adjacent pixels, with one array per channel and one for gray values.
 pub(super) struct Planes {
     pub(super) channels: [[f32; BLOCK]; 3],
     pub(super) grays: [i32; BLOCK],
@@ -51,8 +50,7 @@ impl Planes {
     }
 }
 
-/// Returns the weights with which torchvision's `_blend` multiplies the image and the other
-/// operand.
+/// Weights of the image and of the other operand in torchvision's `_blend`.
 pub(super) fn shares(factor: f64) -> [f32; 2] {
     [factor as f32, (1.0 - factor) as f32]
 }

@@ -21,13 +21,12 @@ impl Blend {
     const NEXT: u32 = 1;
     const END: u32 = 2;
 
-    /// Creates the first blend, which starts the mixture with the original image.
     pub(super) fn begin(weight: f32) -> Self {
         Blend { part: Self::BEGIN, weight }
     }
 
-    /// Creates a blend that adds the current image to the mixture and then restores the original
-    /// for the next chain, or, if `last`, replaces the image with the mixture.
+    /// Adds the current image to the mixture. Restores the original image for the next chain, or,
+    /// if `last`, replaces the image with the mixture.
     pub(super) fn chain(weight: f32, last: bool) -> Self {
         Blend { part: if last { Self::END } else { Self::NEXT }, weight }
     }

@@ -1,23 +1,20 @@
 //! Blurs images with a Gaussian kernel.
 //!
-//! The kernel is separable, so the cost per value is proportional to the kernel size instead of its
+//! The kernel is separable, so the cost per value is proportional to the kernel size, not to its
 //! square. For each row of the output, a vertical pass computes one row of floats, and a horizontal
 //! pass computes the output from these floats. The image is extended by reflection, as in
-//! torchvision. The weights are computed with only one call to `exp`, so that host and device
-//! compute identical doubles.
+//! torchvision.
 
 use super::effect::{PixelEffect, Scratch};
 use super::random_effect::random_effect;
 use super::wide::{ROUND, level, wide};
 use crate::transform::{ImageMut, record};
 
-/// Maximum radius of the kernel in pixels.
 pub(super) const MAX_RADIUS: u32 = 31;
 
-/// Maximum size of the kernel in pixels.
 const MAX_TAPS: usize = 2 * MAX_RADIUS as usize + 1;
 
-/// Number of sums that are computed together. They fit into the vector registers.
+/// The sums of a block fit into the vector registers.
 const BLOCK: usize = 32;
 
 record! {
@@ -32,22 +29,19 @@ record! {
 }
 
 impl Blur {
-    /// Creates a blur with a kernel of `size` pixels and a standard deviation of `sigma` pixels.
-    /// `size` must be odd.
+    /// `size` must be odd. `sigma` is the standard deviation in pixels.
     pub(super) fn new(size: u32, sigma: f64) -> Self {
         Blur { near: (-0.5 / (sigma * sigma)).exp(), radius: size / 2, unused: 0 }
     }
 
-    /// Returns the weights at the distances 0, 1, and so on from the center. The sum over the whole
-    /// kernel is 1. The weights are computed from products and sums only, so that host and device
-    /// compute identical doubles.
+    /// Weights at the distances 0, 1, and so on from the center, with the sum 1 over the whole
+    /// kernel. They are products and sums only, so that host and device compute identical doubles.
     pub(super) fn weights(&self) -> [f32; MAX_RADIUS as usize + 1] {
         let mut weights = [0.0; MAX_RADIUS as usize + 1];
         let (mut weight, mut ratio, mut sum) = (1.0, self.near, 0.0);
         for (distance, out) in weights[..=self.radius as usize].iter_mut().enumerate() {
             *out = weight;
             sum += if distance == 0 { weight } else { 2.0 * weight };
-            // exp(-a (n + 1)^2) is exp(-a n^2) times exp(-a (2 n + 1)).
             weight *= ratio;
             ratio *= self.near * self.near;
         }
@@ -55,8 +49,7 @@ impl Blur {
     }
 }
 
-/// Reflects `index` at the first and the last index of `0..length`, and returns the index inside
-/// the range.
+/// Reflects `index` at the ends of `0..length` until it is inside.
 fn reflect(index: i64, length: i64) -> usize {
     let period = (2 * (length - 1)).max(1);
     let index = index.rem_euclid(period);
@@ -66,8 +59,7 @@ fn reflect(index: i64, length: i64) -> usize {
 impl PixelEffect for Blur {
     const DEVICE: Option<&'static str> = Some("blur.cuh");
 
-    /// Adds up rows first and then columns. The order of the additions is fixed, so that the
-    /// rounding is the same on every machine.
+    /// The fixed order of the additions makes the rounding the same on every machine.
     fn run(&self, image: &mut ImageMut<'_>, scratch: &mut Scratch) {
         let (width, height) = (image.width() as usize, image.height() as usize);
         let (radius, stride) = (self.radius as usize, width * 3);
@@ -93,7 +85,6 @@ impl PixelEffect for Blur {
 }
 
 wide! {
-    /// Computes the weighted sum of the rows that begin at the offsets `rows`.
     fn add_rows(from: &[u8], rows: &[usize], kernel: &[f32], to: &mut [f32]) {
         let (blocks, rest) = to.as_chunks_mut::<BLOCK>();
         let end = blocks.len() * BLOCK;
@@ -113,7 +104,6 @@ wide! {
 }
 
 wide! {
-    /// Computes weighted sums of adjacent pixels in `sums`, and rounds the results to bytes.
     fn add_columns(sums: &[f32], kernel: &[f32], to: &mut [u8]) {
         let (blocks, rest) = to.as_chunks_mut::<BLOCK>();
         let end = blocks.len() * BLOCK;
@@ -123,7 +113,7 @@ wide! {
                 let values = &sums[3 * tap + block * BLOCK..][..BLOCK];
                 out.iter_mut().zip(values).for_each(|(out, sum)| *out += weight * sum);
             }
-            // `level` clamps the value, because sums may slightly exceed 255.
+            // Sums may slightly exceed 255.
             to.iter_mut().zip(out).for_each(|(out, v)| *out = level(v + ROUND - ROUND));
         }
         for (index, to) in (end..).zip(rest) {
@@ -161,7 +151,7 @@ mod naive {
     use crate::decode::Size;
     use crate::transform::ops::effect::Naive;
 
-    /// Like [`reflect`], but reflects `index` one end at a time, until it is inside the range.
+    /// Like [`reflect`], one reflection at a time.
     fn stepwise(mut index: i64, length: i64) -> i64 {
         while length > 1 && !(0..length).contains(&index) {
             index = if index < 0 { -index } else { 2 * (length - 1) - index };

@@ -16,28 +16,26 @@ const CONTRAST: Interval = [0.5, 1.5];
 const SATURATION: Interval = [0.5, 1.5];
 const HUE: Interval = [-0.05, 0.05];
 
-/// torchvision's `RandomPhotometricDistort` with its default ranges. Each effect is applied with
-/// the given probability, independently of the other effects.
+/// torchvision's `RandomPhotometricDistort` with its default ranges.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Distort {
     pub(crate) probability: f64,
 }
 
-/// The random values of one sample. `None` means that the effect is not applied.
+/// `None` means that the effect is not applied.
 #[derive(Debug, Default)]
 struct Params {
     brightness: Option<f64>,
     contrast: Option<f64>,
     saturation: Option<f64>,
     hue: Option<f64>,
-    /// Whether to change the contrast before the saturation rather than after the hue.
+    /// Whether the contrast precedes the saturation. Otherwise, it follows the hue.
     contrast_first: bool,
     channels: Option<[u32; 3]>,
 }
 
 impl Params {
-    /// Adds the effects to `drawn` in torchvision's order.
     fn push(&self, drawn: &mut Drawn) {
         let contrast = |drawn: &mut Drawn| {
             if let Some(factor) = self.contrast {
@@ -78,8 +76,8 @@ impl Operation for Distort {
         5
     }
 
-    /// Draws one number per effect to decide whether to apply it, and if so, its parameters. One
-    /// more number, drawn before the permutation of the channels, decides where the contrast goes.
+    /// Each effect draws one number to decide whether to apply it, and then its parameters. One
+    /// more number, before the permutation of the channels, decides where the contrast goes.
     fn draw(&self, _: Size, rng: &mut Rng, drawn: &mut Drawn) {
         let mut factor = |[low, high]: Interval| rng.chance(self.probability).then(|| rng.range(low, high));
         let (brightness, contrast) = (factor(BRIGHTNESS), factor(CONTRAST));
@@ -95,7 +93,6 @@ mod tests {
     use super::*;
     use crate::transform::ImageMut;
 
-    /// Reads an image from `tests/fixtures/parity`.
     fn fixture(name: &str) -> Vec<u8> {
         let path = format!("{}/tests/fixtures/parity/{name}.png", env!("CARGO_MANIFEST_DIR"));
         image::open(path).unwrap().into_rgb8().into_raw()
@@ -103,7 +100,7 @@ mod tests {
 
     #[test]
     fn photometric_distort_matches_torchvision() {
-        // `tests/fixtures/parity/distort.py` uses the same parameters.
+        // As in `tests/fixtures/parity/distort.py`.
         for (name, contrast_first) in [("before", true), ("after", false)] {
             let params = Params {
                 brightness: Some(1.1),

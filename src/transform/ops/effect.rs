@@ -8,60 +8,52 @@ use crate::transform::{ImageMut, Record};
 
 /// An effect on the pixels of a `u8` image.
 pub(crate) trait PixelEffect: Record {
-    /// Name of the file that contains the device code, if there is any. The file defines
+    /// Name of the file with the device code, if any. It defines
     /// `run(const EFFECT&, const Image&, Scratch&)`.
     const DEVICE: Option<&'static str>;
 
-    /// Applies the effect to `image`.
     fn run(&self, image: &mut ImageMut<'_>, scratch: &mut Scratch);
 }
 
-/// The simplest implementation of an effect on pixels. Computes one pixel at a time. Tests compare
-/// [`PixelEffect::run`] with it.
+/// The simplest implementation of an effect on pixels, to test [`PixelEffect::run`].
 #[cfg(test)]
 pub(crate) trait Naive: std::fmt::Debug {
-    /// Applies the effect to an image of `size`, and returns the resulting pixels.
     fn naive(&self, image: &[[u8; 3]], size: Size) -> Vec<[u8; 3]>;
 }
 
 /// An effect on normalized values.
 pub(crate) trait ValueEffect: Record {
-    /// Name of the file that contains the device code. Device code is required, because the values
-    /// of a device batch exist only on the device. The file defines
+    /// Name of the file with the device code, which is required, because the values of a device
+    /// batch exist only on the device. It defines
     /// `run<P>(const EFFECT&, u32 x, u32 y, float (&v)[3 * P])`.
     const DEVICE: &'static str;
 
-    /// Returns the area of the image that the effect changes.
     fn area(&self) -> Rect;
 
-    /// Returns the new red, green and blue of pixel (`x`, `y`), which must be in the area. `old`
-    /// contains the values before the effect.
+    /// Pixel (`x`, `y`) must be in the area, and `old` is its previous value.
     fn value(&self, x: u32, y: u32, old: [f32; 3]) -> [f32; 3];
 }
 
-/// Scratch memory for effects on pixels. Each thread has one, and reuses it for all samples.
+/// Scratch memory for effects on pixels, one per thread.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
     /// Copy of the image, for effects that read surrounding pixels.
     copy: Vec<u8>,
-    /// One row of intermediate sums.
     pub(super) row: Vec<f32>,
-    /// Copy of the image before the first chain of a mixture.
+    /// Image before the first chain of a mixture.
     pub(super) original: Vec<u8>,
     /// Weighted sum of the original image and the chains that have run so far.
     pub(super) sum: Vec<f32>,
 }
 
 impl Scratch {
-    /// Copies `image` to the scratch memory. Returns the copy.
     pub(super) fn copy_of(&mut self, image: &ImageMut<'_>) -> &[u8] {
         self.copy.clear();
         self.copy.extend_from_slice(image.data());
         &self.copy
     }
 
-    /// Copies `image` to the scratch memory. Returns the copy and a row of `length` floats with
-    /// arbitrary values.
+    /// Also returns a row of `length` floats with arbitrary values.
     pub(super) fn copy_and_row(&mut self, image: &ImageMut<'_>, length: usize) -> (&[u8], &mut [f32]) {
         self.copy_of(image);
         let longer = length.max(self.row.len());

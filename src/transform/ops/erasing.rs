@@ -15,10 +15,10 @@ use crate::transform::mix::normal;
 /// torchvision's `RandomErasing`, applied after normalization. See Zhong et al., "Random Erasing
 /// Data Augmentation" (2017).
 ///
-/// With the given probability, a random rectangle is filled. The fraction of the image's area that
-/// it covers is drawn uniformly from [`scale`](RandomErasing::scale), and its height / width is
-/// drawn log-uniformly from [`ratio`](RandomErasing::ratio). A rectangle that is not smaller than
-/// the image is drawn again. After ten failed tries, nothing is filled.
+/// Fills a random rectangle with the given probability. The fraction of the image's area that it
+/// covers is drawn uniformly from [`scale`](RandomErasing::scale), and its height / width
+/// log-uniformly from [`ratio`](RandomErasing::ratio). A rectangle that is not smaller than the
+/// image is drawn again. After ten failed tries, nothing is filled.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default = "RandomErasing::never", deny_unknown_fields)]
 pub struct RandomErasing {
@@ -29,8 +29,7 @@ pub struct RandomErasing {
     fill: Fill,
 }
 
-/// Content of the rectangle. For random content, the variant contains the standard deviation, and
-/// `value` is the mean.
+/// Random content has this standard deviation and the mean `value`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Fill {
@@ -44,8 +43,8 @@ impl RandomErasing {
         Self::new(0.0)
     }
 
-    /// Creates an operation that fills a rectangle with 0, which is the mean color after
-    /// normalization, with the given probability.
+    /// Creates an operation that erases with the given probability. The rectangle is filled with 0,
+    /// the mean color after normalization.
     pub fn new(probability: f64) -> Self {
         RandomErasing { probability, scale: [0.02, 0.33], ratio: [0.3, 3.3], value: [0.0; 3], fill: Fill::Value }
     }
@@ -73,8 +72,8 @@ impl RandomErasing {
         self
     }
 
-    /// Fills the rectangle with noise. Each channel of each pixel is drawn from an approximately
-    /// normal distribution with the mean [`value`](RandomErasing::value) and the standard deviation
+    /// Fills the rectangle with noise. Each channel of each pixel is approximately normally
+    /// distributed with the mean [`value`](RandomErasing::value) and the standard deviation
     /// `deviation`. With a deviation of 1 and normalized images, this equals timm's mode `pixel`.
     #[must_use]
     pub fn noise(mut self, deviation: f32) -> Self {
@@ -82,9 +81,9 @@ impl RandomErasing {
         self
     }
 
-    /// Fills the rectangle with a single random color. Each channel is drawn from a normal
-    /// distribution with the mean [`value`](RandomErasing::value) and the standard deviation
-    /// `deviation`. With a deviation of 1 and normalized images, this equals timm's mode `rand`.
+    /// Fills the rectangle with a single random color. Each channel is normally distributed with
+    /// the mean [`value`](RandomErasing::value) and the standard deviation `deviation`. With a
+    /// deviation of 1 and normalized images, this equals timm's mode `rand`.
     #[must_use]
     pub fn random_color(mut self, deviation: f32) -> Self {
         self.fill = Fill::Color(deviation);
@@ -120,8 +119,8 @@ impl Operation for RandomErasing {
         }
     }
 
-    /// Draws one number to decide whether to erase. If so, draws two numbers per try, two for the
-    /// position, and one more for noise or six more for a random color.
+    /// Draws one number to decide whether to erase, two per try, two for the position, and one more
+    /// for noise or six more for a random color.
     fn draw(&self, size: Size, rng: &mut Rng, drawn: &mut Drawn) {
         if !rng.chance(self.probability) {
             return;
@@ -164,7 +163,6 @@ mod tests {
         drawn.values.first().copied()
     }
 
-    /// Checks that the kind of content does not affect which rectangles are filled.
     #[test]
     fn rectangles_contain_a_value_a_random_color_or_noise() {
         let erasing = RandomErasing::new(0.7).value([0.5, 1.0, -1.0]);

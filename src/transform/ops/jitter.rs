@@ -15,8 +15,8 @@ use crate::transform::geometry::Interval;
 /// `ColorJitter` in torchvision's transforms v2 for `uint8` tensors.
 ///
 /// The jitter runs after the resize, so its cost does not depend on the size of the source image.
-/// Each effect uses torchvision's rounding. Values may still differ from torchvision's by one,
-/// because torchvision's sums of 32-bit floats may round differently.
+/// Values may differ from torchvision's by one, because torchvision's sums of 32-bit floats may
+/// round differently.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ColorJitter {
@@ -34,7 +34,7 @@ impl Default for ColorJitter {
 }
 
 impl ColorJitter {
-    /// Creates a jitter that has no effect. Call the setters to enable effects.
+    /// Creates a jitter that has no effect. Setters enable effects.
     pub fn new() -> Self {
         Self::default()
     }
@@ -82,8 +82,7 @@ impl ColorJitter {
 }
 
 impl ColorJitter {
-    /// Returns the ranges of the brightness, contrast and saturation factors, and of the hue
-    /// rotation.
+    /// Ranges of the brightness, contrast and saturation factors, and of the hue rotation.
     fn intervals(&self) -> [Option<Interval>; 4] {
         let factor = |amount: Option<f64>| amount.map(|amount| [(1.0 - amount).max(0.0), 1.0 + amount]);
         let hue = self.hue.map(|amount| [-amount, amount]);
@@ -116,8 +115,8 @@ impl Operation for ColorJitter {
         self.intervals().iter().flatten().count()
     }
 
-    /// If the probability is less than 1, draws one number to decide whether to jitter. If so,
-    /// draws three numbers for the order and one for each enabled effect.
+    /// Draws one number to decide whether to jitter, if the probability is less than 1, then three
+    /// numbers for the order and one for each enabled effect.
     fn draw(&self, _: Size, rng: &mut Rng, drawn: &mut Drawn) {
         if self.probability < 1.0 && !rng.chance(self.probability) {
             return;
@@ -146,7 +145,6 @@ mod tests {
     use super::*;
     use crate::transform::ImageMut;
 
-    /// Reads an image that `tests/fixtures/parity/make.py` wrote.
     fn fixture(name: &str) -> Vec<u8> {
         let path = format!("{}/tests/fixtures/parity/{name}.png", env!("CARGO_MANIFEST_DIR"));
         image::open(path).unwrap().into_rgb8().into_raw()

@@ -21,15 +21,15 @@
 //! # How an operation is built
 //!
 //! An **operation** has options, and draws random **effects** for each sample. An effect is a
-//! [record](super::record) that contains all of its random values. The host code of an effect is in
-//! `ops/NAME.rs`, and the device code is in `ops/NAME.cuh`. Both take the same record and produce
-//! the same bits, so effects can run wherever the pixels are: on a worker or on the device. The
-//! plan of a sample contains the effects. Different operations may draw the same kind of effect:
-//! the color jitter and the policies both draw tones, for example.
+//! [record](super::record) of all of its random values. The host code in `ops/NAME.rs` and the
+//! device code in `ops/NAME.cuh` take the same record and produce the same bits, so effects can run
+//! wherever the pixels are: on a worker or on the device. The plan of a sample contains the
+//! effects. Different operations may draw the same kind of effect: the color jitter and the
+//! policies both draw tones, for example.
 //!
-//! A **random effect** is an operation that draws one effect with a given probability. The macro
-//! `random_effect!` declares its options, their bounds, the draw and the setter, in the same file as
-//! the effect:
+//! A **random effect** is an operation that draws one effect with a given probability.
+//! `random_effect!` declares its options, their bounds, the draw and the setter, in the same file
+//! as the effect:
 //!
 //! ```text
 //!     tone.rs: effect, random_effect!  ───►  list here  ───►  registry  ───►  operation  ───►  op  ───►  Augment
@@ -37,9 +37,8 @@
 //!                 └──────────────────────────── the setter of a random effect ─────────────────────────────┘
 //! ```
 //!
-//! Each module imports only from modules to its left. The setter is the only exception, because
-//! `random_effect!` generates a method of [`Augment`](super::Augment). `tests/project/layering.rs` permits
-//! this exception.
+//! Each module imports only from modules to its left. `tests/project/layering.rs` permits one
+//! exception: `random_effect!` generates the setter, a method of [`Augment`](super::Augment).
 //!
 //! There are two kinds of effects:
 //!
@@ -56,8 +55,8 @@
 //! If a sample draws an effect that has no device code, the workers decode the sample.
 //! CONTRIBUTING.md explains how to add an effect.
 
-/// Calls the macro `$define` with the list of effects and their operations. The order of the effects
-/// determines the codes that identify them on a device. Operations have the names of their setters.
+/// The list of effects and their operations. The order of the effects determines their device
+/// codes. Operations have the names of their setters.
 macro_rules! effects {
     ($define:ident) => {
         $define! {
@@ -124,7 +123,7 @@ pub(crate) use registry::{declarations, dispatch};
 #[cfg(test)]
 pub(crate) use tests::effect_descriptions;
 
-/// Returns C declarations of the constants that effects use.
+/// C declarations of the constants that effects use.
 #[cfg(test)]
 pub(crate) fn numbers() -> String {
     [tone::Tone::kinds(), tint::Tint::kinds(), warp::Warp::bits()].concat()

@@ -1,7 +1,7 @@
 //! [`Noise`]: fills a rectangle with noise.
 //!
-//! Each value is a hash of its position and the rectangle's seed. Pixels are therefore independent:
-//! any GPU thread can compute any pixel, bit-identical to the host.
+//! Each value is a hash of its position and the rectangle's seed, so any GPU thread can compute any
+//! pixel, bit-identical to the host.
 
 use super::effect::ValueEffect;
 use crate::decode::Rect;
@@ -21,14 +21,14 @@ record! {
     }
 }
 
-/// Mean of the sum of twelve uniform bytes. By the central limit theorem, the sum is close to
-/// normal. It needs only integers, so host and device agree bit for bit; Box-Muller would need `ln`
+/// Mean of the sum of twelve uniform bytes, which is close to normal by the central limit theorem.
+/// The sum needs only integers, so host and device agree bit for bit. Box-Muller would need `ln`
 /// and `cos`, which differ between them.
 const MEAN: i32 = 1530;
-/// Reciprocal of the standard deviation of that sum, `sqrt(12 * (256^2 - 1) / 12)`.
+/// Reciprocal of the standard deviation, `sqrt(12 * (256^2 - 1) / 12)`.
 const SCALE: f32 = 0.003_906_28;
 
-/// Hashes a 32-bit integer with Wellons' "lowbias32" (2018).
+/// Computes Wellons' "lowbias32" (2018).
 fn hash(mut bits: u32) -> u32 {
     bits = (bits ^ bits >> 16).wrapping_mul(0x7feb_352d);
     bits = (bits ^ bits >> 15).wrapping_mul(0x846c_a68b);
@@ -77,7 +77,7 @@ mod tests {
             for (power, expected, max_error) in [(1, 0.0, 0.03), (2, 1.0, 0.04), (3, 0.0, 0.1), (4, 2.9, 0.25)] {
                 assert!((moment(power) - expected).abs() < max_error, "moment {power}: {}", moment(power));
             }
-            // Adjacent pixels, and the channels of a pixel, are independent.
+            // Adjacent pixels and the channels of a pixel must be independent.
             let with = |other: usize, right: u32, below: u32| {
                 pixels().map(|(x, y)| z(channel, (x, y)) * z(other, (x + right, y + below))).sum::<f64>() / n
             };

@@ -1,5 +1,5 @@
-//! [`Op`]: an enum over all operations. Code outside `ops` uses operations only through it, so that
-//! adding one touches no other module.
+//! [`Op`]: an enum over all operations, through which code outside `ops` uses them, so that a new
+//! operation touches no other module.
 
 use std::ops::Deref;
 
@@ -11,7 +11,6 @@ use crate::sampler::Rng;
 
 macro_rules! operations {
     ($($(#[$oon:meta])* $name:literal super::$omod:ident::$op:ident,)+) => {
-        /// An operation with its options.
         #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
         pub(crate) enum Op {
             $($(#[$oon])* #[serde(rename = $name)] $op(super::$omod::$op),)+
@@ -24,7 +23,6 @@ macro_rules! operations {
         })+
 
         impl Op {
-            /// Names of the operations.
             pub(crate) const NAMES: &[&str] = &[$($(#[$oon])* $name,)+];
         }
 
@@ -40,8 +38,8 @@ macro_rules! operations {
     };
 }
 
-// All operations, each with the name of its setter. The first ones draw several effects or act on
-// normalized values. The rest, from `effects!`, draw one pixel effect each.
+// All operations, with the names of their setters. Those from `effects!` draw one pixel effect
+// each.
 macro_rules! with_rows {
     (
         pixels { $($mod:ident::$effect:ident { $($name:literal $op:ident),* },)+ }
@@ -63,7 +61,6 @@ macro_rules! with_rows {
 effects!(with_rows);
 
 impl Drawn {
-    /// Draws the effects for a sample with an output image of size `output`.
     pub(crate) fn new(ops: &[Op], output: Size, rng: &mut Rng) -> Self {
         let mut drawn = Drawn::default();
         for values in [true, false] {
@@ -72,7 +69,7 @@ impl Drawn {
         drawn
     }
 
-    /// Validates `ops`, including the limit on effects per sample.
+    /// Checks the limit on effects per sample as well.
     pub(crate) fn check(ops: &[Op]) -> Result<()> {
         ops.iter().try_for_each(|op| op.check())?;
         let effects = ops.iter().filter(|op| !op.on_values()).map(|op| op.max_effects()).fold(0, usize::saturating_add);

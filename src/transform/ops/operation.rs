@@ -7,42 +7,34 @@ use crate::decode::Size;
 use crate::error::{Error, Result};
 use crate::sampler::Rng;
 
-/// An operation of an augmentation, with its options. See the [module documentation](super).
 pub(crate) trait Operation {
-    /// Returns whether the operation acts on normalized float values rather than on `u8` pixels.
+    /// Whether the operation acts on normalized float values rather than on `u8` pixels.
     fn on_values(&self) -> bool {
         false
     }
 
-    /// Checks the options.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if an option is invalid. The error states
-    /// the option and its value.
     fn check(&self) -> Result<()>;
 
-    /// Returns the name of the operation if at least one of its effects has no device code.
+    /// Name of the operation, if one of its effects has no device code.
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     fn without_device_code(&self) -> Option<&'static str> {
         None
     }
 
-    /// Returns the name of the operation if it changes colors, rather than only moving pixels.
+    /// Name of the operation, if it changes colors rather than only moving pixels.
     fn changes_colors(&self) -> Option<&'static str>;
 
-    /// Returns how many bytes of scratch the operation needs per pixel. The default fits a copy of
-    /// the image.
+    /// Scratch bytes per pixel. The default fits a copy of the image.
     fn bytes_per_pixel(&self) -> u64 {
         3
     }
 
-    /// Returns the maximum number of effects that [`draw`](Operation::draw) adds.
+    /// Maximum number of effects that [`draw`](Operation::draw) adds.
     fn max_effects(&self) -> usize {
         1
     }
 
-    /// Draws the effects for one sample and adds them to `drawn`. `output` is the size of the
-    /// sample's image.
+    /// Adds the effects for one sample to `drawn`.
     fn draw(&self, output: Size, rng: &mut Rng, drawn: &mut Drawn);
 }
 
@@ -65,8 +57,8 @@ where
         Some(R::NAME)
     }
 
-    /// If the probability is less than 1, draws one number to decide whether to apply the effect.
-    /// If so, draws the numbers of the effect.
+    /// Draws one number to decide whether to apply the effect, if the probability is less than 1,
+    /// and then the numbers of the effect.
     fn draw(&self, _: Size, rng: &mut Rng, drawn: &mut Drawn) {
         if self.probability() >= 1.0 || rng.chance(self.probability()) {
             drawn.push(self.effect(rng));
@@ -74,7 +66,6 @@ where
     }
 }
 
-/// Returns an error if `probability` is not between 0 and 1. `name` is the name of the operation.
 pub(in crate::transform::ops) fn check_probability(name: &str, probability: f64) -> Result<()> {
     if (0.0..=1.0).contains(&probability) {
         return Ok(());

@@ -1,45 +1,41 @@
-//! [`RandomEffect`]: an operation that draws a single effect with a given probability. The file of
-//! an effect also declares its operation.
+//! [`RandomEffect`]: an operation that draws a single effect with a given probability, declared in
+//! the file of the effect.
 
 use super::effect::PixelEffect;
 use crate::sampler::Rng;
 
-/// An operation that draws a single effect. [`random_effect!`](random_effect) implements this trait.
+/// [`random_effect!`](random_effect) implements this trait.
 pub(crate) trait RandomEffect {
-    /// The effect that the operation draws.
     type Effect: PixelEffect;
 
-    /// Name of the setter.
     const NAME: &'static str;
 
-    /// Returns the probability that the effect applies to a sample.
     fn probability(&self) -> f64;
 
-    /// If an option is invalid, returns a description of the error.
+    /// Describes the error if an option is invalid.
     fn invalid_option(&self) -> Option<String>;
 
-    /// Draws the effect for one sample.
     fn effect(&self, rng: &mut Rng) -> Self::Effect;
 
     #[cfg(test)]
     fn description() -> EffectDescription;
 
-    /// Returns operations that cover all test values of the options. The first one has the first
-    /// test value of every option.
+    /// These operations cover all test values of the options. The first one has the first test
+    /// value of every option.
     #[cfg(test)]
     fn with_test_values() -> Vec<Self>
     where
         Self: Sized;
 }
 
-/// The source text of a random effect. Tests generate Python methods, a table in the documentation and test
-/// cases from it.
+/// The source text of a random effect, from which tests generate Python methods, a table in the
+/// documentation, and test cases.
 #[cfg(test)]
 pub(crate) struct EffectDescription {
     pub(crate) name: &'static str,
     pub(crate) doc: &'static [&'static str],
     pub(crate) options: &'static [OptionDescription],
-    /// Default value of `probability` in Python.
+    /// Default value in Python.
     pub(crate) probability: &'static str,
 }
 
@@ -47,7 +43,7 @@ pub(crate) struct EffectDescription {
 pub(crate) struct OptionDescription {
     pub(crate) name: &'static str,
     pub(crate) r#type: &'static str,
-    /// The first test value. With it, the effect is visible.
+    /// The effect is visible with this first test value.
     pub(crate) visible_value: &'static str,
     /// Default value in Python, or empty if there is none.
     pub(crate) default: &'static [&'static str],
@@ -56,9 +52,8 @@ pub(crate) struct OptionDescription {
 /// Declares a random effect and its setter.
 ///
 /// Each option has a type (`f64`, `u32` or `(f64, f64)`), a list of test values, and optionally a
-/// default value in Python. The effect must be visible if all options have their first test values.
-/// `probability` is the default probability in Python. `refuse` returns a description of the error
-/// if an option is invalid. `draw` returns the effect for one sample.
+/// default value in Python. The first test values of all options must make the effect visible.
+/// `probability` is the default in Python. `refuse` returns the error message for invalid options.
 macro_rules! random_effect {
     (
         $(#[doc = $doc:literal])+

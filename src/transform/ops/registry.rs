@@ -1,6 +1,5 @@
-//! [`OnPixels`] and [`OnValues`]: enums over all pixel effects and over all value effects. Code
-//! outside `ops` uses effects only through these enums. The effects themselves are listed in the
-//! [parent module](super).
+//! [`OnPixels`] and [`OnValues`]: enums over all effects, through which code outside `ops` uses
+//! them. The [parent module](super) lists the effects.
 
 use std::cell::RefCell;
 
@@ -12,11 +11,8 @@ use super::warp::Warp;
 use crate::decode::Rect;
 use crate::transform::{ImageMut, Record, record};
 
-/// Maximum number of effects on pixels for one sample.
 pub(crate) const EFFECTS_ON_PIXELS: usize = 16;
-/// Maximum number of effects on values for one sample.
 pub(crate) const EFFECTS_ON_VALUES: usize = 3;
-/// Number of words in an [`Effect`] that are reserved for the record.
 pub(super) const WORDS: usize = 11;
 
 record! {
@@ -31,7 +27,6 @@ record! {
 }
 
 impl Effect {
-    /// The empty entry, with code 0.
     pub(crate) const NONE: Effect = Effect { words: [0; WORDS], code: 0 };
 
     pub(super) fn new(code: u32, record: &impl Record) -> Self {
@@ -48,7 +43,7 @@ macro_rules! registry {
         tests { $tmod:ident::$teffect:ident { $($trow:tt)* }, }
     ) => {
         registry! {
-            // The effect for tests comes last, so that the other effects keep their codes.
+            // Last, so that the other effects keep their codes.
             $($pmod::$peffect,)+ #[cfg(test)] $tmod::$teffect,;
             $($vmod::$veffect,)+
         }
@@ -57,13 +52,11 @@ macro_rules! registry {
         $($(#[$on:meta])* $pmod:ident::$peffect:ident,)+;
         $($vmod:ident::$veffect:ident,)+
     ) => {
-        /// An effect on `u8` pixels, before normalization.
         #[derive(Debug, Clone, Copy, PartialEq)]
         pub(crate) enum OnPixels {
             $($(#[$on])* $peffect(super::$pmod::$peffect),)+
         }
 
-        /// An effect on normalized float values, after conversion.
         #[derive(Debug, Clone, Copy, PartialEq)]
         pub(crate) enum OnValues {
             $($veffect(super::$vmod::$veffect),)+
@@ -86,29 +79,25 @@ macro_rules! registry {
         enum ValueCode { Unused, $($veffect,)+ }
 
         impl OnPixels {
-            /// Returns whether a device can run the effect.
             pub(crate) fn runs_on_device(&self) -> bool {
                 match self {
                     $($(#[$on])* OnPixels::$peffect(_) => <super::$pmod::$peffect as PixelEffect>::DEVICE.is_some(),)+
                 }
             }
 
-            /// Runs the effect on the host.
             pub(crate) fn run(&self, image: &mut ImageMut<'_>, scratch: &mut Scratch) {
                 match self {
                     $($(#[$on])* OnPixels::$peffect(effect) => effect.run(image, scratch),)+
                 }
             }
 
-            /// Returns the effect as a record for a device.
             pub(crate) fn effect(&self) -> Effect {
                 match self {
                     $($(#[$on])* OnPixels::$peffect(effect) => Effect::new(PixelCode::$peffect as u32, effect),)+
                 }
             }
 
-            /// Decodes a device record: the inverse of `effect`. Returns `None` if the code is
-            /// unknown.
+            /// Returns `None` for an unknown code.
             #[cfg(test)]
             pub(crate) fn read(effect: &Effect) -> Option<Self> {
                 match effect.code {
@@ -119,29 +108,25 @@ macro_rules! registry {
         }
 
         impl OnValues {
-            /// Returns the area of the image that the effect changes.
             pub(crate) fn area(&self) -> Rect {
                 match self {
                     $(OnValues::$veffect(effect) => effect.area(),)+
                 }
             }
 
-            /// Returns the new RGB value of pixel (`x`, `y`), which must be inside `area`.
             pub(super) fn value(&self, x: u32, y: u32, old: [f32; 3]) -> [f32; 3] {
                 match self {
                     $(OnValues::$veffect(effect) => effect.value(x, y, old),)+
                 }
             }
 
-            /// Returns the effect as a record for a device.
             pub(crate) fn effect(&self) -> Effect {
                 match self {
                     $(OnValues::$veffect(effect) => Effect::new(ValueCode::$veffect as u32, effect),)+
                 }
             }
 
-            /// Decodes a device record: the inverse of `effect`. Returns `None` for
-            /// [`Effect::NONE`].
+            /// Returns `None` for [`Effect::NONE`].
             pub(crate) fn read(effect: &Effect) -> Option<Self> {
                 match effect.code {
                     $(code if code == ValueCode::$veffect as u32 => Some(OnValues::$veffect(Record::take(&effect.words))),)+
@@ -156,7 +141,6 @@ macro_rules! registry {
             $(assert!(<super::$vmod::$veffect as Record>::WORDS <= WORDS && !<super::$vmod::$veffect as ValueEffect>::DEVICE.is_empty());)+
         };
 
-        /// Returns the C declarations of all effects that run on a device.
         #[cfg(test)]
         pub(crate) fn declarations() -> String {
             let mut text = String::new();
@@ -167,8 +151,8 @@ macro_rules! registry {
             text
         }
 
-        /// Returns a CUDA header that includes the device code of all value effects (or of all
-        /// pixel effects, if `values` is false) and dispatches on an effect's code.
+        /// A CUDA header that includes the device code of all effects of one kind, and dispatches
+        /// on an effect's code.
         #[cfg(test)]
         pub(crate) fn dispatch(values: bool) -> String {
             let (mut included, mut cases) = (String::new(), String::new());
@@ -195,7 +179,7 @@ macro_rules! registry {
 
 effects!(registry);
 
-/// The effects that were drawn for one sample, in the order in which they run.
+/// The effects of one sample, in the order in which they run.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Drawn {
     pub(crate) pixels: ArrayVec<OnPixels, EFFECTS_ON_PIXELS>,
@@ -203,13 +187,11 @@ pub(crate) struct Drawn {
 }
 
 impl Drawn {
-    /// Adds an effect on pixels.
     pub(super) fn push(&mut self, effect: impl Into<OnPixels>) {
         self.pixels.push(effect.into());
     }
 
-    /// Returns the geometric effects that also transform annotations, in the order in which they
-    /// run.
+    /// The geometric effects that also transform annotations, in the order in which they run.
     pub(crate) fn warps(&self) -> impl DoubleEndedIterator<Item = &Warp> {
         self.pixels.iter().filter_map(|effect| match effect {
             OnPixels::Warp(warp) if warp.moves_annotations() => Some(warp),
@@ -227,12 +209,10 @@ impl Drawn {
         }
     }
 
-    /// Returns whether a device can run all effects on pixels.
     pub(crate) fn runs_on_device(&self) -> bool {
         self.pixels.iter().all(OnPixels::runs_on_device)
     }
 
-    /// Runs the effects on pixels on the host.
     pub(crate) fn run(&self, image: &mut ImageMut<'_>) {
         thread_local! {
             static SCRATCH: RefCell<Scratch> = RefCell::default();
@@ -244,7 +224,7 @@ impl Drawn {
 }
 
 impl OnValues {
-    /// Returns the erased rectangle and its fill value: for noise, the mean.
+    /// Returns the mean as the value of noise.
     pub(crate) fn erased(&self) -> Erase {
         match self {
             OnValues::Erase(erase) => *erase,
@@ -252,13 +232,11 @@ impl OnValues {
         }
     }
 
-    /// Returns whether the effect changes the pixel (`x`, `y`).
     pub(crate) fn changes(&self, x: u32, y: u32) -> bool {
         let Rect { x: left, y: top, width, height } = self.area();
         x.wrapping_sub(left) < width && y.wrapping_sub(top) < height
     }
 
-    /// Applies all `effects` to `value`, which belongs to the pixel (`x`, `y`).
     pub(crate) fn run_all(effects: &[OnValues], x: u32, y: u32, value: [f32; 3]) -> [f32; 3] {
         effects.iter().filter(|effect| effect.changes(x, y)).fold(value, |value, effect| effect.value(x, y, value))
     }

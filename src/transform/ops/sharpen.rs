@@ -15,8 +15,8 @@ record! {
 }
 
 impl Sharpen {
-    /// Creates an effect. With the factor 0, the result is the smoothed image. With 1, it is the
-    /// original image. With 2, the difference between the two is doubled.
+    /// The factor 0 smooths the image, 1 keeps it, and 2 doubles the difference from the smoothed
+    /// image.
     pub(super) fn by(factor: f64) -> Self {
         Sharpen { share: (1.0 - factor) as f32 }
     }
@@ -25,9 +25,9 @@ impl Sharpen {
 impl PixelEffect for Sharpen {
     const DEVICE: Option<&'static str> = Some("sharpen.cuh");
 
-    /// A pixel of the smoothed image is 5/13 of the pixel plus 1/13 of each of its eight neighbors,
-    /// rounded to the nearest integer. The sum is never halfway between two integers, because 13 is
-    /// odd. Pixels at the edges of the image do not change.
+    /// A smoothed pixel is 5/13 of the pixel plus 1/13 of each of its eight neighbors, rounded to
+    /// the nearest integer. The sum is never halfway between two integers, because 13 is odd.
+    /// Pixels at the edges of the image do not change.
     fn run(&self, image: &mut ImageMut<'_>, scratch: &mut Scratch) {
         let (width, height) = (image.width() as usize, image.height() as usize);
         if width <= 2 || height <= 2 {
@@ -42,8 +42,8 @@ impl PixelEffect for Sharpen {
 }
 
 wide! {
-    /// Sharpens the pixels of a row, except the first and the last pixel. `rows` contains the
-    /// original pixels of the row above, the row itself, and the row below.
+    /// Sharpens a row, except its first and last pixel. `rows` is the original row with the rows
+    /// above and below.
     fn sharpen_row(rows: [&[u8]; 3], share: f32, to: &mut [u8]) {
         let [above, own, below] = rows.map(|row| &row[..to.len() + 6]);
         let three = |row: &[u8], i: usize| u16::from(row[i]) + u16::from(row[i + 3]) + u16::from(row[i + 6]);

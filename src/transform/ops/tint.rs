@@ -1,10 +1,9 @@
 //! Effects that change the color of each pixel independently.
 //!
-//! The formulas are torchvision's. A pixel depends on no other, so no copy of the image is needed.
+//! The formulas are torchvision's. Each pixel is independent, so no copy of the image is needed.
 //!
 //! To vectorize, blocks of pixels are split into one array per channel, and the hue conversion
-//! computes every case of the HSV formulas and then selects one: branches would prevent
-//! vectorization.
+//! computes every case of the HSV formulas before it selects one, without branches.
 
 use super::arithmetic::{BLOCK, Planes, blend, gray, shares};
 use super::effect::{PixelEffect, Scratch};
@@ -33,7 +32,6 @@ impl Tint {
     const GRAYSCALE: u32 = 2;
     const PERMUTED: u32 = 3;
 
-    /// Returns the C enum that mirrors these kinds.
     #[cfg(test)]
     pub(crate) fn kinds() -> String {
         let names = "SATURATION, HUE, GRAYSCALE, PERMUTED";
@@ -41,7 +39,7 @@ impl Tint {
         format!("enum {{ {names} }};\n")
     }
 
-    /// torchvision's `adjust_saturation`, which blends each pixel with its gray value.
+    /// torchvision's `adjust_saturation`, a blend with the gray value.
     pub(super) fn saturation(factor: f64) -> Self {
         Tint { kind: Self::SATURATION, by: shares(factor), channels: 0 }
     }
@@ -62,7 +60,7 @@ impl Tint {
     }
 }
 
-/// Draws a random order of the channels, using two random numbers.
+/// Uses two random numbers.
 pub(super) fn permutation(rng: &mut Rng) -> [u32; 3] {
     let mut channels = [0, 1, 2];
     for last in (1..3).rev() {
@@ -88,7 +86,6 @@ impl PixelEffect for Tint {
 }
 
 wide! {
-    /// Blends each pixel with its gray value.
     fn saturate(pixels: &mut [[u8; 3]], shares: [f32; 2]) {
         let (blocks, rest) = pixels.as_chunks_mut::<BLOCK>();
         for block in blocks {
@@ -111,7 +108,6 @@ wide! {
 }
 
 wide! {
-    /// Replaces each pixel with its gray value.
     fn remove_color(pixels: &mut [[u8; 3]]) {
         let (blocks, rest) = pixels.as_chunks_mut::<BLOCK>();
         for block in blocks {
@@ -123,14 +119,12 @@ wide! {
 }
 
 wide! {
-    /// Rotates the hue of each pixel by `turn` full turns: converts to HSV and back, like
-    /// torchvision's `_rgb_to_hsv` and `_hsv_to_rgb`.
+    /// Converts to HSV and back like torchvision's `_rgb_to_hsv` and `_hsv_to_rgb`.
     fn rotate_hues(pixels: &mut [[u8; 3]], turn: f32) {
         let (blocks, rest) = pixels.as_chunks_mut::<BLOCK>();
         for block in blocks {
             rotate_block(block, turn);
         }
-        // Pad the remaining pixels to a full block.
         let mut last = [[0; 3]; BLOCK];
         last[..rest.len()].copy_from_slice(rest);
         rotate_block(&mut last, turn);
@@ -138,7 +132,6 @@ wide! {
     }
 }
 
-/// Rotates the hues of one block.
 #[inline(always)]
 fn rotate_block(block: &mut [[u8; 3]; BLOCK], turn: f32) {
     let mut channels = [[0.0; BLOCK]; 3];
@@ -155,14 +148,14 @@ fn rotate_block(block: &mut [[u8; 3]; BLOCK], turn: f32) {
         let [rc, gc, bc] = [(largest - r) / range, (largest - g) / range, (largest - b) / range];
         let sector = if largest == g { 2.0 + rc - bc } else { 4.0 + gc - rc };
         let sector = if largest == r { bc - gc } else { sector };
-        // Subtracting the integer part is exact, so the result equals `ahead % 1.0`.
+        // Exact, so the result equals `ahead % 1.0`.
         let ahead = sector / 6.0 + 1.0;
         let h = (ahead - below(ahead)) + turn;
         (*max, *saturation, *hue) = (largest, range / largest, (h - below(h)) * 6.0);
     }
     let mut levels = [[0; BLOCK]; 3];
-    // Over the six hue sectors, each channel runs through `max`, `q`, `p`, `p`, `t`, `max`; only
-    // the starting sector differs.
+    // Over the six hue sectors, each channel is `max`, `q`, `p`, `p`, `t`, `max`, from a different
+    // starting sector.
     for (levels, shift) in levels.iter_mut().zip([0.0, 4.0, 2.0]) {
         let inputs = maxima.iter().zip(&saturations).zip(&hues);
         for (level_of, ((&max, &saturation), &hue)) in levels.iter_mut().zip(inputs) {
@@ -171,8 +164,7 @@ fn rotate_block(block: &mut [[u8; 3]; BLOCK], turn: f32) {
             let p = unit(max * (1.0 - saturation));
             let q = unit(max * (1.0 - saturation * f));
             let t = unit(max * (1.0 - saturation * (1.0 - f)));
-            // A hue just below a full turn may be rounded up to a full turn, so treat sector 6 like
-            // sector 0.
+            // A hue just below a full turn may be rounded up, so sector 6 equals sector 0.
             let sector = sextant + shift;
             let sector = if sector >= 6.0 { sector - 6.0 } else { sector };
             let chosen = if sector == 1.0 { q } else { max };
@@ -199,7 +191,6 @@ fn smaller(a: f32, b: f32) -> f32 {
     if a < b { a } else { b }
 }
 
-/// Clamps `v` to the range 0 to 1.
 #[inline(always)]
 fn unit(v: f32) -> f32 {
     smaller(larger(v, 0.0), 1.0)
@@ -240,7 +231,6 @@ pub(super) mod naive {
         }
     }
 
-    /// Converts a pixel to HSV, rotates the hue by `turn` full turns, and converts back.
     pub(crate) fn rotate_hue(pixel: [u8; 3], turn: f32) -> [u8; 3] {
         let [r, g, b] = pixel.map(|v| f32::from(v) / 255.0);
         let (max, min) = (r.max(g).max(b), r.min(g).min(b));

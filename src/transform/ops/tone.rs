@@ -1,9 +1,9 @@
 //! Effects that map each channel value to a new value. A channel value is called a level.
 //!
 //! Most effects apply a formula to each level, in loops that vectorize. `contrast` computes the
-//! mean first. `autocontrast` and `equalize` compute a histogram first, and then replace each level
-//! with an entry of a table. So each effect reads the image once or twice, and needs no copy of it.
-//! The formulas are torchvision's, except for `equalize`, which is Pillow's.
+//! mean first. `autocontrast` and `equalize` compute a histogram, and then replace each level with
+//! an entry of a table. Each effect reads the image once or twice, without a copy. The formulas are
+//! torchvision's, except that `equalize` is Pillow's.
 
 use super::arithmetic::{BLOCK, Planes, blend, gray, shares};
 use super::effect::{PixelEffect, Scratch};
@@ -33,7 +33,6 @@ impl Tone {
     const AUTOCONTRAST: u32 = 6;
     const EQUALIZE: u32 = 7;
 
-    /// Returns a C enum with the kinds.
     #[cfg(test)]
     pub(crate) fn kinds() -> String {
         let names = "BRIGHTNESS, CONTRAST, POSTERIZE, SOLARIZE, ADD, INVERT, AUTOCONTRAST, EQUALIZE";
@@ -71,8 +70,7 @@ impl Tone {
         Tone { kind: Self::INVERT, by: [0.0; 2] }
     }
 
-    /// torchvision's `autocontrast`, which stretches the levels of each channel, so that the
-    /// minimum becomes 0 and the maximum becomes 255.
+    /// torchvision's `autocontrast`, which stretches the levels of each channel to 0 to 255.
     pub(super) fn autocontrast() -> Self {
         Tone { kind: Self::AUTOCONTRAST, by: [0.0; 2] }
     }
@@ -105,28 +103,24 @@ impl PixelEffect for Tone {
 }
 
 wide! {
-    /// Multiplies each level by `factor`.
     fn scale(levels: &mut [u8], factor: f32) {
         levels.iter_mut().for_each(|v| *v = level(f32::from(*v) * factor));
     }
 }
 
 wide! {
-    /// Blends each level with `other`.
     fn blend_with(levels: &mut [u8], other: f32, shares: [f32; 2]) {
         levels.iter_mut().for_each(|v| *v = blend(f32::from(*v), other, shares));
     }
 }
 
 wide! {
-    /// Inverts levels that are at least `threshold`.
     fn invert_from(levels: &mut [u8], threshold: f32) {
         levels.iter_mut().for_each(|v| *v = if f32::from(*v) >= threshold { !*v } else { *v });
     }
 }
 
 wide! {
-    /// Adds `added` to all levels below `end`.
     fn add_below(levels: &mut [u8], added: f32, end: f32) {
         for v in levels {
             let old = f32::from(*v);
@@ -136,7 +130,6 @@ wide! {
 }
 
 wide! {
-    /// Returns the sum of the pixels' gray values.
     fn gray_sum(pixels: &[[u8; 3]]) -> u64 {
         let (blocks, rest) = pixels.as_chunks::<BLOCK>();
         let mut sum = 0;
@@ -147,7 +140,6 @@ wide! {
     }
 }
 
-/// Maps the levels of each channel through that channel's lookup table.
 fn map_levels(image: &mut ImageMut<'_>, [red, green, blue]: [[u8; 256]; 3]) {
     for [r, g, b] in image.pixels_mut() {
         *r = red[usize::from(*r)];
@@ -156,7 +148,6 @@ fn map_levels(image: &mut ImageMut<'_>, [red, green, blue]: [[u8; 256]; 3]) {
     }
 }
 
-/// Returns, for each channel, the number of pixels with each level.
 fn histogram(image: &ImageMut<'_>) -> [[u32; 256]; 3] {
     let mut counts = [[0; 256]; 3];
     for pixel in image.data().as_chunks::<3>().0 {
@@ -165,7 +156,7 @@ fn histogram(image: &ImageMut<'_>) -> [[u32; 256]; 3] {
     counts
 }
 
-/// Returns the lookup table of `autocontrast`. A channel that has only one level does not change.
+/// A channel that has only one level does not change.
 fn autocontrast_table(counts: &[u32; 256]) -> [u8; 256] {
     let lowest = counts.iter().position(|&n| n > 0).unwrap_or(0) as f32;
     let highest = counts.iter().rposition(|&n| n > 0).unwrap_or(0) as f32;
@@ -176,8 +167,8 @@ fn autocontrast_table(counts: &[u32; 256]) -> [u8; 256] {
     std::array::from_fn(|v| ((v as f32 - lowest) / scale).clamp(0.0, 255.0) as u8)
 }
 
-/// Returns the lookup table of `equalize`, computed like in Pillow. A channel does not change if
-/// fewer than 255 of its pixels are below its maximum level.
+/// Computed as in Pillow. A channel does not change if fewer than 255 of its pixels are below its
+/// maximum level.
 fn equalize_table(counts: &[u32; 256]) -> [u8; 256] {
     let highest = counts.iter().rposition(|&n| n > 0).unwrap_or(0);
     let stride = counts[..highest].iter().sum::<u32>() / 255;

@@ -1,15 +1,13 @@
 //! Geometric effects: affine and perspective transformations.
 //!
-//! The code iterates over the output pixels and maps each one back to a source position, so that
-//! every output pixel is written exactly once. Sampling is nearest-neighbor, which reads one source
-//! pixel, or bilinear, which reads four. The image is copied first, because an output pixel may
-//! read any source pixel.
+//! Each output pixel is mapped back to a source position, so every output pixel is written exactly
+//! once. Sampling is nearest-neighbor, which reads one source pixel, or bilinear, which reads four.
+//! The image is copied first, because an output pixel may read any source pixel.
 //!
 //! Positions and weights are computed for a block of pixels at a time, in loops that vectorize.
-//! Only the reads are scalar. Positions that are next to the edge of the image take a slow path.
+//! Only the reads are scalar. Positions at the edge of the image take a slow path.
 //!
-//! Points and boxes are mapped in the other direction, from source to output, with the inverse
-//! matrix.
+//! Points and boxes are mapped with the inverse matrix, from source to output.
 
 use super::arithmetic::BLOCK;
 use super::effect::{PixelEffect, Scratch};
@@ -32,32 +30,28 @@ record! {
     }
 }
 
-/// Settings with which a geometric operation samples the source image.
 #[derive(Debug, Clone, Copy, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Sampling {
     pub(crate) bilinear: bool,
-    /// Color of positions outside the image. `None` equals torchvision's `fill=None`, which is
-    /// black.
+    /// Color outside the image. `None` equals torchvision's `fill=None`, which is black.
     pub(crate) fill: Option<[u8; 3]>,
 }
 
 /// An affine transformation with torchvision's parameters.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Affine {
-    /// Rotation in degrees, clockwise.
+    /// Degrees clockwise.
     pub(super) angle: f64,
-    /// Translation to the right and down, in pixels.
+    /// Right and down, in pixels.
     pub(super) translate: [f64; 2],
     pub(super) scale: f64,
-    /// Shear along the rows and along the columns, in degrees.
+    /// Along the rows and along the columns, in degrees.
     pub(super) shear: [f64; 2],
-    /// Position of the fixed point of the rotation, scale and shear, relative to the center of the
-    /// image, in pixels.
+    /// Fixed point of the rotation, scale and shear, in pixels from the center of the image.
     pub(super) center: [f64; 2],
 }
 
 impl Affine {
-    /// The transformation that leaves the image unchanged.
     pub(super) const IDENTITY: Affine =
         Affine { angle: 0.0, translate: [0.0; 2], scale: 1.0, shear: [0.0; 2], center: [0.0; 2] };
 
@@ -79,7 +73,6 @@ impl Affine {
     }
 }
 
-/// Returns half of the image's width and height.
 fn halves(size: Size) -> [f32; 2] {
     [0.5 * size.width as f32, 0.5 * size.height as f32]
 }
@@ -88,11 +81,10 @@ impl Warp {
     const FILLED: u32 = 1 << 24;
     const BILINEAR: u32 = 1 << 25;
     const PERSPECTIVE: u32 = 1 << 26;
-    /// Bit of `mode` that only the host uses. It is set if the effect is part of a chain that is
-    /// mixed with the original image.
+    /// Host-only bit of `mode`: the effect is part of a chain that is mixed with the original
+    /// image.
     const IN_CHAIN: u32 = 1 << 27;
 
-    /// Returns a C enum with the bits of `mode`.
     #[cfg(test)]
     pub(crate) fn bits() -> String {
         format!(
@@ -123,9 +115,8 @@ impl Warp {
         Self::new(affine.inverse(), [0.0; 2], size, sampling, 0)
     }
 
-    /// torchvision's `perspective` for an image of `size`, which moves the corners in `from` to the
-    /// positions in `to`. Both lists start at the upper left corner and go clockwise. Returns
-    /// `None` if there is no such transformation.
+    /// torchvision's `perspective`, which moves the corners in `from` to those in `to`, both
+    /// clockwise from the upper left. `None` if there is no such transformation.
     pub(super) fn perspective(from: [[f64; 2]; 4], to: [[f64; 2]; 4], size: Size, sampling: Sampling) -> Option<Self> {
         let [a, b, c, d, e, f, g, h] = perspective_coefficients(to, from)?;
         Some(Self::new([a, b, c, d, e, f], [g, h], size, sampling, Self::PERSPECTIVE))
@@ -135,25 +126,21 @@ impl Warp {
         self.mode & bit != 0
     }
 
-    /// Marks the effect as part of a chain that is mixed with the original image.
     pub(super) fn join_chain(&mut self) {
         self.mode |= Self::IN_CHAIN;
     }
 
-    /// Returns whether the effect also moves masks, boxes, points and maps. Effects in a chain do
-    /// not move them, because annotations of a mixture match the original image.
+    /// Effects in a chain do not move annotations, which match the original image.
     pub(super) fn moves_annotations(&self) -> bool {
         !self.has_flag(Self::IN_CHAIN)
     }
 
-    /// Returns the color of positions outside the image.
     fn fill(&self) -> [u8; 3] {
         let [red, green, blue, _] = self.mode.to_le_bytes();
         [red, green, blue]
     }
 
-    /// Returns the source position of output pixel (`x`, `y`) in an image of `size`. (0, 0) is the
-    /// center of the first pixel.
+    /// Source position of output pixel (`x`, `y`). (0, 0) is the center of the first pixel.
     #[inline(always)]
     pub(super) fn source(&self, x: u32, y: u32, size: Size) -> (f32, f32) {
         let ([a, b, c, d, e, f, g, h], [across, down]) = (self.map, halves(size));
@@ -168,26 +155,23 @@ impl Warp {
         ((x + 1.0) * across - 0.5, (y + 1.0) * down - 0.5)
     }
 
-    /// Returns the pixel nearest to a position, rounding half to even, or `None` if this pixel is
-    /// outside the image.
+    /// Rounds half to even. `None` if the pixel is outside the image.
     fn nearest((x, y): (f32, f32), size: Size) -> Option<(u32, u32)> {
         let inside = |v: f32, length: u32| {
-            // The comparison is false for NaN.
+            // False for NaN.
             let rounded = (v >= -0.5 && v < length as f32).then_some((v + ROUND - ROUND) as u32)?;
             (rounded < length).then_some(rounded)
         };
         Some((inside(x, size.width)?, inside(y, size.height)?))
     }
 
-    /// Returns the source pixel of output pixel (`x`, `y`) in an image of `size`, with
-    /// nearest-neighbor sampling.
     pub(crate) fn nearest_source(&self, x: u32, y: u32, size: Size) -> Option<(u32, u32)> {
         Self::nearest(self.source(x, y, size), size)
     }
 
-    /// Transforms a plane of `size` with `channels` values per pixel, using nearest-neighbor
-    /// sampling. Pixels whose source is outside the plane are set to the values of `fill`, which is
-    /// repeated to the number of channels. `copy` is scratch memory.
+    /// Transforms a plane with `channels` values per pixel, using nearest-neighbor sampling. Pixels
+    /// with a source outside the plane get the values of `fill`, repeated to the number of
+    /// channels.
     pub(crate) fn move_nearest<T: Copy>(
         &self,
         plane: &mut [T],
@@ -210,13 +194,12 @@ impl Warp {
         }
     }
 
-    /// Returns whether the effect samples the source bilinearly.
     pub(crate) fn is_bilinear(&self) -> bool {
         self.has_flag(Self::BILINEAR)
     }
 
-    /// Transforms a plane of floats with bilinear sampling, like an image. `fill` may be NaN or
-    /// very different from the values of the plane. `copy` is scratch memory.
+    /// Transforms a plane of floats with bilinear sampling. `fill` may be NaN or very different
+    /// from the values of the plane.
     pub(crate) fn move_floats(
         &self,
         plane: &mut [f32],
@@ -236,8 +219,8 @@ impl Warp {
         }
     }
 
-    /// Returns the matrix that maps homogeneous output positions to source positions, both in
-    /// pixels from the upper left corner of the first pixel.
+    /// Maps homogeneous output positions to source positions, in pixels from the corner of the
+    /// first pixel.
     fn matrix(&self, size: Size) -> [[f64; 3]; 3] {
         let [across, down] = [f64::from(size.width) / 2.0, f64::from(size.height) / 2.0];
         let [a, b, c, d, e, f, g, h] = self.map.map(f64::from);
@@ -248,11 +231,10 @@ impl Warp {
         [row(a, b, c, across), row(d, e, f, down), [0.0, 0.0, 1.0]]
     }
 
-    /// Maps a source position to the output, both in pixels from the upper left corner of the first
-    /// pixel.
+    /// Maps a source position to the output, in pixels from the corner of the first pixel.
     pub(crate) fn forward(&self, (x, y): (f64, f64), size: Size) -> (f64, f64) {
         let [[a, b, c], [d, e, f], [g, h, i]] = self.matrix(size);
-        // The adjugate is the inverse times a factor, which cancels out in the division.
+        // The adjugate is the inverse times a factor, which the division cancels.
         let inverse = [
             [e * i - f * h, c * h - b * i, b * f - c * e],
             [f * g - d * i, a * i - c * g, c * d - a * f],
@@ -261,8 +243,7 @@ impl Warp {
         project(inverse, (x, y))
     }
 
-    /// Maps an output position to its source. The mapping is the inverse of
-    /// [`forward`](Warp::forward).
+    /// The inverse of [`forward`](Warp::forward).
     pub(crate) fn backward(&self, position: (f64, f64), size: Size) -> (f64, f64) {
         project(self.matrix(size), position)
     }
@@ -273,8 +254,7 @@ fn project(rows: [[f64; 3]; 3], (x, y): (f64, f64)) -> (f64, f64) {
     (across / under, down / under)
 }
 
-/// Computes the eight numbers of torchvision's `_get_perspective_coeffs`, which map `from` to `to`.
-/// Returns `None` if three of the corners are collinear.
+/// torchvision's `_get_perspective_coeffs`. `None` if three of the corners are collinear.
 fn perspective_coefficients(from: [[f64; 2]; 4], to: [[f64; 2]; 4]) -> Option<[f64; 8]> {
     let mut rows = [[0.0; 9]; 8];
     for (i, ([x, y], [u, v])) in from.into_iter().zip(to).enumerate() {
@@ -300,7 +280,7 @@ fn perspective_coefficients(from: [[f64; 2]; 4], to: [[f64; 2]; 4]) -> Option<[f
 
 /// The four pixels around a position, and their weights, as in PyTorch's `grid_sample`.
 struct BilinearSample {
-    /// The index of each pixel, or `None` if it is outside the image, and the weight of the pixel.
+    /// Index and weight of each pixel. The index is `None` outside the image.
     pixels: [(Option<usize>, f32); 4],
 }
 
@@ -322,17 +302,15 @@ impl BilinearSample {
         BilinearSample { pixels }
     }
 
-    /// Returns the weighted sum of `value` over the pixels that are inside the image.
     fn sum(&self, value: impl Fn(usize) -> f32) -> f32 {
         let [a, b, c, d] = self.pixels.map(|(pixel, weight)| pixel.map_or(0.0, |index| value(index) * weight));
         ((a + b) + c) + d
     }
 
-    /// Returns the value at the position if pixels outside the image are `fill`. Like torchvision,
-    /// computes `sum(value) * inside + fill * (1 - inside)`, where `inside` is the sum of the
-    /// weights of the pixels inside the image. If all four pixels are inside, `fill` is ignored. If
-    /// none is inside, the result is `fill`. Pixels with weight 0 are ignored, even if they are
-    /// NaN.
+    /// Interpolates with `fill` outside the image, like torchvision:
+    /// `sum(value) * inside + fill * (1 - inside)`, where `inside` is the sum of the weights inside
+    /// the image. `fill` is ignored if all four pixels are inside. Pixels with weight 0 are
+    /// ignored, even if they are NaN.
     fn filled(&self, fill: f32, value: impl Fn(usize) -> f32) -> f32 {
         let counts =
             |inside: bool| self.pixels.iter().any(|(pixel, weight)| pixel.is_some() == inside && *weight != 0.0);
@@ -377,9 +355,8 @@ impl PixelEffect for Warp {
 }
 
 wide! {
-    /// Returns the index of the nearest source pixel, or `u32::MAX` if it is outside the image, for
-    /// each of `BLOCK` output pixels that start at `from` in a row. Equals [`Warp::nearest`] for
-    /// images of fewer than 2^32 pixels, but vectorizes.
+    /// Nearest source pixel of each of `BLOCK` output pixels from `from` on, or `u32::MAX` outside
+    /// the image. Equals [`Warp::nearest`] for images of fewer than 2^32 pixels, but vectorizes.
     fn nearest_indices(warp: &Warp, from: (u32, u32), size: Size) -> [u32; BLOCK] {
         let [width, height] = [size.width as f32, size.height as f32];
         let mut indices = [0; BLOCK];
@@ -388,7 +365,7 @@ wide! {
             let rounded = |v: f32| v + ROUND - ROUND;
             let across = (x >= -0.5) & (x < width) & (rounded(x) < width);
             let down = (y >= -0.5) & (y < height) & (rounded(y) < height);
-            // Adding `ROUND` moves the integer part of the float to its low bits.
+            // `ROUND` moves the integer part of the float to its low bits.
             let low = |v: f32| (v + ROUND).to_bits() & 0x3f_ffff;
             let inside = low(y).wrapping_mul(size.width).wrapping_add(low(x));
             *index = if across & down { inside } else { u32::MAX };
@@ -397,20 +374,19 @@ wide! {
     }
 }
 
-/// Stored instead of a pixel index if some, but not necessarily all, of the four neighbors are
-/// outside the image.
+/// Replaces a pixel index if some, but not necessarily all, of the four neighbors are outside the
+/// image.
 const BORDER: u32 = u32::MAX - 1;
-/// Stored instead of a pixel index if all four neighbors are outside the image.
+/// Replaces a pixel index if all four neighbors are outside the image.
 const OUTSIDE: u32 = u32::MAX;
 
 wide! {
-    /// Computes the colors of the output pixels that start at `start` in a row, by bilinear
-    /// sampling of `from`. If all four neighbors are inside the image, the result equals
-    /// [`Warp::bilinear_color`].
+    /// Samples the output pixels from `start` on bilinearly. Equals [`Warp::bilinear_color`] if all
+    /// four neighbors are inside the image.
     fn sum_pixels(warp: &Warp, start: (u32, u32), size: Size, from: &[[u8; 3]], to: &mut [[u8; 3]]) {
         let mut positions = [[0.0; BLOCK]; 2];
         let mut shares = [[0.0; BLOCK]; 4];
-        // For each position, the index of the upper left neighbor, or `BORDER` or `OUTSIDE`.
+        // Index of the upper left neighbor, or `BORDER` or `OUTSIDE`.
         let mut indices = [0; BLOCK];
         let [right_end, lower_end] = [size.width as f32 - 1.0, size.height as f32 - 1.0];
         for (i, index) in indices.iter_mut().enumerate() {
@@ -423,10 +399,9 @@ wide! {
             shares[2][i] = (1.0 - right) * under;
             shares[3][i] = right * under;
             let inside = (x >= 0.0) & (y >= 0.0) & (left < right_end) & (top < lower_end);
-            // Adding `ROUND` moves the integer part of the float to its low bits.
             let low = |v: f32| (v + ROUND).to_bits() & 0x3f_ffff;
             let corner = low(top).wrapping_mul(size.width).wrapping_add(low(left));
-            // The comparisons are false for NaN.
+            // False for NaN.
             let near = (x > -1.0) & (y > -1.0) & (x < size.width as f32) & (y < size.height as f32);
             *index = if inside { corner } else if near { BORDER } else { OUTSIDE };
         }
@@ -462,7 +437,6 @@ wide! {
 }
 
 impl Warp {
-    /// Returns the color at a source position, by bilinear sampling.
     fn bilinear_color(&self, point: (f32, f32), size: Size, from: &[[u8; 3]]) -> [u8; 3] {
         let sample = BilinearSample::new(point, size);
         let inside = sample.sum(|_| 1.0);
@@ -493,7 +467,6 @@ mod tests {
     fn bilinear_maps_do_not_depend_on_the_fill() {
         let map: Vec<f32> = (0..32).map(|v| v as f32 + 0.125).collect();
         for fill in [f32::NAN, 1e9, -1e30, f32::INFINITY] {
-            // Move by a whole number of pixels, and by half a pixel.
             let (moved_whole, half) = (moved(&map, [2.0, 0.0], fill), moved(&map, [0.5, 0.0], fill));
             for (index, (whole_value, half)) in moved_whole.into_iter().zip(half).enumerate() {
                 let expected = if index % 8 < 2 { fill } else { map[index - 2] };

@@ -1,8 +1,6 @@
 //! Loops that the compiler turns into vector code, for AVX2 if the CPU supports it, and for NEON on
-//! 64-bit Arm.
-//!
-//! The resulting bits are the same on every CPU: no fused multiply-add, and a fixed order for each
-//! sum.
+//! 64-bit Arm. Without fused multiply-add, and with a fixed order for each sum, the bits are the
+//! same on every CPU.
 //!
 //! **Invariants**
 //! 1. [`wide`] calls a function that is compiled for AVX2 only after checking the CPU for AVX2.
@@ -10,7 +8,7 @@
 #![allow(unsafe_code)]
 
 /// Defines a function that is compiled twice, for any CPU and for AVX2, and selects the version at
-/// run time. Everything it calls must be inlined: a function that isn't is compiled only once,
+/// run time. Everything it calls must be inlined, because other functions are compiled only once,
 /// without AVX2.
 macro_rules! wide {
     (
@@ -40,8 +38,7 @@ macro_rules! wide {
 }
 pub(super) use wide;
 
-/// Returns the integer part of `v`, clamped to 0..=255. NaN becomes 0.
-// `clamp` would preserve NaN.
+/// NaN becomes 0, while `clamp` would preserve it.
 #[allow(clippy::manual_clamp)]
 #[inline(always)]
 pub(super) fn round_to_level(v: f32) -> i32 {
@@ -49,18 +46,17 @@ pub(super) fn round_to_level(v: f32) -> i32 {
     unsafe { v.max(0.0).min(255.0).to_int_unchecked() }
 }
 
-/// Computes `v as u8` in a form that vectorizes.
+/// Vectorizes, unlike `v as u8`.
 #[inline(always)]
 pub(super) fn level(v: f32) -> u8 {
     round_to_level(v) as u8
 }
 
-/// Adding and subtracting this number rounds a float whose magnitude is less than 2^22 to an
-/// integer, half to even.
+/// Adding and subtracting this number rounds a float of magnitude less than 2^22 to an integer,
+/// half to even.
 pub(super) const ROUND: f32 = 12_582_912.0;
 
-/// Computes `v.floor()` for numbers from -2^22 to 2^22, in a form that vectorizes: rounds, then
-/// subtracts 1 if that went up.
+/// Equals `v.floor()` for numbers from -2^22 to 2^22, but vectorizes.
 #[inline(always)]
 pub(super) fn below(v: f32) -> f32 {
     let rounded = v + ROUND - ROUND;

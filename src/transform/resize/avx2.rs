@@ -21,10 +21,8 @@ use super::lanes::SQUEEZE;
 use super::scalar as narrower;
 use super::table::Table;
 
-/// Number of pixels per vector.
 const LANES: usize = 2;
 
-/// Returns the functions of this file if this CPU supports AVX2.
 pub(super) fn kernels() -> Option<Kernels> {
     is_x86_feature_detected!("avx2").then_some(Kernels {
         lanes: LANES,
@@ -38,8 +36,7 @@ pub(super) fn kernels() -> Option<Kernels> {
 super::lanes::pairs!("avx2");
 super::lanes::lanes!("avx2");
 
-/// Multiplies the 16-bit elements of `values` and `taps`, adds each pair of adjacent products, and
-/// adds the results to `sum`.
+/// Multiplies 16-bit elements, adds adjacent products, and adds the results to `sum`.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn add_pixels(sum: Vector, values: Vector, taps: Vector) -> Vector {
@@ -60,8 +57,8 @@ unsafe fn gather(from: *const u8, starts: *const u32) -> Vector {
     }
 }
 
-/// Stores eight pixels, or as many as fit into `out`. Each half of the vector contains four pixels,
-/// which are 12 bytes.
+/// Stores eight pixels, or as many as fit into `out`. Each half of the vector contains four pixels
+/// (12 bytes).
 #[inline]
 #[target_feature(enable = "avx2")]
 fn store_pixels(pixels: Vector, out: &mut [u8]) {

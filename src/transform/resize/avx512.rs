@@ -21,10 +21,9 @@ use super::kernels::Kernels;
 use super::lanes::SQUEEZE;
 use super::table::Table;
 
-/// Number of pixels per accumulator vector, with four `i32` channels each.
+/// Pixels per accumulator vector, with four `i32` channels each.
 const LANES: usize = 4;
 
-/// Returns the AVX-512 kernels if the CPU supports AVX2 and AVX-512 F, BW and VNNI.
 pub(super) fn kernels() -> Option<Kernels> {
     let is_supported = is_x86_feature_detected!("avx512f")
         && is_x86_feature_detected!("avx512bw")
@@ -57,8 +56,8 @@ unsafe fn gather(from: *const u8, starts: *const u32) -> Vector {
     }
 }
 
-/// Stores 16 pixels, or as many as fit into `out`. Each quarter of the vector contains four pixels,
-/// which are 12 bytes.
+/// Stores 16 pixels, or as many as fit into `out`. Each quarter of the vector contains four pixels
+/// (12 bytes).
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn store_pixels(pixels: Vector, out: &mut [u8]) {

@@ -1,10 +1,9 @@
 //! [`Axis`]: the filter along one axis, as fixed-point coefficients.
 //!
-//! Resizing is separable, so each axis has its own filter. For each output position, the filter
-//! contains the first source position, and the weights of this position and the following ones. It
-//! depends only on [`Key`], so it is reused if the next image has the same key. Weights become
-//! 16-bit coefficients, because one instruction of the vector code multiplies pairs of 16-bit
-//! integers. The coefficients have as many fractional bits as the largest weight allows.
+//! Resizing is separable, so each axis has its own filter: for each output position, the first
+//! source position, and the weights of this position and the following ones. The filter depends
+//! only on [`Key`], so images with the same key reuse it. Weights become 16-bit coefficients,
+//! because one instruction of the vector code multiplies pairs of 16-bit integers.
 
 use std::ops::Range;
 
@@ -12,14 +11,14 @@ use crate::transform::interpolation::Resampling;
 
 /// The filter of one axis: the source positions that each output position reads, and their weights.
 ///
-/// The filters come from Pillow's `Resample.c`. The weights of an output sum to 1. With
-/// antialiasing, weights beyond the edge of the image are dropped. Without antialiasing, these
-/// weights are added to the weight of the edge pixel, as in PyTorch.
+/// The filters come from Pillow's `Resample.c`. The weights of an output sum to 1. Weights beyond
+/// the edge of the image are dropped with antialiasing. Without it, they are added to the weight of
+/// the edge pixel, as in PyTorch.
 ///
-/// The weights are rounded to 16 bits in the same way as in `fast_image_resize` and PyTorch, so the
-/// results are bit-identical. PyTorch resizes the whole image before it crops, so the largest
-/// weight of the whole resize determines PyTorch's number of fractional bits. With [`Key::larger`],
-/// this weight is computed even if only a part of the image is resized.
+/// The weights are rounded to 16 bits as in `fast_image_resize` and PyTorch, so the results are
+/// bit-identical. PyTorch resizes the whole image before it crops, so the largest weight of the
+/// whole resize determines PyTorch's number of fractional bits. [`Key::larger`] provides this
+/// weight even if only a part of the image is resized.
 #[derive(Debug, Default)]
 pub(super) struct Axis {
     key: Option<Key>,
@@ -32,7 +31,6 @@ pub(super) struct Axis {
     copy: bool,
 }
 
-/// Parameters of an axis.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Key {
     /// Number of positions in the source.
@@ -41,39 +39,33 @@ pub(super) struct Key {
     pub(super) window: (f64, f64),
     /// Number of positions in the output.
     pub(super) outputs: u32,
-    /// Whether the output is reversed.
     pub(super) mirrored: bool,
-    /// The filter. For [`Interpolation::Nearest`](crate::transform::Interpolation::Nearest), use
-    /// [`Axis::pick`] instead.
+    /// [`Interpolation::Nearest`](crate::transform::Interpolation::Nearest) uses [`Axis::pick`]
+    /// instead.
     pub(super) resampling: Resampling,
-    /// Number of source and output positions of the whole resize. Set if the output is only a part
-    /// of a larger resize that determines the number of fractional bits.
+    /// Source and output positions of the whole resize, if the output is only a part of it. They
+    /// determine the number of fractional bits.
     pub(super) larger: Option<(u32, u32)>,
 }
 
 /// Source positions and coefficients of one output.
 #[derive(Debug, Clone, Copy)]
 struct Taps {
-    /// First source position.
     start: u32,
-    /// Index of the first coefficient.
     from: u32,
-    /// Index one past the last coefficient.
     end: u32,
 }
 
-/// Filter for a resize by a given factor.
 #[derive(Debug, Clone, Copy)]
 struct Step {
     resampling: Resampling,
-    /// Number of source positions per output position.
+    /// Source positions per output position.
     scale: f64,
-    /// Number of positions in the source.
     length: u32,
     support: f64,
     /// Support in source positions.
     radius: f64,
-    /// Factor that converts a distance in source positions to the unit of the filter.
+    /// Converts a distance in source positions to the unit of the filter.
     narrow: f64,
 }
 
@@ -85,19 +77,19 @@ impl Step {
 }
 
 impl Axis {
-    /// Computes the filter for `key`. Returns whether it differs from the current filter. Allocates
-    /// memory only if the filter is larger than all earlier ones.
+    /// Computes the filter for `key`, and returns whether it differs from the current one.
+    /// Allocates memory only if the filter is larger than all earlier ones.
     ///
-    /// The window must be inside the source and must not be empty. Then every output has at least
-    /// one tap, because its center is at most half a position away from a source position.
+    /// The window must be inside the source and must not be empty. Every output then has a tap,
+    /// because its center is at most half a position away from a source position.
     pub(super) fn prepare(&mut self, key: Key) -> bool {
         if self.key == Some(key) {
             return false;
         }
         let (start, end) = key.window;
         if start.fract() == 0.0 && end - start == f64::from(key.outputs) {
-            // The axis is not resized. Each output equals one source position, because all
-            // filters have the weight 0 at a distance of one position.
+            // Without a resize, each output equals one source position, because all filters have
+            // the weight 0 at a distance of one position.
             let (first, last) = (start as u32, start as u32 + key.outputs - 1);
             self.pick((0..key.outputs).map(|output| if key.mirrored { last - output } else { first + output }));
             self.key = Some(key);
@@ -124,15 +116,15 @@ impl Axis {
                 largest = self.weights.drain(start..).fold(largest, f64::max);
             }
         }
-        // As many fractional bits as possible, so that the largest coefficient is still less than
-        // 2^15. With at most 21 bits, sums stay below 2^31.
+        // As many fractional bits as possible while the largest coefficient is less than 2^15. With
+        // at most 21 bits, sums stay below 2^31.
         while self.precision < 21 && (largest * f64::from(2u32 << self.precision)).round() < 32768.0 {
             self.precision += 1;
         }
         let unit = f64::from(1u32 << self.precision);
         self.coefficients.clear();
         self.coefficients.extend(self.weights.iter().map(|weight| (weight * unit + 0.5_f64.copysign(*weight)) as i16));
-        // From one output to the next, neither the start nor the end of the taps decreases.
+        // Neither the start nor the end of the taps decreases from one output to the next.
         let (first, last) = (self.taps[0], self.taps[self.taps.len() - 1]);
         self.span = (first.start, last.start + last.end - last.from);
         if key.mirrored {
@@ -142,11 +134,11 @@ impl Axis {
         true
     }
 
-    /// Appends the weights of the output with the center `middle`. Returns the source position of
-    /// the first weight.
+    /// Appends the weights of the output with the center `middle`, and returns the source position
+    /// of the first one.
     #[inline]
     fn push_weights(&mut self, Step { resampling, length, support, narrow, radius, .. }: Step, middle: f64) -> u32 {
-        // `as` truncates, which equals `floor`, because the number is not negative.
+        // `as` truncates, which equals `floor` for a number that is not negative.
         let low = (middle - radius).max(0.0) as u32;
         let high = ceil((middle + radius).min(f64::from(length)));
         let from = self.weights.len();
@@ -171,9 +163,9 @@ impl Axis {
         first
     }
 
-    /// Adds the weights that an output has beyond the edges of the source to the weights of the
-    /// edge positions. Returns the sum of the added weights. `middle` is the center of the output,
-    /// `from` is the index of its first weight, and `first` is the source position of this weight.
+    /// Adds the weights beyond the edges of the source to the weights of the edge positions, and
+    /// returns their sum. `middle` is the center of the output, `from` is the index of its first
+    /// weight, and `first` is the source position of this weight.
     fn extend_edges(&mut self, (resampling, length): (Resampling, u32), middle: f64, from: usize, first: u32) -> f64 {
         let weights = &mut self.weights[from..];
         let (last, length) = (weights.len() - 1, i64::from(length));
@@ -189,8 +181,7 @@ impl Axis {
         before + if ends { beyond(last, length..length + 3) } else { 0.0 }
     }
 
-    /// Maps each output to the single source position that `positions` returns for it. `positions`
-    /// must not be empty.
+    /// Maps each output to the single source position in `positions`, which must not be empty.
     pub(super) fn pick(&mut self, positions: impl Iterator<Item = u32>) {
         (self.key, self.max_taps, self.precision) = (None, 1, 14);
         self.taps.clear();
@@ -209,43 +200,40 @@ impl Axis {
         self.taps.len()
     }
 
-    /// Returns the range of source positions that the axis reads.
     pub(super) fn span(&self) -> Range<usize> {
         self.span.0 as usize..self.span.1 as usize
     }
 
-    /// Returns the first source position that `output` reads, and the coefficients of this position
-    /// and the following ones. There is at least one coefficient.
+    /// The first source position of `output`, and the coefficients of this position and the
+    /// following ones.
     pub(super) fn taps(&self, output: usize) -> (usize, &[i16]) {
         let taps = self.taps[output];
         (taps.start as usize, &self.coefficients[taps.from as usize..taps.end as usize])
     }
 
-    /// Returns the first source position that `output` reads, and the weights of this position and
-    /// the following ones, which sum to 1.
+    /// The first source position of `output`, and the weights of this position and the following
+    /// ones.
     pub(super) fn weights(&self, output: usize) -> (usize, &[f64]) {
         let taps = self.taps[output];
         (taps.start as usize, &self.weights[taps.from as usize..taps.end as usize])
     }
 
-    /// Returns the number of fractional bits of the coefficients.
+    /// Returns the number of fractional bits.
     pub(super) fn precision(&self) -> u32 {
         self.precision
     }
 
-    /// Returns the maximum number of taps per output.
     pub(super) fn max_taps(&self) -> usize {
         self.max_taps
     }
 
-    /// Returns whether the outputs equal consecutive source positions, so that the axis can be
-    /// copied.
+    /// Returns whether the outputs are consecutive source positions.
     pub(super) fn is_copy(&self) -> bool {
         self.copy
     }
 }
 
-/// Rounds up `value`, which must not be negative.
+/// `value` must not be negative.
 fn ceil(value: f64) -> u32 {
     let truncated = value as u32;
     truncated + u32::from(f64::from(truncated) < value)
@@ -257,9 +245,8 @@ mod tests {
     use crate::sampler::Rng;
     use crate::transform::Interpolation;
 
-    /// Returns the weight of each source position in PyTorch's interpolation without antialiasing.
-    /// Uses the polynomials of `aten/src/ATen/native/UpSample.h`, and clamps positions to the
-    /// source.
+    /// PyTorch's interpolation without antialiasing: the weight of each source position, by the
+    /// polynomials of `aten/src/ATen/native/UpSample.h`, with clamped positions.
     fn interpolated(key: Key, output: u32) -> Vec<f64> {
         let scale = (key.window.1 - key.window.0) / f64::from(key.outputs);
         let center = key.window.0 + (f64::from(output) + 0.5) * scale - 0.5;

@@ -2,11 +2,10 @@
 
 use super::table::Table;
 
-/// The resize functions of one instruction set. Only the module of the instruction set creates this
-/// struct, and only if the CPU supports the instructions.
+/// The resize functions of one instruction set. The module of the set creates this struct only if
+/// the CPU supports the instructions.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Kernels {
-    /// Number of pixels per vector.
     pub(super) lanes: usize,
     /// Computes the same bits as [`scalar::vertical`](super::scalar::vertical).
     pub(super) vertical: fn(rows: &[u8], stride: usize, taps: &[i16], precision: u32, out: &mut [u8]),

@@ -4,8 +4,7 @@
 //!
 //! - `Vector`, a vector of bytes, and `Sums`, a vector of 32-bit elements.
 //! - `LANES`, the number of pixels per vector.
-//! - The operations on vectors.
-//! - `gather` and `store_pixels`, which differ between widths.
+//! - The operations on vectors, including `gather` and `store_pixels`.
 //! - `narrower`, a module with a narrower width, for rows that are shorter than a vector.
 //!
 //! `add_rows` and `add_pixels` differ between instruction sets. Both process two taps at a time.
@@ -36,8 +35,8 @@ macro_rules! lanes {
                 let mut upper = offset;
                 for taps in taps.chunks(2) {
                     let (first, second) = (taps[0], taps.get(1).copied().unwrap_or(0));
-                    // If the number of rows is odd, the last row is read twice, the second time
-                    // with a coefficient of 0.
+                    // The last of an odd number of rows is read twice, the second time with a
+                    // coefficient of 0.
                     let lower = if taps.len() == 2 { upper + stride } else { upper };
                     debug_assert!(lower + STEP <= rows.len());
                     let rows = rows.as_ptr();
@@ -52,7 +51,6 @@ macro_rules! lanes {
                 if offset + STEP == length {
                     return;
                 }
-                // The last step may overlap the step before it.
                 offset = (offset + STEP).min(length - STEP);
             }
         }
@@ -70,8 +68,7 @@ macro_rules! lanes {
             }
         }
 
-        /// Implements `horizontal`. `DEPTH` is the depth of the table, or 0 to use a depth that is
-        /// not known at compile time.
+        /// `DEPTH` is the depth of the table, or 0 if it is not known at compile time.
         #[target_feature(enable = $features)]
         fn rows<const DEPTH: usize>(row: &[u8], table: &Table, out: &mut [u8]) {
             const GROUP: usize = 4 * LANES;
@@ -116,20 +113,18 @@ macro_rules! lanes {
     };
 }
 
-/// Defines the x86 version of the operations that differ between instruction sets.
 #[cfg(target_arch = "x86_64")]
 macro_rules! pairs {
     ($features:literal) => {
         /// On x86, all vectors of integers have the same type.
         type Sums = Vector;
 
-        /// Shuffle that selects the red values of pixels 0 and 1, then their green values, then
-        /// their blue values, and widens them to 16 bits.
+        /// Selects the red, green and blue values of pixels 0 and 1, in this order, and widens them
+        /// to 16 bits.
         const NEAR: [i8; 16] = [0, -1, 3, -1, 1, -1, 4, -1, 2, -1, 5, -1, -1, -1, -1, -1];
-        /// Shuffle that does the same as `NEAR` for pixels 2 and 3.
+        /// `NEAR` for pixels 2 and 3.
         const FAR: [i8; 16] = [6, -1, 9, -1, 7, -1, 10, -1, 8, -1, 11, -1, -1, -1, -1, -1];
 
-        /// Loads the indices of a shuffle into every lane.
         #[inline]
         #[target_feature(enable = $features)]
         fn shuffle_indices(bytes: &[i8; 16]) -> Vector {
@@ -137,7 +132,6 @@ macro_rules! pairs {
             broadcast(unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) })
         }
 
-        /// Repeats the two taps in the whole vector.
         #[inline]
         #[target_feature(enable = $features)]
         fn both(first: i16, second: i16) -> Vector {
@@ -145,7 +139,7 @@ macro_rules! pairs {
         }
 
         /// Multiplies the bytes of each of two rows by the tap of that row, and adds the products
-        /// to the sums. Each of the four vectors of sums contains a quarter of the elements.
+        /// to the sums. Each vector of sums contains a quarter of the elements.
         #[inline]
         #[target_feature(enable = $features)]
         fn add_rows([s0, s1, s2, s3]: [Sums; 4], a: Vector, b: Vector, taps: Vector) -> [Sums; 4] {

@@ -10,10 +10,9 @@
 //! 8. `resizer`: [`Resizer`], which chooses the best instruction set and writes the image.
 //!
 //! The filter is separable, so each output row is computed in two passes instead of one sum over a
-//! rectangle. The first pass computes the weighted sum of several source rows. The result is one
-//! row, which stays in the L1 cache. The second pass computes each output pixel as a weighted sum
-//! of the pixels of that row. The order of the additions is fixed, so that the rounding, and
-//! therefore every pixel, is the same on every machine.
+//! rectangle. The first pass computes the weighted sum of several source rows, a row that stays in
+//! the L1 cache. The second pass computes each output pixel as a weighted sum of pixels of that
+//! row. The order of the additions is fixed, so that every pixel is the same on every machine.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;

@@ -19,10 +19,8 @@ use super::lanes::SQUEEZE;
 use super::scalar as narrower;
 use super::table::Table;
 
-/// Number of pixels per vector.
 const LANES: usize = 1;
 
-/// Returns the functions of this file if this CPU supports NEON.
 pub(super) fn kernels() -> Option<Kernels> {
     is_aarch64_feature_detected!("neon").then_some(Kernels {
         lanes: LANES,
@@ -35,13 +33,12 @@ pub(super) fn kernels() -> Option<Kernels> {
 
 super::lanes::lanes!("neon");
 
-/// Shuffle that selects pixels 0 and 1, adds a fourth channel to each, and widens the channels to
-/// 16 bits.
+/// Selects pixels 0 and 1, adds a fourth channel to each, and widens the channels to 16 bits.
 const NEAR: [i8; 16] = [0, -1, 1, -1, 2, -1, -1, -1, 3, -1, 4, -1, 5, -1, -1, -1];
-/// Shuffle that does the same as `NEAR` for pixels 2 and 3.
+/// `NEAR` for pixels 2 and 3.
 const FAR: [i8; 16] = [6, -1, 7, -1, 8, -1, -1, -1, 9, -1, 10, -1, 11, -1, -1, -1];
 
-/// Loads the indices of a shuffle. Where an index is negative, the shuffle writes 0.
+/// A negative index makes the shuffle write 0.
 #[inline]
 #[target_feature(enable = "neon")]
 fn shuffle_indices(bytes: &[i8; 16]) -> Vector {
@@ -54,7 +51,7 @@ fn both(first: i16, second: i16) -> [i16; 2] {
 }
 
 /// Multiplies the bytes of each of two rows by the tap of that row, and adds the products to the
-/// sums. Each of the four vectors of sums contains a quarter of the elements.
+/// sums. Each vector of sums contains a quarter of the elements.
 #[inline]
 #[target_feature(enable = "neon")]
 fn add_rows([s0, s1, s2, s3]: [Sums; 4], a: Vector, b: Vector, taps: [i16; 2]) -> [Sums; 4] {
@@ -67,7 +64,6 @@ fn add_rows([s0, s1, s2, s3]: [Sums; 4], a: Vector, b: Vector, taps: [i16; 2]) -
     [first(s0, low), second(s1, low), first(s2, high), second(s3, high)]
 }
 
-/// Multiplies two pixels by the first two elements of `taps`, and adds the products to `sum`.
 #[inline]
 #[target_feature(enable = "neon")]
 fn add_pixels(sum: Sums, pixels: Vector, taps: int16x4_t) -> Sums {
@@ -104,8 +100,8 @@ unsafe fn gather(from: *const u8, starts: *const u32) -> Vector {
     unsafe { load(from.add(*starts as usize)) }
 }
 
-/// Stores four pixels, which are 12 bytes, or as many as fit into `out`. If 16 bytes fit, the
-/// function writes four bytes too many, which the next pixels overwrite.
+/// Stores four pixels (12 bytes), or as many as fit into `out`. If 16 bytes fit, the next pixels
+/// overwrite the last four of them.
 #[inline]
 #[target_feature(enable = "neon")]
 fn store_pixels(pixels: Vector, out: &mut [u8]) {

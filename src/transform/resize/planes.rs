@@ -6,8 +6,6 @@ use crate::error::resize;
 use crate::transform::interpolation::Resampling;
 use crate::transform::{Interpolation, Plan};
 
-/// Crops, resizes and flips maps of floats, reusing its scratch memory.
-///
 /// Maps are always resized with the bilinear filter of [`Resizer`](super::Resizer), but with float
 /// weights, like a float image in torchvision's `resize`.
 #[derive(Debug, Default)]

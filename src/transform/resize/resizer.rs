@@ -20,17 +20,16 @@ use crate::transform::{Interpolation, Plan};
 pub struct Resizer {
     across: Axis,
     down: Axis,
-    /// The row between the two passes, padded because vector loads may extend past its end.
+    /// The row between the two passes, padded for vector loads past its end.
     row: Vec<u8>,
     /// Horizontally resized rows, for filters that resize horizontally first.
     lines: Vec<u8>,
-    /// Horizontal taps, laid out for `kernels`.
     table: Table,
-    /// The vector code, or `None` if the CPU has only the portable code.
+    /// `None` if the CPU supports no vector code.
     kernels: Option<Kernels>,
 }
 
-/// Returns the vector code that this CPU can run, fastest first.
+/// Returns the fastest code first.
 fn kernels() -> impl Iterator<Item = Kernels> {
     #[cfg(target_arch = "x86_64")]
     let kernels = [avx512::kernels(), avx2::kernels()];
@@ -58,9 +57,9 @@ impl Resizer {
         Resizer { across, down, row: Vec::new(), lines: Vec::new(), table, kernels }
     }
 
-    /// Transforms `pixels` according to `plan`, and writes the result to `dst` in `u8` HWC. `dst`
-    /// must have `plan.output.height * plan.output.width * 3` bytes. The method overwrites all
-    /// bytes without reading them.
+    /// Transforms `pixels` according to `plan`, and writes the result to `dst` in `u8` HWC.
+    /// Overwrites all `plan.output.height * plan.output.width * 3` bytes of `dst` without reading
+    /// them.
     ///
     /// # Errors
     /// If `pixels` does not cover `plan.region`, if the length of `dst` is wrong, if the plan's
@@ -71,13 +70,12 @@ impl Resizer {
         Ok(())
     }
 
-    /// Like [`run`](Resizer::run), but writes only the plan's target and leaves all other pixels of
-    /// `dst` unchanged.
+    /// Like [`run`](Resizer::run), but leaves pixels outside the plan's target unchanged.
     pub(crate) fn paste(&mut self, pixels: &Pixels, plan: &Plan, dst: &mut [u8]) -> Result<()> {
         self.resize(pixels, plan, dst, None)
     }
 
-    /// Writes the target of the plan. If `fill` is set, fills the rest of `dst` with this color.
+    /// Writes the target of the plan, and fills the rest of `dst` with `fill`.
     fn resize(&mut self, pixels: &Pixels, plan: &Plan, dst: &mut [u8], fill: Option<[u8; 3]>) -> Result<()> {
         let region = pixels.locate(plan.region).map_err(crate::error::from_jpeg)?;
         let expected = plan.output.area() * 3;
@@ -133,7 +131,6 @@ impl Resizer {
         Ok(())
     }
 
-    /// Prepares the axes for nearest-neighbor sampling.
     fn pick_nearest(&mut self, plan: &Plan) -> Result<()> {
         let (shown, region) = (plan.shown(), plan.region);
         let outside = |axis: &Axis, length: u32| axis.span().end > length as usize;
@@ -152,9 +149,8 @@ impl Resizer {
         Ok(())
     }
 
-    /// Writes the rows of the target to `outs`, resizing horizontally first. `source` starts at the
-    /// first pixel of the region. If `mirrored` is set, the image is flipped vertically, so the
-    /// rows are written from last to first.
+    /// Writes the rows of the target to `outs`. `source` starts at the first pixel of the region.
+    /// `mirrored` flips vertically: the rows are written from last to first.
     fn resize_horizontally_first<'a>(
         &mut self,
         source: &[u8],
@@ -188,8 +184,7 @@ impl Resizer {
                     None => scalar::horizontal(row, &self.across, out),
                     Some(kernels) if row.len() >= self.table.reach => (kernels.horizontal)(row, &self.table, out),
                     Some(kernels) => {
-                        // Copy the row to a longer buffer, because the vector code would read past
-                        // the end of the image.
+                        // The vector code reads past the end of the row.
                         self.row[..length].copy_from_slice(&row[..length]);
                         (kernels.horizontal)(&self.row, &self.table, out);
                     }
@@ -211,8 +206,7 @@ impl Resizer {
         }
     }
 
-    /// Writes the rows of the target to `outs`, resizing vertically first. `source` starts at the
-    /// first pixel of the region.
+    /// `source` starts at the first pixel of the region.
     fn resize_vertically_first<'a>(&mut self, source: &[u8], stride: usize, outs: impl Iterator<Item = &'a mut [u8]>) {
         let columns = self.across.span();
         let (first, length) = (columns.start * 3, columns.len() * 3);
@@ -241,7 +235,7 @@ impl Resizer {
     }
 }
 
-/// Returns the rows of the target. If `fill` is set, fills the rest of `dst` with this color.
+/// Rows of the target. Fills the rest of `dst` with `fill`.
 fn target_rows<'a>(
     plan: &Plan,
     dst: &'a mut [u8],
@@ -276,7 +270,6 @@ mod tests {
     use crate::transform::interpolation::Resampling;
     use crate::transform::{Augment, Window};
 
-    /// Returns a resizer for each vector instruction set that this CPU supports.
     fn backends() -> Vec<Resizer> {
         kernels().map(|kernels| Resizer::with(Some(kernels))).collect()
     }
@@ -337,7 +330,6 @@ mod tests {
             let rect = Rect::new(x, y, w, h);
             let mut plan = plan(rect, rect.into(), output);
             if case % 2 == 1 {
-                // A window with fractional edges, as in evaluation.
                 let mut part = |start: u32, length: u32| {
                     let (start, length) = (f64::from(start), f64::from(length));
                     let from = rng.unit() * length * 0.7;
@@ -352,12 +344,10 @@ mod tests {
         }
     }
 
-    /// All filters except nearest-neighbor.
     const FILTERS: [Interpolation; 4] =
         [Interpolation::Bilinear, Interpolation::BilinearExact, Interpolation::Bicubic, Interpolation::Lanczos];
 
-    /// Reference implementation: resizes horizontally, rounds to bytes, resizes vertically, and
-    /// rounds to bytes again.
+    /// Resizes horizontally, rounds to bytes, resizes vertically, and rounds again.
     fn resize_naively(pixels: &Pixels, output: Size, resampling: Resampling) -> Vec<u8> {
         let size = pixels.size();
         let axis = |length: u32, outputs: u32| {

@@ -9,38 +9,38 @@ use std::ops::Deref;
 
 use super::axis::Axis;
 
-/// The taps of a row. [`build`](Table::build) is the only way to modify them.
+/// Only [`build`](Table::build) modifies the taps.
 #[derive(Debug, Default)]
 pub(super) struct Table(Taps);
 
 /// Taps of a row, laid out for vectors of `lanes` pixels. Each pixel takes 16 bytes.
 ///
-/// Four vectors, which contain `4 * lanes` pixels, form a group. Lane `l` of vector `i` is pixel
-/// `4 * l + i` of the group, so that two packing instructions put the pixels in order. Taps are
-/// stored in pairs, because the multiply-add instruction adds two products at a time. If the number
-/// of taps is odd, the last one is paired with a coefficient of 0.
+/// Four vectors, with `4 * lanes` pixels, form a group. Lane `l` of vector `i` is pixel `4 * l + i`
+/// of the group, so that two packing instructions put the pixels in order. Taps are stored in
+/// pairs, because the multiply-add instruction adds two products at a time. The last of an odd
+/// number of taps is paired with a coefficient of 0.
 #[derive(Debug, Default)]
 pub(super) struct Taps {
-    /// For each lane of each vector, the offset in bytes of the first tap.
+    /// Byte offset of the first tap for each lane of each vector.
     pub(super) starts: Vec<u32>,
     /// Coefficients, ordered by group, by vector, by pair of taps and by lane.
     pub(super) pairs: Vec<Block>,
-    /// Number of pairs of taps per pixel.
+    /// Pairs of taps per pixel.
     pub(super) depth: usize,
-    /// Number of fractional bits of the coefficients.
+    /// Fractional bits of the coefficients.
     pub(super) precision: u32,
-    /// Number of pixels in the output row.
+    /// Pixels in the output row.
     pub(super) outputs: usize,
-    /// Number of bytes at the start of the source row that the vector code may read.
+    /// Bytes at the start of the source row that the vector code may read.
     pub(super) reach: usize,
 }
 
-/// A pair of coefficients, repeated for red, green, blue and a fourth channel that is discarded.
+/// A pair of coefficients, repeated for red, green, blue and an unused fourth channel.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C, align(16))]
 struct Lane([[i16; 2]; 4]);
 
-/// Four lanes, aligned to a cache line, so that no vector spans two cache lines.
+/// Aligned to a cache line, so that no vector spans two cache lines.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C, align(64))]
 pub(super) struct Block([Lane; 4]);
@@ -77,7 +77,7 @@ impl Table {
                 }
             }
         }
-        // Each 16-byte load covers two pairs of taps, which read four pixels or 12 bytes.
+        // Each 16-byte load covers two pairs of taps, which read four pixels (12 bytes).
         table.reach = furthest + (table.depth.div_ceil(2) - 1) * 12 + 16;
     }
 }

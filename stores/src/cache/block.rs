@@ -151,7 +151,6 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// Returns `None` if the file does not begin with a valid header.
     pub(super) fn read(file: &mut File) -> io::Result<Option<Self>> {
         let mut bytes = vec![0; FIXED];
         if let Err(e) = file.read_exact(&mut bytes) {

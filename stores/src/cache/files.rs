@@ -229,7 +229,7 @@ pub(super) fn contents(folder: &Folder) -> io::Result<Vec<(String, (u64, u64))>>
 }
 
 /// Drops the files that do not match their checksums, which are then downloaded again when the
-/// dataset is opened. Returns the number of dropped files.
+/// dataset is opened.
 pub(super) fn check(folder: &Folder) -> Result<u64> {
     let failed = |e: io::Error| Error::io(&folder.path, &e);
     let mut damaged = 0;
@@ -504,7 +504,6 @@ fn modified(path: &Path) -> io::Result<(u64, u64)> {
     Ok((metadata.len(), time.as_nanos() as u64))
 }
 
-/// `None` if the file is missing or does not have `len` bytes.
 fn checksum_of(path: &Path, len: u64) -> io::Result<Option<u32>> {
     match present(fs::metadata(path))? {
         Some(metadata) if metadata.len() == len => Ok(hashed(path, len)?.map(Hasher::finalize)),
@@ -512,7 +511,7 @@ fn checksum_of(path: &Path, len: u64) -> io::Result<Option<u32>> {
     }
 }
 
-/// Hashes the first `len` bytes. Returns `None` if the file is missing or shorter.
+/// Hashes the first `len` bytes.
 fn hashed(path: &Path, len: u64) -> io::Result<Option<Hasher>> {
     let Some(file) = present(File::open(path))? else { return Ok(None) };
     let (mut file, mut hasher, mut remaining) = (file.take(len), Hasher::new(), len);

@@ -67,7 +67,6 @@ impl Folder {
         })
     }
 
-    /// Fails if the folder is not a cache.
     pub(super) fn existing(path: &Path) -> Result<Self> {
         let folder = Folder { path: path.to_owned() };
         match folder.prepare(false) {

@@ -61,7 +61,6 @@ impl Listing {
         bytes
     }
 
-    /// Returns `None` if the bytes are not a complete listing.
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let (body, checksum) = bytes.split_last_chunk()?;
         if crc32fast::hash(body).to_le_bytes() != *checksum {
@@ -98,7 +97,6 @@ impl Listing {
     }
 
     /// Compares a few objects with the server. A missing or inaccessible object counts as changed.
-    /// Fails if the server does not respond.
     fn is_current(&self, store: &dyn Store) -> Result<bool> {
         let count = self.objects.len().min(MAX_PROBES);
         let last = self.objects.len() - 1;
@@ -187,8 +185,7 @@ pub(super) fn list(folder: &Folder, store: &dyn Store, prefix: &str) -> Result<(
     Ok((objects, false))
 }
 
-/// Returns the objects of the cached listing, if it is current. Fails if the server does not
-/// respond.
+/// Returns the objects of the cached listing, if it is current.
 fn current(path: &Path, store: &dyn Store, prefix: &str) -> Result<Option<Vec<Object>>> {
     // A listing that cannot be read is replaced.
     let cached = Listing::load(path).ok().flatten();

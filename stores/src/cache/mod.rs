@@ -47,11 +47,11 @@ use tiered::TieredCache;
 /// ```
 ///
 /// **Eviction.** The cache knows the order in which the loader will read samples. It keeps the
-/// samples that will be needed soonest, and does not admit a sample that it would evict first. This
-/// is Belady's optimal policy. On one machine, the hit rate of reshuffled epochs is the fraction of
-/// the data that fits in the cache. On several machines, the hit rate is higher, because the next
-/// read of a sample may happen on a different machine. For orders that cannot be inverted, such as
-/// draws with replacement, the cache evicts the least recently used sample.
+/// samples that will be needed soonest, and does not admit a sample that it would evict first. On
+/// one machine, the hit rate of reshuffled epochs is the fraction of the data that fits in the
+/// cache. On several machines, the hit rate is higher, because the next read of a sample may happen
+/// on a different machine. For orders that cannot be inverted, such as draws with replacement, the
+/// cache evicts the least recently used sample.
 ///
 /// **Sharing.** All processes of a user on a machine may share a folder, for any datasets and any
 /// versions of the data. Each process fetches the samples that it does not find in the cache. A

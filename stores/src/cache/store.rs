@@ -100,7 +100,6 @@ impl Store for Cached {
     }
 }
 
-/// A loader that reads through the cache in a known order.
 struct LoaderCache {
     cache: Cache,
     dataset: u64,

@@ -76,8 +76,8 @@ struct Counters {
 }
 
 impl TieredCache {
-    /// Limits the folder to `disk` bytes, and the blocks in memory to `memory` bytes. Fails if the
-    /// folder is not a cache. A read-only folder causes only a warning.
+    /// Limits the folder to `disk` bytes, and the blocks in memory to `memory` bytes. A read-only
+    /// folder causes only a warning.
     pub(super) fn open(path: &Path, disk: u64, memory: u64) -> Result<Self> {
         let (folder, writable) = match Folder::open(path)? {
             Ok(folder) => (Some(folder), true),
@@ -397,7 +397,7 @@ impl TieredCache {
         url[start..].match_indices('/').for_each(|(offset, _)| self.forget(&url[..=start + offset]));
     }
 
-    /// Registers the order in which a loader reads a dataset. Returns the id of the loader.
+    /// Returns the id of the loader.
     pub(super) fn follow(&self, dataset: u64, order: &Lookahead) -> u64 {
         if !self.is_own_process() {
             return 0;

@@ -45,7 +45,7 @@ fn drive(source: &dyn Source, expected: &[OwnedSample], seed: u64, bytes: usize,
     Ok(())
 }
 
-/// Reads from a server with the fault schedule `seed`. Returns the error, if any.
+/// Reads from a server with the fault schedule `seed`.
 fn run(seed: u64, shards: &[(String, Vec<u8>)], expected: &[OwnedSample], happened: &[AtomicU64]) -> Option<Error> {
     let (server, address) = Server::start();
     shards.iter().for_each(|(name, bytes)| server.put(&format!("/set/{name}"), bytes.clone()));

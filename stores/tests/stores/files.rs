@@ -89,7 +89,6 @@ fn with(folder: &Path, limit: u64, store: &Arc<Objects>) -> Options {
     Options::new().store("mem", Cache::open(folder, limit).unwrap().store(store.clone()))
 }
 
-/// Images with annotations in YOLO and Pascal VOC format.
 fn annotated() -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     let write = |name: &str, bytes: &[u8]| {

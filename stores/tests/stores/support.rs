@@ -53,7 +53,7 @@ pub fn decoded(text: &str) -> String {
 }
 
 /// Returns the response with a fault, and whether the connection stays open. `body` is the part of
-/// the object from offset `start` on. The object has `len` bytes.
+/// the object from offset `start` on.
 fn faulty(
     fault: u64,
     body: &[u8],

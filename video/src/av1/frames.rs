@@ -28,8 +28,7 @@ pub struct FrameDecoder {
 }
 
 impl FrameDecoder {
-    /// Creates a decoder for frames with at most `max_pixels` pixels. Memory is allocated when the
-    /// first frame is decoded.
+    /// Creates a decoder for frames with at most `max_pixels` pixels.
     pub fn new(max_pixels: u32) -> Self {
         FrameDecoder { max_pixels, decoder: None, body: Vec::new(), count: 0, pictures: Vec::new(), decoded: 0 }
     }

@@ -77,7 +77,6 @@ impl<'a> Iterator for Elements<'a> {
     }
 }
 
-/// Fails if the integer has more than eight bytes.
 pub(super) fn unsigned(id: u32, content: &[u8]) -> Result<u64> {
     match content.len() {
         0..=8 => Ok(integer(content)),
@@ -85,7 +84,6 @@ pub(super) fn unsigned(id: u32, content: &[u8]) -> Result<u64> {
     }
 }
 
-/// Fails if the number does not have 0, 4 or 8 bytes.
 pub(super) fn float(id: u32, content: &[u8]) -> Result<f64> {
     match *content {
         [] => Ok(0.0),

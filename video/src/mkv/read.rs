@@ -153,7 +153,6 @@ impl Segment<'_> {
         }
     }
 
-    /// Returns `None` if the block belongs to a different track.
     fn block(&mut self, block: &Element) -> Result<Option<BlockHead>> {
         let Some(track) = &self.track else {
             return Err(Error::unsupported(

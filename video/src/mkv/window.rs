@@ -19,7 +19,6 @@ pub(super) struct Element {
 }
 
 impl Element {
-    /// Fails if the size is unknown.
     pub(super) fn known_end(&self) -> Result<u64> {
         self.end
             .ok_or_else(|| Error::damaged(format!("element {:x} at byte {} has an unknown size", self.id, self.offset)))
@@ -77,7 +76,6 @@ impl<'a> Window<'a> {
         }
     }
 
-    /// Fails if the content has more than `max_bytes` bytes.
     pub(super) fn content(&mut self, element: &Element, max_bytes: usize) -> Result<Vec<u8>> {
         let size = element.known_end()? - element.start;
         let size = usize::try_from(size).ok().filter(|&size| size <= max_bytes).ok_or_else(|| {

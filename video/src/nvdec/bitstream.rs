@@ -30,7 +30,7 @@ pub(super) struct Content {
 }
 
 impl Bitstream {
-    /// Parses a configuration record. Fails if the codec is not supported.
+    /// Parses a configuration record.
     pub(super) fn new(config: &CodecConfig) -> Result<Self> {
         let record = &config.record[..];
         let (length_bytes, headers) = match config.codec {

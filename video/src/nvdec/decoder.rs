@@ -173,9 +173,8 @@ impl Decoder {
         }
     }
 
-    /// Passes the next packet in decoding order to the engine. After an error, all later packets
-    /// fail until [`start`](Self::start) is called, but the frames of earlier packets can still be
-    /// read if only the packet was damaged.
+    /// After an error, all later packets fail until [`start`](Self::start) is called, but the
+    /// frames of earlier packets can still be read if only the packet was damaged.
     pub(super) fn push(&mut self, packet: &[u8]) -> Result<()> {
         let device = self.state().device.clone();
         let _here = device.enter()?;

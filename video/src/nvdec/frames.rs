@@ -22,7 +22,7 @@ pub struct FrameDecoder {
 }
 
 impl FrameDecoder {
-    /// Creates a decoder that uses the GPU with index `gpu`. The GPU is opened for the first frame.
+    /// Creates a decoder that uses the GPU with index `gpu`.
     pub fn new(gpu: usize) -> Self {
         FrameDecoder { gpu, pool: None, session: None, decoded: 0 }
     }

@@ -42,8 +42,8 @@ pub(super) enum Header {
 }
 
 impl References {
-    /// Adds the frames of a packet. After an error, the references must not be used anymore. It is
-    /// an error if the packet does not show exactly one frame.
+    /// After an error, the references must not be used anymore. It is an error if the packet does
+    /// not show exactly one frame.
     pub(super) fn add(&mut self, packet: &[u8]) -> Result<Content> {
         let first = self.count;
         let mut shown = None;

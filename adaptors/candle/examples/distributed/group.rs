@@ -77,7 +77,7 @@ impl Group {
         Ok(Tensor::from_storage(storage, tensor.shape().clone(), BackpropOp::none(), false))
     }
 
-    /// In one all-reduce.
+    /// Averages all gradients in one all-reduce.
     pub(crate) fn average_gradients(&self, sgd: &Sgd, gradients: &mut GradStore) -> Result<()> {
         let with_gradient: Vec<(&Var, Tensor)> =
             sgd.variables().filter_map(|(_, variable)| Some((variable, gradients.get(variable)?.clone()))).collect();

@@ -87,7 +87,7 @@ fn train() -> Result<()> {
     fs::remove_file(&settings.checkpoint)?;
     println!("{:.0} s; the learning curve is {}", began.elapsed().as_secs_f64(), image.display());
     let accuracy = measured.accuracies.last().map_or(0.0, |&(_, share)| share);
-    // False for NaN.
+    // This comparison is false for NaN.
     let learned = accuracy > ACCURACY;
     if generated && !learned {
         let (reached, expected) = (100.0 * accuracy, 100.0 * ACCURACY);

@@ -36,7 +36,7 @@ impl Sgd {
         Ok(())
     }
 
-    /// Sorted by name.
+    /// The variables with their names, sorted by name.
     pub(crate) fn variables(&self) -> impl Iterator<Item = (&str, &Var)> {
         self.variables.iter().map(|(name, (variable, _))| (name.as_str(), variable))
     }

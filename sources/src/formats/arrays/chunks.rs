@@ -2,7 +2,7 @@
 //!
 //! A chunk can only be decoded as a whole, and neighboring samples are usually in the same chunk,
 //! so decoded chunks are cached. Each array has a separate cache, which evicts the least recently
-//! used chunk. A loader grants memory to the cache. Without a loader, the cache holds up to 32 MiB.
+//! used chunk. A loader grants memory to the cache.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -12,35 +12,31 @@ use crate::storage::OpenFile;
 use crate::values::grants::{GrantedCache, Grants};
 use crate::values::lru_cache::LruCache;
 
-/// Maximum size of a decoded chunk, in bytes.
+/// Decoded, in bytes.
 const MAX_CHUNK: u64 = 256 << 20;
-/// Cache size per array, in bytes. Loaders are asked to grant this much. The same limit applies if
-/// no loader has granted memory. The most recently used chunk always stays in the cache, even if
-/// that chunk is larger.
+/// Cache size per array, in bytes. Loaders are asked to grant this much, and the size also applies
+/// without a loader. The most recently used chunk stays in the cache even if it is larger.
 const CACHE_BYTES: usize = 32 << 20;
-/// Number of bytes by which the output of a filter may exceed the size of a chunk, because the
-/// output may still contain checksums.
+/// Bytes by which the output of a filter may exceed a chunk, because it may still contain
+/// checksums.
 const SLACK: usize = 64;
 
-/// The chunks of one array, and a cache of decoded chunks.
 pub(super) struct Chunks {
-    /// Index of the file that contains the chunks.
     file_index: usize,
     shape: Vec<usize>,
-    /// Size of an element, in bytes.
+    /// Bytes per element.
     size: usize,
-    /// Number of elements per chunk along each axis.
+    /// Elements per chunk along each axis.
     sides: Vec<usize>,
-    /// Number of chunks along each axis.
+    /// Chunks along each axis.
     grid: Vec<usize>,
-    /// For each chunk, its offset and length in the file, and a bit mask of the filters that were
-    /// not applied to the chunk. Chunks are in row-major order of the grid.
+    /// Offset and length of each chunk in the file, and a bit mask of the filters that were not
+    /// applied to it, in row-major order of the grid.
     locations: Vec<(u64, u64, u32)>,
     filters: Vec<Filter>,
     cache: Arc<ChunkCache>,
 }
 
-/// Cache for the decoded chunks of an array. Evicts the least recently used chunk.
 #[derive(Default)]
 pub(super) struct ChunkCache {
     grants: Grants,
@@ -71,14 +67,9 @@ impl GrantedCache for ChunkCache {
 }
 
 impl Chunks {
-    /// Creates the chunk table of an array with the given `shape` and elements of `size` bytes.
-    /// `sides` is the shape of a chunk. The chunks are in the file with index `file_index`, which
-    /// has `file_len` bytes. For each chunk, `stored` yields the position of its first element in
-    /// the array, its offset and length in the file, and the bit mask of filters that were not
-    /// applied.
-    ///
-    /// # Errors
-    /// If a chunk is missing, is too large, or extends past the end of the file.
+    /// Creates the chunk table of an array with elements of `size` bytes. `sides` is the shape of a
+    /// chunk. For each chunk, `stored` yields the position of its first element in the array, its
+    /// offset and length in the file, and the bit mask of filters that were not applied.
     pub(super) fn new(
         file_index: usize,
         file_len: u64,
@@ -117,7 +108,7 @@ impl Chunks {
                 let cell = usize::try_from(*first).ok()? / side;
                 (cell < grid).then_some(cell)
             };
-            // After an array has been shrunk, chunks outside the shape may remain in the file.
+            // A shrunk array may have chunks outside its shape.
             let axes: Option<Vec<usize>> = first.iter().zip(sides.iter().zip(&grid)).map(inside).collect();
             let Some(axes) = axes.filter(|axes| axes.len() == grid.len()) else { continue };
             if offset.checked_add(length).is_none_or(|end| end > file_len) {
@@ -138,16 +129,12 @@ impl Chunks {
         Ok(Chunks { file_index, shape: shape.to_vec(), size, sides, grid, locations, filters, cache })
     }
 
-    /// Returns the cache of this array, and the number of bytes that a loader should grant it.
+    /// Also returns the number of bytes that a loader should grant.
     pub(super) fn cache(&self) -> (&Arc<ChunkCache>, usize) {
         let chunk = self.sides.iter().product::<usize>() * self.size;
         (&self.cache, chunk.saturating_mul(self.locations.len()).min(CACHE_BYTES).max(chunk))
     }
 
-    /// Copies the elements of sample `index` into `out`.
-    ///
-    /// # Errors
-    /// If a chunk is damaged or cannot be read.
     pub(super) fn read(&self, files: &[Arc<OpenFile>], index: usize, out: &mut [u8]) -> Result<()> {
         let (dims, sides, grid) = (&self.shape[1..], &self.sides[1..], &self.grid[1..]);
         let (first, inside) = (index / self.sides[0], index % self.sides[0]);
@@ -158,8 +145,8 @@ impl Chunks {
             let corner: Vec<usize> = unravel(cell, grid).iter().zip(sides).map(|(place, side)| place * side).collect();
             let lens: Vec<usize> =
                 corner.iter().zip(dims).zip(sides).map(|((start, length), side)| (*side).min(length - start)).collect();
-            // Copy one run at a time: elements along the last axis are contiguous both in the chunk
-            // and in the sample.
+            // A run of elements along the last axis is contiguous both in the chunk and in the
+            // sample.
             let (run, outer) = lens.split_last().map_or((1, &[][..]), |(run, outer)| (*run, outer));
             for run_index in 0..outer.iter().product() {
                 let mut position = unravel(run_index, outer);
@@ -174,7 +161,6 @@ impl Chunks {
         Ok(())
     }
 
-    /// Returns decoded chunk `index`, from the cache if possible.
     fn chunk(&self, files: &[Arc<OpenFile>], index: usize) -> Result<Arc<Vec<u8>>> {
         let cached = self.cache.chunks().get(index).cloned();
         if let Some(chunk) = cached {
@@ -205,12 +191,11 @@ impl Chunks {
     }
 }
 
-/// Returns the row-major index of the element at position `position` in an array with this `shape`.
+/// Row-major index of the element at `position`.
 fn ravel(position: &[usize], shape: &[usize]) -> usize {
     position.iter().zip(shape).fold(0, |index, (coordinate, side)| index * side + coordinate)
 }
 
-/// Returns the position of the element with the row-major `index` in an array with this `shape`.
 fn unravel(mut index: usize, shape: &[usize]) -> Vec<usize> {
     let mut position = vec![0; shape.len()];
     for (coordinate, side) in position.iter_mut().zip(shape).rev() {

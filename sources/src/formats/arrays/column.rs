@@ -13,32 +13,28 @@ use crate::storage::{OpenFile, RowBytes};
 use crate::values::elements::Dtype;
 use crate::values::record::Found;
 
-/// An array of a dataset. Its first axis is the sample index.
 pub(super) struct Column {
     pub(super) name: String,
     pub(super) dtype: Dtype,
-    /// Length of each axis.
     pub(super) shape: Vec<usize>,
     pub(super) storage: Storage,
     /// Set if the elements are references to variable-length values.
     pub(super) heap: Option<Heap>,
 }
 
-/// Location of variable-length values in the global heaps of an HDF5 file.
+/// The global heaps of an HDF5 file, which contain variable-length values.
 #[cfg_attr(not(feature = "hdf5"), allow(dead_code))]
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Heap {
-    /// Whether the values are text instead of bytes.
+    /// Text instead of bytes.
     pub(super) text: bool,
     /// File offset of heap address 0.
     pub(super) base: u64,
 }
 
-/// A function that selects arrays by name. For each selected array, returns its index and the name
-/// of the sample field that contains it.
+/// Selects arrays by name, and returns the index and the sample field of each.
 pub(super) type Choose<'a> = &'a dyn Fn(&[String]) -> Result<Vec<(usize, String)>>;
 
-/// Where the elements of an array are stored.
 pub(super) enum Storage {
     /// In the file with index `file_index`, starting at byte `offset`.
     File {
@@ -57,11 +53,7 @@ impl fmt::Debug for Column {
 }
 
 impl Column {
-    /// Creates a column for an array that occupies `len` bytes at `offset` in the file with index
-    /// `file_index`.
-    ///
-    /// # Errors
-    /// If `len` differs from the size of the array.
+    /// The array occupies `len` bytes at `offset`, and must have this size.
     pub(super) fn in_file(
         name: String,
         dtype: Dtype,
@@ -75,10 +67,6 @@ impl Column {
         Ok(column)
     }
 
-    /// Creates a column for an array in memory.
-    ///
-    /// # Errors
-    /// If the length of `bytes` differs from the size of the array.
     pub(super) fn in_memory(name: String, dtype: Dtype, shape: Vec<usize>, bytes: Vec<u8>) -> Result<Self> {
         let len = bytes.len() as u64;
         let column = Column { name, dtype, shape, storage: Storage::Memory(bytes), heap: None };
@@ -86,7 +74,6 @@ impl Column {
         Ok(column)
     }
 
-    /// Checks that an array of this shape and type has exactly `len` bytes.
     fn check(&self, len: u64) -> Result<()> {
         let claimed = self.shape.iter().try_fold(self.dtype.size as u64, |size, &side| size.checked_mul(side as u64));
         // With empty samples, a small file could claim any number of them.
@@ -106,7 +93,8 @@ impl Column {
         )))
     }
 
-    /// Returns the cache of a chunked array, and the number of bytes that a loader should grant it.
+    /// Also returns the number of bytes that a loader should grant. `None` unless the array is
+    /// chunked.
     #[cfg(feature = "hdf5")]
     pub(super) fn cache(&self) -> Option<(&Arc<ChunkCache>, usize)> {
         match &self.storage {
@@ -115,32 +103,28 @@ impl Column {
         }
     }
 
-    /// Returns the number of samples, or `None` for a scalar.
+    /// Returns `None` for a scalar.
     pub(super) fn len(&self) -> Option<usize> {
         self.shape.first().copied()
     }
 
-    /// Returns the index of the file that contains sample `index` and the sample's byte range, or
-    /// `None` if the array is not stored contiguously in a file.
+    /// Index of the file with sample `index`, and the sample's byte range, if the array is stored
+    /// contiguously.
     pub(super) fn byte_range(&self, index: usize) -> Option<(u32, Range<u64>)> {
         let Storage::File { file_index, offset } = self.storage else { return None };
         let start = offset + (index * self.sample_size()) as u64;
         Some((u32::try_from(file_index).ok()?, start..start + self.sample_size() as u64))
     }
 
-    /// Returns the size of a sample, in bytes.
     fn sample_size(&self) -> usize {
-        // The product cannot overflow, because the size of the array was checked against the length
-        // of the file.
+        // Cannot overflow, because the size of the array was checked against the length of the
+        // file.
         self.shape[1..].iter().product::<usize>() * self.dtype.size
     }
 
-    /// Returns the elements of sample `index` in native byte order: borrowed from a memory map if
-    /// possible, and otherwise appended to `page`. `read` is the position of this read in the
-    /// loader's order, if it has one.
-    ///
-    /// # Panics
-    /// If `index` is not less than [`len`](Column::len).
+    /// The elements of sample `index` in native byte order, borrowed from a memory map if possible,
+    /// and otherwise appended to `page`. `read` is the position of this read in the loader's order,
+    /// if it has one. Panics if `index` is not less than [`len`](Column::len).
     pub(super) fn get<'a>(
         &'a self,
         files: &'a [Arc<OpenFile>],
@@ -185,10 +169,6 @@ impl Column {
 }
 
 impl Column {
-    /// Returns the variable-length value of sample `index`.
-    ///
-    /// # Errors
-    /// If the value is damaged or cannot be read.
     pub(super) fn value<'a>(
         &'a self,
         files: &'a [Arc<OpenFile>],
@@ -205,14 +185,10 @@ impl Column {
 }
 
 impl Heap {
-    /// Reads the value that a 16-byte `reference` refers to. A reference consists of a length (4
-    /// bytes), the address of a heap (8 bytes), and the index of an object in this heap (4 bytes).
-    /// The result borrows from a memory map if possible; otherwise, the bytes are appended to
-    /// `page`. The layout is described in the HDF5 File Format Specification, section III.E,
-    /// "Global Heap".
-    ///
-    /// # Errors
-    /// If the reference or the heap is damaged.
+    /// Reads the value of a 16-byte `reference`: a length (4 bytes), the address of a heap (8
+    /// bytes), and the index of an object in this heap (4 bytes). The value is borrowed from a
+    /// memory map if possible, and otherwise appended to `page`. See the HDF5 File Format
+    /// Specification, section III.E, "Global Heap".
     pub(super) fn get<'a>(self, file: &'a OpenFile, reference: &[u8], page: &mut Vec<u8>) -> Result<RowBytes<'a>> {
         let damaged = |what: &str| Error::in_source(format!("damaged variable-length value: {what}"));
         let [len, index] =
@@ -223,14 +199,14 @@ impl Heap {
         }
         let start = self.base.checked_add(address).ok_or_else(|| damaged("its heap address is outside the file"))?;
         let mut scratch = Vec::new();
-        // The heap header consists of a signature, a version and a length.
+        // A signature, a version and a length.
         let head = file.get(start, 16, &mut scratch)?;
         let is_whole = head.starts_with(b"GCOL\x01") && head.len() == 16;
         let size = if is_whole { u64::from_le_bytes(*head[8..].first_chunk().expect("16 bytes")) } else { 0 };
         let end = start.checked_add(size).filter(|&end| is_whole && end <= file.len());
         let (end, mut offset) = (end.ok_or_else(|| damaged("the address does not contain a heap"))?, start + 16);
         while offset + 16 <= end {
-            // An object header consists of an index, a reference count and a length.
+            // An index, a reference count and a length.
             let head = file.get(offset, 16, &mut scratch)?;
             let number = u16::from_le_bytes(*head.first_chunk().expect("16 bytes"));
             let size = u64::from_le_bytes(*head[8..].first_chunk().expect("16 bytes"));

@@ -67,10 +67,10 @@ pub(crate) const HDF5: DataFormat = DataFormat {
     )
 };
 
-/// A sample cannot have as many fields, so a folder with more arrays is not this format.
+/// A folder with more arrays is not this format, because a sample cannot have as many fields.
 const MAX_ARRAYS: usize = 64;
 
-/// Returns whether a folder contains `.npy` files and no files of other formats or subfolders.
+/// Whether a folder contains `.npy` files, and neither subfolders nor files of other formats.
 fn is_npy_folder(folder: Tree<'_>) -> Result<bool> {
     let mut arrays = 0;
     for entry in folder.entries() {

@@ -7,25 +7,20 @@ use flate2::bufread::ZlibDecoder;
 use crate::error::{Error, Result};
 use crate::machine::bytes::grow_to;
 
-/// A transformation that the writer applied to the bytes of a chunk.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Filter {
     Deflate,
     /// LZF, as registered by h5py.
     Lzf,
-    /// Transposes the bytes of elements of the given size: the first bytes of all elements are
-    /// stored first, then their second bytes, and so on.
+    /// The first bytes of all elements, followed by their second bytes, and so on. Elements have
+    /// the given size.
     Shuffle(usize),
-    /// A Fletcher-32 checksum, which is appended to the chunk.
+    /// A checksum at the end of the chunk.
     Fletcher,
 }
 
 impl Filter {
-    /// Returns the filter with this HDF5 `id`. `client` contains the client data values from its
-    /// header.
-    ///
-    /// # Errors
-    /// If the filter is not supported.
+    /// `id` is the HDF5 identifier, and `client` the client data values of the filter.
     pub(super) fn from_id(id: u16, client: &[u32]) -> Result<Self> {
         match id {
             1 => Ok(Filter::Deflate),
@@ -53,9 +48,6 @@ impl Filter {
     }
 
     /// Reverses the filter. The result has at most `limit` bytes.
-    ///
-    /// # Errors
-    /// If the bytes are damaged, or if the result would exceed `limit` bytes.
     pub(super) fn undo(self, bytes: Vec<u8>, limit: usize) -> Result<Vec<u8>> {
         match self {
             Filter::Deflate => inflate(&bytes, limit),
@@ -76,8 +68,8 @@ fn inflate(bytes: &[u8], limit: usize) -> Result<Vec<u8>> {
 }
 
 /// Decompresses data in LibLZF's format. A control byte `c` below 32 is followed by `c + 1` literal
-/// bytes. Any other control byte starts a copy of earlier output, with a length encoded in three
-/// bits and a backward distance in thirteen bits.
+/// bytes. Any other control byte starts a copy of earlier output, with a length of three bits and a
+/// backward distance of thirteen bits.
 fn decompress_lzf(bytes: &[u8], limit: usize) -> Result<Vec<u8>> {
     let damaged = |what: &str| Error::in_source(format!("invalid LZF data: {what}"));
     let mut out = Vec::new();
@@ -103,7 +95,7 @@ fn decompress_lzf(bytes: &[u8], limit: usize) -> Result<Vec<u8>> {
         }
         let distance = ((control & 31) << 8 | next()?) + 1;
         let start = out.len().checked_sub(distance).ok_or_else(|| damaged("a copy starts before the output"))?;
-        // The source of a copy may overlap the bytes that it writes.
+        // The source of a copy may overlap its output.
         for source in start..start + len {
             out.push(out[source]);
         }
@@ -120,7 +112,6 @@ fn unshuffle(bytes: &[u8], size: usize) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// Verifies the checksum at the end of `bytes`, and removes it.
 fn strip_checksum(mut bytes: Vec<u8>) -> Result<Vec<u8>> {
     let stored = bytes.split_last_chunk::<4>().map(|(_, sum)| u32::from_le_bytes(*sum));
     let stored = stored.ok_or_else(|| Error::in_source("the chunk is shorter than its checksum"))?;
@@ -131,11 +122,11 @@ fn strip_checksum(mut bytes: Vec<u8>) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Computes the Fletcher-32 checksum over big-endian words, as HDF5 does.
+/// Computes the checksum over big-endian words, as HDF5 does.
 fn fletcher(bytes: &[u8]) -> u32 {
     let fold = |sum: u32| (sum & 0xffff) + (sum >> 16);
     let (mut one, mut two) = (0_u32, 0_u32);
-    // Fold after every 360 words, before the sums can overflow.
+    // Fold before the sums can overflow.
     for block in bytes.chunks(720) {
         for word in block.chunks(2) {
             one += u32::from(word[0]) << 8 | word.get(1).copied().map_or(0, u32::from);
@@ -158,7 +149,7 @@ mod tests {
 
     #[test]
     fn hostile_lzf_data_fails_within_bounded_memory() {
-        // Valid data: literals, an overlapping copy, a long copy, and empty input.
+        // Literals, an overlapping copy, a long copy, and empty input.
         assert_eq!(decompress_lzf(&[2, b'a', b'b', b'c', 0x60, 2], 99).unwrap(), b"abcabcab");
         assert_eq!(decompress_lzf(&[0, 9, 0xe0, 255, 0], 265).unwrap(), [9; 265]);
         assert!(decompress_lzf(&[], 99).unwrap().is_empty());

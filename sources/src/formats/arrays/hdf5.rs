@@ -1,5 +1,5 @@
-//! Reads HDF5 files. The `hdf5_pure` crate parses the metadata; elements are read directly from the
-//! file.
+//! Reads HDF5 files. The `hdf5_pure` crate parses the metadata, but elements are read directly from
+//! the file.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -13,14 +13,11 @@ use crate::error::{Error, Result};
 use crate::storage::OpenFile;
 use crate::values::elements::Dtype;
 
-/// Maximum depth of nested groups.
 const MAX_DEPTH: usize = 8;
-/// Maximum number of arrays per file.
 const MAX_ARRAYS: usize = 4096;
-/// Maximum size of a metadata block, in bytes.
 const MAX_METADATA: usize = 256 << 20;
 
-/// Gives `hdf5_pure` access to a file, for reading its metadata.
+/// Gives `hdf5_pure` access to the metadata of a file.
 struct Metadata(Arc<OpenFile>);
 
 impl Source for Metadata {
@@ -46,11 +43,7 @@ impl Source for Metadata {
     }
 }
 
-/// Returns the arrays that `choose` selects in `file`, which has the index `file_index`. The name
-/// of an array in a group is its path.
-///
-/// # Errors
-/// If the file is damaged, or if an array is stored in an unsupported way.
+/// The name of an array in a group is its path.
 pub(super) fn columns(file: &Arc<OpenFile>, file_index: usize, choose: Choose<'_>) -> Result<Vec<Column>> {
     let parsed = catch_unwind(AssertUnwindSafe(|| find(file, file_index, choose)));
     parsed.unwrap_or_else(|_| Err(Error::in_source("HDF5: the file is damaged")))
@@ -66,7 +59,7 @@ fn find(file: &Arc<OpenFile>, file_index: usize, choose: Choose<'_>) -> Result<V
     }
     let mut paths = Vec::new();
     list_arrays(&opened.root(), "", 0, &mut paths)?;
-    // The order of the arrays in a file depends on the version of the HDF5 library that wrote it.
+    // The order in the file depends on the version of the HDF5 library that wrote it.
     paths.sort();
     let chosen = choose(&paths)?;
     let column = |(index, name): (usize, String)| {
@@ -77,7 +70,6 @@ fn find(file: &Arc<OpenFile>, file_index: usize, choose: Choose<'_>) -> Result<V
     chosen.into_iter().map(column).collect()
 }
 
-/// Appends the paths of the arrays in `group` and its subgroups to `paths`.
 fn list_arrays(group: &Group, path: &str, depth: usize, paths: &mut Vec<String>) -> Result<()> {
     if depth > MAX_DEPTH {
         return Err(Error::in_source(format!("HDF5: groups are nested more than {MAX_DEPTH} deep")));
@@ -104,7 +96,7 @@ fn library_error(e: hdf5_pure::Error) -> Error {
     Error::in_source(format!("HDF5: {cause}{advice}"))
 }
 
-/// Creates the column for `set`, an array in a file of `len` bytes.
+/// `len` is the length of the file in bytes.
 fn read_column(file: &File, set: &Dataset, name: String, file_index: usize, len: u64) -> Result<Column> {
     let sides = set.shape().map_err(library_error)?;
     let too_large = |_| Error::in_source(format!("shape {sides:?} exceeds the address space of this machine"));
@@ -156,7 +148,7 @@ fn read_column(file: &File, set: &Dataset, name: String, file_index: usize, len:
     Ok(column)
 }
 
-/// Returns the element type. For variable-length values, also returns the heap that contains them.
+/// Returns a heap for variable-length values.
 fn type_of(file: &File, datatype: &Datatype) -> Result<(Dtype, Option<Heap>)> {
     let dtype = |kind: u8, size: u32, order: &DatatypeByteOrder| {
         let big_endian = *order == DatatypeByteOrder::BigEndian;

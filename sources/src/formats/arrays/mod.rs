@@ -1,8 +1,6 @@
-//! Reads datasets that are stored as whole arrays. The first axis of each array is the sample
-//! index.
+//! Reads datasets that are stored as whole arrays with samples along the first axis.
 //!
-//! 1. [`Arrays`]: the source. The rules in `record` decide from an array's name and type how it is
-//!    used.
+//! 1. [`Arrays`]: the source. The rules in `record` assign arrays to fields by name and type.
 //! 2. `column`: one array, in a file or in memory.
 //! 3. `numpy`: `.npy` files, folders of `.npy` files, and `.npz` archives.
 //! 4. `safetensors` and `torch`: tensor files.

@@ -7,15 +7,13 @@ use crate::machine::bytes::Bytes;
 use crate::values::Npy;
 use crate::values::elements::Dtype;
 
-/// Maximum length of an array's header, in bytes. Only headers of structured types, which are not
-/// supported, can be longer.
+/// Only headers of structured types, which are not supported, are longer.
 const MAX_HEADER: u64 = 128 << 10;
 
-/// Maximum total size of the arrays that are decompressed into memory from one archive, in bytes.
+/// Total size of the arrays that are decompressed into memory from one archive, in bytes.
 const MAX_DECOMPRESSED: u64 = 4 << 30;
 
-/// Parses the `.npy` header of the array called `name`. Returns the element type, the shape, and
-/// the offset of the elements from the start of the header.
+/// Element type, shape, and offset of the elements from the start of the header.
 fn header(name: &str, start: &[u8]) -> Result<(Dtype, Vec<usize>, u64)> {
     let npy = Npy::read(start).map_err(|e| Error::in_source(format!("array {name:?}: {}", e.cause())))?;
     let error = |cause: &str| Err(Error::in_source(format!("array {name:?} {cause}: {}", npy.header_for_message())));
@@ -35,28 +33,19 @@ fn header(name: &str, start: &[u8]) -> Result<(Dtype, Vec<usize>, u64)> {
     Ok((dtype, shape.to_vec(), npy.start as u64))
 }
 
-/// Returns the array whose `.npy` header is at offset `offset` of the file with index `file_index`.
-/// Header and elements together have `len` bytes.
+/// `offset` is the offset of the `.npy` header. Header and elements have `len` bytes.
 fn in_file(bytes: &dyn Bytes, name: &str, file_index: usize, offset: u64, len: u64) -> Result<Column> {
     let mut scratch = Vec::new();
     let (dtype, shape, start) = header(name, bytes.get(offset, len.min(MAX_HEADER) as usize, &mut scratch)?)?;
     Column::in_file(name.to_owned(), dtype, shape, file_index, offset + start, len - start)
 }
 
-/// Returns the array in the `.npy` file with index `file_index`, and names it `name`.
-///
-/// # Errors
-/// If the file is damaged, or if the samples are not contiguous.
 pub(super) fn npy(bytes: &dyn Bytes, name: String, file_index: usize) -> Result<Column> {
     in_file(bytes, &name, file_index, 0, bytes.len())
 }
 
-/// Returns the arrays that `choose` selects in the archive with index `file_index`. Compressed
-/// arrays are decompressed into memory now. Uncompressed arrays stay in the file, and samples are
-/// read from there.
-///
-/// # Errors
-/// If the archive is damaged, or if the decompressed arrays would exceed 4 GiB.
+/// Compressed arrays are decompressed into memory now. Samples of uncompressed arrays are read from
+/// the file.
 pub(super) fn npz(bytes: &dyn Bytes, file_index: usize, choose: Choose<'_>) -> Result<Vec<Column>> {
     let members = zip::members(bytes)?;
     let plain = |member: &Member| member.name.strip_suffix(".npy").unwrap_or(&member.name).to_owned();

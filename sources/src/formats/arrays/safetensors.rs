@@ -10,10 +10,10 @@ use crate::error::{Error, Result};
 use crate::machine::bytes::Bytes;
 use crate::values::elements::Dtype;
 
-/// Maximum length of a header, in bytes. The reference implementation has the same limit.
+/// The reference implementation has the same limit.
 const MAX_HEADER: u64 = 100_000_000;
 
-/// A tensor's entry in the header.
+/// Header entry of a tensor.
 #[derive(Deserialize)]
 struct Tensor {
     dtype: String,
@@ -21,12 +21,8 @@ struct Tensor {
     data_offsets: [u64; 2],
 }
 
-/// Returns the tensors that `choose` selects in the file with index `file_index`, sorted by name.
-/// The result includes tensors with an unsupported element type, so that opening the dataset can
-/// report the type.
-///
-/// # Errors
-/// If the header is damaged, or if a tensor extends past the end of the file.
+/// Tensors are sorted by name. Unsupported element types are included, so that opening the dataset
+/// can report them.
 pub(super) fn columns(bytes: &dyn Bytes, file_index: usize, choose: Choose<'_>) -> Result<Vec<Column>> {
     let error = |cause: String| Error::in_source(format!("safetensors: {cause}"));
     let len = bytes.len();
@@ -68,7 +64,7 @@ pub(super) fn columns(bytes: &dyn Bytes, file_index: usize, choose: Choose<'_>) 
     Ok(columns)
 }
 
-/// Returns the element type with the safetensors name `name`. Unsupported types get the kind `V`.
+/// Gives unsupported types the kind `V`.
 fn dtype_named(name: &str) -> Dtype {
     let (kind, size) = match name {
         "BOOL" => (b'b', 1),

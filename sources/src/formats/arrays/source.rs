@@ -39,61 +39,58 @@ use crate::values::record::{Found, Named, Rows, Survey, is_label};
 ///
 /// **Columns.** Each array is a column. The image array has the type `uint8` and the shape (n,
 /// height, width, channels), (n, channels, height, width) or (n, height, width), with 1, 3 or 4
-/// channels. If it is not clear which array contains the images, opening fails with an error that
-/// asks you to choose one. This happens, for example, with `float32` images and `uint8` masks. The
-/// label array is called `label`, `labels`, `target`, `y`, ... and contains one integer per sample.
-/// Other arrays become fields called `<name>.npy`, and may have up to three axes per sample.
-/// Scalars are ignored. The key of a sample is its index.
+/// channels. If several arrays could contain the images, such as `float32` images and `uint8`
+/// masks, opening fails with an error that asks you to choose one. The label array is called
+/// `label`, `labels`, `target`, `y`, ... and contains one integer per sample. Other arrays become
+/// fields called `<name>.npy`, and may have up to three axes per sample. Scalars are ignored. The
+/// key of a sample is its index.
 ///
-/// **Splits.** If every array name begins or ends with the name of a split such as `train`, `val`
-/// or `test` (for example, `train_images` or `x_test`), the dataset has splits. To select a split,
-/// append its name to the path: `pathmnist.npz/train`.
+/// **Splits.** The dataset has splits if every array name begins or ends with the name of a split
+/// such as `train`, `val` or `test`, as in `train_images` or `x_test`. To select a split, append
+/// its name to the path: `pathmnist.npz/train`.
 ///
 /// **Checksums.** Opening an `.npz` or `.pt` archive verifies the checksums of up to 256 MiB of
 /// uncompressed arrays.
 ///
 /// **Memory.** Files are memory-mapped, and reading a sample touches only the bytes of that sample.
-/// Compressed arrays of an `.npz` archive are decompressed into memory on opening, up to 4 GiB.
-/// This memory is not included in the loader's memory plan. For large arrays, use `numpy.savez`
-/// instead of `savez_compressed`.
+/// Compressed arrays of an `.npz` archive are decompressed into memory on opening, up to 4 GiB,
+/// which the loader's memory plan does not include. For large arrays, use `numpy.savez` instead of
+/// `savez_compressed`.
 ///
 /// **Conversions.** Booleans become `uint8`, `float16` becomes `float32`, and numbers are converted
 /// to the byte order of this machine.
 ///
-/// **HDF5.** Arrays may be contiguous or chunked. Chunks may use the filters gzip, LZF, shuffle and
+/// **HDF5.** Arrays may be contiguous or chunked, with the filters gzip, LZF, shuffle and
 /// fletcher32. Chunks are decoded as a whole, and each array caches up to 32 MiB of decoded chunks,
 /// or one chunk if it is larger. The loader's memory plan counts these caches as memory of the
 /// source. Variable-length values may be encoded images, bytes or text. Text in a column called
 /// `label` is the name of the sample's class.
 ///
 /// **Not supported:** arrays in Fortran order, tensors that are not contiguous, and elements that
-/// are not numbers. The pickle in a `.pt` file never executes code. If it contains any object other
-/// than a tensor or a list of integers, opening fails with an error that names the object's type.
+/// are not numbers. The pickle in a `.pt` file never executes code. If it contains an object other
+/// than a tensor or a list of integers, opening fails and names the object's type.
 pub struct Arrays {
     files: Vec<Arc<OpenFile>>,
     columns: Arc<[Column]>,
     rows: Rows,
-    /// Index of the label column.
     label: Option<usize>,
     len: usize,
     path: PathBuf,
     kind: &'static str,
-    /// Number of times that a loader has requested a check that the files are unchanged.
+    /// Number of requests by loaders to check for changed files.
     requested_checks: AtomicU64,
 }
 
-/// Additional names of the label column. They apply only to array datasets.
+/// Only for array datasets.
 const OTHER_LABELS: [&str; 3] = ["y", "targets", "fine_labels"];
 
 fn is_other_label(name: &str) -> bool {
     OTHER_LABELS.iter().any(|label| name.eq_ignore_ascii_case(label))
 }
 
-/// Maximum number of samples that are read on opening to determine the types of variable-length
-/// columns.
+/// Samples that are read on opening to determine the types of variable-length columns.
 const MAX_SURVEYED: usize = 64;
 
-/// Returns the format of the file or folder at `path`, based on its extension.
 fn kind_of(path: &Path) -> Result<&'static str> {
     let extension = path.extension().unwrap_or_default().to_ascii_lowercase();
     match extension.to_str() {
@@ -113,8 +110,8 @@ fn kind_of(path: &Path) -> Result<&'static str> {
 }
 
 impl Arrays {
-    /// Opens the arrays at `path`. The extension of a file determines its format. A folder must
-    /// contain `.npy` files.
+    /// Opens the arrays at `path`, a folder of `.npy` files, or a file in the format that its
+    /// extension names.
     ///
     /// # Errors
     /// If a file is damaged, if there are several splits, or if the arrays have different numbers
@@ -124,7 +121,7 @@ impl Arrays {
         Self::with(&DatasetLocation::here(path), kind_of(path)?, &Options::default())
     }
 
-    /// Opens arrays in the format `kind`: `npy`, `npz`, `safetensors`, `torch` or `hdf5`.
+    /// `kind` is `npy`, `npz`, `safetensors`, `torch` or `hdf5`.
     pub(crate) fn with(location: &DatasetLocation, kind: &'static str, options: &Options) -> Result<Self> {
         let choice = options.column_choice();
         let choose = |names: &[String]| select(names, location.part.as_deref(), &choice);
@@ -132,7 +129,6 @@ impl Arrays {
         Self::from_columns(&location.path, kind, choice, files, columns, options)
     }
 
-    /// Opens the arrays in `bytes`, which is the content of a file.
     #[cfg(test)]
     pub(super) fn in_memory(bytes: Vec<u8>, kind: &'static str, part: Option<&str>) -> Result<Self> {
         let file = Arc::new(OpenFile::in_memory("memory".into(), bytes));
@@ -162,7 +158,7 @@ impl Arrays {
         }
         let mut page = Vec::new();
         let mut survey = Survey::default();
-        // One row is enough for numeric arrays, because all rows of an array have the same type.
+        // All rows of a numeric array have the same type, so one row is enough.
         let surveyed = if columns.iter().any(|column| column.heap.is_some()) { len.min(MAX_SURVEYED) } else { 1 };
         for index in 0..surveyed {
             page.clear();
@@ -189,8 +185,7 @@ impl Arrays {
         Ok(Arrays { files, columns: columns.into(), rows, label, len, path: path.to_owned(), kind, requested_checks })
     }
 
-    /// Returns the cache of each chunked array, and the number of bytes that a loader should grant
-    /// it.
+    /// Each chunk cache, and the number of bytes that a loader should grant it.
     #[cfg(feature = "hdf5")]
     fn caches(&self) -> impl Iterator<Item = (&Arc<ChunkCache>, usize)> {
         self.columns.iter().filter_map(Column::cache)
@@ -201,7 +196,7 @@ impl Arrays {
     fn grant_caches(&self, order: &Lookahead) -> Option<Box<dyn Prefetcher>> {
         let (needed, granted) = (self.ahead_bytes() as u128, order.bytes() as u128);
         let share = |(cache, bytes): (&Arc<ChunkCache>, usize)| {
-            // The cast is lossless, because the share is at most `granted`.
+            // The share is at most `granted`, so the cast is lossless.
             Grant::new(cache.clone(), (bytes as u128 * granted / needed) as usize)
         };
         (needed > 0)
@@ -213,19 +208,16 @@ impl Arrays {
         None
     }
 
-    /// Returns the object store that contains the files, or `None` if they are local.
     fn remote(&self) -> Option<&Arc<Remote>> {
         Some(self.files.first()?.object()?.1)
     }
 
-    /// If a check was requested since the last call, returns an error if a file has changed.
     fn check_files(&self) -> Result<()> {
         let requested_checks = self.requested_checks.load(Ordering::Relaxed);
         self.files.iter().try_for_each(|file| file.check_once(requested_checks))
     }
 }
 
-/// Selects the arrays of a split that the user has requested as columns.
 fn select(names: &[String], part: Option<&str>, choice: &ColumnChoice) -> Result<Vec<(usize, String)>> {
     let mut chosen = splits::choose(names, part)?;
     if let Some(columns) = &choice.columns {
@@ -245,7 +237,6 @@ fn select(names: &[String], part: Option<&str>, choice: &ColumnChoice) -> Result
     Ok(chosen)
 }
 
-/// Opens the files, and finds the arrays in them.
 fn load(location: &DatasetLocation, kind: &str, choose: Choose<'_>) -> Result<(Vec<Arc<OpenFile>>, Vec<Column>)> {
     let (path, storage) = (&*location.path, location.storage.clone());
     let is_npy = |name: &str| has_extension(name, "npy");
@@ -273,7 +264,7 @@ fn load(location: &DatasetLocation, kind: &str, choose: Choose<'_>) -> Result<(V
     Ok((vec![file], columns))
 }
 
-/// Returns the arrays in one file. If it is an `.npy` file, its array is called `name`.
+/// `name` is the name of the array in an `.npy` file.
 fn columns(file: &Arc<OpenFile>, kind: &str, name: &str, choose: Choose<'_>) -> Result<Vec<Column>> {
     let bytes = &**file;
     match kind {
@@ -286,7 +277,7 @@ fn columns(file: &Arc<OpenFile>, kind: &str, name: &str, choose: Choose<'_>) -> 
     }
 }
 
-/// Checks that the arrays can be used as columns. Returns the number of samples.
+/// Checks that the arrays can be used as columns, and returns the number of samples.
 fn check_columns(columns: &[Column]) -> Result<usize> {
     let Some(len) = columns.first().and_then(Column::len) else {
         return Err(Error::in_source(
@@ -317,8 +308,8 @@ fn check_columns(columns: &[Column]) -> Result<usize> {
     Ok(len)
 }
 
-/// Reads the cells of sample `index`. If a loader has planned these reads, `first` is the position
-/// of the read of the first cell in the loader's order.
+/// `first` is the position of the first cell's read in the loader's order, if a loader has planned
+/// these reads.
 fn read_row<'a>(
     columns: impl IntoIterator<Item = &'a Column>,
     files: &'a [Arc<OpenFile>],
@@ -337,7 +328,7 @@ fn read_row<'a>(
     columns.into_iter().enumerate().map(cell).collect()
 }
 
-/// The memory that a loader has granted to the chunk caches. Dropping this value ends the grants.
+/// The memory that a loader has granted to the chunk caches, until this value is dropped.
 #[cfg(feature = "hdf5")]
 struct CacheGrants {
     _grants: Vec<Grant>,

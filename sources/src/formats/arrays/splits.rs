@@ -3,21 +3,16 @@
 use crate::error::{Error, Result};
 use crate::storage::splits::usual;
 
-/// Parses an array name such as `train_images` or `x_test`. Returns the split and the remaining
-/// name, or `None` if the name does not contain a split.
+/// Splits an array name such as `train_images` or `x_test` into the split and the remaining name.
 fn split_of(name: &str) -> Option<(&'static str, &str)> {
     let separators = ['_', '-', '.', '/'];
     let first = name.split_once(separators).and_then(|(word, rest)| Some((usual(word)?, rest)));
     first.or_else(|| name.rsplit_once(separators).and_then(|(rest, word)| Some((usual(word)?, rest))))
 }
 
-/// Selects the arrays of the split `requested`; with `None`, the dataset must have at most one
-/// split. Returns the index of each selected array, and its name without the split. A single array
-/// name without a split means that the dataset has no splits: all arrays are selected.
-///
-/// # Errors
-/// If `requested` does not exist, or if it is `None` and there are several splits. The message lists
-/// the splits.
+/// Selects the arrays of the split `requested`, or of the only split. Returns the index of each
+/// array, and its name without the split. If any array name contains no split, the dataset has no
+/// splits, and all arrays are selected. Error messages list the splits.
 pub(super) fn choose(names: &[String], requested: Option<&str>) -> Result<Vec<(usize, String)>> {
     let parsed: Option<Vec<_>> = names.iter().map(|name| split_of(name)).collect();
     let parsed = parsed.unwrap_or_default();

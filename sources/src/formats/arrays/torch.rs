@@ -7,13 +7,9 @@ use crate::machine::bytes::Bytes;
 use crate::values::elements::Dtype;
 use crate::values::pickle::{self, Id, Node, Nodes, Tensor};
 
-/// Maximum size of the pickle, in bytes. Tensor elements are in other members.
+/// Tensor elements are in other members.
 const MAX_PICKLE: u64 = 256 << 20;
 
-/// Returns the tensors that `choose` selects in the archive with index `file_index`.
-///
-/// # Errors
-/// If the archive is damaged, or if it contains objects other than tensors and lists of integers.
 pub(super) fn columns(bytes: &dyn Bytes, file_index: usize, choose: Choose<'_>) -> Result<Vec<Column>> {
     let start = bytes.get(0, bytes.len().min(4) as usize, &mut Vec::new())?.to_vec();
     if !start.starts_with(b"PK") {
@@ -57,9 +53,8 @@ struct Archive<'a> {
 }
 
 impl Archive<'_> {
-    /// Returns the name and the node of each tensor. In a tuple or list, the only tensor with more
-    /// than two axes is called `image`, and the only tensor with a single axis is called `label`.
-    /// All other items are called by their index.
+    /// In a tuple or list, the only tensor with more than two axes is called `image`, the only
+    /// tensor with a single axis is called `label`, and all other items are called by their index.
     fn names(&self) -> Result<Vec<(String, Id)>> {
         let nodes = self.nodes;
         match nodes.root() {

@@ -8,15 +8,12 @@ use flate2::read::DeflateDecoder;
 use crate::error::{Error, Result, try_copy};
 use crate::machine::bytes::Bytes;
 
-/// A member of an archive.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Member {
     pub(super) name: String,
-    /// Offset of the member's data in the archive.
     pub(super) offset: u64,
-    /// Length of the member's data in the archive.
     pub(super) compressed_len: u64,
-    /// Length of the data after decompression.
+    /// Decompressed length.
     pub(super) len: u64,
     crc: u32,
     pub(super) deflated: bool,
@@ -28,23 +25,19 @@ const LOCATOR64: &[u8; 4] = b"PK\x06\x07";
 const ENTRY: &[u8; 4] = b"PK\x01\x02";
 const LOCAL: &[u8; 4] = b"PK\x03\x04";
 
-/// Maximum size of the central directory, in bytes. Archives of arrays have few members, so this
-/// is ample.
+/// Archives of arrays have few members, so this is ample.
 const MAX_DIRECTORY: u64 = 64 << 20;
 
-/// Length of the end record without a comment, in bytes.
+/// Without a comment.
 const END_BYTES: u64 = 22;
-/// Length of the end record with the longest possible comment, in bytes.
+/// With the longest possible comment.
 const MAX_END: u64 = END_BYTES + 65_535;
 
 /// Maximum compression ratio of deflate.
 const MAX_RATIO: u64 = 1032;
 
-/// Lists the members of the archive in `bytes`, in the order of its directory. The data of every
-/// member lies inside the archive.
-///
-/// # Errors
-/// If the archive is damaged or encrypted, or if it uses a compression method other than deflate.
+/// Lists the members of the archive, in directory order. The data of every member lies inside the
+/// archive.
 pub(super) fn members(bytes: &dyn Bytes) -> Result<Vec<Member>> {
     let archive = Archive { bytes };
     let (start, size) = archive.directory()?;
@@ -98,10 +91,6 @@ pub(super) fn members(bytes: &dyn Bytes) -> Result<Vec<Member>> {
     Ok(members)
 }
 
-/// Returns the content of `member`, decompressed if necessary.
-///
-/// # Errors
-/// If the content is damaged, or if it exceeds `max_len` bytes.
 pub(super) fn content(bytes: &dyn Bytes, member: &Member, max_len: u64) -> Result<Vec<u8>> {
     let (name, len, stored) = (&member.name, member.len, member.compressed_len);
     if len > max_len {
@@ -115,7 +104,7 @@ pub(super) fn content(bytes: &dyn Bytes, member: &Member, max_len: u64) -> Resul
     let mut scratch = Vec::new();
     let mut content = Vec::new();
     let (mut remaining, mut offset) = (stored, member.offset);
-    // Read 1 MiB at a time, so that a file that is not mapped is never entirely in memory.
+    // One MiB at a time keeps an unmapped file from being entirely in memory.
     let pieces = std::iter::from_fn(|| {
         let piece = remaining.min(1 << 20);
         (piece > 0).then(|| {
@@ -126,7 +115,7 @@ pub(super) fn content(bytes: &dyn Bytes, member: &Member, max_len: u64) -> Resul
     });
     let read = || -> std::io::Result<()> {
         let pieces = Pieces { pieces, piece: Vec::new(), position: 0 };
-        // Let the buffer grow with the actual content, because the claimed length may be wrong.
+        // The claimed length may be wrong, so let the buffer grow with the content.
         match member.deflated {
             true => DeflateDecoder::new(pieces).take(len + 1).read_to_end(&mut content)?,
             false => { pieces }.read_to_end(&mut content)?,
@@ -143,11 +132,8 @@ pub(super) fn content(bytes: &dyn Bytes, member: &Member, max_len: u64) -> Resul
     Err(Error::in_source(format!("zip: {name:?} is damaged: {cause}")))
 }
 
-/// Verifies the checksum of `member`, which must be uncompressed. Skips archives in an object
-/// store, because verifying would download the whole member.
-///
-/// # Errors
-/// If the checksum is wrong, or the archive cannot be read.
+/// Verifies an uncompressed member. Skips archives in an object store, because verifying would
+/// download the whole member.
 pub(super) fn verify(bytes: &dyn Bytes, member: &Member) -> Result<()> {
     if bytes.are_in_store() {
         return Ok(());
@@ -165,11 +151,9 @@ pub(super) fn verify(bytes: &dyn Bytes, member: &Member) -> Result<()> {
     Ok(())
 }
 
-/// Maximum number of bytes per archive whose checksums are verified on opening. Members that exceed
-/// the remaining budget are not verified.
+/// Bytes per archive to verify on opening. Members beyond this budget are not verified.
 pub(super) const MAX_VERIFIED: u64 = 256 << 20;
 
-/// Concatenates the pieces of an iterator into one `Read`.
 struct Pieces<I> {
     pieces: I,
     piece: Vec<u8>,
@@ -208,14 +192,13 @@ impl Archive<'_> {
         Ok(Cow::Owned(try_copy(self.bytes.get(offset, len as usize, &mut Vec::new())?)?))
     }
 
-    /// Returns the offset and the size of the directory.
     fn directory(&self) -> Result<(u64, u64)> {
         let len = self.bytes.len();
         let from = len.saturating_sub(MAX_END);
         let tail = self.get(from, len - from)?;
         let mut ends = memchr::memmem::rfind_iter(&tail, END);
-        // Accept only an end record that extends exactly to the end of the file, because the
-        // signature may also occur in the comment.
+        // The signature may also occur in the comment, so only an end record that extends to the
+        // end of the file counts.
         let end = ends.find(|&end| {
             tail[end..].len() as u64 >= END_BYTES && end + END_BYTES as usize + u16_at(&tail, end + 20) == tail.len()
         });
@@ -244,7 +227,7 @@ impl Archive<'_> {
 }
 
 /// Replaces each of the `values` that did not fit in 32 bits with its 64-bit value from the extra
-/// field. Returns `None` if a 64-bit value is missing.
+/// field, or returns `None` if it is missing.
 fn apply_zip64(mut extra: &[u8], values: [&mut u64; 3]) -> Option<()> {
     let mut escaped = values.into_iter().filter(|value| **value == u64::from(u32::MAX)).peekable();
     if escaped.peek().is_none() {

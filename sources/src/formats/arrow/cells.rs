@@ -1,4 +1,4 @@
-//! Reads single values: the value of one column in one row.
+//! Reads single values.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -15,26 +15,26 @@ use crate::model::value::{AXES, Element};
 use crate::storage::{OpenFile, RowBytes};
 use crate::values::record::Found;
 
-/// Maximum length of a nested value after conversion to JSON, in bytes. Lists may share elements,
-/// so even a small file can describe a huge value.
+/// Lists may share elements, so even a small file can describe a huge value.
 const MAX_JSON: usize = 64 << 20;
 
-/// How the values of a column are stored and read.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Form {
-    /// A number, text, bytes or null.
     Plain,
-    /// A struct that contains the content of a file, its path, or both. `bytes` and `path` are the
-    /// indices of these children.
-    File { bytes: usize, path: Option<usize> },
+    /// A struct of the content of a file, its path, or both. `bytes` and `path` are the indices of
+    /// these children.
+    File {
+        bytes: usize,
+        path: Option<usize>,
+    },
     /// A list of numbers, or a list of fixed-size lists of numbers.
     Numbers,
-    /// Any other nested value, which is converted to JSON.
+    /// Any other nested value, converted to JSON.
     Json,
 }
 
 impl Form {
-    /// Returns the form of a column. If its values are not supported, the error describes them.
+    /// Describes unsupported values in the error.
     pub(super) fn for_field(field: &Field) -> Result<Form, &'static str> {
         match field.kind {
             Kind::Other { name, .. } => Err(name),
@@ -54,8 +54,8 @@ impl Form {
     }
 }
 
-/// Returns whether a list with the elements `field` can be read as an array of numbers. `axes` is
-/// the number of axes outside `field`.
+/// Whether a list with the elements `field` can be read as an array of numbers. `axes` is the
+/// number of axes outside `field`.
 fn is_numeric(field: &Field, axes: usize) -> bool {
     match field.kind {
         Kind::Number(_) | Kind::Half | Kind::Bool => true,
@@ -65,7 +65,6 @@ fn is_numeric(field: &Field, axes: usize) -> bool {
     }
 }
 
-/// Checks that the values of `field` can be converted to JSON.
 fn check_json(field: &Field) -> Result<(), &'static str> {
     match field.kind {
         Kind::Other { name, .. } => Err(name),
@@ -74,11 +73,9 @@ fn check_json(field: &Field) -> Result<(), &'static str> {
     }
 }
 
-/// Size of a block in the cache, in bytes.
 const BLOCK: u64 = 4096;
-/// Maximum number of blocks in the cache.
 const BLOCKS: usize = 16;
-/// Maximum size of values that are read through the block cache, in bytes.
+/// Larger values bypass the block cache.
 const MAX_SMALL: u64 = 64;
 
 /// A cache of file blocks for reading one cell. Without it, each element of a list would need a
@@ -124,10 +121,10 @@ impl Blocks {
     }
 }
 
-/// The rows of a record batch in an open file, and the cache for reading them.
+/// The rows of a record batch, and the cache for reading them.
 #[derive(Clone, Copy)]
 pub(super) struct Rows<'a, 'b> {
-    /// Name of the current column, for error messages.
+    /// For error messages.
     pub(super) column: &'a str,
     pub(super) file: &'a OpenFile,
     pub(super) batch: &'a Batch,
@@ -135,10 +132,6 @@ pub(super) struct Rows<'a, 'b> {
 }
 
 impl<'a> Rows<'a, '_> {
-    /// Returns the value of `field` in `row`.
-    ///
-    /// # Errors
-    /// If the bytes of the value are damaged or cannot be read.
     pub(super) fn cell(self, field: &Field, form: Form, row: u64, scratch: &mut Vec<u8>) -> Result<Found<'a>> {
         if !self.is_valid(field, row)? {
             return Ok(Found::Null);
@@ -167,7 +160,6 @@ impl<'a> Rows<'a, '_> {
         }
     }
 
-    /// Returns the value in `row` of a column whose values are not nested.
     fn plain(self, field: &Field, row: u64, scratch: &mut Vec<u8>) -> Result<Found<'a>> {
         match field.kind {
             Kind::Number(element) => {
@@ -197,7 +189,6 @@ impl<'a> Rows<'a, '_> {
         }
     }
 
-    /// Returns the list of numbers in `row` as an array.
     fn numbers(self, field: &Field, row: u64, scratch: &mut Vec<u8>) -> Result<Found<'a>> {
         let mut range = self.elements(field, row)?;
         let mut shape = ArrayVec::<usize, AXES>::new();
@@ -226,8 +217,7 @@ impl<'a> Rows<'a, '_> {
         Ok(Found::Numbers { element, shape, data })
     }
 
-    /// Appends the values in `range`, converted from booleans to `u8` or from 16-bit floats to
-    /// `f32`. Returns their new type.
+    /// Converts booleans to `u8` and 16-bit floats to `f32`, and returns the new type.
     fn append_converted(self, field: &Field, range: Range<u64>, scratch: &mut Vec<u8>) -> Result<Element> {
         let size = if field.kind == Kind::Bool { 1 } else { size_of::<f32>() };
         let needed = size.saturating_mul((range.end - range.start) as usize);
@@ -243,7 +233,7 @@ impl<'a> Rows<'a, '_> {
         Ok(if field.kind == Kind::Bool { Element::U8 } else { Element::F32 })
     }
 
-    /// Returns the rows of the child column that hold the elements of the list in `row`.
+    /// The child rows that hold the elements of the list in `row`.
     fn elements(self, field: &Field, row: u64) -> Result<Range<u64>> {
         match field.kind {
             Kind::FixedList(width) => Ok(row * width as u64..(row + 1) * width as u64),
@@ -255,8 +245,7 @@ impl<'a> Rows<'a, '_> {
         }
     }
 
-    /// Returns the start and the end of the variable-length value in `row`. Both must be at most
-    /// `limit`.
+    /// Start and end of the variable-length value in `row`, at most `limit`.
     fn value_range(self, field: &Field, large: bool, row: u64, limit: u64) -> Result<(u64, u64)> {
         let buffer = field.buffer + 1;
         let (start, end) = if large {
@@ -279,7 +268,7 @@ impl<'a> Rows<'a, '_> {
         Ok(!without && (self.batch.buffers[field.buffer].1 == 0 || self.bit(field.buffer, row)?))
     }
 
-    /// Fails if a value in `range` is null, because an array cannot contain nulls.
+    /// Fails on nulls, which an array cannot contain.
     fn reject_nulls(self, field: &Field, range: Range<u64>) -> Result<()> {
         for row in range.clone() {
             if self.batch.buffers[field.buffer].1 == 0 {
@@ -293,8 +282,7 @@ impl<'a> Rows<'a, '_> {
         Ok(())
     }
 
-    /// Appends a value as JSON to `out`. `start` is the offset in `out` at which the outermost
-    /// value starts.
+    /// `start` is the offset in `out` of the outermost value.
     fn json(self, field: &Field, row: u64, start: usize, out: &mut Vec<u8>) -> Result<()> {
         if out.len() - start > MAX_JSON {
             return Err(self.damaged("a nested value exceeds 64 MiB as JSON"));
@@ -345,14 +333,12 @@ impl<'a> Rows<'a, '_> {
         Error::in_source(format!("column {:?}: {cause}", self.column))
     }
 
-    /// Returns the bit at `index` of a buffer.
     fn bit(self, buffer: usize, index: u64) -> Result<bool> {
         let [byte] = self.copy(buffer, index / 8)?;
         Ok(byte >> (index % 8) & 1 == 1)
     }
 
-    /// Returns the file offset of the bytes `at..at + len` of a buffer. Fails if they are not
-    /// inside the buffer.
+    /// File offset of the bytes `at..at + len` of a buffer, which must contain them.
     fn file_offset(self, buffer: usize, offset: u64, len: u64) -> Result<u64> {
         let (start, have) = self.batch.buffers[buffer];
         match offset.checked_add(len) {
@@ -362,7 +348,6 @@ impl<'a> Rows<'a, '_> {
         }
     }
 
-    /// Copies `N` bytes from offset `offset` of a buffer.
     fn copy<const N: usize>(self, buffer: usize, offset: u64) -> Result<[u8; N]> {
         let offset = self.file_offset(buffer, offset, N as u64)?;
         let mut copy = [0; N];
@@ -390,8 +375,8 @@ impl<'a> Rows<'a, '_> {
         Ok(with(&map[offset as usize..][..len as usize]))
     }
 
-    /// Returns the bytes `at..at + len` of a buffer. Borrows them from the memory map, or reads
-    /// them into `scratch`.
+    /// Borrows the bytes `at..at + len` of a buffer from the memory map, or reads them into
+    /// `scratch`.
     fn take(self, buffer: usize, offset: u64, len: u64, scratch: &mut Vec<u8>) -> Result<RowBytes<'a>> {
         let offset = self.file_offset(buffer, offset, len)?;
         if len > MAX_SMALL {
@@ -430,7 +415,7 @@ mod tests {
             assert_eq!(get(offset, 8), file[offset as usize..offset as usize + 8], "{offset}");
         }
         // Each of the five blocks is loaded once. A value that crosses the end of a block may load
-        // one of its blocks again.
+        // a block again.
         assert!(loads.get() <= 10, "{}", loads.get());
         assert_eq!(get(19_999, 1), file[19_999..]);
     }

@@ -1,19 +1,17 @@
 //! Parses FlatBuffers tables, the encoding of Arrow's message headers, from untrusted bytes.
 //!
-//! Methods return `None` if an offset points outside the buffer. An entry that the writer omitted
-//! has its default value.
+//! Methods return `None` if an offset points outside the buffer. Omitted entries have their default
+//! value.
 
-/// A table in a buffer.
 #[derive(Clone, Copy)]
 pub(super) struct Table<'a> {
     buffer: &'a [u8],
     start: usize,
-    /// Start and length of the vtable. It lists the offset of each entry from the start of the
+    /// Start and length of the vtable, which lists the offset of each entry from the start of the
     /// table.
     entries: (usize, usize),
 }
 
-/// A vector in a buffer.
 #[derive(Clone, Copy)]
 pub(super) struct List<'a> {
     buffer: &'a [u8],
@@ -25,13 +23,11 @@ fn bytes<const N: usize>(buffer: &[u8], offset: usize) -> Option<[u8; N]> {
     buffer.get(offset..)?.first_chunk().copied()
 }
 
-/// Returns the position that the relative offset at `offset` points to.
 fn follow(buffer: &[u8], offset: usize) -> Option<usize> {
     offset.checked_add(u32::from_le_bytes(bytes(buffer, offset)?) as usize)
 }
 
 impl<'a> Table<'a> {
-    /// Returns the root table of `buffer`.
     pub(super) fn root(buffer: &'a [u8]) -> Option<Self> {
         Self::at(buffer, follow(buffer, 0)?)
     }
@@ -44,7 +40,7 @@ impl<'a> Table<'a> {
         inside.then_some(Table { buffer, start: offset, entries: (start, len) })
     }
 
-    /// Returns the position of entry `index`, or `Some(None)` if the entry is absent.
+    /// Position of entry `index`, or `Some(None)` if the entry is absent.
     fn entry(&self, index: usize) -> Option<Option<usize>> {
         let (start, len) = self.entries;
         let offset = 4 + 2 * index;
@@ -87,8 +83,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Returns the vector in entry `index`, with elements of `size` bytes. An absent vector is
-    /// empty.
+    /// The vector in entry `index`, with elements of `size` bytes. An absent vector is empty.
     pub(super) fn list(&self, index: usize, size: usize) -> Option<List<'a>> {
         let Some(offset) = self.entry(index)? else {
             return Some(List { buffer: self.buffer, start: 0, len: 0 });
@@ -100,7 +95,7 @@ impl<'a> Table<'a> {
         (end <= self.buffer.len()).then_some(List { buffer: self.buffer, start, len })
     }
 
-    /// Returns the bytes of the string in entry `index`. An absent string is empty.
+    /// Returns an empty string if the entry is absent.
     pub(super) fn text(&self, index: usize) -> Option<&'a [u8]> {
         let list = self.list(index, 1)?;
         Some(&list.buffer[list.start..list.start + list.len])
@@ -108,12 +103,10 @@ impl<'a> Table<'a> {
 }
 
 impl<'a> List<'a> {
-    /// Returns table `index` in a vector of tables.
     pub(super) fn table(&self, index: usize) -> Option<Table<'a>> {
         Table::at(self.buffer, follow(self.buffer, self.start + 4 * index)?)
     }
 
-    /// Returns pair `index` in a vector of pairs of 64-bit integers.
     pub(super) fn pair(&self, index: usize) -> Option<[i64; 2]> {
         let offset = self.start + 16 * index;
         Some([i64::from_le_bytes(bytes(self.buffer, offset)?), i64::from_le_bytes(bytes(self.buffer, offset + 8)?)])

@@ -3,21 +3,16 @@
 use super::flat::{List, Table};
 use crate::model::value::Element;
 
-/// Maximum depth of nested columns.
 const MAX_DEPTH: usize = 16;
-/// Maximum number of columns, including nested columns.
+/// Includes nested columns.
 const MAX_FIELDS: usize = 4096;
-/// Maximum total length of all column names, in bytes. Columns may share a table, so even a small
-/// file can claim many long names.
+/// In bytes. Columns may share a table, so even a small file can claim many long names.
 const MAX_NAMES: usize = 1 << 20;
-/// Maximum number of metadata entries.
 const MAX_ENTRIES: usize = 4096;
 
-/// The [`Kind::Other::name`] of unions. The number of buffers of a union depends on the version of
-/// the format.
+/// [`Kind::Other::name`] of unions, whose number of buffers depends on the version of the format.
 pub(super) const UNIONS: &str = "unions";
 
-/// A column, or a field inside a nested column.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Field {
     pub(super) name: String,
@@ -29,14 +24,13 @@ pub(super) struct Field {
     pub(super) buffer: usize,
 }
 
-/// Layout of a column's values.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Kind {
     Null,
     Bool,
     Number(Element),
     Half,
-    /// Bytes of variable length. Their offsets take 4 bytes each, or 8 bytes if `large` is true.
+    /// Bytes of variable length, with offsets of 4 bytes, or 8 bytes if `large`.
     Bytes {
         large: bool,
     },
@@ -52,7 +46,7 @@ pub(super) enum Kind {
     Struct,
     /// A struct that is read as one of its children.
     OneChild,
-    /// An unsupported layout. `buffers` is the number of buffers that a column of this layout has.
+    /// An unsupported layout, with this number of buffers per column.
     Other {
         name: &'static str,
         buffers: usize,
@@ -60,8 +54,8 @@ pub(super) enum Kind {
 }
 
 impl Field {
-    /// Splits this field into columns. Each field of a struct, or of a list of structs, becomes a
-    /// separate column with a name such as `objects.bbox`.
+    /// Each field of a struct, or of a list of structs, becomes a separate column with a name such
+    /// as `objects.bbox`.
     pub(super) fn columns(&self) -> Vec<Field> {
         let inside =
             |child: &Field, name: String| Field { name, children: vec![child.clone()], ..self.without_children() };
@@ -80,8 +74,7 @@ impl Field {
                     _ => return vec![self.clone()],
                 };
                 let list = |part: &Field| {
-                    // Remove the name of the list's elements, such as `element`, from the column
-                    // name.
+                    // The column name omits the name of the list's elements, such as `element`.
                     let rest = part.name.strip_prefix(&self.children[0].name).unwrap_or(&part.name);
                     inside(part, format!("{}{rest}", self.name))
                 };
@@ -91,7 +84,6 @@ impl Field {
         }
     }
 
-    /// Returns the innermost field of nested [`Kind::OneChild`] structs.
     pub(super) fn value(&self) -> &Field {
         if self.kind == Kind::OneChild { self.children[0].value() } else { self }
     }
@@ -100,8 +92,7 @@ impl Field {
         Field { name: String::new(), children: Vec::new(), ..*self }
     }
 
-    /// Returns whether this is the struct in which `datasets` stores files: `bytes`, an optional
-    /// `path`, and no other field.
+    /// Whether this is the struct in which `datasets` stores files: `bytes`, and optionally `path`.
     pub(super) fn is_file(&self) -> bool {
         let child = |name: &str| self.children.iter().find(|child| child.name == name).map(|child| child.kind);
         let path = matches!(child("path"), Some(Kind::Text { .. }));
@@ -110,7 +101,7 @@ impl Field {
 }
 
 impl Kind {
-    /// Returns the number of buffers that a column has in each batch, not counting its children.
+    /// Buffers of a column in each batch, without its children.
     fn buffers(self) -> usize {
         match self {
             Kind::Null => 0,
@@ -122,27 +113,21 @@ impl Kind {
     }
 }
 
-/// The columns of a file.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Schema {
     pub(super) fields: Vec<Field>,
     pub(super) nodes: usize,
     pub(super) buffers: usize,
-    /// Total length in bytes of the names that have been read so far.
+    /// Total length of the names that have been read so far, in bytes.
     names: usize,
-    /// Whether a column contains [`UNIONS`].
     pub(super) unions: bool,
     /// The metadata entry `huggingface`, which describes the features as JSON.
     pub(super) features: Option<String>,
 }
 
 impl Schema {
-    /// Parses a schema.
-    ///
-    /// # Errors
-    ///
-    /// If the schema is damaged, or if the number of buffers of a column is unknown, so that the
-    /// buffers of later columns cannot be found.
+    /// Fails if the number of buffers of a column is unknown, because the buffers of later columns
+    /// then cannot be found.
     pub(super) fn read(table: Table<'_>) -> Result<Self, String> {
         const DAMAGED: &str = "its schema is damaged";
         if table.short(0, 0).ok_or(DAMAGED)? != i16::from(cfg!(target_endian = "big")) {
@@ -193,8 +178,8 @@ impl Schema {
             None => kind(&table).ok_or(DAMAGED)?,
         };
         if let Kind::Other { name: what @ "views", .. } = kind {
-            // The number of buffers of a view column varies, so the buffers of later columns cannot
-            // be found.
+            // Without a fixed number of buffers per column, the buffers of later columns cannot be
+            // found.
             return Err(format!(
                 "column {name:?} contains {what}, which are not supported: cast it to binary or string"
             ));
@@ -204,8 +189,8 @@ impl Schema {
         self.nodes += 1;
         self.buffers += kind.buffers();
         let dictionary = matches!(kind, Kind::Other { name: "dictionary-encoded values", .. });
-        // The children of a dictionary-encoded column describe its dictionary. Batches do not
-        // contain them.
+        // The children of a dictionary-encoded column describe its dictionary, which is not part of
+        // batches.
         let children =
             if dictionary { Vec::new() } else { self.read_fields(table.list(5, 4).ok_or(DAMAGED)?, depth + 1)? };
         if matches!(kind, Kind::List { .. } | Kind::FixedList(_)) && children.len() != 1 {
@@ -219,10 +204,10 @@ fn text(bytes: &[u8]) -> Option<&str> {
     std::str::from_utf8(bytes).ok()
 }
 
-/// Returns the layout of a field that is not dictionary-encoded.
+/// `field` must not be dictionary-encoded.
 fn kind(field: &Table<'_>) -> Option<Kind> {
     let (code, about) = (field.byte(2)?, field.table(3)?);
-    // FlatBuffers omits a table in which all values are the defaults.
+    // FlatBuffers omits a table of default values.
     let int = |entry| about.map_or(Some(0), |table| table.int(entry));
     let short = |entry, default| about.map_or(Some(default), |table| table.short(entry, default));
     let other = |name, buffers| Kind::Other { name, buffers };
@@ -249,7 +234,7 @@ fn kind(field: &Table<'_>) -> Option<Kind> {
         5 => Kind::Text { large: false },
         6 => Kind::Bool,
         7 => other("decimals", 2),
-        // Dates and times are integers, in the unit that the file uses.
+        // Dates and times are integers, in the unit of the file.
         8 if short(0, 1)? == 0 => Kind::Number(Element::I32),
         9 if about.map_or(Some(0), |table| table.int(1))? != 64 => Kind::Number(Element::I32),
         8 | 9 | 10 | 18 => Kind::Number(Element::I64),
@@ -273,13 +258,13 @@ fn kind(field: &Table<'_>) -> Option<Kind> {
 mod tests {
     use super::*;
 
-    /// Encodes a schema with `fields` columns and `entries` metadata entries. All columns share one
-    /// table, called `name`, and all metadata entries share one entry, with key `key`.
+    /// A schema in which all columns share one table, called `name`, and all metadata entries share
+    /// one entry, with key `key`.
     fn schema(fields: usize, name: &[u8], entries: usize, key: &[u8]) -> Vec<u8> {
         let mut buffer = 16_u32.to_le_bytes().to_vec();
         let short =
             |out: &mut Vec<u8>, numbers: &[u16]| numbers.iter().for_each(|number| out.extend(number.to_le_bytes()));
-        // First the schema's vtable, in which the first entry is absent, then the schema's table.
+        // The schema's vtable, in which the first entry is absent, and its table.
         short(&mut buffer, &[10, 12, 0, 4, 8, 0]);
         let lists = 28 + 16;
         let metadata = lists + 4 + 4 * fields;

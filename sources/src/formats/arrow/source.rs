@@ -18,11 +18,9 @@ use crate::storage::{DatasetLocation, Files, OpenFile, of_files};
 use crate::values::features::{Features, FileFeatures};
 use crate::values::record::{Column, ColumnType, Columns, Found, other_columns, sniffed};
 
-/// Maximum size of `state.json` or `dataset_dict.json`, in bytes.
 const MAX_STATE: u64 = 64 << 20;
-/// Name of the file that lists the data files. `datasets.save_to_disk` writes it last.
+/// `datasets.save_to_disk` writes this list of data files last.
 const STATE: &str = "state.json";
-/// Name of the file that lists the splits in a folder.
 const SPLITS: &str = "dataset_dict.json";
 
 /// A dataset in Arrow files, written by `datasets.save_to_disk` or taken from the cache of the
@@ -41,25 +39,25 @@ const SPLITS: &str = "dataset_dict.json";
 /// | a struct, or a list of structs | a separate column for each of its fields: `objects.bbox` |
 /// | other bytes | `<column>.bin` |
 ///
-/// If a value is null, the sample lacks this field or label. If there are class names, a negative
-/// label means that the sample has no label, as in `datasets`. If a row contains the path of an
-/// image instead of its bytes, the path is relative to the folder of the Arrow file. The path must
-/// not point outside that folder unless [`TableOptions::image`] names the column.
+/// A sample lacks a field or label with a null value. With class names, a negative label also means
+/// that the sample has no label, as in `datasets`. If a row contains the path of an image instead
+/// of its bytes, the path is relative to the folder of the Arrow file, and must not point outside
+/// it unless [`TableOptions::image`] names the column.
 ///
 /// **Zero-copy.** Fields borrow from the memory map, except for 16-bit floats, which are converted
 /// to `f32`, and booleans, which are converted to `u8`.
 ///
 /// **Not supported**: dictionaries, decimals and unions. Columns of these types are ignored with a
-/// warning; if such a column was selected explicitly, opening fails. Opening also fails if a file
+/// warning, unless they were selected explicitly, which is an error. Opening also fails if a file
 /// contains views or, like Feather files, compressed batches.
 ///
 /// [`TableOptions::image`]: crate::TableOptions::image
 pub struct Arrow {
     kind: &'static str,
     files: Files<Batches>,
-    /// All columns, after structs have been split into one column per field.
+    /// All columns, with structs split into one column per field.
     fields: Vec<Field>,
-    /// The form of each column, or `None` if the column is not supported.
+    /// `None` for an unsupported column.
     forms: Vec<Option<Form>>,
     columns: Columns,
     /// Whether image paths may point outside the folder.
@@ -74,10 +72,6 @@ struct Batches {
 }
 
 impl Batches {
-    /// Removes empty batches, and computes where each batch starts.
-    ///
-    /// # Errors
-    /// If the batches claim more rows than a `usize` can represent.
     fn new(mut batches: Vec<Batch>) -> Result<Self> {
         batches.retain(|batch| batch.rows > 0);
         let mut starts = vec![0_usize];
@@ -91,12 +85,11 @@ impl Batches {
         Ok(Batches { batches, starts })
     }
 
-    /// Returns the total number of rows.
     fn len(&self) -> usize {
         self.starts[self.batches.len()]
     }
 
-    /// Returns the batch that contains `row`, and the index of the row within the batch.
+    /// The batch with `row`, and the row's index within the batch.
     fn locate(&self, row: usize) -> (&Batch, u64) {
         let index = self.starts.partition_point(|&start| start <= row) - 1;
         (&self.batches[index], (row - self.starts[index]) as u64)
@@ -104,7 +97,6 @@ impl Batches {
 }
 
 impl Arrow {
-    /// Returns whether `folder` was written by `datasets.save_to_disk`.
     pub(crate) fn is_saved(folder: Tree<'_>) -> Result<bool> {
         Ok(folder.has_file(STATE)? || folder.has_file(SPLITS)?)
     }
@@ -119,7 +111,7 @@ impl Arrow {
         Self::with(&DatasetLocation::here(path.as_ref()), &Options::new())
     }
 
-    /// Opens the dataset at `location` with options. `location.part` selects a split.
+    /// Opens the split `location.part`.
     pub(crate) fn with(location: &DatasetLocation, options: &Options) -> Result<Self> {
         let path = &*location.path;
         let opened = in_parallel(&files(path, location.part.as_deref())?, |path| {
@@ -130,13 +122,9 @@ impl Arrow {
         Self::within("arrow", path, opened, options)
     }
 
-    /// Opens Arrow data in the stream or file format that is embedded in other files. For each
-    /// file, `files` contains the byte range of the data and, if known, the expected number of
-    /// rows. `kind` is the format of the dataset at `path`.
-    ///
-    /// # Errors
-    /// Fails like [`open`](Arrow::open), and if a file does not contain the expected number of
-    /// rows.
+    /// Opens Arrow data that is embedded in other files. For each file, `files` contains the byte
+    /// range of the data and, if known, the expected number of rows. `kind` is the format of the
+    /// dataset at `path`.
     pub(crate) fn within(
         kind: &'static str,
         path: &Path,
@@ -191,7 +179,6 @@ impl Arrow {
         Ok(arrow)
     }
 
-    /// Returns the type of the values in the column at index `column`.
     fn column_type(&self, column: usize, features: &Features) -> Result<ColumnType> {
         let field = &self.fields[column];
         let form = match Form::for_field(field) {
@@ -215,12 +202,11 @@ impl Arrow {
         })
     }
 
-    /// Detects the type of the values in a column of bytes from its first value.
+    /// Detects the type from the first value.
     fn sniff(&self, column: usize) -> Result<ColumnType> {
         sniffed(self.len(), |row, scratch| self.find(row, column, scratch))
     }
 
-    /// Returns the value of the column at index `column` in `row`.
     fn find<'a>(&'a self, row: usize, column: usize, scratch: &mut Vec<u8>) -> Result<Found<'a>> {
         let (file, batches, row) = self.files.locate(row);
         let (batch, inside) = batches.locate(row);
@@ -231,7 +217,7 @@ impl Arrow {
     }
 }
 
-/// Lists the files of the dataset at `path`, in row order.
+/// Lists the files in row order.
 fn files(path: &Path, split: Option<&str>) -> Result<Vec<PathBuf>> {
     let without_splits = |files| match split {
         Some(split) => {
@@ -263,7 +249,7 @@ fn files(path: &Path, split: Option<&str>) -> Result<Vec<PathBuf>> {
     }
     if !file::is_file(path.join(STATE))? {
         let files = splits::files_in(path, "arrow")?;
-        // `datasets` caches the results of `map` next to the dataset. They are not part of it.
+        // `datasets` caches the results of `map` next to the dataset.
         let is_data_file =
             |path: &PathBuf| !path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"cache-"));
         let grouped = splits::group(files.into_iter().filter(is_data_file).collect(), true, |path| {

@@ -1,7 +1,8 @@
-//! Reads the message headers of a file. They contain the schema and locate each batch of rows.
+//! Reads the message headers of a file, which contain the schema and locate each batch of rows.
 //!
 //! This module checks every length and offset once, so that later reads stay within their buffers.
-//! The format is defined in the section "Serialization and Interprocess Communication (IPC)" of the
+//! See "Serialization and Interprocess Communication (IPC)" in the Arrow columnar format
+//! specification.
 //! Arrow columnar format specification.
 
 use std::ops::Range;
@@ -11,14 +12,12 @@ use super::schema::{Field, Kind, Schema};
 use crate::error::{Error, Result, reserve};
 use crate::machine::bytes::Bytes;
 
-/// First bytes of a file in the file format. The stream comes after them.
+/// First bytes of a file in the file format, before the stream.
 pub(crate) const MAGIC: &[u8] = b"ARROW1\0\0";
-/// Marker at the start of each message.
+/// Start of each message.
 const CONTINUATION: u32 = u32::MAX;
-/// Maximum size of a message header, in bytes.
 const MAX_HEADER: u64 = 256 << 20;
 
-/// A record batch.
 #[derive(Debug)]
 pub(super) struct Batch {
     pub(super) rows: usize,
@@ -28,7 +27,6 @@ pub(super) struct Batch {
     pub(super) buffers: Box<[(u64, u64)]>,
 }
 
-/// The schema and the batches that the message headers of a file describe.
 #[derive(Debug, Default)]
 pub(super) struct Stream {
     pub(super) schema: Schema,
@@ -37,10 +35,6 @@ pub(super) struct Stream {
 
 impl Stream {
     /// Reads the message headers in the byte range `within` of a file.
-    ///
-    /// # Errors
-    /// If the file is truncated or damaged, or if it uses an unsupported feature. The message
-    /// contains the offset.
     pub(super) fn read(file: &dyn Bytes, within: Range<u64>) -> Result<Self> {
         let mut scratch = Vec::new();
         let len = within.end;
@@ -93,10 +87,6 @@ impl Stream {
         stream.ok_or_else(|| Error::in_source("not an Arrow file: it has no schema"))
     }
 
-    /// Checks that the total number of rows equals `expected`, if it is given.
-    ///
-    /// # Errors
-    /// If the numbers differ.
     pub(super) fn with_rows(self, expected: Option<u64>) -> Result<Self> {
         let rows = self.batches.iter().fold(0_u64, |rows, batch| rows.saturating_add(batch.rows as u64));
         match expected {
@@ -108,9 +98,7 @@ impl Stream {
     }
 }
 
-/// Why a message cannot be used.
 enum MessageError {
-    /// The file ends inside the message.
     Cut,
     Cause(String),
 }
@@ -131,7 +119,7 @@ struct Message;
 
 impl Message {
     /// Adds the schema or the batch in a message to `stream`. The body of the message starts at
-    /// byte `start` of a file that is `len` bytes long. Returns the length of the body.
+    /// byte `start` of a file with `len` bytes. Returns the length of the body.
     fn read(message: Table<'_>, stream: &mut Option<Stream>, start: u64, len: u64) -> Result<u64, MessageError> {
         const DAMAGED: &str = "damaged message header";
         let version = message.short(0, 0).ok_or(DAMAGED)?;
@@ -141,8 +129,7 @@ impl Message {
         }
         let header = message.table(2).ok_or(DAMAGED)?.ok_or("a message has no header")?;
         match (message.byte(1).ok_or(DAMAGED)?, stream) {
-            // Version V4, which is encoded as 3, was introduced in 2017 with Arrow 0.8, and V5 in
-            // 2020 with Arrow 1.0.
+            // Version V4, encoded as 3, is from 2017 (Arrow 0.8), and V5 is from 2020 (Arrow 1.0).
             _ if !(3..=4).contains(&version) => {
                 return Err(format!("unsupported format version {}: expected 4 or 5", version + 1).into());
             }
@@ -157,7 +144,7 @@ impl Message {
             }
             (1, Some(_)) => return Err("the file has a second schema".into()),
             (_, None) => return Err("the file does not start with a schema".into()),
-            // Dictionary-encoded columns are not supported, so dictionaries are not needed.
+            // Dictionary-encoded columns are not supported, so dictionaries are skipped.
             (2, Some(_)) => {}
             (3, Some(stream)) => stream.batches.push(Batch::read(header, &stream.schema, start, body)?),
             (kind, Some(_)) => return Err(format!("unsupported message type {kind}").into()),
@@ -202,8 +189,8 @@ impl Batch {
         Ok(batch)
     }
 
-    /// Checks that `field` has at least `expected` values, and that its buffers are long enough for
-    /// all of its values.
+    /// Checks that `field` has at least `expected` values, and buffers that are long enough for all
+    /// of them.
     fn check(&self, field: &Field, expected: u64, nulls: &[bool]) -> Result<(), String> {
         let name = &field.name;
         let length = self.nodes[field.node];

@@ -3,28 +3,26 @@
 use crate::error::{Error, Result};
 use crate::model::value::Element;
 
-/// Length of the file header, in bytes.
+/// Length in bytes.
 pub(super) const HEADER: usize = 24;
-/// Length of a field description in bytes: the type (1), the name (16) and the arguments (1024).
+/// Type (1), name (16) and arguments (1024), in bytes.
 pub(super) const FIELD: usize = 1 + 16 + 1024;
-/// Length of an entry in the allocation table, in bytes.
+/// Length of an entry, in bytes.
 pub(super) const ALLOCATION: usize = 24;
 
-/// The file header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) fields: usize,
     pub(super) samples: u64,
-    /// Offset of the allocation table, which follows the data of the samples.
+    /// Offset of the allocation table, which follows the samples' data.
     pub(super) table: u64,
 }
 
-/// The type of a field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Kind {
     Float,
     Int,
-    /// An image: a JPEG or raw pixels.
+    /// A JPEG or raw pixels.
     Image,
     Bytes,
     Json,
@@ -33,7 +31,6 @@ pub(super) enum Kind {
     Unsupported(String),
 }
 
-/// The element type of an array field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Dtype {
     Of(Element),
@@ -44,7 +41,7 @@ pub(super) enum Dtype {
 pub(super) struct Field {
     pub(super) name: String,
     pub(super) kind: Kind,
-    /// Offset of the field in a sample's record, in bytes.
+    /// In a sample's record, in bytes.
     pub(super) offset: usize,
 }
 
@@ -57,10 +54,7 @@ pub(super) fn u64_at(bytes: &[u8], offset: usize) -> Option<u64> {
 }
 
 impl Header {
-    /// Parses the header of a file that is `len` bytes long.
-    ///
-    /// # Errors
-    /// If the version is not 2, or if the file is truncated.
+    /// Only version 2 is supported. The file is `len` bytes long.
     pub(super) fn parse(bytes: &[u8], len: u64) -> Result<Self> {
         let cut = || Error::in_source(format!("not a .beton file: it has only {len} bytes, fewer than the header"));
         let version = u16_at(bytes, 0).ok_or_else(cut)?;
@@ -87,11 +81,7 @@ impl Header {
 }
 
 impl Field {
-    /// Parses `descriptions`, the descriptions of all fields. Returns the fields, and the length of
-    /// a sample's record in bytes.
-    ///
-    /// # Errors
-    /// If the name of a field is invalid, or if its type has an unknown size.
+    /// Parses the descriptions of all fields. Also returns the length of a record in bytes.
     pub(super) fn parse_all(descriptions: &[u8]) -> Result<(Vec<Field>, usize)> {
         let (mut fields, mut offset, mut widest) = (Vec::new(), 0_usize, 1);
         for (index, description) in descriptions.chunks_exact(FIELD).enumerate() {
@@ -103,8 +93,8 @@ impl Field {
                 return Err(Error::in_source(format!("field {index} has no name: the file is damaged")));
             }
             let kind = Kind::parse(description[0], arguments);
-            // The size and the alignment of the field in a record, as in NumPy's structured types
-            // without alignment of nested records.
+            // Size and alignment of the field in a record, as in NumPy's structured types without
+            // alignment of nested records.
             let (size, align) = match kind {
                 Kind::Float | Kind::Int | Kind::Array(..) => (8, 8),
                 Kind::Image => (13, 1),
@@ -140,8 +130,8 @@ impl Kind {
         }
     }
 
-    /// Parses an array type, which consists of the shape, padded with zeros, and a NumPy type in
-    /// JSON, such as `[["", "<f4"]]`.
+    /// An array type is the shape, padded with zeros, and a NumPy type in JSON, such as
+    /// `[["", "<f4"]]`.
     fn array(arguments: &[u8]) -> Option<Self> {
         let sides: Option<Vec<u64>> = (0..32).map(|axis| u64_at(arguments, 8 * axis)).collect();
         let mut shape: Vec<usize> = sides?.into_iter().map(|side| usize::try_from(side).ok()).collect::<Option<_>>()?;

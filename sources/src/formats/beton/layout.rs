@@ -15,9 +15,8 @@ use crate::values::record::{ColumnType, Found};
 pub(super) struct BetonLayout {
     names: Vec<String>,
     fields: Vec<Field>,
-    /// The records of all samples, concatenated.
     records: Vec<u8>,
-    /// Length of a record in bytes.
+    /// Bytes per record.
     size: usize,
     /// Offset and length of each allocation, sorted by offset.
     allocations: Vec<(u64, u64)>,
@@ -30,13 +29,13 @@ impl BetonLayout {
         BetonLayout { names, fields, records, size, allocations }
     }
 
-    /// Returns the record of `row`, from `field` to the end.
+    /// The record of `row`, from `field` to the end.
     fn record(&self, row: usize, field: &Field) -> &[u8] {
         &self.records[row * self.size + field.offset..][..self.size - field.offset]
     }
 
-    /// Returns the offset and the length of a value that is stored outside the record, or `None` if
-    /// the record itself contains the value.
+    /// Offset and length of a value outside the record, or `None` if the record itself contains the
+    /// value.
     fn pointer(&self, row: usize, field: &Field) -> Result<Option<(u64, u64)>> {
         let record = self.record(row, field);
         let word = |offset: usize| u64_at(record, offset).expect("inside the record");
@@ -61,11 +60,8 @@ impl BetonLayout {
         Ok(Some(pointer))
     }
 
-    /// Returns the smallest byte range that contains all values of `row` that are stored outside
-    /// its record.
-    ///
-    /// # Errors
-    /// If a value is outside `data`, or if the returned range is longer than `page` bytes.
+    /// The smallest byte range that contains all values of `row` outside its record. The range must
+    /// be inside `data` and at most `page` bytes long.
     pub(super) fn span(&self, row: usize, data: &Range<u64>, page: u64) -> Result<(u64, u64)> {
         let (mut start, mut end) = (u64::MAX, 0);
         for field in &self.fields {

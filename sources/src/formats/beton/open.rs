@@ -9,10 +9,6 @@ use crate::options::{Opened, Options};
 use crate::storage::{DatasetLocation, OpenFile};
 use crate::values::items::{Items, Rows, Samples};
 
-/// Opens a `.beton` file.
-///
-/// # Errors
-/// If the file cannot be read, is damaged, or contains a field of an unsupported type.
 pub(crate) fn open(location: DatasetLocation, options: &Options) -> Opened {
     let path = &*location.path;
     let file = location.storage.open(path)?;
@@ -23,8 +19,8 @@ pub(crate) fn open(location: DatasetLocation, options: &Options) -> Opened {
 
 type Spans = Vec<(u64, u64)>;
 
-/// Reads the fields, the records and the allocation table of a file. Returns them with the byte
-/// range of each sample's values.
+/// Reads the fields, the records and the allocation table, and returns them with the byte range of
+/// each sample's values.
 fn read(file: &OpenFile) -> Result<(BetonLayout, Spans)> {
     let (len, mut scratch) = (file.len(), Vec::new());
     let bytes = file.get(0, HEADER as u64, &mut scratch)?;

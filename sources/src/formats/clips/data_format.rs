@@ -21,7 +21,7 @@ pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
     )
 };
 
-/// Returns 1 if there is a video in the folder or directly in a subfolder.
+/// 1 if there is a video in the folder or directly in a subfolder.
 fn files(folder: Tree<'_>) -> Result<usize> {
     let mut folders = Vec::new();
     for entry in folder.entries() {

@@ -1,4 +1,4 @@
-//! [`ClipsOptions`]: which frames of a video a clip has.
+//! [`ClipsOptions`]: which frames of a video a clip consists of.
 
 use crate::error::{Error, Result};
 
@@ -21,15 +21,12 @@ pub struct ClipsOptions {
     pub(super) pads: bool,
 }
 
-/// The distance between the frames of a clip.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Step {
     Frames(usize),
-    /// Frames per second.
     Rate(f64),
 }
 
-/// Maximum number of frames of a clip.
 const MAX_FRAMES: usize = 1 << 16;
 
 impl Default for ClipsOptions {
@@ -62,8 +59,8 @@ impl ClipsOptions {
     }
 
     /// Sets the number of frames of a clip per second of the video, instead of a
-    /// [`stride`](ClipsOptions::stride). Frame k of a clip is the frame whose presentation time is
-    /// nearest to k / `fps` seconds after the first frame.
+    /// [`stride`](ClipsOptions::stride). Frame k of a clip is the one nearest to k / `fps` seconds
+    /// after the first frame.
     #[must_use]
     pub fn fps(mut self, fps: f64) -> Self {
         self.has_two_steps |= !matches!(self.step, Step::Frames(1));
@@ -71,9 +68,9 @@ impl ClipsOptions {
         self
     }
 
-    /// Sets the number of clips of each video. Each clip is a sample. The starts of the clips are
-    /// evenly spaced: the first clip starts with the first frame of the video, and the last clip
-    /// ends with the last frame. A single clip, the default, is in the middle.
+    /// Sets the number of clips of each video. Each clip is a sample. The clips are evenly spaced:
+    /// the first one starts with the video, and the last one ends with it. A single clip, the
+    /// default, is in the middle.
     #[must_use]
     pub fn per_video(mut self, clips: usize) -> Self {
         self.per_video = clips;
@@ -83,8 +80,8 @@ impl ClipsOptions {
     /// Sets the maximum distance, in frames of the video, by which a loader moves the start of a
     /// clip to either side. The default is 0.
     ///
-    /// A loader draws the start of each sample with the random numbers of the sample, with equal
-    /// probability for each start at which the clip lies inside the video. So the frames depend
+    /// A loader draws the start of each sample from the sample's random numbers, with equal
+    /// probability for each start at which the clip lies inside the video. The frames thus depend
     /// only on the seed, the epoch and the sample. With `usize::MAX`, a clip may start anywhere.
     ///
     /// A loader reads only the packets of the drawn clip. [`Source::read`](crate::Source::read)

@@ -1,11 +1,11 @@
 //! [`ClipPlan`]: the frames of a clip.
 //!
 //! Let the last start R be the last frame at which a clip can start without leaving the video, or 0
-//! if the video is too short. Clip k of n has the base start k R / (n - 1), rounded, or R / 2 if
-//! there is only one clip. With jitter J, each frame from the base start - J to the base start + J
-//! that lies between 0 and R is a choice. A frame after the end of the video is the last frame.
-//! Only a video that is too short has such frames, and then there is only one choice, so the padding
-//! does not depend on the choice.
+//! if the video is too short. Clip k of n has the base start k R / (n - 1), rounded, or R / 2 if it
+//! is the only clip. With jitter J, every frame from the base start - J to the base start + J, and
+//! from 0 to R, is a choice. Frames after the end of the video repeat its last frame. Only a video
+//! that is too short has such frames, and then there is only one choice, so the padding does not
+//! depend on the choice.
 
 use std::ops::RangeInclusive;
 
@@ -15,10 +15,9 @@ use super::options::{ClipsOptions, Step};
 use crate::error::{Error, Result, reserve};
 use crate::model::drawn;
 
-/// Maximum difference between two times that count as equal, in seconds.
+/// Maximum difference in seconds between times that count as equal.
 const TOLERANCE_S: f64 = 1e-6;
 
-/// The frames of a clip.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ClipPlan {
     /// The first frame of each choice.
@@ -29,10 +28,7 @@ pub(super) struct ClipPlan {
 }
 
 impl ClipPlan {
-    /// Plans clip `clip` of a video.
-    ///
-    /// # Errors
-    /// If the video has no frames, or is too short and the options do not allow padding.
+    /// Fails if the video has no frames, or is too short without padding.
     pub(super) fn new(track: &Track, clip: usize, options: &ClipsOptions) -> Result<Self> {
         let last = track.len().checked_sub(1).ok_or_else(|| Error::in_source("the video has no frames"))?;
         let end = last_start(track, last, options);
@@ -57,33 +53,28 @@ impl ClipPlan {
         Ok(ClipPlan { starts, base, last })
     }
 
-    /// Returns the number of choices.
     pub(super) fn choices(&self) -> usize {
         self.starts.end() - self.starts.start() + 1
     }
 
-    /// Returns the first frame of the choice that the random number `draw` determines.
+    /// First frame of the choice that the random number `draw` determines.
     pub(super) fn drawn_start(&self, draw: u64) -> usize {
         self.starts.start() + drawn(self.choices(), draw)
     }
 
-    /// Returns the frames of the choice that starts at `start`.
     pub(super) fn frames(&self, start: usize, track: &Track, options: &ClipsOptions) -> impl Iterator<Item = usize> {
         let (last, step) = (self.last, options.step);
         (0..options.frames).map(move |index| match step {
             Step::Frames(stride) => start.saturating_add(index.saturating_mul(stride)).min(last),
             Step::Rate(fps) => {
                 let seconds = track.time(start).seconds() + index as f64 / fps;
-                // Rounding must not move the first frame, or a frame before it.
+                // Rounding must not select a frame before the first one.
                 track.nearest(seconds).unwrap_or(start).max(start)
             }
         })
     }
 
-    /// Returns the frames of all choices, one choice after the other.
-    ///
-    /// # Errors
-    /// If memory runs out.
+    /// The frames of all choices, one choice after the other.
     pub(super) fn all_frames(&self, track: &Track, options: &ClipsOptions) -> Result<Vec<usize>> {
         let mut frames = Vec::new();
         reserve(&mut frames, self.choices().saturating_mul(options.frames))?;
@@ -91,7 +82,7 @@ impl ClipPlan {
         Ok(frames)
     }
 
-    /// Returns whether frame `index` of the clip is after the end of the video.
+    /// Whether frame `index` of the clip is after the end of the video.
     pub(super) fn is_pad(&self, index: usize, track: &Track, options: &ClipsOptions) -> bool {
         match options.step {
             Step::Frames(stride) => index.saturating_mul(stride) > self.last - self.starts.start(),
@@ -103,7 +94,7 @@ impl ClipPlan {
     }
 }
 
-/// Returns the last frame at which a clip can start, or `None` if the video is too short.
+/// Returns `None` if the video is too short.
 fn last_start(track: &Track, last: usize, options: &ClipsOptions) -> Option<usize> {
     let steps = options.frames - 1;
     match options.step {

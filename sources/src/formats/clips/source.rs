@@ -1,4 +1,4 @@
-//! The source [`Clips`]. Each clip of a video is a sample.
+//! The source [`Clips`].
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -20,14 +20,12 @@ use crate::storage::{DatasetLocation, OpenFile, Storage};
 use crate::values::video::{VideoFile, VideoFiles};
 use crate::values::video_ahead::{VideoSamples, follow, whole_number};
 
-/// The field of the frames.
 const FIELD: &str = "video";
-/// The field that marks padding.
 const PAD: &str = "video_is_pad.npy";
-/// Maximum number of local files that stay open.
+/// Local files that stay open.
 const MAX_FILES: usize = 64;
-/// Maximum size of a video in a store that is read as a whole. Of larger videos, only the groups of
-/// pictures that a clip needs are read.
+/// Maximum size of a video in a store that is read as a whole. From a larger video, only the groups
+/// of pictures that a clip needs are read.
 const MAX_WHOLE: u64 = 16 << 20;
 
 /// Clips of the videos in a folder, either local or in an object store.
@@ -50,25 +48,24 @@ const MAX_WHOLE: u64 = 16 << 20;
 /// | `video` | the frames, for `Image::of("video").frames(T)` |
 /// | `video_is_pad.npy` | u8 of shape (T); 1 for frames after the end of the video, which repeat its last frame |
 ///
-/// **Keys.** The key of a sample consists of the path of its video without the extension, and the
-/// index of the first frame without jitter: `archery/a/frame_000012`.
+/// **Keys.** The key of a sample is the path of its video without the extension, and the index of
+/// the first frame without jitter: `archery/a/frame_000012`.
 ///
-/// **Frames.** [`ClipsOptions`] determine the frames, which are numbered in presentation order.
-/// Frames that an edit list hides do not count. A frame contains the packets that its decoder needs.
-/// The frames of a group of pictures share these packets, so each packet is read and decoded once.
+/// **Frames.** [`ClipsOptions`] determine the frames, which are numbered in presentation order,
+/// without those that an edit list hides. A frame contains the packets that its decoder needs. The
+/// frames of a group of pictures share these packets, so each packet is read and decoded once.
 ///
-/// **Errors.** Reading a sample fails if the file is damaged, or if it has no frames. If a frame
-/// cannot be decoded, the error names the file and the index of the frame in the video.
+/// **Errors.** Reading a sample fails if the file is damaged or has no frames. If a frame cannot be
+/// decoded, the error names the file and the index of the frame in the video.
 ///
-/// **Stores.** Videos of up to 16 MiB are read as a whole. Of larger videos, the groups of pictures
-/// that a clip needs are read with range requests. Both are prefetched.
+/// **Stores.** Videos of up to 16 MiB are read as a whole. For larger videos, only the groups of
+/// pictures that a clip needs are read. Both are prefetched.
 pub struct Clips {
     videos: Arc<Videos>,
     /// Whether samples contain the frames, and the field that marks padding.
     has: (bool, bool),
 }
 
-/// The videos of a folder, and the clips that are read from them.
 struct Videos {
     path: PathBuf,
     names: Listing,
@@ -88,7 +85,7 @@ impl Clips {
         Self::with(path, options, &Options::new())
     }
 
-    /// Opens the folder at `path`, a folder or, with a store in `opening`, a URL.
+    /// Opens a folder, or a URL with a store in `opening`.
     ///
     /// # Errors
     /// See [`open`](Clips::open).
@@ -121,8 +118,8 @@ impl Clips {
         Ok(Clips { videos: Arc::new(videos), has: (true, true) })
     }
 
-    /// Reads a sample. `draw` is the random number that determines the start of the clip. Without
-    /// it, the sample contains all starts.
+    /// `draw` is the random number that determines the start of the clip. Without it, the sample
+    /// contains all starts.
     fn read_clip<'a>(&'a self, index: usize, draw: Option<u64>, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         scratch.clear();
         let Videos { options, names, .. } = &*self.videos;
@@ -156,7 +153,7 @@ impl Clips {
 }
 
 impl Videos {
-    /// Returns the index of the video of a sample, and the index of the clip in the video.
+    /// Index of the video, and index of the clip in the video.
     fn place(&self, index: usize) -> (usize, usize) {
         (index / self.options.per_video, index % self.options.per_video)
     }
@@ -170,7 +167,7 @@ impl Videos {
         Ok(name)
     }
 
-    /// Returns the store and the object of a video, or `None` if the folder is local.
+    /// Returns `None` if the folder is local.
     fn object(&self, video: usize) -> Option<(&Arc<Remote>, &Object)> {
         let Storage::Store { remote, listed } = &self.storage else { return None };
         Some((remote, &listed[self.object_indices[video] as usize]))
@@ -183,8 +180,8 @@ impl Videos {
         }
     }
 
-    /// Opens the video of sample `index`. If `is_next` is true, the sample is read in the order of a
-    /// loader, so its bytes may have been prefetched.
+    /// `is_next` means that the sample is read in the order of a loader, so its bytes may have been
+    /// prefetched.
     fn file(&self, index: usize, is_next: bool) -> Result<Arc<VideoFile>> {
         let (video, _) = self.place(index);
         match self.object(video).zip(number(video)) {
@@ -198,7 +195,7 @@ impl Videos {
         }
     }
 
-    /// Returns a video whose bytes are read when they are needed.
+    /// The video's bytes are read when they are needed.
     fn table(&self, video: usize) -> Result<Arc<VideoFile>> {
         self.open.get(video, || {
             let name = self.name(video)?.to_owned();
@@ -206,7 +203,6 @@ impl Videos {
         })
     }
 
-    /// Returns the plan of sample `index`.
     fn plan(&self, index: usize, file: &VideoFile) -> Result<ClipPlan> {
         ClipPlan::new(file.track(), self.place(index).1, &self.options).map_err(|e| e.at_path(file.path()))
     }
@@ -216,15 +212,15 @@ impl Videos {
         format!("{}/frame_{:06}", path.rsplit_once('.').map_or(path, |(name, _)| name), plan.base)
     }
 
-    /// Appends the field of the frames. Without `draw`, the field has all choices.
+    /// Without `draw`, the field has all choices.
     fn append_frames(&self, plan: &ClipPlan, draw: Option<u64>, file: &Arc<VideoFile>, to: &mut Vec<u8>) -> Result<()> {
         let track = file.track();
         let frames = match draw {
             Some(draw) => plan.frames(plan.drawn_start(draw), track, &self.options).collect(),
             None => plan.all_frames(track, &self.options)?,
         };
-        // Frames that share a group of pictures are stored in the order of their packets, so that
-        // each is a prefix of the next one.
+        // Store the frames of a group of pictures in packet order, so that each is a prefix of the
+        // next one.
         let mut stored: BTreeMap<(usize, usize), usize> = BTreeMap::new();
         for &frame in &frames {
             stored.entry((track.start_of(frame), track.packet_of(frame))).or_insert(frame);
@@ -263,15 +259,13 @@ impl Videos {
     }
 }
 
-/// Returns the number with which a video is prefetched, if it has one.
+/// The number with which a video is prefetched, if any.
 fn number(video: usize) -> Option<u32> {
     u32::try_from(video).ok()
 }
 
-/// The videos that a loader reads.
 struct ReadVideos {
     videos: Arc<Videos>,
-    /// Whether the loader reads the frames.
     has_frames: bool,
 }
 
@@ -370,7 +364,7 @@ impl Source for Clips {
         &self.videos.names.classes
     }
 
-    /// Returns false, because the frames of a clip are not a single image.
+    /// The frames of a clip are not a single image.
     fn has_images(&self) -> Option<bool> {
         Some(false)
     }

@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::options::{DataFormat, with_feature};
 use crate::storage::Siblings;
 
-/// Name of the annotation file that some exporters write into the image folder.
+/// Some exporters write this annotation file into the image folder.
 pub(super) const COCO_JSON: &str = "_annotations.coco.json";
 
 pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
@@ -32,7 +32,7 @@ pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
     )
 };
 
-/// Returns a hint if the image folder that was opened looks like part of a COCO dataset.
+/// A hint if the image folder that was opened looks like part of a COCO dataset.
 fn annotates(around: &Siblings<'_>) -> Result<Option<String>> {
     let open = |json: &str| Ok(Some(format!("a COCO dataset: open its annotations, such as {json:?}")));
     if let Some(json) = around.file(&["json"], is_coco)? {
@@ -52,7 +52,6 @@ fn annotates(around: &Siblings<'_>) -> Result<Option<String>> {
     }
 }
 
-/// Returns whether a JSON file that begins with `start` probably contains COCO annotations.
 fn is_coco(start: &[u8]) -> bool {
     let has = |word: &str| memchr::memmem::find(start, word.as_bytes()).is_some();
     has("\"supercategory\"")

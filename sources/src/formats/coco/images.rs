@@ -9,10 +9,7 @@ use crate::model::store::Stores;
 use crate::storage::referenced::Below;
 use crate::values::annotated::below;
 
-/// Finds the folder that contains the image called `name`. The file at `json` lists the image.
-///
-/// # Errors
-/// If no candidate folder contains the image. The message lists these folders.
+/// Finds the folder of the image called `name`, which the file at `json` lists.
 pub(super) fn folder_of(json: &Path, name: &str) -> Result<PathBuf> {
     let candidates = candidates(json);
     for folder in &candidates {
@@ -28,14 +25,11 @@ pub(super) fn folder_of(json: &Path, name: &str) -> Result<PathBuf> {
     .at_path(json))
 }
 
-/// Maximum number of images that are looked up in a folder that the user has specified.
+/// Images to look up in a folder that the user has specified.
 const MAX_TRIED: usize = 100;
 
-/// Checks that `folder` contains at least one of the first [`MAX_TRIED`] images of `json`, and
-/// returns the folder. `names` iterates over the names of all images.
-///
-/// # Errors
-/// If the folder does not exist, or if it contains none of the first images.
+/// Checks that `folder` contains at least one of the first [`MAX_TRIED`] images of `json`. `names`
+/// yields the names of all images.
 pub(super) fn check_folder<'a>(
     json: &Path,
     folder: &Path,
@@ -47,7 +41,7 @@ pub(super) fn check_folder<'a>(
     }
     let (tried, mut first) = (names.len().min(MAX_TRIED), None);
     for name in names.take(MAX_TRIED) {
-        // Invalid paths do not count as missing images. They are reported when the sample is read.
+        // Invalid paths are reported when the sample is read.
         if below(name).is_err() || file::exists(folder.join(name))? {
             return Ok(folder.to_owned());
         }
@@ -61,16 +55,12 @@ pub(super) fn check_folder<'a>(
     Err(Error::in_source(cause).at_path(json))
 }
 
-/// Formats a folder for messages. An empty path means the current folder, and is shown as `.`.
+/// An empty path means the current folder, and is shown as `.`.
 fn display(folder: &Path) -> String {
     if folder.as_os_str().is_empty() { ".".to_owned() } else { folder.display().to_string() }
 }
 
-/// Finds the folder for a `json` URL, as `folder_of` does. Returns the folder's URL, with a
-/// trailing `/`.
-///
-/// # Errors
-/// If no candidate folder contains the image, or if a folder cannot be listed.
+/// Like `folder_of`, for a URL. The result ends in `/`.
 pub(super) fn url_folder_of(json: &str, name: &str, stores: &Stores) -> Result<String> {
     let candidates: Vec<String> = candidates(Path::new(json)).iter().filter_map(|path| resolved(path)).collect();
     for folder in &candidates {
@@ -82,7 +72,7 @@ pub(super) fn url_folder_of(json: &str, name: &str, stores: &Stores) -> Result<S
     Err(Error::in_source(format!("the first image, {name:?}, was not found in {searched}")).at_path(json))
 }
 
-/// Resolves `..` in a URL, and appends a `/`. Returns `None` if the URL points outside its bucket.
+/// Resolves `..` in a URL, and appends a `/`. `None` if the URL points outside its bucket.
 fn resolved(url: &Path) -> Option<String> {
     let url = normalize_separators(url.to_str()?);
     let (scheme, path) = url.split_once("://")?;
@@ -96,10 +86,10 @@ fn resolved(url: &Path) -> Option<String> {
     (!parts.is_empty()).then(|| format!("{scheme}://{}/", parts.join("/")))
 }
 
-/// Returns the folders that may contain the images, in the order in which they are tried:
+/// The folders that may contain the images, in the order in which they are tried:
 ///
 /// 1. The folder F of the file.
-/// 2. Folders next to F that are named like the file: `train2017` or `instances_train2017` for
+/// 2. Folders next to F with the name of the file: `train2017` or `instances_train2017` for
 ///    `instances_train2017.json`.
 /// 3. Folders with these names in a folder `images` next to F, and then `images` itself.
 /// 4. The same folders in F instead of next to F.

@@ -1,5 +1,5 @@
-//! Deserializes the parts of COCO's JSON format that samples use. The format is specified at
-//! <https://cocodataset.org/#format-data>.
+//! Deserializes the parts of [COCO's JSON format](https://cocodataset.org/#format-data) that
+//! samples use.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,12 +8,11 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 use serde_json::value::RawValue;
 
-/// The content of a COCO file. Other members of the JSON object are ignored.
 #[derive(Deserialize)]
 pub(super) struct File<'a> {
     #[serde(borrow)]
     pub(super) images: Vec<Image<'a>>,
-    /// Annotations of all images. Files for test splits contain none.
+    /// Files for test splits contain none.
     #[serde(borrow, default)]
     pub(super) annotations: Vec<Object<'a>>,
     #[serde(borrow, default)]
@@ -26,13 +25,12 @@ pub(super) struct Image<'a> {
     pub(super) id: Id<'a>,
     #[serde(borrow)]
     pub(super) file_name: Cow<'a, str>,
-    /// Width in pixels.
+    /// In pixels.
     pub(super) width: u32,
-    /// Height in pixels.
+    /// In pixels.
     pub(super) height: u32,
 }
 
-/// One annotation of an image.
 #[derive(Deserialize)]
 pub(super) struct Object<'a> {
     #[serde(borrow, default)]
@@ -40,15 +38,14 @@ pub(super) struct Object<'a> {
     #[serde(borrow)]
     pub(super) image_id: Id<'a>,
     pub(super) category_id: i64,
-    /// Left edge, top edge, width and height of the box, in pixels.
+    /// Left edge, top edge, width and height, in pixels.
     pub(super) bbox: [f64; 4],
-    /// Area in pixels.
+    /// In pixels.
     #[serde(default)]
     pub(super) area: Option<f64>,
     #[serde(default, deserialize_with = "flag")]
     pub(super) iscrowd: bool,
-    /// The JSON text of the segmentation. It is borrowed from the file's content, because
-    /// segmentations make up most of the file.
+    /// JSON text, borrowed from the file's content, because segmentations make up most of the file.
     #[serde(borrow, default)]
     pub(super) segmentation: Option<&'a RawValue>,
     #[serde(default)]
@@ -60,12 +57,11 @@ pub(super) struct Category<'a> {
     pub(super) id: i64,
     #[serde(borrow)]
     pub(super) name: Cow<'a, str>,
-    /// Names of the keypoints of this category.
     #[serde(borrow, default)]
     pub(super) keypoints: Vec<Cow<'a, str>>,
 }
 
-/// The ID of an image or annotation. COCO uses integers, but some datasets use strings.
+/// COCO uses integers, but some datasets use strings.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 #[serde(untagged, expecting = "expected an id: an integer or a string")]
 pub(super) enum Id<'a> {
@@ -92,7 +88,7 @@ impl fmt::Display for Id<'_> {
     }
 }
 
-/// A flag. Files contain 0 or 1, or `false` or `true`.
+/// Files contain 0 or 1, or `false` or `true`.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "expected 0, 1, true or false")]
 enum Flag {

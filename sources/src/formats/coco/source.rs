@@ -28,42 +28,38 @@ use crate::values::annotated::{Parts, below, check_box, key_and_field};
 ///
 /// - **Samples** are the images, sorted by ID as in torchvision's `CocoDetection`. Below, n is the
 ///   number of an image's boxes, which may be 0. The key of a sample is its `file_name` without the
-///   extension. The `image_id.txt` field contains the ID of the image.
-/// - **Boxes**: `boxes.npy`, f32 of shape (n, 4), contains the left, top, right and bottom edge of
-///   each box in pixels. Boxes are in the order of the file. `boxes.crowd.npy`, u8 of shape (n,),
-///   contains `iscrowd`.
-/// - **Areas**: `boxes.area.npy`, f32 of shape (n,), contains `area` in pixels, or the area of the
-///   box for annotations without an area. Samples have this field if any annotation in the file has
-///   an area.
+///   extension. The `image_id.txt` field is the ID of the image.
+/// - **Boxes**: `boxes.npy`, f32 of shape (n, 4), is the left, top, right and bottom edge of each
+///   box in pixels, in the order of the file. `boxes.crowd.npy`, u8 of shape (n,), is `iscrowd`.
+/// - **Areas**: `boxes.area.npy`, f32 of shape (n,), is `area` in pixels, or the area of the box
+///   for annotations without an area. Samples have this field if any annotation in the file has an
+///   area.
 /// - **Classes**: `boxes.class.npy`, i64 of shape (n,). A class is the index of its category in a
 ///   list of all categories sorted by ID, so COCO's category IDs 1 to 90 become 0 to 79.
 ///   [`classes`](Source::classes) returns their names.
-/// - **Masks**: `boxes.masks.json` contains the n `segmentation`s (polygons or run-length codes)
-///   exactly as the file does. Samples have this field if any annotation in the file has a
-///   segmentation.
-/// - **Keypoints**: `boxes.points.npy`, f32 of shape (n, K, 3), contains the x, y and visibility of
-///   the K `keypoints`, or zeros for boxes without keypoints. Samples have this field if the
-///   categories define keypoints or any annotation has keypoints.
-/// - **Size**: `boxes.image_size.txt` contains the `width` and `height` of the image in the file.
+/// - **Masks**: `boxes.masks.json` is the n `segmentation`s (polygons or run-length codes), exactly
+///   as in the file. Samples have this field if any annotation in the file has a segmentation.
+/// - **Keypoints**: `boxes.points.npy`, f32 of shape (n, K, 3), is the x, y and visibility of the K
+///   `keypoints`, or zeros for boxes without keypoints. Samples have this field if the categories
+///   define keypoints or any annotation has keypoints.
+/// - **Size**: `boxes.image_size.txt` is the `width` and `height` of the image in the file.
 ///
 /// `field::Boxes` delivers all of these fields in batches, and compares the size in the file with
-/// the actual size of the image. If EXIF data rotates the image but the annotations refer to the
-/// stored pixels, `field::Boxes` rotates the annotations too.
+/// the actual size of the image. If EXIF rotates the image but the annotations refer to the stored
+/// pixels, `field::Boxes` rotates the annotations as well.
 ///
-/// **Memory.** Opening loads the whole file. For example, opening a 468 MB file with 860,000
-/// annotations needed at most 617 MB. After that, each annotation takes about 110 bytes plus its
-/// keypoints. Segmentations are not kept in memory: they are read from the file with each sample.
-/// If the file is modified while it is open, the next epoch fails.
+/// **Memory.** Opening loads the whole file: a 468 MB file with 860,000 annotations needed at most
+/// 617 MB. After that, each annotation takes about 110 bytes plus its keypoints. Segmentations are
+/// read from the file with each sample. If the file is modified while it is open, the next epoch
+/// fails.
 ///
-/// **Object stores.** The file and its images may be in an object store. In this case, opening
-/// lists the image folder once, images are prefetched, and the text of the segmentations stays in
-/// memory.
+/// **Object stores.** The file and its images may be in an object store. Opening then lists the
+/// image folder once, images are prefetched, and the text of the segmentations stays in memory.
 ///
 /// **Invalid annotations.** Reading a sample fails if an annotation has an unknown category, or if
-/// a box extends too far beyond the image. The tolerance is one pixel or 1% of the width or height,
-/// whichever is larger. The message names the annotation. Like pycocotools, this source ignores
-/// annotations of images that the file does not list, and logs a warning with their number. If none
-/// of the annotations belongs to a listed image, opening fails.
+/// a box extends beyond the image by more than one pixel and more than 1% of the width or height.
+/// The message names the annotation. Annotations of images that the file does not list are ignored
+/// with a warning, as in pycocotools. If no annotation belongs to a listed image, opening fails.
 #[derive(Debug)]
 pub struct Coco {
     /// The JSON file or, in an object store, the text of its segmentations.
@@ -80,15 +76,15 @@ pub struct Coco {
 #[derive(Debug)]
 struct Content {
     images: Vec<Image>,
-    /// All annotations, grouped by image, in the order of the images.
+    /// Grouped by image, in the order of the images.
     annotations: Vec<Annotation>,
-    /// IDs of the categories, in ascending order.
+    /// IDs in ascending order.
     categories: Vec<i64>,
     classes: Vec<String>,
     masks: bool,
     /// Whether any annotation of the file has an area.
     areas: bool,
-    /// Number of keypoints per box, or 0 if the dataset has none.
+    /// Keypoints per box, or 0 if the dataset has none.
     points: usize,
     /// The x, y and visibility of all keypoints of all annotations.
     coordinates: Vec<f32>,
@@ -105,8 +101,7 @@ struct Image {
 }
 
 impl Image {
-    /// Returns the size of the image in the file, or `None` if it is 0. Some programs write 0 for
-    /// an unknown size.
+    /// `None` if the size is 0, which some programs write for an unknown size.
     fn size(&self) -> Option<(u32, u32)> {
         (self.width > 0 && self.height > 0).then_some((self.width, self.height))
     }
@@ -114,36 +109,35 @@ impl Image {
 
 #[derive(Debug)]
 struct Annotation {
-    /// Index of the image in [`Content::images`].
+    /// Index in [`Content::images`].
     image: u32,
-    /// Index of the annotation in the file's list.
+    /// Index in the file's list.
     index: u32,
-    /// ID of the annotation, or its index if it has no ID.
+    /// ID, or the index of an annotation without an ID.
     id: Id<'static>,
     category: i64,
-    /// Left, top, right and bottom edge, in pixels.
+    /// Left, top, right and bottom, in pixels.
     edges: [f64; 4],
-    /// Area in pixels. Equals the area of the box if the file contains no area.
+    /// In pixels. Equals the area of the box if the file contains no area.
     area: f32,
     crowd: bool,
-    /// Offset of the segmentation in the file.
     offset: u64,
-    /// Length of the segmentation in bytes, or 0 if there is none.
+    /// In bytes, or 0 if there is no segmentation.
     len: u32,
     /// Index of the first keypoint value in `coordinates`, if there are keypoints.
     points: Option<usize>,
 }
 
 impl Coco {
-    /// Opens the annotations in `json`. The images may be in the folder of the file. They may also
-    /// be in a folder called `images`, or in the folder that the file name contains (`train2017`
-    /// for `instances_train2017.json`). These folders may be next to the file or next to the file's
+    /// Opens the annotations in `json`. The images may be in the folder of the file, in a folder
+    /// called `images`, or in one that the file name contains (`train2017` for
+    /// `instances_train2017.json`). These folders may be next to the file or next to the file's
     /// folder.
     ///
     /// # Errors
-    /// If the file cannot be read or is not COCO JSON (the message contains line and column), or if
-    /// the images cannot be found. Also fails if none of the annotations belongs to a listed image,
-    /// or if two images or two categories have the same ID.
+    /// If the file cannot be read or is not COCO JSON (the message states line and column), or if
+    /// the images cannot be found. Also fails if no annotation belongs to a listed image, or if two
+    /// images or two categories have the same ID.
     pub fn open(json: impl AsRef<Path>) -> Result<Self> {
         Self::open_local(json.as_ref(), None)
     }
@@ -151,8 +145,8 @@ impl Coco {
     /// Opens the annotations in `json`, with the images in `folder`.
     ///
     /// # Errors
-    /// Fails like [`open`](Coco::open), and if none of the first 100 images exists. If some images
-    /// exist, a missing image is reported when its sample is read.
+    /// Fails like [`open`](Coco::open), and if none of the first 100 images exists. Other missing
+    /// images are reported when their samples are read.
     pub fn with_images(json: impl AsRef<Path>, folder: impl AsRef<Path>) -> Result<Self> {
         Self::open_local(json.as_ref(), Some(folder.as_ref()))
     }
@@ -161,8 +155,7 @@ impl Coco {
         Self::with(&Storage::Machine { mapped: false }, json, folder, &Options::default())
     }
 
-    /// Opens the annotations in `json`. The images must be on the same storage (the local machine
-    /// or the same object store).
+    /// The images must be on the same storage as `json`: the local machine or one object store.
     pub(crate) fn with(storage: &Storage, json: &Path, folder: Option<&Path>, options: &Options) -> Result<Self> {
         let file = if storage.is_store() { storage.open(json)? } else { OpenFile::open(json, false)?.0 };
         // The whole file is read at once, so that segmentations can be borrowed instead of copied.
@@ -188,7 +181,6 @@ impl Coco {
         Ok(Coco { json: file, root: root(&folder)?, set, formats, stored: None })
     }
 
-    /// Checks the class and the box of an annotation of `image`.
     fn check(&self, annotation: &Annotation, image: &Image) -> Result<()> {
         self.set
             .class(annotation)
@@ -283,7 +275,7 @@ impl Source for Coco {
     }
 
     fn fields(&self) -> Option<Vec<String>> {
-        // The names are unknown without annotations, as in files for test splits.
+        // Without annotations, as in files for test splits, the names are unknown.
         if self.set.annotations.is_empty() {
             return None;
         }
@@ -301,7 +293,6 @@ impl Source for Coco {
 }
 
 impl Content {
-    /// Parses `bytes`, the content of the file at `path`.
     fn parse(bytes: &[u8], path: &Path) -> Result<Self> {
         let content: json::File<'_> =
             serde_json::from_slice(bytes).map_err(|e| Error::in_source(format!("not a COCO file: {e}")))?;
@@ -356,8 +347,7 @@ impl Content {
         })
     }
 
-    /// Copies all segmentations from `bytes` into a new buffer, and makes the annotations refer to
-    /// this buffer.
+    /// Copies all segmentations into a new buffer, to which the annotations then refer.
     fn segmentations(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut text = Vec::new();
         for annotation in self.annotations.iter_mut().filter(|annotation| annotation.len > 0) {
@@ -384,10 +374,6 @@ impl Content {
     }
 }
 
-/// Sorts images and categories by id.
-///
-/// # Errors
-/// If two images or two categories have the same id.
 fn sort(content: &mut json::File<'_>) -> Result<()> {
     content.categories.sort_unstable_by_key(|category| category.id);
     content.images.sort_unstable_by(|a, b| a.id.cmp(&b.id));
@@ -402,11 +388,8 @@ fn sort(content: &mut json::File<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Logs a warning if some annotations belong to images that the file does not list. `listed`
-/// returns whether the file lists the image of an annotation.
-///
-/// # Errors
-/// If `listed` returns `false` for all annotations.
+/// Logs a warning if some annotations belong to images that the file does not list, and fails if
+/// all do. `listed` returns whether the image of an annotation is listed.
 fn check_listed(annotations: &[Object<'_>], listed: impl Fn(&&Object<'_>) -> bool, path: &Path) -> Result<()> {
     let Some(first) = annotations.iter().find(|object| !listed(object)) else { return Ok(()) };
     let (total, count) = (annotations.len(), annotations.iter().filter(|object| !listed(object)).count());
@@ -424,8 +407,7 @@ fn check_listed(annotations: &[Object<'_>], listed: impl Fn(&&Object<'_>) -> boo
 }
 
 impl Annotation {
-    /// Creates annotation `index` of the file's list. Appends its keypoints to `coordinates`.
-    /// `bytes` is the content of the file.
+    /// `index` is the index in the file's list, and `bytes` the content of the file.
     fn new(
         object: Object<'_>,
         index: usize,

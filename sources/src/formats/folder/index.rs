@@ -1,7 +1,6 @@
 //! Caches the listing of a folder `x` in the index file `x.warpfeed-index` next to it.
 //!
-//! [`index_file`] adds a magic number and a hash to the content, which consists of the following
-//! parts:
+//! [`index_file`] adds a magic number and a hash to the content, which is:
 //! 1. seven `u64`s: a hash of the known formats, the numbers of folders, samples, classes, labels
 //!    and names that are not UTF-8, and the total length of all paths;
 //! 2. for each folder, its modification time in ns as a `u64`, and its name;
@@ -11,9 +10,9 @@
 //! 6. the names of the classes;
 //! 7. the concatenated paths.
 //!
-//! The modification time of a folder changes when an entry is added, removed or renamed. The index
-//! is therefore up to date if the times of all folders are unchanged. Overwriting a file in place
-//! changes neither the file's name nor the time of its folder, so the index stays valid.
+//! The modification time of a folder changes when an entry is added, removed or renamed, so the
+//! index is up to date if the times of all folders are unchanged. Overwriting an image in place
+//! changes neither its name nor this time, so the index stays valid.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,21 +27,19 @@ use crate::machine::index_file::{self, Decoder, Encoder};
 
 const MAGIC: [u8; 8] = *b"wffoldr\x01";
 
-/// An index is written only if the last change to every folder is at least this old. File systems
-/// round times, so a folder that was changed more recently could change again without a new
-/// modification time.
+/// Minimum age of the last change to every folder. File systems round times, so a folder that was
+/// changed more recently could change again without a new modification time.
 const MIN_AGE: Duration = Duration::from_secs(2);
 
-/// Returns the path of the index for the folder at `path`.
 fn path_of(path: &Path) -> Option<PathBuf> {
-    // Canonicalize the path, because paths such as `.` and `x/..` have no file name.
+    // Paths such as `.` and `x/..` have no file name.
     let path = fs::canonicalize(path).ok()?;
     let mut name = path.file_name()?.to_owned();
     name.push(".warpfeed-index");
     Some(path.with_file_name(name))
 }
 
-/// Loads the listing of the folder at `path` from its index, if the index is up to date.
+/// `None` if the index is not up to date.
 pub(super) fn load(path: &Path, formats: &[Format]) -> Option<Listing> {
     let file = path_of(path)?;
     let bytes = index_file::load(&file, MAGIC)?;
@@ -54,8 +51,8 @@ pub(super) fn load(path: &Path, formats: &[Format]) -> Option<Listing> {
     names.map(|(names, _)| names)
 }
 
-/// Writes the index of the folder at `path` atomically, unless a folder was changed too recently.
-/// Failures are only logged, because without an index the folder is simply listed again.
+/// Writes the index atomically, unless a folder was changed too recently. Failures are only logged,
+/// because without an index the folder is simply listed again.
 pub(super) fn store(path: &Path, formats: &[Format], names: &Listing, visited: &Visited) {
     let Some(target) = path_of(path) else { return };
     let settled = |time: &Option<SystemTime>| {
@@ -75,7 +72,6 @@ pub(super) fn store(path: &Path, formats: &[Format], names: &Listing, visited: &
     }
 }
 
-/// Returns a hash of the extensions of all `formats`.
 fn hash(formats: &[Format]) -> u64 {
     let names: Vec<&str> = formats.iter().flat_map(|format| format.extensions).copied().collect();
     fnv1a(names.join(",").as_bytes())
@@ -102,9 +98,8 @@ fn encode(names: &Listing, visited: &Visited, formats: u64) -> Vec<u8> {
     out.finish()
 }
 
-/// Decodes an index into the listing, and the folders with their modification times. Returns `None`
-/// for bytes that `encode` never writes. The bytes are untrusted: memory is reserved only for
-/// entries that exist, and every number is checked.
+/// Decodes an index into the listing, and the folders with their modification times. The bytes are
+/// untrusted: memory is reserved only for entries that exist, and every number is checked.
 fn decode(bytes: &[u8], formats: u64) -> Option<(Listing, Vec<(&str, u64)>)> {
     let mut rest = Decoder::new(bytes, MAGIC)?;
     let [formats_hash, folders, samples, classes, labels, bad_count, length] = rest.longs()?;
@@ -145,7 +140,7 @@ fn decode(bytes: &[u8], formats: u64) -> Option<(Listing, Vec<(&str, u64)>)> {
     names.paths.try_reserve_exact(paths.len()).ok()?;
     names.paths.push_str(paths);
     let is_complete = names.paths.len() as u64 == length && names.ends.last() == Some(&names.paths.len());
-    // The ends are in ascending order, so all of them are inside the text if the last one is.
+    // The ends ascend, so all of them are inside the text if the last one is.
     let cut = names.ends.iter().all(|&end| names.paths.is_char_boundary(end));
     (is_complete && cut).then_some((names, visited))
 }
@@ -185,8 +180,8 @@ mod tests {
     }
 
     proptest! {
-        /// Damages the content, and then recomputes the hash. Decoding must not panic, and all
-        /// paths and labels in the result must be in range.
+        /// A damaged index with a valid hash must not cause a panic, or paths and labels that are
+        /// out of range.
         #[test]
         fn a_forged_index_cannot_reach_outside(changes in prop::collection::vec((8_usize..250, any::<u8>()), 1..6)) {
             let (names, visited) = listing();

@@ -9,37 +9,32 @@ use crate::error::{Error, Result, counted, push, reservation_result, reserve, tr
 use crate::machine::hash::Hash;
 use crate::machine::parallel::in_parallel;
 
-/// The images or videos in a folder, with their labels and classes.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Listing {
-    /// The paths of all images relative to the root, concatenated to avoid an allocation per path.
-    /// A sample takes its path, 8 bytes in `ends` and 4 bytes in `labels`.
+    /// Relative to the root, and concatenated to avoid an allocation per path. A sample takes its
+    /// path, 8 bytes in `ends` and 4 bytes in `labels`.
     pub(super) paths: String,
-    /// The end of each image's path in `paths`.
+    /// The end of each path in `paths`.
     pub(super) ends: Vec<usize>,
-    /// The label of each sample, or empty if there are no classes.
+    /// Empty if there are no classes.
     pub(crate) labels: Vec<u32>,
     pub(crate) classes: Vec<String>,
-    /// The sorted indices of the samples with names that are not UTF-8.
+    /// Sorted indices of the samples with names that are not UTF-8.
     pub(crate) invalid_names: Vec<usize>,
 }
 
-/// The folders that have been listed. Each modification time was read just before the folder was
-/// listed. The name of the root is empty.
+/// The folders that have been listed, with modification times from just before. The name of the
+/// root is empty.
 pub(super) type Visited = Vec<(Name, Option<SystemTime>)>;
 
 impl Listing {
-    /// Returns a hash of the listing.
     pub(crate) fn hash(&self) -> Hash {
-        // Hash the ends too: "a", "bc" and "ab", "c" have the same concatenation.
+        // Without the ends, "a", "bc" would equal "ab", "c".
         let hash = Hash::default().text(&self.paths);
         self.ends.iter().fold(hash, |hash, &end| hash.number(end as u64))
     }
 
-    /// Lists the folder at `path`. Returns its samples, and all folders that were listed.
-    ///
-    /// # Errors
-    /// If a folder cannot be listed, or if there are no samples.
+    /// Returns the samples, and all folders that were listed.
     pub(super) fn list(path: &Path, kind: Wanted<'_>) -> Result<(Self, Visited)> {
         let canonical = fs::canonicalize(path).map_err(|e| Error::io(path, &e))?;
         let mut visited = vec![(Name { text: String::new(), is_invalid: false }, modification_time(path))];
@@ -50,8 +45,8 @@ impl Listing {
             let (ancestors, folders, visited) = (vec![canonical.clone()], Vec::new(), Vec::new());
             let mut walk = Walk { ancestors, folders, others: Others::default(), visited };
             walk.visit(folder, name.clone(), kind)?;
-            // Use the order of ImageFolder: sort the folders in a class by path ("a-b" before
-            // "a/b"), then the files in each folder by name.
+            // The order of ImageFolder: the folders in a class by path ("a-b" before "a/b"), then
+            // the files in each folder by name.
             walk.folders.sort_unstable();
             Ok(walk)
         };
@@ -101,10 +96,7 @@ impl Listing {
         Ok((set, visited))
     }
 
-    /// Lists the videos in the folder at `path`.
-    ///
-    /// # Errors
-    /// If a folder cannot be listed, or if there are no videos.
+    /// Fails if there are no videos.
     #[cfg(feature = "video")]
     pub(crate) fn videos(path: &Path) -> Result<Self> {
         Ok(Self::list(path, Wanted::Videos)?.0)
@@ -127,14 +119,14 @@ impl Listing {
         self.ends.len()
     }
 
-    /// Iterates over the folders that contain images. Yields nothing if there are no class folders.
+    /// Yields nothing if there are no class folders.
     pub(super) fn class_folders(&self) -> impl Iterator<Item = &str> {
         let mut last = "";
         let folders = (0..self.labels.len()).filter_map(|index| Some(self.path(index).rsplit_once('/')?.0));
         folders.filter(move |folder| std::mem::replace(&mut last, folder) != *folder)
     }
 
-    /// Returns the path of sample `index`, relative to the root.
+    /// Returns a path relative to the root.
     pub(crate) fn path(&self, index: usize) -> &str {
         let start = if index == 0 { 0 } else { self.ends[index - 1] };
         &self.paths[start..self.ends[index]]

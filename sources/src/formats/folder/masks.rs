@@ -1,4 +1,4 @@
-//! Finds masks in a separate folder. A mask has the same name as its image.
+//! Finds masks in a separate folder. A mask has the name of its image.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::machine::file;
 use crate::machine::hash::Hash;
 use crate::machine::slashes::normalize_separators;
 
-/// For each mask format, its file extensions, and the field that contains such a mask.
+/// File extensions and field of each mask format.
 const FORMATS: [(&[&str], &str); 6] = [
     (&["png"], "mask.png"),
     (&["npy"], "mask.npy"),
@@ -21,40 +21,34 @@ const FORMATS: [(&[&str], &str); 6] = [
     (&["webp"], "mask.webp"),
 ];
 
-/// Stored instead of an extension's index if an image has no mask.
+/// Index of an extension if an image has no mask.
 const NO_MASK: u8 = u8::MAX;
 
-/// The masks for the images in a folder.
 #[derive(Debug)]
 pub(super) struct Masks {
-    /// Path of the mask folder, with a trailing `/`.
+    /// With a trailing `/`.
     root: String,
     /// The text before and after the image's name in a mask's name.
     affixes: (String, String),
-    /// The distinct extensions of the masks, spelled as in the file names, each with its field.
+    /// Distinct extensions, spelled as in the file names, with their fields.
     extensions: Vec<(String, &'static str)>,
     /// For each image, an index into `extensions`, or [`NO_MASK`].
     extension_of: Vec<u8>,
 }
 
-/// Returns the name of the field for masks with this extension.
 fn field_of(extension: &str) -> Option<&'static str> {
     let has = |ends: &[&str]| ends.iter().any(|end| end.eq_ignore_ascii_case(extension));
     FORMATS.iter().find(|(extensions, _)| has(extensions)).map(|(_, field)| *field)
 }
 
-/// Splits a path into the path without its extension, and the extension.
+/// Splits `path` into the path without its extension, and the extension.
 fn split_extension(path: &str) -> (&str, &str) {
     path.rsplit_once('.').filter(|(_, end)| !end.contains('/')).unwrap_or((path, ""))
 }
 
 impl Masks {
-    /// Finds the masks of the images `names` in the folder at `path`. The last component of `path`
-    /// may be a pattern instead, in which `*` represents the name of the image.
-    ///
-    /// # Errors
-    /// If the folder cannot be listed, if none of the images has a mask, or if an image has two
-    /// masks.
+    /// Finds the masks of the images `names`. The last component of `path` may be a pattern, in
+    /// which `*` stands for the name of the image. An image must not have two masks.
     pub(super) fn find(path: &Path, names: &Listing) -> Result<Self> {
         let last = path.file_name().and_then(|name| name.to_str()).filter(|name| name.contains('*'));
         let (folder, affixes) = match last.and_then(|name| name.split_once('*')) {
@@ -70,7 +64,7 @@ impl Masks {
             return Err(Error::in_source("the path of the folder is not UTF-8").at_path(folder));
         };
         let root = format!("{}/", normalize_separators(root).trim_end_matches('/'));
-        // Masks may be arrays, so make the listing treat `.npy` files as images.
+        // Masks may be arrays, so list `.npy` files as images.
         let npy = Format { name: "npy", field: "npy", extensions: &["npy"], matches: |_| false };
         let files = images_below(folder, &[npy])?;
         let mut masks = Masks { root, affixes, extensions: Vec::new(), extension_of: Vec::with_capacity(names.len()) };
@@ -91,8 +85,7 @@ impl Masks {
         Ok(masks)
     }
 
-    /// Assigns the masks `masks` to the images `names`. `count` is the number of mask files in
-    /// `folder`.
+    /// `count` is the number of mask files in `folder`.
     fn assign(
         &mut self,
         mut masks: HashMap<&str, (u8, &str)>,
@@ -130,8 +123,8 @@ impl Masks {
         Ok(())
     }
 
-    /// Returns the path that the mask of the image at `path` must have, relative to the mask folder
-    /// and without the extension.
+    /// The path of the mask of the image at `path`, relative to the mask folder and without the
+    /// extension.
     fn key(&self, path: &str) -> String {
         let (key, _) = split_extension(path);
         let (folder, name) = key.rsplit_once('/').map_or(("", key), |(folder, name)| (folder, name));
@@ -140,13 +133,8 @@ impl Masks {
         format!("{folder}{slash}{before}{name}{after}")
     }
 
-    /// Returns the field and the path of the mask of image `index`. `path` is the path of the
-    /// image.
-    ///
-    /// # Errors
-    ///
-    /// If the image has no mask. The message contains one of the paths at which the mask is
-    /// expected.
+    /// The field and the path of the mask of image `index` at `path`. The error for a missing mask
+    /// states one of its possible paths.
     pub(super) fn mask_of(&self, index: usize, path: &str) -> Result<(&'static str, String)> {
         let file = format!("{}{}", self.root, self.key(path));
         match self.extensions.get(usize::from(self.extension_of[index])) {

@@ -1,4 +1,4 @@
-//! The source [`Folder`], which reads images from a folder or an object store.
+//! The source [`Folder`].
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use crate::storage::{DatasetLocation, Storage};
 /// folders are ignored, with a warning that states their number.
 ///
 /// If no subfolder contains images, the samples are the images directly in the folder, sorted by
-/// name. They have no labels.
+/// name and without labels.
 ///
 /// - Images are the files with the extension `jpg`, `jpeg`, `png`, `webp`, `gif`, `bmp`, `tif` or
 ///   `tiff`, in upper or lower case, or with an extension of a custom
@@ -36,9 +36,9 @@ use crate::storage::{DatasetLocation, Storage};
 ///   give `jpg`, and both TIFF extensions give `tif`.
 /// - Files with other extensions, such as `.ppm`, `.heic` and `.txt`, are ignored, with a warning
 ///   that states their number.
-/// - The key of a sample is the path of its image relative to the folder, without the extension.
-///   The separator is `/` on every system. Files that differ only in their extension are separate
-///   samples with the same key; `pack` reports the number of such keys.
+/// - The key of a sample is the path of its image relative to the folder, without the extension and
+///   with `/` on every system. Files that differ only in their extension are separate samples with
+///   the same key. `pack` reports the number of such keys.
 /// - Files and folders with a name that starts with a dot are ignored. Reading a sample fails if
 ///   its name is not UTF-8. Symbolic links are followed, except those that point to a folder that
 ///   contains the link.
@@ -48,18 +48,17 @@ use crate::storage::{DatasetLocation, Storage};
 #[derive(Debug)]
 pub struct Folder {
     names: Listing,
-    /// Custom image formats, in addition to the built-in formats.
+    /// In addition to the built-in formats.
     formats: Vec<Format>,
     files: Files,
 }
 
-/// Storage that contains the images.
 #[derive(Debug)]
 enum Files {
     Local {
-        /// Path of the folder, with a trailing `/`.
+        /// With a trailing `/`.
         root: String,
-        /// The masks in a separate folder, if masks were requested.
+        /// Masks in a separate folder, if requested.
         masks: Option<Masks>,
     },
     Stored {
@@ -72,7 +71,7 @@ enum Files {
 }
 
 impl Files {
-    /// Iterates over the objects of all samples, in order. Yields nothing for a local folder.
+    /// Yields nothing for a local folder.
     fn objects(&self) -> impl Iterator<Item = &Object> {
         let stored = match self {
             Files::Local { .. } => None,
@@ -91,16 +90,15 @@ impl Folder {
     /// # Errors
     ///
     /// If the path does not exist or is not a folder, if a folder cannot be listed, or if there are
-    /// no images. In the last case, the message lists the supported extensions and the extensions
-    /// that were found.
+    /// no images. The message then lists the supported extensions and the extensions that were
+    /// found.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::with(&DatasetLocation::here(path.as_ref()), &Options::new())
     }
 
-    /// Opens a folder, or the objects under a URL, with the formats and masks in `options`. If
-    /// `options` requests an index and the folder is local, its listing is read from the index file
-    /// next to the folder. If that file is missing or stale, the folder is listed and the index is
-    /// written.
+    /// Opens a folder, or the objects under a URL. If `options` requests an index, the listing of a
+    /// local folder comes from the index file next to it. A missing or stale index is written
+    /// again.
     pub(crate) fn with(location: &DatasetLocation, options: &Options) -> Result<Self> {
         let path = &*location.path;
         if let Storage::Store { remote, listed } = &location.storage {
@@ -144,8 +142,7 @@ impl Folder {
         Ok(Folder { names, formats, files: Files::Local { root, masks } })
     }
 
-    /// Returns the folders that contain images, relative to `url`. Returns none if there are no
-    /// class folders.
+    /// Relative to `url`. Empty if there are no class folders.
     pub(crate) fn class_folders<'a>(&'a self, url: &'a str) -> Box<dyn Iterator<Item = &'a str> + 'a> {
         match &self.files {
             Files::Local { .. } => Box::new(self.names.class_folders()),
@@ -160,15 +157,13 @@ impl Folder {
     }
 }
 
-/// Resolves `other` relative to the parent of `path`.
 fn beside(path: &Path, other: &Path) -> PathBuf {
-    // Paths such as `.` and `x/..` have no file name. Their parent is found from the absolute path.
+    // Paths such as `.` and `x/..` have no file name, so their parent comes from the absolute path.
     let path = std::path::absolute(path).ok().filter(|_| path.file_name().is_none()).unwrap_or_else(|| path.to_owned());
     path.parent().map_or_else(|| other.to_owned(), |parent| parent.join(other))
 }
 
 impl Folder {
-    /// Reads sample `index` of a local folder: the image and, if masks were requested, its mask.
     fn read_local<'a>(
         &'a self,
         index: usize,
@@ -183,7 +178,7 @@ impl Folder {
             let cause = format!("the name {path:?} is not UTF-8: rename the file or folder");
             return Err(Error::in_source(cause).at_path(root));
         }
-        // `scratch` is unused until the file is read, so the full path is built there.
+        // Build the full path in `scratch`, which is unused until the file is read.
         let full = root.len() + path.len();
         if scratch.len() < full {
             let longer = FIRST_READ.max(full);
@@ -292,7 +287,7 @@ mod tests {
     use super::*;
     use crate::error::ErrorKind;
 
-    /// Creates a folder that contains `files`. The content of each file is its path.
+    /// Creates files that contain their own path.
     fn tree(files: &[&str]) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         for file in files {
@@ -303,7 +298,7 @@ mod tests {
         root
     }
 
-    /// Reads all samples with the same `scratch`. Returns the key, field name, label and content of
+    /// Key, field name, label and content of each sample, all read with the same `scratch`.
     /// each.
     fn all_samples(set: &Folder) -> Vec<(String, String, Option<i64>, String)> {
         let mut scratch = Vec::new();
@@ -333,8 +328,7 @@ mod tests {
         let set = Folder::open(root.path()).unwrap();
         assert_eq!(set.classes(), ["bird", "cat", "dog"]);
         let row = |key: &str, field: &str, label, file: &str| (key.into(), field.into(), Some(label), file.into());
-        // torchvision's make_dataset has the same order: sorted(os.walk("cat")) lists "cat",
-        // "cat/a", "cat/a-b".
+        // Like torchvision's make_dataset: sorted(os.walk("cat")) lists "cat", "cat/a", "cat/a-b".
         assert_eq!(
             all_samples(&set),
             [

@@ -8,15 +8,15 @@ use super::walk::Wanted;
 use crate::error::{Error, Result, counted, push, reserve};
 use crate::model::{Location, Object};
 
-/// Returns the path of the object at `url` relative to `root`, a URL that ends in a slash. Paths on
-/// web servers are percent-decoded, so that classes and keys are the same as for a local copy.
+/// Path of the object at `url` relative to `root`, a URL that ends in a slash. Paths on web servers
+/// are percent-decoded, so that classes and keys equal those of a local copy.
 fn path_below(root: &str, url: &str) -> Option<String> {
     let path = url.strip_prefix(root)?;
     let is_web = Location::of(root).scheme().is_some_and(|scheme| scheme.to_ascii_lowercase().starts_with("http"));
     Some(if is_web { percent_decode(path) } else { path.to_owned() })
 }
 
-/// Percent-decodes `text`. If the result is not UTF-8, returns `text` unchanged.
+/// Returns `text` unchanged if the result is not UTF-8.
 fn percent_decode(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut parts = text.split('%');
@@ -31,23 +31,19 @@ fn percent_decode(text: &str) -> String {
     String::from_utf8(bytes).unwrap_or_else(|_| text.to_owned())
 }
 
-/// Returns whether an object has the extension of a sample.
 fn is_wanted(object: &Object, kind: Wanted<'_>) -> bool {
     let name = object.url.rsplit('/').next().unwrap_or_default();
     let extension = name.rsplit_once('.').map(|(_, extension)| extension);
     !name.starts_with('.') && extension.is_some_and(|extension| kind.has(extension))
 }
 
-/// Selects the samples among the `objects` under `url`. Returns the samples, and for each sample
-/// the index of its object.
-///
-/// # Errors
-/// If there are no samples.
+/// Selects the samples among the `objects` under `url`, and returns the index of each sample's
+/// object.
 pub(crate) fn select(url: &str, objects: &[Object], kind: Wanted<'_>) -> Result<(Listing, Vec<u32>)> {
     let root = format!("{url}/");
     let hidden = |path: &str| path.split('/').any(|part| part.starts_with('.'));
     let mut images: Vec<(String, u32)> = Vec::new();
-    // A top-level folder is a class even if it contains no images.
+    // A top-level folder is a class even without images.
     let mut classes = BTreeSet::new();
     for (object, index) in objects.iter().zip(0..) {
         let Some(path) = path_below(&root, &object.url) else { continue };
@@ -73,7 +69,7 @@ pub(crate) fn select(url: &str, objects: &[Object], kind: Wanted<'_>) -> Result<
             "found no {nouns} among {count} objects under this URL; looked for {extensions}"
         )));
     }
-    // Sort by class, then by the path of the folder within the class, then by file name.
+    // By class, then by the path of the folder within the class, then by file name.
     let split = |path: &str| {
         let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
         (folder.split('/').next().unwrap_or_default().to_owned(), folder.to_owned(), name.to_owned())

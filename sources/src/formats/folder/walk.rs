@@ -10,18 +10,15 @@ use std::time::SystemTime;
 use crate::error::{Error, Result, counted, push};
 use crate::format::{self, FORMATS, Format};
 
-/// Which files of a folder are samples.
 #[derive(Clone, Copy)]
 pub(crate) enum Wanted<'a> {
     /// Images in the built-in formats and in these formats.
     Images(&'a [Format]),
-    /// Videos.
     #[cfg_attr(not(feature = "video"), allow(dead_code))]
     Videos,
 }
 
 impl Wanted<'_> {
-    /// Returns whether files with this extension are samples.
     pub(super) fn has(self, extension: &str) -> bool {
         match self {
             Wanted::Images(formats) => format::field_of_file(extension, formats).is_some(),
@@ -29,7 +26,6 @@ impl Wanted<'_> {
         }
     }
 
-    /// Returns the extensions, for messages.
     pub(super) fn extensions(self) -> String {
         let extensions: Vec<_> = match self {
             Wanted::Images(formats) => {
@@ -40,7 +36,6 @@ impl Wanted<'_> {
         format!(".{}", extensions.join(", ."))
     }
 
-    /// Returns the noun for a sample and for several samples.
     pub(super) fn nouns(self) -> [&'static str; 2] {
         match self {
             Wanted::Images(_) => ["image", "images"],
@@ -49,18 +44,18 @@ impl Wanted<'_> {
     }
 }
 
-/// The content of a folder without hidden files and folders. Names are sorted.
+/// Content of a folder without hidden entries, sorted by name.
 pub(super) struct Listing {
     pub(super) folders: Vec<OsString>,
     pub(super) images: Vec<Name>,
     pub(super) others: Others,
 }
 
-/// Name of the file that marks a folder as a cache of the `warpfeed-stores` crate.
+/// Marks a folder as a cache of the `warpfeed-stores` crate.
 const CACHE: &str = "warpfeed-cache";
 
-/// A file name as text. If `is_invalid` is true, the name is not UTF-8, and `text` is a lossy
-/// conversion that cannot be used to open the file.
+/// A file name. If `is_invalid` is true, `text` is a lossy conversion that cannot be used to open
+/// the file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Name {
     pub(super) text: String,
@@ -76,19 +71,17 @@ impl Name {
     }
 }
 
-/// Statistics about ignored files, for messages.
+/// Ignored files, for messages.
 #[derive(Default)]
 pub(super) struct Others {
-    /// Number of files that are not images.
     pub(super) count: usize,
-    /// The alphabetically first extensions of these files, with the dot.
+    /// Alphabetically first extensions, with the dot.
     extensions: BTreeSet<String>,
     /// Number of hidden images and folders, and the path of the first one.
     hidden: Option<(usize, PathBuf)>,
 }
 
 impl Others {
-    /// Maximum number of extensions in a message.
     const MAX_NAMED: usize = 8;
 
     fn push(&mut self, extension: Option<&str>) {
@@ -113,7 +106,6 @@ impl Others {
         self.hidden.get_or_insert((0, first)).0 += count;
     }
 
-    /// Logs a warning if there are hidden images or folders in `root`.
     pub(super) fn warn_hidden(&self, root: &Path) {
         if let Some((count, first)) = &self.hidden {
             let hidden = counted(*count, "hidden image or folder", "hidden images and folders");
@@ -136,7 +128,6 @@ impl fmt::Display for Others {
     }
 }
 
-/// Lists the folder at `path`, without descending into its subfolders.
 pub(super) fn list(path: &Path, wanted_kind: Wanted<'_>) -> Result<Listing> {
     let mut listing = Listing { folders: Vec::new(), images: Vec::new(), others: Others::default() };
     for entry in fs::read_dir(path).map_err(|e| Error::io(path, &e))? {
@@ -144,16 +135,15 @@ pub(super) fn list(path: &Path, wanted_kind: Wanted<'_>) -> Result<Listing> {
         let name = entry.file_name();
         // A directory entry states whether it is a file or a folder, so only links need an
         // additional system call. A dangling link counts as a file, so that reading its sample
-        // fails; otherwise the sample would be missing without an error. Pipes and devices are
-        // skipped, because opening them could block.
+        // fails. Otherwise, the sample would silently be missing. Pipes and devices are skipped,
+        // because opening them could block.
         let mut kind = entry.file_type().map_err(|e| Error::io(entry.path(), &e))?;
         if let (true, Ok(target)) = (kind.is_symlink(), fs::metadata(entry.path())) {
             kind = target.file_type();
         }
         let extension = Path::new(&name).extension().and_then(|e| e.to_str());
         if name.as_encoded_bytes().starts_with(b".") {
-            // macOS stores the attributes of `x.jpg` in a file called `._x.jpg`, which is not an
-            // image.
+            // macOS stores the attributes of `x.jpg` in `._x.jpg`, which is not an image.
             let is_image = !name.as_encoded_bytes().starts_with(b"._") && extension.is_some_and(|e| wanted_kind.has(e));
             if kind.is_dir() || is_image {
                 listing.others.hide(1, entry.path());
@@ -176,13 +166,8 @@ pub(super) fn list(path: &Path, wanted_kind: Wanted<'_>) -> Result<Listing> {
     Ok(listing)
 }
 
-/// Lists the images at any depth under `path`. Returns their relative paths, in the order of
-/// [`Folder`](super::Folder).
-///
-/// # Errors
-///
-/// If a folder cannot be listed, or if a name is not UTF-8, because annotations cannot refer to
-/// such an image.
+/// Relative paths in the order of [`Folder`](super::Folder). Names must be UTF-8, because
+/// annotations cannot refer to other images.
 pub(crate) fn images_below(path: &Path, formats: &[Format]) -> Result<Vec<String>> {
     let (ancestors, folders, visited) = (Vec::new(), Vec::new(), Vec::new());
     let mut walk = Walk { ancestors, folders, others: Others::default(), visited };
@@ -201,20 +186,18 @@ pub(crate) fn images_below(path: &Path, formats: &[Format]) -> Result<Vec<String
     Ok(paths)
 }
 
-/// The state of a recursive traversal of a folder.
 pub(super) struct Walk {
-    /// The canonical paths of the folders that contain the current folder.
+    /// Canonical paths of the folders that contain the current one.
     pub(super) ancestors: Vec<PathBuf>,
-    /// The path of each folder relative to the root, and the images in it.
+    /// Path of each folder relative to the root, and the images in it.
     pub(super) folders: Vec<(Name, Vec<Name>)>,
     pub(super) others: Others,
-    /// Every folder that has been listed, and its modification time just before it was listed.
+    /// Every folder that has been listed, with its modification time from just before.
     pub(super) visited: Vec<(Name, Option<SystemTime>)>,
 }
 
 impl Walk {
-    /// Lists the folder at `path` and all folders below it. `below_root` is the path of the folder
-    /// relative to the root.
+    /// `below_root` is `path` relative to the root.
     pub(super) fn visit(&mut self, path: &Path, below_root: Name, kind: Wanted<'_>) -> Result<()> {
         let canonical = fs::canonicalize(path).map_err(|e| Error::io(path, &e))?;
         if self.ancestors.contains(&canonical) {
@@ -239,8 +222,7 @@ impl Walk {
     }
 }
 
-/// Returns the modification time of the folder at `path`: the time at which an entry was last
-/// added, removed or renamed.
+/// The time at which an entry was last added, removed or renamed.
 pub(super) fn modification_time(path: &Path) -> Option<SystemTime> {
     fs::metadata(path).and_then(|metadata| metadata.modified()).ok()
 }

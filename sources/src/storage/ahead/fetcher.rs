@@ -1,13 +1,12 @@
 //! [`Fetcher`]: prefetches samples in the order of one loader, with many requests in flight.
 //!
 //! Samples are planned in rounds (see [`round`]): whenever half of the byte budget is free, the
-//! next samples of the order are grouped into **pieces**. Each piece is fetched with one request. A
-//! piece stays in the queue until the pace allows one more request; readers need not ask for it.
-//! Once all samples of a piece have been read, its bytes return to the budget.
+//! next samples of the order are grouped into **pieces**. Each piece is fetched with one request,
+//! as soon as the pace allows one more. Once all samples of a piece have been read, its bytes
+//! return to the budget.
 //!
-//! No reader waits forever. A reader waits only for pieces, and every piece ends in one of three
-//! ways: its bytes arrive, its last attempt fails, or it is dropped. The samples of a dropped piece
-//! are read directly.
+//! No reader waits forever, because every piece ends in one of three ways: its bytes arrive, its
+//! last attempt fails, or it is dropped. The samples of a dropped piece are read directly.
 
 mod responses;
 mod round;
@@ -27,16 +26,15 @@ use crate::machine::{CancelToken, cancel};
 use crate::model::store::ReadCompletion;
 use crate::model::{BatchIndex, Lookahead, Object, ObjectCache, Prefetcher, Store};
 
-/// Interval between searches for lost requests.
 const LOST_CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// Maximum number of fetch threads for a store that blocks during requests.
+/// For a store that blocks during requests.
 const MAX_THREADS: usize = 128;
 
 pub(super) struct Fetcher {
     store: Arc<dyn Store>,
     parts: Parts,
     order: Lookahead,
-    /// The store's local cache, or `None` if the store has no cache.
+    /// `None` if the store has no cache.
     cache: Option<Arc<dyn ObjectCache>>,
     counts: Arc<Counts>,
     opened: Instant,
@@ -58,43 +56,37 @@ struct State {
     next: BatchIndex,
     /// First batch after all batches that have been passed to `start` or `done`.
     reached: BatchIndex,
-    /// Samples that were taken from the order but did not fit in the last round, with their
-    /// batches.
+    /// Samples of the order that did not fit in the last round, with their batches.
     pending: VecDeque<(BatchIndex, u64)>,
-    /// For each planned sample, the batches that need it and the IDs of the pieces that contain it,
-    /// ordered by batch.
+    /// For each planned sample, the batches that need it and the IDs of its pieces, ordered by
+    /// batch.
     samples: HashMap<u64, VecDeque<(BatchIndex, u64)>>,
-    /// The pieces, by ID.
     pieces: HashMap<u64, Piece>,
-    /// IDs of the pieces to request, ordered by the first batch that needs them.
+    /// Pieces to request, ordered by the first batch that needs them.
     queue: BTreeSet<(BatchIndex, u64)>,
-    /// IDs of the pieces to retry, ordered by the time of their next attempt.
+    /// Pieces to retry, ordered by the time of their next attempt.
     retries: BTreeSet<(Instant, u64)>,
     /// Requests in flight, by ID, oldest first.
     flights: BTreeMap<u64, Flight>,
-    /// Total weight in flight.
     weight: usize,
-    /// Total size of all pieces in bytes.
     piece_bytes: usize,
-    /// Number of bytes of planned samples that are in the cache, by batch. These bytes count
-    /// against the budget. Otherwise, the plan could get so far ahead that the cache would evict
-    /// them before they are read.
+    /// Bytes of planned samples that are in the cache, by batch. They count against the budget.
+    /// Otherwise, the plan could get so far ahead that the cache would evict them before they are
+    /// read.
     cached_bytes: BTreeMap<BatchIndex, usize>,
-    /// Planned batches without samples. At most [`round::EMPTY`] are planned.
+    /// At most [`round::EMPTY`] of these batches are planned.
     empty: BTreeSet<BatchIndex>,
-    /// Number of threads that wait for work.
+    /// Threads that wait for work.
     idle: usize,
-    /// Number of threads, including idle threads.
+    /// All threads, including idle ones.
     threads: usize,
-    /// Whether the store blocks during requests, that is, whether it has completed a request before
-    /// its `fetch` returned.
+    /// Whether the store has ever completed a request before its `fetch` returned, that is, whether
+    /// it blocks during requests.
     blocks: bool,
-    /// Time of the last search for lost requests.
     last_lost_check: Instant,
     /// Whether a warning has been logged since the last successful response of the store.
     outage_logged: bool,
     pace: Pace,
-    /// The last ID that was assigned to a piece or to a request.
     last_id: u64,
 }
 
@@ -139,12 +131,10 @@ impl Fetcher {
     }
 
     /// Fills `to` with the bytes of `sample`, at `range` in the sample's object. Returns false if
-    /// the sample is neither planned nor cached, or if its piece was dropped. If `whole` is set,
-    /// `range` of this object is the whole sample, and is found in the cache without a plan.
+    /// the sample is neither planned nor cached, or if its piece was dropped. `whole` means that
+    /// `range` is the whole sample, which is then found in the cache without a plan.
     ///
-    /// # Errors
-    ///
-    /// Returns the error of the request's last attempt, or an error if the reader was canceled.
+    /// The error is that of the request's last attempt, or says that the reader was canceled.
     pub(super) fn read(
         self: &Arc<Self>,
         sample: u64,
@@ -194,19 +184,20 @@ impl Fetcher {
         read
     }
 
-    /// Plans a round, because the parts of the next batch are known.
+    /// For use when the parts of more batches have become known.
     #[cfg(feature = "video")]
     pub(super) fn plan_again(self: &Arc<Self>) {
         self.resume(self.lock());
     }
 
-    /// Returns whether `sample` is planned and has not been read yet.
+    /// Whether `sample` is planned and has not been read yet.
     #[cfg(feature = "parquet")]
     pub(super) fn is_planned(&self, sample: u64) -> bool {
         self.lock().samples.contains_key(&sample)
     }
 
-    /// Plans a round if enough of the budget is free. If there is work, wakes or starts a thread.
+    /// Plans a round if enough of the budget is free, and wakes or starts a thread if there is
+    /// work.
     fn resume(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
         self.plan(&mut state);
         if !state.has_work() {
@@ -223,8 +214,7 @@ impl Fetcher {
         if let Err(e) = started {
             state.threads -= 1;
             if state.threads == 0 {
-                // No thread will send the planned requests, so drop the plan; samples are then read
-                // directly.
+                // Without a thread, samples must be read directly.
                 state.reset();
                 drop(state);
                 tracing::warn!("cannot start a prefetch thread, so samples are read on demand: {e}");
@@ -232,7 +222,6 @@ impl Fetcher {
         }
     }
 
-    /// Runs a fetch thread: sends requests until the fetcher is closed.
     fn run(self: Arc<Self>) {
         let mut state = self.lock();
         loop {
@@ -261,7 +250,7 @@ impl Fetcher {
         }
     }
 
-    /// Sends a request for a piece. `hedge` is true if another request for the piece is in flight.
+    /// `hedge` is true if a different request for the piece is in flight.
     fn send(self: &Arc<Self>, mut guard: MutexGuard<'_, State>, id: u64, hedge: bool) {
         let state = &mut *guard;
         let flight = state.next_id();
@@ -281,9 +270,9 @@ impl Fetcher {
         state.pace.record_request();
         self.counts.requests.fetch_add(1, Ordering::Relaxed);
         self.counts.hedges.fetch_add(u64::from(hedge), Ordering::Relaxed);
-        // This thread may block in `fetch`, so wake another thread to send the remaining requests.
+        // This thread may block in `fetch`, so a different one must send the remaining requests.
         self.resume(guard);
-        // If `fetch` panics, `reply` is dropped, which calls `answered` with an error.
+        // If `fetch` panics, dropping `reply` calls `answered` with an error.
         let fetch = || self.stop.during(|| self.store.fetch(self.parts.object(object), range, reply));
         let _ = catch_unwind(AssertUnwindSafe(fetch));
     }
@@ -295,18 +284,18 @@ impl State {
         self.last_id
     }
 
-    /// Removes a request from `flights`. Returns `None` if it has already been removed.
+    /// Returns `None` if the request has already been removed.
     fn remove_flight(&mut self, flight: u64) -> Option<Flight> {
         let removed = self.flights.remove(&flight)?;
         self.weight -= removed.weight;
         Some(removed)
     }
 
-    /// Removes the first occurrence of `sample` from the plan, and returns its batch and the ID of
-    /// its piece. The caller must call `release_sample` once it no longer needs the piece.
+    /// Removes the first occurrence of `sample` from the plan, and returns its batch and piece. The
+    /// caller must call `release_sample` once it no longer needs the piece.
     fn take_planned(&mut self, sample: u64) -> Option<(BatchIndex, u64)> {
         let Some(planned) = self.samples.get_mut(&sample) else {
-            // The sample will be read directly by the caller, so do not plan it.
+            // The caller will read the sample directly.
             if let Some(index) = self.pending.iter().position(|(_, other)| *other == sample) {
                 self.pending.remove(index);
             }
@@ -319,7 +308,6 @@ impl State {
         Some(first)
     }
 
-    /// Records that a sample of a piece was read or dropped.
     fn release_sample(&mut self, id: u64) {
         if let Some(piece) = self.pieces.get_mut(&id) {
             piece.unread -= 1;
@@ -327,8 +315,8 @@ impl State {
         }
     }
 
-    /// Removes a piece if no reader needs it. If requests for the piece are in flight, only cancels
-    /// them; `release` is called again once they have ended.
+    /// Removes a piece if no reader needs it. If requests for it are in flight, only cancels them,
+    /// and `release` is called again once they have ended.
     fn release(&mut self, id: u64) {
         let Some(piece) = self.pieces.get(&id) else { return };
         if piece.unread > 0 {
@@ -346,7 +334,6 @@ impl State {
         self.pieces.remove(&id);
     }
 
-    /// Drops the planned samples of all batches for which `is_dropped` returns true.
     fn drop_batches(&mut self, is_dropped: impl Fn(BatchIndex) -> bool) {
         self.pending.retain(|(batch, _)| !is_dropped(*batch));
         self.cached_bytes.retain(|batch, _| !is_dropped(*batch));
@@ -363,13 +350,12 @@ impl State {
         dropped.into_iter().for_each(|id| self.release_sample(id));
     }
 
-    /// Drops the whole plan.
     fn reset(&mut self) {
         self.batches = None;
         self.pending.clear();
         self.drop_batches(|_| true);
-        // The remaining pieces have requests in flight or waiting readers. These pieces will not be
-        // requested again, so wake the readers.
+        // The remaining pieces, with requests in flight or waiting readers, will not be requested
+        // again, so wake the readers.
         let waiting: Vec<u64> = self.pieces.keys().copied().collect();
         for id in waiting {
             let piece = self.pieces.get_mut(&id).expect("a key of the map");
@@ -382,7 +368,6 @@ impl State {
         self.retries.clear();
     }
 
-    /// Returns whether the pace allows one more request.
     fn may_send(&self) -> bool {
         self.pace.may_send(self.flights.len(), self.weight)
     }
@@ -391,7 +376,7 @@ impl State {
         self.may_send() && !self.queue.is_empty() || !self.retries.is_empty()
     }
 
-    /// Returns the ID of the piece to request now, and whether the request is a hedge.
+    /// The piece to request now, and whether the request is a hedge.
     fn next_request(&mut self, now: Instant) -> Option<(u64, bool)> {
         while let Some(&(at, id)) = self.retries.first()
             && at <= now
@@ -417,13 +402,13 @@ impl State {
         self.queue.pop_first().map(|(_, id)| (id, false))
     }
 
-    /// Returns the time at which an idle thread must look for work even without a notification.
+    /// When an idle thread must look for work even without a notification.
     fn next_wakeup(&self) -> Option<Instant> {
         let retries = self.retries.first().map(|(at, _)| *at);
         let unhedged = |flight: &&Flight| self.pieces.get(&flight.piece).is_some_and(|piece| !piece.hedged);
         let late = self.pace.late().and_then(|late| {
-            // If the request is already late but must not be hedged yet, do not wake for it: the
-            // next search for lost requests considers it again.
+            // A late request that must not be hedged yet is left to the next search for lost
+            // requests.
             let sent_at = self.flights.values().find(unhedged)?.sent_at;
             (sent_at + late > Instant::now()).then_some(sent_at + late)
         });
@@ -432,7 +417,7 @@ impl State {
     }
 }
 
-/// A loader's handle to its fetcher. Dropping it closes the fetcher.
+/// Dropping this handle closes the fetcher.
 pub(super) struct FetcherHandle(pub(super) Arc<Fetcher>);
 
 impl Prefetcher for FetcherHandle {

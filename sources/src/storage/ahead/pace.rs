@@ -1,79 +1,70 @@
 //! [`Pace`]: determines how many requests to keep in flight, roughly the smallest number that
 //! saturates the link. Callers pass in all timestamps, so tests do not need a clock.
 //!
-//! The search uses hill climbing. A trial uses more or fewer requests and compares the resulting
+//! The search uses hill climbing. A trial uses more or fewer requests, and compares the resulting
 //! rate with the best rate so far. Fewer requests are tried because the initial number may be too
-//! high. Requests beyond the bandwidth-delay product queue up in a router's buffer. When this
-//! buffer overflows, the lost bytes are retransmitted seconds later, and the loader waits for the
-//! sample that contains them.
+//! high: requests beyond the bandwidth-delay product queue up in a router's buffer. When this
+//! buffer overflows, lost bytes are retransmitted seconds later, and the loader waits for their
+//! sample.
 //!
-//! Each request has a **weight**, because a large request fills the link like several small
-//! requests. The window is the total weight that may be in flight.
+//! Each request has a **weight**, because a large request fills the link like several small ones.
+//! The window is the total weight that may be in flight.
 
 use std::time::Duration;
 
-/// Maximum number of bytes in a request of weight 1.
+/// Bytes in a request of weight 1.
 const UNIT: u64 = 256 << 10;
-/// Initial window. With this window, a first batch of 256 samples takes two round trips.
+/// A first batch of 256 samples then takes two round trips.
 const INITIAL_WINDOW: f64 = 128.0;
-/// Minimum window of a trial.
 const MIN_WINDOW: f64 = 16.0;
-/// Maximum window, which corresponds to 512 MiB in flight.
+/// 512 MiB in flight.
 const MAX_WINDOW: f64 = 2048.0;
-/// Maximum number of requests in flight. With HTTP/1, each request needs a connection, and many
-/// systems limit a process to 1,024 open files.
+/// With HTTP/1, each request needs a connection, and many systems limit a process to 1,024 open
+/// files.
 const MAX_REQUESTS: usize = 512;
 /// Factor by which a trial raises or lowers the window.
 const STEP: f64 = 1.4;
-/// Factor by which a trial raises the window after the longest waiting period. By then, the link is
-/// more likely to be saturated than at the start.
+/// The same factor after the longest pause, when the link is more likely to be saturated.
 const SMALL_STEP: f64 = 1.2;
 /// A trial with more requests succeeds if the rate is at least this multiple of the best rate.
 const FASTER_RATIO: f64 = 1.08;
 /// A trial with fewer requests succeeds if the rate is at least this fraction of the best rate.
 const AS_FAST_RATIO: f64 = 0.97;
 /// After a successful trial, the window is raised again if the rate grew by at least this fraction
-/// of the window's growth. If the rate grew less, the link is saturated.
+/// of the window's growth. Otherwise, the link is saturated.
 const MIN_SCALING: f64 = 0.6;
 /// Number of warm-up rounds before a trial measures the rate. On a new connection, the first three
 /// responses are slow, because each takes several round trips.
 const WARM_UP: u32 = 8;
 /// Number of warm-up rounds of a trial with fewer requests, which opens no new connections.
 const WARM_UP_FEWER: u32 = 3;
-/// Number of rounds for which a trial measures the rate.
+/// Rounds in which a trial measures the rate.
 const MEASURED: u32 = 2;
-/// Number of rounds between a failed trial with more requests and a trial with fewer requests. The
-/// rate over the second half of these rounds becomes the new best rate.
+/// Rounds between a failed trial with more requests and a trial with fewer. The rate over the
+/// second half of these rounds becomes the new best rate.
 const SHORT_PAUSE: u32 = 16;
 /// Initial and minimum number of rounds before a trial with more requests is repeated. Each failed
-/// trial doubles this waiting period. The period is short at first, because a trial that opens
-/// connections may fail by chance.
+/// trial doubles this pause. The pause is short at first, because a trial that opens connections
+/// may fail by chance.
 const MIN_PAUSE: u32 = 8;
-/// Maximum number of rounds before a trial with more requests is repeated.
 const MAX_PAUSE: u32 = 128;
-/// Minimum number of responses per round.
 const MIN_RESPONSES: u32 = 8;
-/// Refusals within this time of an overload's first refusal count as the same overload.
+/// Refusals within this time of an overload's first refusal belong to the same overload.
 const OVERLOAD: Duration = Duration::from_secs(1);
-/// Number of recent latencies that are stored.
 const MAX_LATENCIES: usize = 256;
-/// Number of latencies that must have been stored before a request can count as late.
+/// Latencies that are needed before a request can be late.
 const MIN_LATENCIES: usize = 32;
-/// Maximum fraction of requests that may be hedged, that is, sent again because the first attempt
-/// is late.
+/// Maximum fraction of requests that are hedged: sent again because the first attempt is late.
 const MAX_HEDGED: f64 = 0.05;
 /// A request is late after this multiple of the 95th percentile of the latencies, but not before
 /// [`MIN_LATE`].
 const LATE_FACTOR: f64 = 2.0;
-/// Time before which no request counts as late.
 const MIN_LATE: Duration = Duration::from_millis(50);
 
-/// Returns the weight of a request for `bytes` bytes.
 pub(super) fn weight(bytes: u64) -> usize {
     usize::try_from(bytes.div_ceil(UNIT)).unwrap_or(usize::MAX).max(1)
 }
 
-/// The phase of the search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Trial {
     /// Measures the rate with the initial window.
@@ -82,14 +73,14 @@ enum Trial {
     More,
     /// Measures the rate with a smaller window.
     Fewer,
-    /// Keeps the window for a while. Then starts a trial, in case the network has changed: with more
-    /// requests if `try_more` is true, and otherwise with fewer.
+    /// Keeps the window for a while, in case the network changes. Then starts a trial, with more
+    /// requests if `try_more` is true and otherwise with fewer.
     Pause { try_more: bool },
 }
 
 impl Trial {
-    /// Returns the number of warm-up rounds and the total number of rounds. `pause` is the current
-    /// waiting period before a trial with more requests.
+    /// The number of warm-up rounds and the total number of rounds. `pause` is the current pause
+    /// before a trial with more requests.
     fn rounds(self, pause: u32) -> (u32, u32) {
         match self {
             Trial::Pause { try_more: false } => (SHORT_PAUSE / 2, SHORT_PAUSE),
@@ -100,14 +91,11 @@ impl Trial {
     }
 }
 
-/// Statistics of the responses in one or more rounds.
 #[derive(Default)]
 struct Responses {
-    /// Number of responses.
     count: u32,
-    /// Number of responses that arrived while more requests were queued.
+    /// Responses that arrived while more requests were queued.
     full: u32,
-    /// Total weight of the responses.
     weight: f64,
     /// Sum, over the responses, of the weight that was in flight when each arrived.
     in_flight: f64,
@@ -124,9 +112,9 @@ impl Responses {
         self.weighted_latency += other.weighted_latency;
     }
 
-    /// Returns the rate in weight per second by Little's law: the mean weight in flight divided by
-    /// the mean latency. Counting responses instead would make the rate depend on when counting
-    /// starts, because responses arrive in bursts at first.
+    /// Weight per second by Little's law: the mean weight in flight divided by the mean latency. A
+    /// count of responses would depend on when counting starts, because responses arrive in bursts
+    /// at first.
     fn rate(&self) -> f64 {
         self.in_flight / f64::from(self.count.max(1)) * self.weight / self.weighted_latency.max(1e-6)
     }
@@ -137,27 +125,24 @@ pub(super) struct Pace {
     window: f64,
     /// Best window so far.
     base: f64,
-    /// Rate that was measured with the best window.
+    /// Rate with the best window.
     best: f64,
     trial: Trial,
-    /// Number of rounds to wait before a trial with more requests.
+    /// Rounds to wait before a trial with more requests.
     pause: u32,
-    /// Number of rounds since the trial started.
+    /// Rounds since the trial started.
     rounds: u32,
-    /// Statistics of the trial's rounds after the warm-up.
+    /// Responses after the trial's warm-up.
     measured: Responses,
-    /// Statistics of the current round.
     round: Responses,
-    /// Time at which the last overload began. After the first overload, there are no more trials,
-    /// and the window grows slowly.
+    /// Start of the last overload. After the first overload, there are no more trials, and the
+    /// window grows slowly.
     refused: Option<Duration>,
-    /// Recent latencies in seconds.
+    /// In seconds.
     latencies: Vec<f64>,
     /// Index in `latencies` of the latency to replace next.
     next: usize,
-    /// Number of requests that have been sent.
     sent: u64,
-    /// Number of requests that have been hedged.
     hedges: u64,
 }
 
@@ -180,19 +165,18 @@ impl Pace {
         }
     }
 
-    /// Returns whether one more request may be sent while `requests` requests with the total weight
+    /// Whether one more request may be sent while `requests` requests with the total weight
     /// `weight` are in flight.
     pub(super) fn may_send(&self, requests: usize, weight: usize) -> bool {
         requests == 0 || requests < MAX_REQUESTS && weight < self.window as usize
     }
 
-    /// Records that a request was sent.
     pub(super) fn record_request(&mut self) {
         self.sent += 1;
     }
 
-    /// Records a response of `bytes` bytes that took `latency`. `in_flight` is the total weight in
-    /// flight before this response. `full` is true if further requests were waiting to be sent.
+    /// `in_flight` is the total weight in flight before this response. `full` is true if further
+    /// requests were waiting to be sent.
     pub(super) fn record_response(&mut self, latency: Duration, bytes: u64, in_flight: usize, full: bool) {
         if self.latencies.len() < MAX_LATENCIES {
             self.latencies.push(latency.as_secs_f64());
@@ -201,12 +185,11 @@ impl Pace {
         }
         self.next = (self.next + 1) % MAX_LATENCIES;
         let weight = weight(bytes) as f64;
-        // Cap the latency. Otherwise, a few very late responses to requests that were sent with an
-        // earlier window could dominate the sum.
+        // A few very late responses to requests from an earlier window must not dominate the sum.
         let typical = self.late().map_or(latency, |late| latency.min(late));
         let (in_flight, weighted_latency) = (in_flight as f64, weight * typical.as_secs_f64());
         self.round.add(&Responses { count: 1, full: u32::from(full), weight, in_flight, weighted_latency });
-        // A round ends once a full window of responses has arrived, which takes one round trip.
+        // A round is a full window of responses, about one round trip.
         if self.round.weight < self.window || self.round.count < MIN_RESPONSES {
             return;
         }
@@ -215,8 +198,7 @@ impl Pace {
             self.end_round(&round);
         } else if self.trial == Trial::More {
             // Too few requests were queued, so the round is not informative. Either the loader does
-            // not need more requests, or it is waiting for a sample that was lost when a router's
-            // buffer overflowed.
+            // not need more requests, or it is waiting for a sample that a router lost.
             self.end_failed_trial();
         }
     }
@@ -253,8 +235,7 @@ impl Pace {
             }
             Trial::More => return self.end_failed_trial(),
             Trial::Fewer if rate >= AS_FAST_RATIO * self.best => {
-                // Later trials are compared with the best rate, so that small decreases cannot add
-                // up.
+                // Compare with the best rate, so that small decreases cannot add up.
                 (self.base, self.best) = (self.window, rate.max(self.best));
                 Trial::Fewer
             }
@@ -283,7 +264,7 @@ impl Pace {
         (self.trial, self.rounds, self.measured) = (trial, 0, Responses::default());
     }
 
-    /// Records that an overloaded server refused a request. Halves the window once per overload.
+    /// Halves the window once per overload.
     pub(super) fn record_refusal(&mut self, now: Duration) {
         if self.refused.is_none_or(|last| now >= last + OVERLOAD) {
             self.refused = Some(now);
@@ -291,8 +272,7 @@ impl Pace {
         }
     }
 
-    /// Returns the latency beyond which a request counts as late. Returns `None` until enough
-    /// latencies have been recorded.
+    /// The latency beyond which a request is late, or `None` while too few latencies are known.
     pub(super) fn late(&self) -> Option<Duration> {
         if self.latencies.len() < MIN_LATENCIES {
             return None;
@@ -303,7 +283,7 @@ impl Pace {
         Some(Duration::from_secs_f64(LATE_FACTOR * *p95).max(MIN_LATE))
     }
 
-    /// Returns whether a late request may be hedged. If so, counts the hedge.
+    /// If a late request may be hedged, counts the hedge and returns true.
     pub(super) fn hedge(&mut self) -> bool {
         let may = self.refused.is_none() && (self.hedges + 1) as f64 <= MAX_HEDGED * self.sent as f64;
         self.hedges += u64::from(may);
@@ -317,10 +297,9 @@ mod tests {
 
     use super::*;
 
-    /// Simulates a slow link behind a router. All requests have the same size and are served in
-    /// order.
+    /// A slow link behind a router, which serves requests of one size in order.
     struct Link {
-        /// Bandwidth in bytes per second.
+        /// Bytes per second.
         rate: f64,
         /// Round-trip time in seconds.
         delay: f64,
@@ -330,23 +309,23 @@ mod tests {
         size: u64,
     }
 
-    /// Number of additional round trips before the first response over a new connection.
+    /// Additional round trips before the first response over a new connection.
     const COLD: f64 = 3.0;
     /// One in this many requests that overflow the router's buffer loses bytes.
     const LOSS_INTERVAL: u64 = 64;
-    /// Delay in seconds until lost bytes are retransmitted.
+    /// Seconds until lost bytes are retransmitted.
     const RETRANSMISSION: f64 = 1.0;
-    /// Number of bytes that can be prefetched beyond the first sample that has not arrived yet.
+    /// Bytes that can be prefetched beyond the first sample that has not arrived yet.
     const AHEAD: u64 = 256 << 20;
 
     impl Link {
-        /// Returns the utilization of the link over `seconds` seconds, after ten seconds of
-        /// warm-up, and the best window.
+        /// Utilization of the link over `seconds` seconds, after ten seconds of warm-up, and the
+        /// best window.
         fn run(&self, seconds: f64) -> (f64, usize) {
             let duration = |seconds: f64| Duration::from_secs_f64(seconds);
             let (mut pace, mut now, mut free, mut warm) = (Pace::new(), 0.0, 0.0f64, 0);
-            // `in_flight` maps the arrival time and the index of each request to the time at which
-            // the request was sent. `open` contains the indices of the same requests, oldest first.
+            // `in_flight` maps the arrival time and index of each request to its sending time.
+            // `open` is the indices of these requests, oldest first.
             let (mut in_flight, mut open) = (BTreeMap::new(), BTreeSet::new());
             let (mut count, mut bytes, size) = (0, 0, self.size as f64);
             while now < 10.0 + seconds {
@@ -378,7 +357,7 @@ mod tests {
             (bytes as f64 / seconds / self.rate, pace.base as usize)
         }
 
-        /// Returns the bandwidth-delay product, as a weight.
+        /// The bandwidth-delay product, as a weight.
         fn product(&self) -> f64 {
             (self.rate * self.delay / self.size as f64 + 1.0) * weight(self.size) as f64
         }
@@ -390,7 +369,6 @@ mod tests {
         let large = [(1.0, 0.03), (1.0, 0.2), (10.0, 0.03)].map(|link| (link, 2_000_000));
         for ((gbit, delay), size) in small.into_iter().chain(large) {
             let rate = gbit * 1.25e8;
-            // The router's buffer is about one bandwidth-delay product.
             let link = Link { rate, delay, buffer: rate * delay, size };
             let (utilization, window) = link.run(100.0);
             let result =

@@ -9,28 +9,26 @@ use crate::machine::cancel;
 use crate::model::BatchIndex;
 use crate::model::store::Canceler;
 
-/// A request that receives no bytes for this long counts as lost and is sent again. This is a last
-/// resort: stores should notice a stalled connection much earlier.
+/// A request that receives no bytes for this long is lost and is sent again. This is a last resort:
+/// stores should notice a stalled connection much earlier.
 pub(super) const LOST_AFTER: Duration = Duration::from_secs(120);
 
-/// A byte range of one object that is fetched with one request and contains one or more samples.
+/// A byte range of one object, with one or more samples, that is fetched with one request.
 pub(super) struct Piece {
     pub(super) object: u32,
     pub(super) range: Range<u64>,
     /// The first batch that needs the piece.
     pub(super) batch: BatchIndex,
-    /// Number of samples in the piece that have not been read yet.
+    /// Samples that have not been read yet.
     pub(super) unread: usize,
     pub(super) answer: Arc<Answer>,
     pub(super) answered: bool,
-    /// Number of requests that have been sent, not counting hedges.
+    /// Requests that have been sent, without hedges.
     pub(super) attempts: u32,
-    /// Number of requests in flight for the piece.
     pub(super) in_flight: usize,
     pub(super) hedged: bool,
 }
 
-/// A request in flight.
 pub(super) struct Flight {
     pub(super) piece: u64,
     pub(super) weight: usize,
@@ -39,14 +37,13 @@ pub(super) struct Flight {
 }
 
 impl Flight {
-    /// Returns whether no bytes have arrived for [`LOST_AFTER`]. On a slow link, the whole response
-    /// may take longer than that.
+    /// Whether no bytes have arrived for [`LOST_AFTER`]. On a slow link, the whole response may
+    /// take longer than that.
     pub(super) fn is_lost(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.sent_at).saturating_sub(self.cancel.progress()) >= LOST_AFTER
     }
 }
 
-/// The outcome of a piece. Readers wait for it.
 #[derive(Default)]
 pub(super) struct Answer {
     outcome: Mutex<Option<Outcome>>,
@@ -57,7 +54,7 @@ pub(super) struct Answer {
 pub(super) enum Outcome {
     Bytes(Arc<Vec<u8>>),
     Failed(Error),
-    /// The piece was dropped, so its samples must be read directly.
+    /// The samples must be read directly.
     Dropped,
     /// The reader was [canceled](crate::CancelToken).
     Canceled,

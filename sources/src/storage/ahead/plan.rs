@@ -1,15 +1,14 @@
 //! Merges the byte ranges of samples into requests.
 //!
-//! Each request costs a round trip and counts against the limit on requests in flight, so ranges of
-//! an object that are adjacent or nearly adjacent share a request. But the bytes in the gaps
-//! between them cost bandwidth and memory. The size of each gap is limited, and the total size of
-//! all gaps is limited by the number of needed bytes and by the free memory.
+//! Each request costs a round trip and counts against the limit on requests in flight, so adjacent
+//! or nearly adjacent ranges of an object share a request. The bytes in the gaps between them cost
+//! bandwidth and memory, so the size of each gap is limited, and the needed bytes and the free
+//! memory limit their total.
 
 use std::ops::Range;
 
 use crate::model::BatchIndex;
 
-/// The byte range of a sample, and the batch that needs the sample.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SampleRange {
     pub(super) batch: BatchIndex,
@@ -18,7 +17,6 @@ pub(super) struct SampleRange {
     pub(super) range: Range<u64>,
 }
 
-/// A request for the bytes of one or more samples.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) object: u32,
@@ -28,30 +26,28 @@ pub(super) struct Piece {
     pub(super) samples: Vec<SampleRange>,
 }
 
-/// Maximum gap between two samples in one request. Transferring this many unused bytes costs less
-/// than a separate request.
+/// Maximum gap between two samples in one request. A gap up to this size costs less than a separate
+/// request.
 const MAX_GAP: u64 = 256 << 10;
-/// Gaps up to this size are always allowed, because the headers of a separate request are about as
-/// large.
+/// The headers of a separate request are about as large, so gaps up to this size are always
+/// allowed.
 const FREE_GAP: u64 = 4 << 10;
 /// Gaps larger than [`FREE_GAP`] may add up to `1 / WASTE` of the needed bytes.
 const WASTE: u64 = 64;
-/// Maximum size of a merged request. Smaller requests share the link more evenly.
+/// Smaller merged requests share the link more evenly.
 const MAX_REQUEST: u64 = 4 << 20;
 
-/// Returns the number of bytes to reserve for a gap next to a sample of `len` bytes.
+/// Bytes to reserve for a gap at a sample of `len` bytes.
 pub(super) fn allowance(len: usize) -> usize {
     len.min(FREE_GAP as usize) + len / WASTE as usize
 }
 
-/// Returns whether `b` is in the same object as `a` and starts at most [`FREE_GAP`] bytes after the
-/// end of `a`.
+/// Whether `b` starts at most [`FREE_GAP`] bytes after the end of `a`, in the same object.
 fn is_next(a: &SampleRange, b: &SampleRange) -> bool {
     a.object == b.object && b.range.start <= a.range.end + FREE_GAP
 }
 
-/// Returns, for each range in `later`, whether a chain of adjacent ranges connects it to a range in
-/// `samples`.
+/// For each range in `later`, whether a chain of adjacent ranges connects it to `samples`.
 pub(super) fn neighbors(samples: &[SampleRange], later: &[SampleRange]) -> Vec<bool> {
     let mut ranges: Vec<(&SampleRange, Option<usize>)> = samples.iter().map(|part| (part, None)).collect();
     ranges.extend(later.iter().enumerate().map(|(index, part)| (part, Some(index))));
@@ -65,15 +61,15 @@ pub(super) fn neighbors(samples: &[SampleRange], later: &[SampleRange]) -> Vec<b
     is_neighbor
 }
 
-/// Returns the number of ranges that are adjacent to at least one other range in `samples`.
+/// The number of ranges that adjoin a different range in `samples`.
 pub(super) fn adjacent_count(samples: &[SampleRange]) -> usize {
     let mut ranges: Vec<&SampleRange> = samples.iter().collect();
     ranges.sort_by_key(|part| (part.object, part.range.start));
     ranges.chunk_by(|a, b| is_next(a, b)).map(<[_]>::len).filter(|&len| len > 1).sum()
 }
 
-/// Merges `samples` into requests that contain at most `unused` unused bytes in total. The requests
-/// are sorted by the first batch that needs them.
+/// Merges `samples` into requests with at most `unused` unused bytes in total, sorted by the first
+/// batch that needs them.
 pub(super) fn pieces(mut samples: Vec<SampleRange>, mut unused: u64) -> Vec<Piece> {
     samples.sort_by_key(|part| (part.object, part.range.start, part.batch));
     let (mut pieces, mut used, mut wasted) = (Vec::<Piece>::new(), 0, 0);
@@ -96,7 +92,7 @@ pub(super) fn pieces(mut samples: Vec<SampleRange>, mut unused: u64) -> Vec<Piec
         let SampleRange { object, batch, .. } = part;
         pieces.push(Piece { object, range: part.range.clone(), batch, samples: vec![part] });
     }
-    // The sort is stable, so the requests of one batch stay in file order.
+    // The stable sort keeps the requests of one batch in file order.
     pieces.sort_by_key(|piece| piece.batch);
     pieces
 }
@@ -136,8 +132,7 @@ mod tests {
         let m = 1 << 20;
         let near = [want(1, 5, 0, 512..1000), want(0, 6, 0, 2048..m), want(0, 7, 1, 0..9), want(2, 5, 0, 512..1000)];
         assert_eq!(merged(&near), [(0, 512..m, 0, 3), (1, 0..9, 0, 1)]);
-        // Merging across a 64 KiB gap is worthwhile for about 4 MiB of samples, but not for 20
-        // kB.
+        // A 64 KiB gap is worthwhile between samples of about 4 MiB, but not of 20 kB.
         let gap = |len: u64| [want(0, 0, 0, 0..len), want(0, 1, 0, len + 65_536..2 * len + 65_536)];
         assert_eq!(merged(&gap(10_000)).len(), 2);
         let many: Vec<_> = (0..3).map(|n| want(0, 9, 9, n * m..n * m + m)).chain(gap(m / 4)).collect();

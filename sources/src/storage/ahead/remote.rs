@@ -12,18 +12,17 @@ use crate::machine::cancel;
 use crate::model::{Lookahead, Object, Prefetcher, Store};
 use crate::stats::NetworkStats;
 
-/// Maximum size in bytes of the prefetch buffer that a source in a store requests. This is
-/// sufficient for 10 Gbit/s with a latency of 200 ms, and for reading the blocks of a windowed
-/// shuffle with large requests.
+/// Maximum prefetch buffer of a source in a store, in bytes. This is enough for 10 Gbit/s with a
+/// latency of 200 ms, and for reading the blocks of a windowed shuffle with large requests.
 pub(crate) const AHEAD: usize = 256 << 20;
 
-/// Returns the size in bytes of the prefetch buffer for a dataset. `objects` yields the lengths of
-/// its objects; the buffer is never larger than all objects together.
+/// Returns the size of a dataset's prefetch buffer in bytes. `objects` yields the lengths of its
+/// objects, and their sum is an upper limit.
 pub(crate) fn ahead_of(objects: impl Iterator<Item = u64>) -> usize {
     usize::try_from(objects.fold(0, u64::saturating_add)).map_or(AHEAD, |all| all.min(AHEAD))
 }
 
-/// A store with retries, prefetching, and counters of requests.
+/// A store with retries, prefetching, and request counters.
 pub struct Remote {
     store: Arc<dyn Store>,
     /// The fetchers of all loaders that prefetch from this store.
@@ -41,13 +40,8 @@ impl Remote {
         &*self.store
     }
 
-    /// Fills `to` with the bytes of `sample`. They start at offset `at` of `object`. If the sample
-    /// is being prefetched, waits for that request.
-    ///
-    /// # Errors
-    ///
-    /// If the bytes cannot be read. The error states the URL, the cause, and, if the request was
-    /// retried, the byte range. The error is never transient, because all retries have failed.
+    /// Fills `to` with the bytes of `sample`, at offset `at` of `object`. Waits for the request if
+    /// the sample is being prefetched. Errors are never transient, because all retries have failed.
     pub(crate) fn read(&self, sample: u64, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
         if to.is_empty() {
             return Ok(());
@@ -62,11 +56,8 @@ impl Remote {
         Ok(())
     }
 
-    /// Fills `to` with the bytes of `sample`, which are the bytes of `object` that start at offset
-    /// `at`, if they have been prefetched or are in the cache. Returns whether this is the case.
-    ///
-    /// # Errors
-    /// See [`read`](Remote::read).
+    /// Fills `to` with the bytes of `sample`, at offset `at` of `object`, if they have been
+    /// prefetched or are in the cache. Returns whether this is the case.
     #[cfg(feature = "video")]
     pub(crate) fn read_prefetched(&self, sample: u64, object: &Object, at: u64, to: &mut [u8]) -> Result<bool> {
         for fetcher in self.fetchers() {
@@ -77,13 +68,13 @@ impl Remote {
         Ok(false)
     }
 
-    /// Plans the prefetching of batches whose parts have become [known](Parts::known_later).
+    /// Plans batches whose parts have become [known](Parts::known_later).
     #[cfg(feature = "video")]
     pub(crate) fn plan_again(&self) {
         self.fetchers().iter().for_each(Fetcher::plan_again);
     }
 
-    /// Returns a `Remote` that reads from the same store. Its samples have separate numbers.
+    /// Reads from the same store, with separately numbered samples.
     #[cfg(feature = "parquet")]
     pub(crate) fn separate(&self) -> Self {
         Self::new(self.store.clone())
@@ -94,31 +85,26 @@ impl Remote {
         fetchers.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Returns whether a loader plans to prefetch `sample` or is prefetching it.
     #[cfg(feature = "parquet")]
     pub(crate) fn is_planned(&self, sample: u64) -> bool {
         self.fetchers().iter().any(|fetcher| fetcher.is_planned(sample))
     }
 
-    /// Fills `to` with the bytes of `object` that start at offset `at`. Does not use prefetched
-    /// bytes.
-    ///
-    /// # Errors
-    /// See [`read`](Remote::read).
+    /// Fills `to` from `object` at offset `at`, without prefetched bytes.
     pub(crate) fn direct(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
         if cancel::CancelToken::current().is_some() {
-            // If this read is canceled, the store may still be writing after the call has returned,
-            // so give the store a separate buffer.
+            // The store may still be writing after a canceled read has returned, so it gets a
+            // separate buffer.
             to.copy_from_slice(&self.bytes(object, at, to.len() as u64)?);
             return Ok(());
         }
         self.attempts(object, at..at + to.len() as u64, || self.store.read(object, at, to))
     }
 
-    /// Returns the bytes `at..at + len` of `object`. Does not use prefetched bytes.
+    /// Returns the bytes `at..at + len` of `object`, without prefetched bytes.
     ///
     /// # Errors
-    /// See [`read`](Remote::read).
+    /// If the bytes cannot be read, even with retries.
     pub fn bytes(&self, object: &Object, at: u64, len: u64) -> Result<Vec<u8>> {
         self.attempts(object, at..at + len, || {
             let (store, object) = (self.store.clone(), object.clone());
@@ -130,8 +116,6 @@ impl Remote {
         })
     }
 
-    /// Repeats `request`, which reads `range` of `object`, until it succeeds or the retries are
-    /// used up.
     fn attempts<T>(&self, object: &Object, range: Range<u64>, mut request: impl FnMut() -> Result<T>) -> Result<T> {
         let mut attempt = 1;
         loop {
@@ -154,19 +138,12 @@ impl Remote {
         }
     }
 
-    /// Lists the objects under `url`.
-    ///
-    /// # Errors
-    /// If the objects cannot be listed.
     pub(crate) fn list(&self, url: &str) -> Result<Vec<Object>> {
         let prefix = format!("{}/", url.trim_end_matches('/'));
         self.repeated(move |store| store.list(&prefix))
     }
 
     /// Like [`list`](Remote::list), but bypasses cached listings.
-    ///
-    /// # Errors
-    /// If the objects cannot be listed.
     pub(crate) fn list_now(&self, url: &str) -> Result<Vec<Object>> {
         let prefix = format!("{}/", url.trim_end_matches('/'));
         self.repeated(move |store| store.list_now(&prefix))
@@ -201,12 +178,11 @@ impl Remote {
         }
     }
 
-    /// Returns a snapshot of the counters.
     pub(crate) fn network(&self) -> NetworkStats {
         self.counts.stats()
     }
 
-    /// Starts prefetching in `order`. Returns `None` if the byte budget of `order` is 0.
+    /// `None` if the byte budget of `order` is 0.
     pub(crate) fn follow(&self, order: Lookahead, parts: Parts) -> Option<Box<dyn Prefetcher>> {
         if order.bytes() == 0 {
             return None;

@@ -11,23 +11,20 @@ use crate::model::Position;
 use crate::model::{BatchIndex, Lookahead, NextUse, Object, Tier};
 use crate::stats::{NetworkStats, Tally};
 
-/// Maximum number of attempts per request. With the pauses between them, requests survive an outage
-/// of about 90 seconds.
+/// With the pauses between attempts, requests survive an outage of about 90 seconds.
 pub(super) const MAX_ATTEMPTS: u32 = 12;
-/// Number of failed attempts after which a warning is logged.
 pub(super) const WARN_AFTER: u32 = 4;
-/// Nominal pause after the first attempt. Each later pause is four times as long as the previous
-/// pause, up to [`LONGEST_PAUSE`].
+/// Nominal pause after the first attempt. Each later pause is four times as long, up to
+/// [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
-/// Returns the index of a sample's object, and the sample's byte range in that object.
+/// Index of a sample's object, and the sample's byte range in that object.
 type Find = dyn Fn(u64) -> Option<(u32, Range<u64>)> + Send + Sync;
 
-/// Returns whether the parts of a batch are known.
+/// Whether the parts of a batch are known.
 type IsKnown = dyn Fn(BatchIndex) -> bool + Send + Sync;
 
-/// The objects of a dataset, and the byte range that each sample needs.
 pub(crate) struct Parts {
     objects: Arc<[Object]>,
     find: Box<Find>,
@@ -35,8 +32,7 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    /// Creates the parts of `objects`. `find` returns the index of a sample's object and the
-    /// sample's byte range in that object, or `None` if the sample must not be prefetched.
+    /// `find` returns `None` for a sample that must not be prefetched.
     pub(crate) fn new(
         objects: Arc<[Object]>,
         find: impl Fn(u64) -> Option<(u32, Range<u64>)> + Send + Sync + 'static,
@@ -44,8 +40,8 @@ impl Parts {
         Parts { objects, find: Box::new(find), is_known: None }
     }
 
-    /// Delays the plan of a batch until `is_known` returns true, which must not block. A source
-    /// calls [`Remote::plan_again`](super::Remote::plan_again) when the result changes.
+    /// Delays the plan of a batch until `is_known` returns true, which must not block. When the
+    /// result changes, the source calls [`Remote::plan_again`](super::Remote::plan_again).
     #[cfg(feature = "video")]
     pub(crate) fn known_later(self, is_known: impl Fn(BatchIndex) -> bool + Send + Sync + 'static) -> Self {
         Parts { is_known: Some(Box::new(is_known)), ..self }
@@ -63,15 +59,15 @@ impl Parts {
         &self.objects[index as usize]
     }
 
-    /// Returns a hash of the versions of all objects. If two datasets have the same hash, their
-    /// samples have the same indices.
+    /// If two datasets have the same hash of their object versions, their samples have the same
+    /// indices.
     pub(super) fn identity(&self) -> u64 {
         identity(self.objects.iter())
     }
 }
 
-/// Converts an order of samples to an order of reads, with `width` reads per sample. The reads of
-/// sample `n` have the indices from `n * width` to `(n + 1) * width - 1`.
+/// Converts an order of samples to an order of reads. The reads of sample `n` have the indices from
+/// `n * width` to `(n + 1) * width - 1`.
 pub(crate) fn wide(order: Lookahead, width: usize) -> Lookahead {
     let width = width as u64;
     let (all, samples, bytes) = (order.clone(), order.clone(), order.bytes());
@@ -87,7 +83,7 @@ pub(crate) fn wide(order: Lookahead, width: usize) -> Lookahead {
     Lookahead::new(bytes, move |epoch| all.batches(epoch), reads).with_next(next)
 }
 
-/// Returns a hash of the versions of `objects`, which depends on their order.
+/// A hash of the versions of `objects`, which depends on their order.
 pub(crate) fn identity<'a>(objects: impl Iterator<Item = &'a Object>) -> u64 {
     let mut bytes = Vec::new();
     for object in objects {
@@ -99,7 +95,6 @@ pub(crate) fn identity<'a>(objects: impl Iterator<Item = &'a Object>) -> u64 {
     fnv1a(&bytes)
 }
 
-/// Counters of requests.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) requests: AtomicU64,
@@ -107,17 +102,15 @@ pub(crate) struct Counts {
     pub(crate) retries: AtomicU64,
     pub(crate) hedges: AtomicU64,
     pub(crate) refusals: AtomicU64,
-    /// Number of received bytes that belong to samples.
+    /// Received bytes that belong to samples.
     pub(crate) used: AtomicU64,
-    /// The number of reads and the number of bytes that the in-memory cache served, followed by the
-    /// same two numbers for the on-disk cache.
+    /// Reads and bytes that the in-memory cache served, followed by those of the on-disk cache.
     pub(crate) cache_hits: [[AtomicU64; 2]; 2],
-    /// Whether a store has a cache.
     pub(crate) cached: AtomicBool,
     pub(crate) times: Mutex<Times>,
 }
 
-/// Latency statistics. A mutex protects them, because a tally supports only one writer.
+/// A tally supports only one writer, hence the mutex.
 #[derive(Default)]
 pub(crate) struct Times {
     pub(crate) answers: Tally,
@@ -131,15 +124,13 @@ impl std::fmt::Debug for Times {
 }
 
 impl Counts {
-    /// Counts a read of `len` bytes from a tier of the cache.
     pub(super) fn cache_hit(&self, tier: Tier, len: usize) {
         let [reads, bytes] = &self.cache_hits[usize::from(tier == Tier::Folder)];
         reads.fetch_add(1, Ordering::Relaxed);
         bytes.fetch_add(len as u64, Ordering::Relaxed);
     }
 
-    /// Counts a response of `bytes` bytes. `took` is the time to its last byte, and `first` is the
-    /// time to its first byte.
+    /// `took` is the time to the last byte, and `first` to the first byte.
     pub(super) fn answered(&self, took: Duration, first: Duration, bytes: usize) {
         let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
@@ -170,17 +161,16 @@ impl Counts {
     }
 }
 
-/// Returns the pause after attempt `attempt`: a random duration between half of the nominal pause
-/// and the nominal pause. The randomness prevents requests that fail together from being retried
-/// together.
+/// A random duration between half of the nominal pause and all of it, so that requests that fail
+/// together are not retried together.
 pub(super) fn pause(attempt: u32, salt: u64) -> Duration {
     let full = (FIRST_PAUSE * 4u32.saturating_pow(attempt - 1).min(1 << 20)).min(LONGEST_PAUSE);
     let random = (salt ^ u64::from(attempt)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
     full.mul_f64(0.5 + random as f64 / f64::from(1 << 25))
 }
 
-/// Logs that a request is retried. The user sees a warning after about a second, long before the
-/// last attempt, because nothing else explains why the loader is waiting.
+/// The user sees a warning after about a second, because nothing else explains why the loader is
+/// waiting.
 pub(super) fn log_retry(attempt: u32, error: &Error) {
     if attempt == WARN_AFTER {
         tracing::warn!("no response after {attempt} of {MAX_ATTEMPTS} attempts, which take up to 90 seconds: {error}");
@@ -189,7 +179,6 @@ pub(super) fn log_retry(attempt: u32, error: &Error) {
     }
 }
 
-/// Returns the final error of a request for `range` of `object` that failed `attempts` times.
 pub(super) fn final_error(error: Error, object: &Object, range: Range<u64>, attempts: u32) -> Error {
     let note = match attempts {
         0 | 1 => String::new(),

@@ -21,7 +21,7 @@ const NATURAL: [usize; 64] = [
 ];
 
 /// Decodes a batch of records into `out`, u8 (N, H, W, 3). Returns whether the host must decode
-/// each sample. Skips samples whose pixels are already in place.
+/// each sample. Skips samples with all-zero records.
 pub(in crate::device) fn decode(
     records: &[u8],
     arena: &[u8],

@@ -4,17 +4,17 @@ use super::*;
 use crate::engine::settings::Bounds;
 use crate::sampler::Rng;
 
-/// A model of a loader. Computes the counters for a given prefetch depth.
+/// A model of a loader, which computes the counters for a given prefetch depth.
 struct Load {
     cores: usize,
-    /// CPU time that a sample takes, in seconds.
+    /// CPU time per sample, in seconds.
     computes: f64,
     /// Samples per second that the storage delivers for each prefetched batch.
     reads: f64,
     /// Maximum throughput of the storage, in samples per second.
     storage: f64,
-    /// Duration of the consumer's long step, in seconds. One of every [`PERIOD`] steps is long. The
-    /// other steps take no time.
+    /// Duration of the consumer's long step, in seconds. One of every [`PERIOD`] steps is long, and
+    /// the others take no time.
     pause: f64,
 }
 
@@ -26,13 +26,13 @@ const COMPUTES: Load =
     Load { cores: WORKERS, computes: 1e-3, reads: f64::INFINITY, storage: f64::INFINITY, pause: 0.0 };
 
 impl Load {
-    /// Returns the average counters of a window of one second.
+    /// Average counters of a window of one second.
     fn window(&self, prefetch: usize) -> Sums {
         let computed = WORKERS as f64 / self.computes;
         let rate = computed.min(self.reads * prefetch as f64).min(self.storage);
         let batch = BATCH / rate;
-        // During the long step, workers fill every slot. The short steps then drain those batches
-        // before they have to wait.
+        // During the long step, workers fill every slot. The short steps drain those batches before
+        // they wait.
         let ahead = (Settings::slots_for(prefetch) as f64 - 1.0).min(self.pause / batch);
         let waits = ((PERIOD - ahead).max(0.0) * batch).max(0.0);
         let period = if self.pause == 0.0 { PERIOD * batch } else { self.pause + waits };
@@ -53,8 +53,7 @@ impl Load {
     }
 }
 
-/// Returns the prefetch depth after `windows` windows, and the number of changes in the second
-/// half.
+/// Returns the final prefetch depth, and the number of changes in the second half.
 fn settle(climb: &mut Climb, load: &Load, windows: usize) -> (usize, usize) {
     let mut late = 0;
     for i in 0..windows {
@@ -105,8 +104,8 @@ fn prefetch_does_not_change_if_the_consumer_never_waits() {
 
 #[test]
 fn load_of_other_programs_does_not_raise_prefetch() {
-    // Another program keeps two cores busy, so the workers run half the time and wait for a core
-    // the other half.
+    // Other programs use two cores, so the workers run half the time and wait for a core half the
+    // time.
     let shared = Sums {
         seconds: 1.0,
         batches: 20.0,
@@ -125,20 +124,19 @@ fn load_of_other_programs_does_not_raise_prefetch() {
 /// Simulates a loader in which a few samples take far longer than a batch. A slow sample occupies
 /// one worker, while the others go on with later batches as long as slots last.
 struct Uneven {
-    /// Time that all workers take for a batch.
+    /// Time of all workers per batch.
     batch: f64,
-    /// Time that one worker takes for a slow sample.
+    /// Time of one worker per slow sample.
     slow: f64,
     /// Average number of batches between two slow samples.
     every: f64,
     /// Average duration of the consumer's step.
     step: f64,
     rng: Rng,
-    /// Times at which each batch became full, and at which the consumer received it.
+    /// When each batch became full, and when the consumer received it.
     full: Vec<f64>,
     delivered: Vec<f64>,
-    /// Time at which the last batch received its slot, and time at which the workers finished its
-    /// usual samples.
+    /// When the last batch received its slot, and when the workers finished its usual samples.
     begun: f64,
     worked: f64,
     sums: Sums,
@@ -152,14 +150,12 @@ impl Uneven {
         Uneven { batch, slow, every, step, rng: Rng::new(seed, 0, 0), full, delivered, begun: 0.0, worked: 0.0, sums }
     }
 
-    /// Simulates how the workers fill the next batch.
     fn make(&mut self, slots: usize) {
         let free = self.full.len().checked_sub(slots).map_or(0.0, |before| self.delivered[before]);
         self.sums.blocked += (free - self.begun).max(0.0);
         self.begun = self.begun.max(free);
         self.worked = self.worked.max(self.begun) + self.batch;
         let slow = self.rng.chance(1.0 / self.every);
-        // The last parts of a batch take unequal times.
         let last = self.worked + self.batch / 4.0 * self.rng.unit();
         let work = self.batch * MANY as f64 + if slow { self.slow } else { 0.0 };
         self.full.push(if slow { last.max(self.begun + self.slow) } else { last });
@@ -167,7 +163,6 @@ impl Uneven {
         self.sums.cpu += work;
     }
 
-    /// Simulates the delivery of the next batch.
     fn deliver(&mut self, slots: usize) {
         let (next, ahead) = (self.delivered.len(), slots - 2);
         while self.full.len() <= next + ahead {
@@ -187,7 +182,6 @@ impl Uneven {
         self.delivered.last().copied().unwrap_or(0.0)
     }
 
-    /// Returns the counters of a window.
     fn window(&mut self, slots: usize) -> Sums {
         let since = self.now();
         self.sums = Sums::default();
@@ -205,7 +199,6 @@ impl Uneven {
             let window = self.window(Settings::slots_for(climb.prefetch));
             if climb.window(window).is_some() {
                 changes += 1;
-                // Batches in flight were begun with the old depth.
                 let slots = Settings::slots_for(climb.prefetch);
                 (0..slots).for_each(|_| self.deliver(slots));
             }
@@ -213,7 +206,7 @@ impl Uneven {
         (climb.prefetch, changes)
     }
 
-    /// Returns the number of batches per second at a fixed depth.
+    /// Batches per second at a fixed depth.
     fn rate(mut self, prefetch: usize) -> f64 {
         (0..4000).for_each(|_| self.deliver(Settings::slots_for(prefetch)));
         4000.0 / self.now()
@@ -271,7 +264,7 @@ fn an_epoch_that_begins_immediately_reuses_the_counters() {
         tuner.begin(&counters);
         tuner.end(&counters);
         let (_, ended) = tuner.state().ended.unwrap();
-        // Use a time in the future, so that a delay of this thread does not matter.
+        // A time in the future, so that a delay of this thread does not matter.
         let ahead = Instant::now() + Duration::from_secs(60);
         let time = if after.is_zero() { ahead } else { Instant::now().checked_sub(after).unwrap() };
         tuner.state().ended = Some((time, ended));

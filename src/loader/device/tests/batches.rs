@@ -1,6 +1,5 @@
-//! Tests device batches on the simulated device. The simulated device supports everything that a
-//! program can do with a batch on an NVIDIA GPU: only the `Gpu` type parameter of a device batch is
-//! vendor-specific.
+//! Tests device batches on the simulated device, which supports everything that a program can do
+//! with a batch on an NVIDIA GPU.
 
 use super::*;
 use crate::device::DeviceBatch;

@@ -1,12 +1,11 @@
-//! Tests that clips on a device are bit-identical to clips on the host, no matter whether the
-//! device or a worker decodes the frames.
+//! Tests that clips on a device are bit-identical to clips on the host, whether the device or a
+//! worker decodes the frames.
 
 use super::*;
 use crate::field::Image;
 use crate::source::Frames;
 
-/// Returns a loader of samples that contain a clip and a single image. All images of a sample have
-/// the same size.
+/// Samples with a clip and a single image of the same size.
 fn clips(originals: &[Vec<u8>], count: usize) -> Loader {
     let sample = |(n, bytes): (usize, &Vec<u8>)| {
         let mirrored = oriented(bytes, 2);
@@ -26,7 +25,7 @@ fn field_on_host(loader: Loader, epoch: u64, name: &str) -> Vec<Vec<u8>> {
 #[test]
 fn clips_and_images_of_a_sample_match_the_host() {
     for damaged in [false, true] {
-        // `oriented` would add a second EXIF segment to the rotated files, so they are left out.
+        // Skip rotated files, because `oriented` would add a second EXIF segment.
         let originals: Vec<_> = originals(damaged).into_iter().enumerate().filter(|(n, _)| n % 7 != 6).collect();
         let originals: Vec<_> = originals.into_iter().map(|(_, bytes)| bytes).collect();
         let loader = clips(&originals, 3).field("image", Image::of("jpg"));
@@ -54,8 +53,8 @@ fn a_device_runs_the_effects_on_each_frame() {
     }
 }
 
-/// Returns the images without the rotated ones, because `oriented` would add a second EXIF segment
-/// to them.
+/// Returns the images without the rotated ones, to which `oriented` would add a second EXIF
+/// segment.
 fn upright(damaged: bool) -> Vec<Vec<u8>> {
     let originals = originals(damaged).into_iter().enumerate();
     originals.filter(|(n, _)| n % 7 != 6).map(|(_, bytes)| bytes).collect()
@@ -63,7 +62,7 @@ fn upright(damaged: bool) -> Vec<Vec<u8>> {
 
 #[test]
 fn the_device_decodes_every_frame_of_a_clip() {
-    // Leave out rare subsamplings and progressive files, which workers decode.
+    // Skip rare subsamplings and progressive files, which workers decode.
     let originals = originals(false).into_iter().enumerate();
     let originals = originals.filter(|(n, _)| n % 7 != 6 && n % 6 < 3 && n % 11 != 10);
     let originals: Vec<_> = originals.map(|(_, bytes)| bytes).collect();
@@ -89,8 +88,8 @@ fn clips_with_different_numbers_of_frames_match_the_host() {
     }
 }
 
-/// Returns a loader of clips. The device cannot decode one frame in seven. In some samples, a frame
-/// cannot be decoded at all, so these samples are replaced by others.
+/// The device cannot decode one frame in seven. Some samples contain a frame that cannot be decoded
+/// at all, and are replaced by others.
 fn with_failures() -> Loader {
     let originals = upright(false);
     let sample = |(n, bytes): (usize, &Vec<u8>)| {

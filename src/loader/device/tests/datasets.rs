@@ -1,4 +1,4 @@
-//! Tests that the device and the host give each dataset of a mixture its own augmentation.
+//! Tests that each dataset of a mixture gets its own augmentation on the device and on the host.
 
 use super::*;
 use crate::transform::{Mix, RandomErasing};

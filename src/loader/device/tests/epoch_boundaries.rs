@@ -1,4 +1,4 @@
-//! Tests that a loader behaves in the same way at epoch boundaries on a device and on the host.
+//! Tests that epoch boundaries are the same on a device and on the host.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -10,11 +10,9 @@ use crate::error::Error;
 use crate::sampler::Sampler;
 use crate::source::{Sample, Source};
 
-/// Number of samples per epoch.
 const EPOCH: u64 = 20;
 
-/// An order in which epoch `e` starts at sample `e * EPOCH`, so that the index of a sample reveals
-/// the epoch.
+/// Epoch `e` starts at sample `e * EPOCH`, so the index of a sample reveals the epoch.
 struct Apart;
 
 impl Sampler for Apart {
@@ -27,12 +25,11 @@ impl Sampler for Apart {
     }
 }
 
-/// A source that counts the reads in each epoch.
+/// Counts the reads in each epoch.
 struct Recorded {
     images: Vec<Vec<u8>>,
     reads: Mutex<HashMap<u64, u64>>,
     fails: fn(u64) -> bool,
-    /// Duration of each read.
     pause: Duration,
 }
 
@@ -45,7 +42,6 @@ impl Recorded {
         Arc::new(Recorded { images: originals(false), reads: Mutex::default(), fails, pause: Duration::ZERO })
     }
 
-    /// Waits until `reads` samples of `epoch` have been read.
     fn until(&self, epoch: u64, reads: u64) {
         while self.started(epoch) < reads {
             std::thread::sleep(Duration::from_millis(1));
@@ -63,7 +59,7 @@ impl Source for Recorded {
     }
 
     fn read<'a>(&'a self, index: usize, _: &'a mut Vec<u8>) -> Result<Sample<'a>> {
-        // The loop spins, because a read that blocks would start reader threads.
+        // Spin, because a read that blocks would start reader threads.
         let begun = Instant::now();
         while begun.elapsed() < self.pause {}
         *self.reads.lock().unwrap().entry(index as u64 / EPOCH).or_default() += 1;
@@ -91,7 +87,6 @@ fn opened(loader: Loader) -> (Batches<Held<Sim>>, Sim) {
     (Batches::new(ring, &shared), sim)
 }
 
-/// Returns the pixels of an epoch.
 fn all_pixels((batches, sim): &mut (Batches<Held<Sim>>, Sim), epoch: u64) -> Vec<Vec<u8>> {
     batches.epoch(epoch).map(|batch| pixels(sim, &batch.unwrap())).collect()
 }
@@ -126,8 +121,8 @@ fn the_next_epoch_is_prepared_before_the_last_batch_is_taken() {
 #[test]
 fn any_epoch_equals_the_same_epoch_of_a_new_loader() {
     let mut opened = open(&Recorded::new(), DecodeOn::Gpu, u64::MAX);
-    // The reference has `epochs(1)`, because `epochs(0)` would make checkpoints mark the order as
-    // stateful.
+    // The reference has `epochs(1)`, because `epochs(0)` would mark the order as stateful in
+    // checkpoints.
     let mut plain = open(&Recorded::new(), DecodeOn::Gpu, 1);
     for (epoch, count) in [(0, 9), (1, 9), (1, 9), (1, 2), (2, 9), (5, 5), (6, 0), (7, 1), (0, 9), (0, 9), (0, 9)] {
         let some = |(batches, sim): &mut (Batches<Held<Sim>>, Sim)| {
@@ -182,7 +177,6 @@ fn failures_are_listed_when_their_batch_is_delivered() {
             batches.sample_errors().iter().map(|f| (f.epoch, f.batch, f.error.sample().unwrap())).collect();
         assert_eq!(listed, [(0, 3, 13), (1, 0, 20), (1, 0, 21), (1, 0, 22), (1, 0, 23)]);
 
-        // Only failures in delivered batches count against the limit.
         let (mut batches, _sim) = open(1);
         for epoch in [0, 0, 2] {
             assert_eq!(batches.epoch(epoch).filter(|batch| batch.is_ok()).count(), 5, "{decode_on:?}");
@@ -248,7 +242,6 @@ fn canceled_parts_are_not_timed() {
     let (mut batches, _sim) = opened(loader(&Arc::new(slow)).decode_on(DecodeOn::Auto));
     let run = batches.handle().0.run.clone();
     for epoch in 0..15 {
-        // Cancel parts that wait for a worker, and parts that a worker is filling.
         drop(batches.epoch(epoch));
         let _ = batches.epoch(epoch).next().unwrap().unwrap();
         let [decoding, copying] = run.balance.times();
@@ -261,7 +254,7 @@ fn canceled_parts_are_not_timed() {
 
 #[test]
 fn an_epoch_that_could_not_be_prepared_begins_on_request() {
-    /// An order that panics when the length of epoch 1 is requested for the first time.
+    /// Panics when the length of epoch 1 is requested for the first time.
     struct Once(AtomicUsize);
 
     impl Sampler for Once {
@@ -292,7 +285,6 @@ fn new_weights_begin_at_the_stated_batch_on_a_device() {
             let loader = Loader::source(Recorded::new()).weights(weights(first)).batch_size(4).workers(2).prefetch(3);
             opened(loader.augment(Augment::train(32)).decode_on(decode_on))
         };
-        // The epoch has 250 batches.
         let last = |(batches, sim): &mut (Batches<Held<Sim>>, Sim), change: &dyn Fn(&Batches<Held<Sim>>, usize)| {
             let (mut epoch, mut arrived) = (batches.epoch_from(0, 238), Vec::new());
             while let Some(batch) = epoch.next() {
@@ -306,7 +298,6 @@ fn new_weights_begin_at_the_stated_batch_on_a_device() {
         for after in [0, 1, 5] {
             let changed = last(&mut open(3), &|batches, number| {
                 if number == 4 {
-                    // Meanwhile, the ring uploads the batches that follow.
                     std::thread::sleep(Duration::from_millis(30));
                     let place = batches.set_weights(&weights(9).collect::<Vec<_>>(), after).unwrap();
                     assert_eq!(place.batch, 242 + after);

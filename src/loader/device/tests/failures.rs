@@ -1,5 +1,5 @@
 //! Makes each driver call fail in turn, either alone or together with all later calls. After a
-//! failure, earlier batches must be intact, the consumer must receive the error, and no object may
+//! failure, earlier batches must be intact, the consumer must get the error, and no object may
 //! refer to the device.
 
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use super::*;
 use crate::error::Error;
 use crate::source::{Sample, Source};
 
-/// A source with an `Arc`. The strong count of the `Arc` shows whether the source is still alive.
+/// The strong count of the `Arc` shows whether the source is still alive.
 struct Watched(Samples, #[allow(dead_code)] Arc<()>);
 
 impl Source for Watched {
@@ -22,10 +22,10 @@ impl Source for Watched {
     }
 }
 
-/// The batches that arrived, and the errors.
 type Seen = (Vec<Vec<u8>>, Vec<Error>);
 
-/// Makes each driver call in `run` fail in turn. Returns the number of failed calls, per function.
+/// Makes each driver call in `run` fail in turn. Returns the number of failures per driver
+/// function.
 fn sweep(run: impl Fn(&Sim) -> Seen) -> BTreeMap<String, usize> {
     let (expected, none) = run(&Sim::new(Mistake::None, 0));
     assert!(none.is_empty() && !expected.is_empty());
@@ -37,7 +37,7 @@ fn sweep(run: impl Fn(&Sim) -> Seen) -> BTreeMap<String, usize> {
         let (mut missed, mut next) = (0, 0);
         loop {
             let n = next;
-            // Later calls are mostly polling, so fewer and fewer of them are tested.
+            // Later calls are mostly polling, so test fewer and fewer of them.
             next += if is_exhaustive { 1 } else { 1 + n / 12 };
             let sim = Sim::new(Mistake::None, 0);
             if lasts {
@@ -72,7 +72,6 @@ fn sweep(run: impl Fn(&Sim) -> Seen) -> BTreeMap<String, usize> {
     swept
 }
 
-/// Runs an epoch, and then requests the next one.
 fn epoch(sim: &Sim, loader: &Loader) -> Seen {
     let (mut batches, mut errors) = (Vec::new(), Vec::new());
     let opened = sim.stream().and_then(|stream| loader.clone().on_device::<_, Held<Sim>>(sim.clone(), stream));

@@ -1,5 +1,4 @@
-//! Tests that stored values reach the device unchanged, and that a loader with one channel cannot
-//! be opened on a device.
+//! Tests that stored values reach the device unchanged, and that a device refuses one channel.
 
 use super::*;
 use crate::field::DenseMap;

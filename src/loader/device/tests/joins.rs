@@ -1,5 +1,5 @@
-//! Tests that mosaics and copy-paste, which workers compose even for device batches, are
-//! bit-identical to the host's.
+//! Tests that mosaics and copy-paste, which workers compose even for device batches, match the
+//! host.
 
 use super::*;
 use crate::loader::tests::mosaics::{FILL, SIDE, loader};
@@ -18,7 +18,6 @@ fn combined_images_and_annotations_match_the_host() {
             let mut batches = opened().host().unwrap();
             let bytes = |batch: Result<crate::batch::HostBatch>| batch.unwrap().field(name).unwrap().bytes().to_vec();
             let expected: Vec<Vec<u8>> = batches.epoch(1).map(bytes).collect();
-            // The simulated device marks every image that it converts.
             let expected: Vec<Vec<u8>> =
                 if name == "image" { expected.into_iter().map(all_converted).collect() } else { expected };
             let (actual, decoded) = field_on_device(opened(), 1, 0, Some(name)).unwrap();

@@ -1,10 +1,10 @@
-//! Tests how much memory a worker uses for an image that the device decodes.
+//! Tests the memory that a worker uses for an image that the device decodes.
 
 use super::*;
 use crate::batch::SlotMemory;
 use crate::engine::{DeviceImages, Parts, images_left_to_device, memory_after_fill, redecode_memory};
 
-/// Returns a JPEG of random noise, about 3 MB in size.
+/// A JPEG of random noise, about 3 MB in size.
 fn noise() -> Vec<u8> {
     let mut rng = Rng::new(1, 1, 1);
     let rgb: Vec<u8> = (0..1000 * 1000 * 3).map(|_| rng.next_u64() as u8).collect();
@@ -13,7 +13,6 @@ fn noise() -> Vec<u8> {
     noise
 }
 
-/// Opens `loader` for a device that decodes JPEGs.
 fn open(loader: Loader) -> Parts {
     let host = loader.images.written(Layout::Nhwc).unwrap();
     let space = DecodeSpace { images: 1, bytes: ENCODED_BYTES_PER_IMAGE, blocks: BLOCKS_PER_IMAGE };
@@ -33,7 +32,7 @@ fn encoded_bytes_for_the_device_fit_a_workers_share() {
     for (parts, max_share) in [(ample, usize::MAX), (scarce, 2 << 20)] {
         let slot = Slots::make(&parts.schemas, SlotMemory::heap(parts.schemas.bytes()).unwrap());
         let (images_left, kept_bytes, share) = memory_after_fill(&parts.shared, slot, 4);
-        // The device must decode all images of the batch that together fit into its memory.
+        // The device must decode all images of the batch that fit into its memory together.
         assert!(images_left > 1, "the device decodes {images_left} images");
         assert!(
             kept_bytes <= share && share <= max_share,
@@ -42,7 +41,7 @@ fn encoded_bytes_for_the_device_fit_a_workers_share() {
     }
 }
 
-/// With [`DecodeOn::Auto`], a worker decodes some parts. A large image would hold up the batch.
+/// With [`DecodeOn::Auto`], a worker decodes some parts, and a large image would delay the batch.
 #[test]
 fn a_large_image_in_a_workers_part_is_left_to_the_device() {
     let encode = |side: u16| {
@@ -75,8 +74,8 @@ fn redecoding_counts_the_encoded_bytes() {
     for (parts, is_taken) in [(ample, false), (scarce, true)] {
         let slot = Slots::make(&parts.schemas, SlotMemory::heap(parts.schemas.bytes()).unwrap());
         let bytes_taken = redecode_memory(&parts.shared, slot);
-        // A worker needs memory for the pixels, and for the source's buffer. The buffer may have
-        // twice the capacity of its content.
+        // For the pixels, and for the source's buffer, which may have twice the capacity of its
+        // content.
         let (min_bytes, max_bytes) = if is_taken { (3_000_000 + 2 * bytes, usize::MAX) } else { (0, 0) };
         assert!(
             (min_bytes..=max_bytes).contains(&bytes_taken),

@@ -1,12 +1,12 @@
-//! Tests that device batches contain the same packed patches as host batches, even if the device
-//! cannot decode an image and a worker has to.
+//! Tests that device batches contain the same packed patches as host batches, even if a worker has
+//! to decode an image.
 
 use super::*;
 use crate::batch::HostBatch;
 use crate::field::Patches;
 use crate::source::Frames;
 
-/// A batch without patches copies nothing to the device.
+/// The device then gets no data.
 #[test]
 fn device_batches_may_have_no_patches() {
     let sample = |n: usize| {

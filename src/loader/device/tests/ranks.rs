@@ -11,10 +11,10 @@ use crate::sampler::LastBatch;
 use crate::source::{Sample, Source};
 
 const EPOCHS: u64 = 2;
-/// Number of samples per global batch, which is not divisible by the eight ranks.
+/// Samples per global batch, which is not divisible by the eight ranks.
 const GLOBAL: usize = 20;
 
-/// A source with read times that depend on the case and the rank.
+/// Read times depend on the case and the rank.
 struct Uneven {
     originals: Arc<[Vec<u8>]>,
     pace: u64,
@@ -34,12 +34,9 @@ impl Source for Uneven {
     }
 }
 
-/// Epoch and number of a batch.
 type At = (u64, u64);
-/// Index, validity and pixels of each sample of a batch.
 type Share = Vec<(u64, bool, Vec<u8>)>;
 
-/// A test case: the samples, and a number that determines the order of events.
 #[derive(Clone)]
 struct Case {
     originals: Arc<[Vec<u8>]>,
@@ -58,8 +55,8 @@ impl Case {
         loader.global_batch_size(GLOBAL).last_batch(self.last).rank(rank, world)
     }
 
-    /// Trains on `steps` batches on `world` ranks, starting at `state`. Returns the batches of all
-    /// ranks, and the final state of each rank.
+    /// Trains on `steps` batches, starting at `state`. Returns the batches of all ranks, and the
+    /// final state of each rank.
     fn train(
         &self,
         world: usize,
@@ -72,7 +69,6 @@ impl Case {
             .map(|rank| {
                 let loader = self.loader(rank, world);
                 let loader = state.map_or(loader.clone(), |state| loader.resume(state.clone()));
-                // In every second test case, the ranks share a device.
                 let separate = Sim::new(Mistake::None, rank * 10);
                 let sim = if self.number.is_multiple_of(2) { device.clone() } else { separate };
                 let (give, in_step) = (give.clone(), in_step.clone());
@@ -93,8 +89,8 @@ impl Case {
     }
 }
 
-/// Runs one rank. In each step, the rank requests its batch, waits for all other ranks, and reads
-/// the batch on the device.
+/// In each step, the rank requests its batch, waits for all other ranks, and reads the batch on the
+/// device.
 fn train_rank(
     rank: usize,
     loader: Loader,

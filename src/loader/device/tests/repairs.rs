@@ -10,7 +10,7 @@ use crate::field::Image;
 use crate::source::{Sample, Source};
 use crate::transform::Policy;
 
-/// Returns images, one in five of which contains an invalid Huffman code.
+/// One in five images contains an invalid Huffman code.
 fn damaged() -> Vec<Vec<u8>> {
     let mut images = originals(false);
     for image in images.iter_mut().skip(4).step_by(5) {
@@ -20,13 +20,12 @@ fn damaged() -> Vec<Vec<u8>> {
     images
 }
 
-/// A source that records how often each sample is read in an epoch, and which threads read a sample
-/// again. Images that the device cannot decode are read twice.
+/// Records how often each sample is read in an epoch, and which threads read a sample again. Images
+/// that the device cannot decode are read twice.
 struct Reads {
     samples: Samples,
-    /// Result of reading a sample a second time.
     second: Second,
-    /// Number of reads of each sample, and the names of the threads that read a sample again.
+    /// Reads per sample, and the names of the threads that read a sample again.
     state: Mutex<(HashMap<usize, u32>, Vec<String>)>,
 }
 
@@ -84,14 +83,13 @@ type Opened = (Batches<Held<Sim>>, Sim);
 fn open(loader: Loader) -> Opened {
     let sim = Sim::new(Mistake::None, 20);
     let consumer = sim.stream().unwrap();
-    // The next epoch is not prepared ahead, because reading its samples would look like decoding
-    // them again.
+    // Do not prepare the next epoch ahead: reading its samples would look like decoding them again.
     let loader = loader.decode_on(DecodeOn::Gpu).epochs(0);
     let OnDevice { ring, shared } = loader.on_device(sim.clone(), consumer).unwrap();
     (Batches::new(ring, &shared), sim)
 }
 
-/// Returns the batches of an epoch, from batch `first` up to the first error, and that error.
+/// Returns the batches from `first` up to the first error, and that error.
 fn epoch((opened, sim): &mut Opened, epoch: u64, first: u64) -> (Vec<Vec<u8>>, Option<Error>) {
     let mut batches = Vec::new();
     for batch in opened.epoch_from(epoch, first) {
@@ -129,8 +127,8 @@ fn images_that_a_worker_has_finished_are_not_written_again() {
     assert!(opened.stats().decoded_again > 3);
 }
 
-/// Returns JPEGs of all types, with random bytes overwritten. The files then contain invalid codes,
-/// coefficients past the end of a block, restart markers, and codes that are valid but different.
+/// JPEGs of all types, with random bytes overwritten. They contain invalid codes, coefficients past
+/// the end of a block, restart markers, and codes that are valid but different.
 fn with_noise() -> Samples {
     let mut rng = Rng::new(11, 0, 0);
     let sample = |(n, mut jpeg): (usize, Vec<u8>)| {
@@ -155,8 +153,8 @@ fn the_damage_count_does_not_depend_on_the_decoder() {
     assert!(error.is_none() && actual == expected, "{error:?}");
     let [actual, expected] = [opened.0.stats().damaged, host.stats().damaged];
     assert!(actual == expected && expected > 40, "{actual} on the device, {expected} on the host");
-    // Workers decode images with coefficients past the end of a block, but do not count these
-    // images as damaged.
+    // Workers decode images with coefficients past the end of a block, but do not count them as
+    // damaged.
     let samples = with_noise();
     let noticed = (0..samples.len()).filter(|&n| {
         let sample = samples.read(n, &mut Vec::new()).map(|sample| check(&sample.field("jpg").unwrap()));
@@ -180,14 +178,12 @@ fn a_sample_that_cannot_be_read_again_fails_alone() {
     assert!(failed.iter().all(|error| error.contains("the disk is gone")), "{failed:?}");
     drop(opened);
 
-    // With `OnError::Stop`, the batches before the first failure arrive, followed by the error.
     let (before, error) = epoch(&mut open(reading(&source)), 0, 0);
     assert!(error.unwrap().to_string().contains("the disk is gone"));
     source.read_twice();
     assert!(before == on_host(reading(&source), 0)[..before.len()]);
 }
 
-/// Abandons epochs and drops loaders while workers decode a damaged image.
 #[test]
 fn an_epoch_can_be_abandoned_while_workers_redecode() {
     let source = Reads::new(Second::Waits(Duration::from_millis(3)));
@@ -201,7 +197,6 @@ fn an_epoch_can_be_abandoned_while_workers_redecode() {
             }
             std::thread::sleep(Duration::from_micros(turn * 400));
         }
-        // In odd iterations, drop the loader without using it again.
         if turn % 2 == 0 {
             let (batches, error) = epoch(&mut opened, 7, 0);
             assert!(error.is_none() && batches == expected, "turn {turn}");

@@ -6,8 +6,8 @@ use crate::field::Image;
 use crate::source::BatchIndex;
 use crate::transform::{Mix, RandomErasing};
 
-/// Returns an augmentation with a larger output in the second epoch, a smaller one in the third
-/// epoch, and the first size in the fourth epoch.
+/// The output is larger in the second epoch, smaller in the third, and back to the first size in
+/// the fourth.
 fn sized(edit: impl Fn(Augment) -> Augment) -> Augment {
     let edited = |augment: Augment| edit(augment.flip(0.5));
     let augment = edited(Augment::train(20)).from_epoch(1, edited(Augment::train(32)));
@@ -84,8 +84,8 @@ fn device_memory_fits_the_largest_size() {
     let grown = plan(erased);
     let wide = plan(Augment::resize(50, 17).erase(RandomErasing::new(0.5)));
     for (i, grown) in grown.into_iter().enumerate() {
-        // Scratch memory is reserved per axis, for the longest length of the axis in any epoch. The
-        // total can therefore exceed the need of any single size.
+        // Scratch memory is reserved per axis, for the largest length in any epoch, so the total
+        // can exceed the need of any single size.
         let largest = plans.iter().chain([&wide]).map(|plan| plan[i]).max().unwrap();
         assert!(
             grown >= largest && grown <= largest + (64 << 10),

@@ -3,7 +3,7 @@
 use super::*;
 use crate::transform::{Mix, RandomErasing};
 
-/// Returns the steps that run on the device, for `u8` batches and for `f32` batches.
+/// Returns the steps on the device, for `u8` batches and for `f32` batches.
 fn steps_on_device(loader: Loader) -> [String; 2] {
     [Dtype::U8, Dtype::F32].map(|dtype| {
         let split = loader.split_for(&loader.fields().unwrap(), dtype).unwrap();

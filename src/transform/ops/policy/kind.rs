@@ -23,5 +23,5 @@ pub(super) enum Kind {
     Blur,
 }
 
-/// Callback that receives each effect that a policy draws: its kind, and its magnitude or argument.
+/// Receives the kind of each drawn effect, and its magnitude or argument.
 pub(super) type OnEffect<'a> = dyn FnMut(Kind, f64) + 'a;

@@ -40,9 +40,9 @@ impl AutoAugment {
     }
 }
 
-/// Draws random effects for each sample. The policies RandAugment, TrivialAugmentWide, AutoAugment
-/// and AugMix have the effects, magnitudes and defaults of torchvision's transforms v2. Policy
-/// strings of timm are also supported.
+/// Draws random effects for each sample. RandAugment, TrivialAugmentWide, AutoAugment and AugMix
+/// have the effects, magnitudes and defaults of torchvision's transforms v2. Policy strings of timm
+/// are also supported.
 ///
 /// The effects run on the resized image, after the flips, and produce the same pixels as
 /// torchvision.
@@ -59,10 +59,9 @@ impl AutoAugment {
 #[serde(deny_unknown_fields)]
 pub struct Policy {
     form: Form,
-    /// Number of magnitudes.
     bins: u32,
     sampling: Sampling,
-    /// Error message if a setter was called that the policy does not support.
+    /// Error message for a setter that the policy does not support.
     #[serde(skip)]
     misuse: Option<&'static str>,
 }
@@ -77,7 +76,7 @@ enum Form {
     Timm(Timm),
 }
 
-/// A policy string of timm. It is serialized as its text.
+/// Serialized as its text.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 struct Timm {
@@ -102,8 +101,8 @@ impl Policy {
         Policy { form, bins, sampling: Sampling::default(), misuse: None }
     }
 
-    /// torchvision's `RandAugment`: draws `effects` effects. All have the same `magnitude`, which
-    /// must be 0 to 30. The usual choice is `rand_augment(2, 9)`. See Cubuk et al., "RandAugment:
+    /// torchvision's `RandAugment`: draws `effects` effects with the same `magnitude`, which must
+    /// be 0 to 30. The usual choice is `rand_augment(2, 9)`. See Cubuk et al., "RandAugment:
     /// Practical automated data augmentation with a reduced search space" (2020).
     pub fn rand_augment(effects: u32, magnitude: u32) -> Self {
         Self::new(Form::Rand { effects, magnitude }, 31)
@@ -126,8 +125,7 @@ impl Policy {
     ///
     /// The chains do not move masks, boxes, points and maps, so these match the original image.
     ///
-    /// Devices do not support AugMix. If the batches are on a device, the worker threads decode and
-    /// mix the samples.
+    /// Devices do not support AugMix, so the worker threads decode and mix the samples.
     pub fn aug_mix() -> Self {
         let form = Form::Mix { severity: 3, chains: 3, depth: None, alpha: 1.0, all: true };
         Self::new(form, 10).interpolation(Interpolation::Bilinear)
@@ -140,8 +138,8 @@ impl Policy {
     /// Effects, probabilities and magnitudes equal timm's. The rounding of each effect equals
     /// torchvision's. Timm uses Pillow, which causes four differences:
     /// - Pixel values may differ by one.
-    /// - Geometric effects always use bilinear interpolation, whereas timm chooses bilinear or
-    ///   bicubic at random.
+    /// - Geometric effects always use bilinear interpolation. Timm chooses bilinear or bicubic at
+    ///   random.
     /// - Geometric effects blend pixels at the edge of the image with the fill color.
     /// - The blur is an exact Gaussian, which Pillow only approximates.
     ///
@@ -161,8 +159,7 @@ impl Policy {
         self
     }
 
-    /// Sets the largest magnitude of [`aug_mix`](Policy::aug_mix). It must be 1 to 10. The default
-    /// is 3.
+    /// Sets the largest magnitude of [`aug_mix`](Policy::aug_mix), 1 to 10. The default is 3.
     #[must_use]
     pub fn severity(mut self, max_magnitude: u32) -> Self {
         match &mut self.form {
@@ -173,7 +170,7 @@ impl Policy {
     }
 
     /// Sets the number of chains of [`aug_mix`](Policy::aug_mix), and the number of effects per
-    /// chain. `None` draws 1 to 3 effects for each chain.
+    /// chain. `None` draws 1 to 3 effects.
     #[must_use]
     pub fn chains(mut self, number: u32, effects: Option<u32>) -> Self {
         match &mut self.form {
@@ -183,9 +180,8 @@ impl Policy {
         self
     }
 
-    /// Sets the interpolation of geometric effects: [`Interpolation::Nearest`], which is
-    /// torchvision's default, or [`Interpolation::Bilinear`]. With any other filter, the loader
-    /// cannot be opened.
+    /// Sets the interpolation of geometric effects: [`Interpolation::Nearest`], torchvision's
+    /// default, or [`Interpolation::Bilinear`]. With any other filter, the loader cannot be opened.
     #[must_use]
     pub fn interpolation(mut self, interpolation: Interpolation) -> Self {
         self.sampling.bilinear = interpolation == Interpolation::Bilinear;
@@ -193,16 +189,15 @@ impl Policy {
         self
     }
 
-    /// Sets the color (red, green, blue) of the area outside the image, which becomes visible when
-    /// geometric effects move the image. The default is black.
+    /// Sets the color (red, green, blue) of the area outside the image, which geometric effects
+    /// uncover. The default is black.
     #[must_use]
     pub fn fill(mut self, color: [u8; 3]) -> Self {
         self.sampling.fill = Some(color);
         self
     }
 
-    /// Draws the effects, and passes their kinds and magnitudes to `on_effect`. Draws nothing for
-    /// AugMix.
+    /// Draws the effects, except for AugMix.
     fn choose(&self, output: Size, rng: &mut Rng, on_effect: &mut OnEffect<'_>) {
         match &self.form {
             Form::Rand { effects, magnitude } => {
@@ -233,8 +228,8 @@ impl Policy {
         }
     }
 
-    /// Draws the weights of `chains` chains, like torchvision's `AugMix`, and adds the chains and
-    /// the blends between them. `chain` draws the effects of one chain.
+    /// Draws the weights of the chains, as in torchvision's `AugMix`, and adds the chains and their
+    /// blends. `chain` draws the effects of one chain.
     fn mix(
         &self,
         chains: u32,
@@ -255,7 +250,6 @@ impl Policy {
     }
 }
 
-/// Returns the number of effects in a chain. If `depth` is `None`, draws a number from 1 to 3.
 fn draw_depth(depth: Option<u32>, rng: &mut Rng) -> u32 {
     depth.unwrap_or_else(|| 1 + rng.below(3) as u32)
 }
@@ -274,7 +268,7 @@ impl Operation for Policy {
 
     fn bytes_per_pixel(&self) -> u64 {
         // AugMix needs a copy of the image for its effects, the original image, and a sum of
-        // floats for each value.
+        // floats.
         if self.without_device_code().is_some() { 3 + 3 + 12 } else { 3 }
     }
 
@@ -364,7 +358,6 @@ mod tests;
 
 #[cfg(test)]
 impl Policy {
-    /// Adds the effect that torchvision calls `name`.
     pub(in crate::transform::ops) fn effect(
         name: &str,
         magnitude: f64,

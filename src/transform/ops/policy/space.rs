@@ -10,22 +10,19 @@ use crate::transform::ops::tint::Tint;
 use crate::transform::ops::tone::Tone;
 use crate::transform::ops::warp::{Affine, Sampling, Warp};
 
-/// The effects that a torchvision policy picks from, with their magnitude ranges.
 pub(super) struct Space {
     kinds: &'static [Kind],
-    /// Largest shear, as the tangent of the angle.
+    /// As the tangent of the angle.
     shear: f32,
-    /// Largest rotation in degrees.
+    /// In degrees.
     rotate: f32,
     /// Enhancement factors range over 1 ± this.
     factor: f32,
-    /// Largest translation.
     translate: Translate,
     /// `Posterize`: bits kept at the lowest magnitude, and how many fewer at the highest.
     bits: (f32, f32),
 }
 
-/// Largest translation.
 enum Translate {
     Pixels(f32),
     /// Fraction of the image's width or height.
@@ -49,7 +46,6 @@ const ALL: [Kind; 14] = [
     Equalize,
 ]; // fmt: skip
 
-/// The effects of `RandAugment` and `AutoAugment`, which also include `Invert`.
 pub(super) const RAND: Space = Space {
     kinds: &ALL,
     shear: 0.3,
@@ -59,7 +55,6 @@ pub(super) const RAND: Space = Space {
     bits: (8.0, 4.0),
 };
 
-/// The effects of `TrivialAugmentWide`.
 pub(super) const WIDE: Space = Space {
     kinds: &ALL,
     shear: 0.99,
@@ -69,7 +64,6 @@ pub(super) const WIDE: Space = Space {
     bits: (8.0, 6.0),
 };
 
-/// The effects of `AugMix`, except brightness, color, contrast and sharpness.
 pub(super) const MIX_PART: Space = Space {
     kinds: &[ShearX, ShearY, TranslateX, TranslateY, Rotate, Posterize, Solarize, AutoContrast, Equalize],
     translate: Translate::Share(1.0 / 3.0),
@@ -77,7 +71,6 @@ pub(super) const MIX_PART: Space = Space {
     ..RAND
 };
 
-/// The effects of `AugMix`.
 pub(super) const MIX: Space = Space {
     kinds: &[
         ShearX,
@@ -97,8 +90,8 @@ pub(super) const MIX: Space = Space {
     ..MIX_PART
 };
 
-/// Returns element `index` of `torch.linspace(from, to, count)`, computed from the nearer end,
-/// because PyTorch rounds that way.
+/// Element `index` of `torch.linspace(from, to, count)`, computed from the nearer end, because
+/// PyTorch rounds that way.
 fn linspace(from: f32, to: f32, count: u32, index: u32) -> f32 {
     let stride = (to - from) / (count - 1) as f32;
     if index < count / 2 { fused(stride, index as f32, from) } else { fused(-stride, (count - 1 - index) as f32, to) }
@@ -114,7 +107,7 @@ impl Space {
         self.kinds[rng.below(self.kinds.len() as u64) as usize]
     }
 
-    /// Returns the magnitude at `level`, from 0 to `bins - 1`, or 0 if this kind has none. Signed
+    /// The magnitude at `level`, from 0 to `bins - 1`, or 0 if this kind has none. Signed
     /// magnitudes get a random sign.
     pub(super) fn magnitude(&self, kind: Kind, level: u32, bins: u32, output: Size, rng: &mut Rng) -> f64 {
         let up_to = |max: f32| linspace(0.0, max, bins, level);
@@ -139,8 +132,7 @@ impl Space {
     }
 }
 
-/// Adds the effect that torchvision's `_apply_image_or_video_transform` applies. Adds nothing if
-/// the effect would not change the image.
+/// torchvision's `_apply_image_or_video_transform`. Skips effects that would not change the image.
 pub(super) fn push(kind: Kind, magnitude: f64, output: Size, sampling: Sampling, drawn: &mut Drawn) {
     let is_signed = !matches!(kind, Posterize | Solarize | AutoContrast | Equalize | Invert);
     if (is_signed && magnitude == 0.0) || (kind == Posterize && magnitude == 8.0) {
@@ -154,7 +146,7 @@ pub(super) fn push(kind: Kind, magnitude: f64, output: Size, sampling: Sampling,
         ShearY => shear([0.0, magnitude]),
         TranslateX => Affine { translate: [magnitude.trunc(), 0.0], ..Affine::IDENTITY },
         TranslateY => Affine { translate: [0.0, magnitude.trunc()], ..Affine::IDENTITY },
-        // torchvision's `rotate` rotates counterclockwise.
+        // torchvision's `rotate` is counterclockwise.
         Rotate => Affine { angle: -magnitude, ..Affine::IDENTITY },
         Brightness => return drawn.push(Tone::brightness(1.0 + magnitude)),
         Color => return drawn.push(Tint::saturation(1.0 + magnitude)),

@@ -1,10 +1,10 @@
-//! The published policies of AutoAugment. A policy is a list of 25 pairs of effects, from which one
-//! pair is drawn for each sample. An effect has a probability and a magnitude from 0 to 9 (in
-//! timm's tables, from 0 to 10).
+//! The published policies of AutoAugment. A policy is a list of 25 pairs of effects, of which each
+//! sample draws one. An effect has a probability, and a magnitude from 0 to 9, or from 0 to 10 in
+//! timm's tables.
 
 use super::kind::Kind::{self, *};
 
-/// The pairs of a policy. Each effect is (kind, probability, magnitude).
+/// Each effect is (kind, probability, magnitude).
 pub(super) type Table = [[(Kind, f64, u8); 2]; 25];
 
 /// Cubuk et al., "AutoAugment: Learning Augmentation Strategies from Data" (2019), for ImageNet.
@@ -36,7 +36,6 @@ pub(super) const IMAGENET: Table = [
     [(Equalize, 0.8, 0), (Equalize, 0.6, 0)],
 ];
 
-/// The policy for CIFAR-10 in the same paper.
 pub(super) const CIFAR10: Table = [
     [(Invert, 0.1, 0), (Contrast, 0.2, 6)],
     [(Rotate, 0.7, 2), (TranslateX, 0.3, 9)],
@@ -65,7 +64,6 @@ pub(super) const CIFAR10: Table = [
     [(TranslateY, 0.7, 9), (AutoContrast, 0.9, 0)],
 ];
 
-/// The policy for SVHN in the same paper.
 pub(super) const SVHN: Table = [
     [(ShearX, 0.9, 4), (Invert, 0.2, 0)],
     [(ShearY, 0.9, 8), (Invert, 0.7, 0)],
@@ -94,7 +92,7 @@ pub(super) const SVHN: Table = [
     [(ShearX, 0.7, 2), (Invert, 0.1, 0)],
 ];
 
-/// Policy of the EfficientNet implementation for TPUs, timm's `v0`.
+/// `v0` in timm, from the EfficientNet implementation for TPUs.
 pub(super) const V0: Table = [
     [(Equalize, 0.8, 1), (ShearY, 0.8, 4)],
     [(Color, 0.4, 9), (Equalize, 0.6, 3)],

@@ -1,5 +1,4 @@
-//! Compares the magnitudes and frequencies of the policies with torchvision and timm, and tests
-//! error messages.
+//! The magnitudes and frequencies of the policies equal those of torchvision and timm.
 
 use std::collections::HashMap;
 
@@ -19,7 +18,6 @@ struct Policies {
     frequencies: HashMap<String, HashMap<String, f64>>,
 }
 
-/// The magnitudes of one of torchvision's policies.
 #[derive(Deserialize)]
 struct Magnitudes {
     space: String,
@@ -35,7 +33,7 @@ struct Values {
     values: Option<Vec<f64>>,
 }
 
-/// Removes the suffixes of timm's names, which leaves the name of a [`Kind`].
+/// timm's name without suffixes is the name of a [`Kind`].
 fn without_suffixes(name: &str) -> &str {
     let name = ["Increasing", "Original", "Rel", "Rand"].iter().fold(name, |name, end| name.trim_end_matches(end));
     if name == "GaussianBlur" { "Blur" } else { name }
@@ -96,7 +94,7 @@ fn magnitudes_match_torchvision() {
     }
 }
 
-/// Returns the mean number of effects of each kind per sample.
+/// Mean number of effects of each kind per sample.
 fn frequencies(policy: &Policy) -> HashMap<String, f64> {
     let (mut counts, samples) = (HashMap::new(), 40_000);
     for sample in 0..samples {
@@ -127,8 +125,8 @@ fn effect_frequencies_match_torchvision_and_timm() {
         let ours = frequencies(&policy);
         for (effect, theirs) in &expected {
             let ours = ours.get(without_suffixes(effect)).copied().unwrap_or_default();
-            // The tolerance is five standard deviations of the difference between the 40,000 draws
-            // of this test and the 100,000 draws of the fixture.
+            // Five standard deviations of the difference between the 40,000 draws of this test and
+            // the 100,000 draws of the fixture.
             assert!(
                 (ours - theirs).abs() < 5.0 * (theirs.max(1e-4) / 28_000.0).sqrt(),
                 "{name}: {effect} {ours} {theirs}"
@@ -155,8 +153,8 @@ fn arguments_match_timm() {
         for (level, theirs) in levels.iter().zip(values) {
             let ours = timm::argument_of(kind(&name), *level, name.ends_with("Increasing"), name.ends_with("Original"));
             // If the magnitude exceeds 10, timm computes a negative number of bits, which Pillow
-            // rejects. In timm, the argument of `Desaturate` is the fraction of the color that
-            // is removed, and the radius of `GaussianBlurRand` is random.
+            // rejects. timm's `Desaturate` takes the fraction of the color to remove, and its
+            // `GaussianBlurRand` has a random radius.
             let theirs = match &*name {
                 "PosterizeIncreasing" => theirs.max(0.0),
                 "Desaturate" => 1.0 - theirs,

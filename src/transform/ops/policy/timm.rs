@@ -14,28 +14,26 @@ use crate::transform::ops::tint::Tint;
 use crate::transform::ops::tone::Tone;
 use crate::transform::ops::warp::{Affine, Sampling, Warp};
 
-/// A parsed policy.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Recipe {
     effects: Effects,
-    /// Mean magnitude.
     magnitude: f64,
     /// Standard deviation of the magnitude. If it is infinite, the magnitude is drawn uniformly
     /// from 0 to the mean.
     deviation: f64,
-    /// Magnitudes are clamped to at most this value.
+    /// Magnitudes are clamped to this value.
     limit: f64,
     /// Whether all effects become stronger as the magnitude grows. Otherwise, some become weaker.
     increasing: bool,
-    /// For AugMix: the number of chains, the number of effects per chain if it is fixed, and the
-    /// parameter of the distribution of the weights.
+    /// AugMix: number of chains, effects per chain if fixed, and parameter of the weight
+    /// distribution.
     pub(super) mix: Option<(u32, Option<u32>, f64)>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 enum Effects {
-    /// Draws `number` kinds from a list, and applies each with a fixed probability. If `weighted`
-    /// is set, each kind is drawn at most once.
+    /// Draws `number` kinds from a list, and applies each with a fixed probability. Weighted kinds
+    /// are drawn at most once.
     Choice {
         kinds: &'static [(Kind, f64)],
         weighted: bool,
@@ -47,7 +45,7 @@ enum Effects {
     Three,
 }
 
-/// Relation between the magnitude of `Posterize` and the number of bits that are kept.
+/// Bits that `Posterize` keeps.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Bits {
     /// 0 to 4 bits, growing with the magnitude.
@@ -134,13 +132,12 @@ const MIX: [(Kind, f64); 13] = [
     (TranslateY, 1.0),
 ]; // fmt: skip
 
-/// Splits a section such as `mstd0.5` into its name and the text of its number.
+/// Splits a section such as `mstd0.5` into its name and number.
 fn section(text: &str) -> Result<(&str, &str), String> {
     let digits = text.find(|c: char| c.is_ascii_digit()).ok_or_else(|| format!("section {text:?} has no number"))?;
     Ok(text.split_at(digits))
 }
 
-/// Parses a number from 0 to `max`. `section` is used for the error message.
 fn number(section: &str, text: &str, max: f64) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(value) if (0.0..=max).contains(&value) => Ok(value),
@@ -148,7 +145,6 @@ fn number(section: &str, text: &str, max: f64) -> Result<f64, String> {
     }
 }
 
-/// Parses an integer from 0 to `max`. `section` is used for the error message.
 fn integer(section: &str, text: &str, max: u32) -> Result<u32, String> {
     match text.parse::<u32>() {
         Ok(value) if value <= max => Ok(value),
@@ -157,10 +153,6 @@ fn integer(section: &str, text: &str, max: u32) -> Result<u32, String> {
 }
 
 impl Recipe {
-    /// Parses a policy string of timm.
-    ///
-    /// # Errors
-    /// If a section is invalid. The message names the section.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let mut sections = text.split('-');
         let pairs = |table, bits| Recipe { effects: Effects::Pairs(table, bits), ..Recipe::DEFAULT };
@@ -256,7 +248,7 @@ impl Recipe {
         Ok(recipe)
     }
 
-    /// Returns the maximum number of effects for one sample. Must not be called for AugMix.
+    /// Must not be called for AugMix.
     pub(super) fn max_effects(&self) -> usize {
         match self.effects {
             Effects::Choice { number, .. } => number as usize,
@@ -265,8 +257,7 @@ impl Recipe {
         }
     }
 
-    /// Draws the effects, and passes their kinds and arguments to `on_effect`. For AugMix, draws
-    /// one effect of a chain.
+    /// Draws the effects, or one effect of a chain for AugMix.
     pub(super) fn choose(&self, rng: &mut Rng, on_effect: &mut OnEffect<'_>) {
         match self.effects {
             Effects::Choice { kinds, weighted, number, probability } => {
@@ -278,8 +269,8 @@ impl Recipe {
                         remaining -= weight;
                         remaining < 0.0
                     });
-                    // Because of rounding errors, no position may be found. If so, choose the last
-                    // kind with a positive weight.
+                    // If rounding errors leave no position, use the last kind with a positive
+                    // weight.
                     let index = drawn.or(weights.iter().rposition(|&weight| weight > 0.0)).unwrap_or(0);
                     chosen.push(kinds[index].0);
                     if weighted {
@@ -306,8 +297,6 @@ impl Recipe {
         }
     }
 
-    /// Draws the magnitude of an effect around `mean`, converts it to the argument of the effect,
-    /// and passes the effect to `on_effect`.
     fn level(&self, kind: Kind, mean: f64, bits: Bits, rng: &mut Rng, on_effect: &mut OnEffect<'_>) {
         let drawn = if self.deviation == f64::INFINITY {
             rng.range(0.0, mean)
@@ -330,8 +319,7 @@ impl Recipe {
         on_effect(kind, magnitude);
     }
 
-    /// Converts a magnitude to the argument of an effect, like timm's `LEVEL_TO_ARG`. Arguments
-    /// that can be negative are multiplied by `sign`.
+    /// timm's `LEVEL_TO_ARG`. Arguments that can be negative are multiplied by `sign`.
     fn argument(&self, kind: Kind, level: f64, bits: Bits, sign: f64) -> f64 {
         let level = level / 10.0;
         match kind {
@@ -353,7 +341,7 @@ impl Recipe {
     }
 }
 
-/// Adds the effect that timm applies for `kind`, with torchvision's rounding.
+/// Adds timm's effect for `kind`, with torchvision's rounding.
 pub(super) fn push(kind: Kind, magnitude: f64, output: Size, sampling: Sampling, drawn: &mut Drawn) {
     let (width, height) = (f64::from(output.width), f64::from(output.height));
     let corner = [-0.5 * width, -0.5 * height];
@@ -376,7 +364,7 @@ pub(super) fn push(kind: Kind, magnitude: f64, output: Size, sampling: Sampling,
         Equalize => return drawn.push(Tone::equalize()),
         Invert => return drawn.push(Tone::invert()),
         Blur => {
-            // The kernel extends to three standard deviations on each side.
+            // Three standard deviations on each side.
             let radius = ((3.0 * magnitude).ceil() as u32).min(MAX_RADIUS);
             return drawn.push(Blurred::new(2 * radius + 1, magnitude));
         }
@@ -385,7 +373,6 @@ pub(super) fn push(kind: Kind, magnitude: f64, output: Size, sampling: Sampling,
     drawn.push(Warp::affine(affine, output, sampling));
 }
 
-/// Returns the argument for the magnitude `level` with a positive sign.
 #[cfg(test)]
 pub(super) fn argument_of(kind: Kind, level: f64, increasing: bool, original: bool) -> f64 {
     let bits = if original { Bits::Original } else { Bits::Kept };

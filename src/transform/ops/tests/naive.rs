@@ -1,4 +1,4 @@
-//! Tests that each effect is bit-identical to its simple implementation.
+//! Each effect is bit-identical to its simple implementation.
 
 use super::random_effects::rows;
 use crate::decode::Size;
@@ -12,12 +12,10 @@ use crate::transform::ops::tint::naive::rotate_hue;
 use crate::transform::ops::tone::Tone;
 use crate::transform::ops::warp::{Affine, Sampling, Warp};
 
-/// Returns the gray value of a pixel.
 pub(in crate::transform::ops) fn luma([r, g, b]: [u8; 3]) -> u8 {
     fused(f32::from(b), 0.114, fused(f32::from(g), 0.587, f32::from(r) * 0.2989)) as u8
 }
 
-/// Returns `weight * level + rest * other`, clamped and truncated to a byte.
 pub(in crate::transform::ops) fn blended(level: u8, other: f32, [weight, rest]: [f32; 2]) -> u8 {
     fused(other, rest, f32::from(level) * weight).clamp(0.0, 255.0) as u8
 }
@@ -31,7 +29,6 @@ where
     (effect.into(), Box::new(effect))
 }
 
-/// Returns effects that no public setter can produce, for images of `size`.
 fn effects_without_a_row(size: Size) -> Vec<Pair> {
     let mut effects = vec![pair(Tone::add(90))];
     for factor in [0.0, 0.3, 0.999_999, 1.0, 1.7, 4.0, -0.5] {
@@ -52,7 +49,7 @@ fn effects_without_a_row(size: Size) -> Vec<Pair> {
     effects
 }
 
-/// Returns a dark image, a bright one, one over the full range 0..=255, and a constant one.
+/// A dark image, a bright one, one with the full range of values, and a constant one.
 fn images(size: Size, rng: &mut Rng) -> [Vec<[u8; 3]>; 4] {
     let mut image = |from: u64, levels: u64| {
         (0..size.area()).map(|_| std::array::from_fn(|_| (from + rng.below(levels)) as u8)).collect()
@@ -79,7 +76,7 @@ fn effects_equal_their_simple_implementations() {
     }
 }
 
-/// The grid covers grays and ties between channels, where hue is ambiguous.
+/// Grays and ties between channels, where hue is ambiguous, are included.
 #[test]
 fn hue_rotations_equal_a_simple_loop() {
     let mut rng = Rng::new(1, 2, 3);

@@ -1,6 +1,5 @@
-//! Tests that effects and resizes produce the same pixels as torchvision. Values may differ by one
-//! where torchvision's sums of floats may round differently. `tests/fixtures/augmentation/make.py`
-//! wrote the fixtures.
+//! Effects and resizes produce torchvision's pixels. Values may differ by one where torchvision's
+//! sums of floats may round differently. `tests/fixtures/augmentation/make.py` wrote the fixtures.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +16,6 @@ use crate::transform::ops::tint::Tint;
 use crate::transform::ops::warp::{Affine, Sampling, Warp};
 use crate::transform::{ImageMut, Interpolation, Plan, Resizer};
 
-/// One effect with its parameters.
 #[derive(Deserialize)]
 struct Case {
     #[serde(rename = "step")]
@@ -90,8 +88,6 @@ impl Case {
         drawn
     }
 
-    /// Returns the name of torchvision's function, followed by the interpolation if the function
-    /// has one.
     fn name(&self) -> String {
         let between = if self.bilinear { "bilinear" } else { "nearest" };
         match &*self.effect {
@@ -109,8 +105,8 @@ impl Case {
     }
 }
 
-/// Runs all cases. Returns each one with the number of values that equal torchvision's, the total
-/// number of values, and the largest difference.
+/// For each case: the number of values that equal torchvision's, the number of values, and the
+/// largest difference.
 fn compare_effects() -> Vec<(Case, usize, usize, u8)> {
     let (size, image_of) = original("image.png");
     let cases: Vec<Case> = serde_json::from_slice(&std::fs::read(path("cases.json")).unwrap()).unwrap();
@@ -130,7 +126,7 @@ fn compare_effects() -> Vec<(Case, usize, usize, u8)> {
 fn effects_match_torchvision() {
     for (case, equal, total, max_difference) in compare_effects() {
         let (effect, magnitude) = (&case.effect, case.magnitude);
-        // For the effects below, torchvision adds floats in a different order.
+        // torchvision adds floats in a different order in these effects.
         let is_near = case.bilinear || matches!(&**effect, "GaussianBlur" | "Hue" | "AugMix");
         assert!(
             max_difference == 0 || is_near && max_difference == 1,
@@ -145,8 +141,7 @@ fn effects_match_torchvision() {
     }
 }
 
-/// Runs all resizes. Returns the name of each one, the number of values that equal torchvision's,
-/// the total number of values, and the largest difference.
+/// Like [`compare_effects`], for resizes.
 fn compare_resizes() -> Vec<(String, usize, usize, u8)> {
     let (size, image_of) = original("image.png");
     let mut pixels = Pixels::new();
@@ -211,7 +206,6 @@ fn the_table_in_the_documentation_is_current() {
     generated_files::check_part("docs/augmentation.md", ["<!-- parity -->\n", "<!-- end of parity -->"], &table);
 }
 
-/// Boxes before and after an affine transformation by torchvision.
 #[derive(Deserialize)]
 struct Moved {
     angle: f64,
@@ -255,8 +249,7 @@ fn effects_round_trip_through_their_records() {
     }
 }
 
-/// Transforms an image that has a bright spot, together with a point at the center of the spot.
-/// Afterward, the center of the spot must be within a pixel of the point.
+/// The center of a bright spot must stay within a pixel of the point that marks it.
 #[test]
 fn points_follow_their_pixels() {
     let size = Size::new(90, 70);
@@ -275,8 +268,7 @@ fn points_follow_their_pixels() {
         let mut seen = 0;
         for (x, y) in [(20, 20), (45, 35), (60, 22), (33, 50), (88, 1)] {
             let mut image = vec![0; 90 * 70 * 3];
-            // A spot of nine pixels remains visible when the image shrinks. A single pixel might
-            // not.
+            // Nine pixels remain visible when the image shrinks.
             for (dx, dy) in (0..9).map(|i| (i % 3, i / 3)) {
                 let (x, y) = ((x + dx - 1_usize).min(89), (y + dy - 1_usize).min(69));
                 image[(y * 90 + x) * 3] = if (dx, dy) == (1, 1) { 255 } else { 200 };

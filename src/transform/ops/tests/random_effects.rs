@@ -1,6 +1,6 @@
-//! Tests that what is generated from the random effects is up to date: the Python methods, the
-//! table in the documentation, and the test cases. To regenerate them, run `WARPFEED_BLESS=1 cargo
-//! test --all-features --lib random_effects`.
+//! Tests that the Python methods, the table in the documentation, and the test cases that are
+//! generated from the random effects are up to date. To regenerate them, run `WARPFEED_BLESS=1
+//! cargo test --all-features --lib random_effects`.
 
 use std::path::Path;
 
@@ -27,8 +27,7 @@ macro_rules! listed {
         values { $($values:tt)* }
         tests { $tmod:ident::$teffect:ident { $tname:literal $top:ident }, }
     ) => {
-        /// Returns the description of each row, and its effects for all test values. The last row,
-        /// `halve`, exists only in tests.
+        /// The effects cover all test values. The last row, `halve`, exists only in tests.
         pub(super) fn rows(rng: &mut Rng) -> Vec<(EffectDescription, Vec<Pair>)> {
             vec![$($(row::<ops::$mod::$op>($name, rng),)*)+ row::<ops::$tmod::$top>($tname, rng)]
         }
@@ -36,7 +35,6 @@ macro_rules! listed {
 }
 effects!(listed);
 
-/// Returns the descriptions of all rows except the one that exists only in tests.
 pub(crate) fn effect_descriptions() -> Vec<EffectDescription> {
     let mut rows = rows(&mut Rng::new(0, 0, 0));
     rows.pop();
@@ -44,19 +42,17 @@ pub(crate) fn effect_descriptions() -> Vec<EffectDescription> {
 }
 
 impl EffectDescription {
-    /// Returns the source text of a call with options for which the effect is visible.
+    /// Source text of a call with which the effect is visible.
     pub(crate) fn visible_call(&self, probability: &str) -> String {
         let values: Vec<&str> = self.options.iter().map(|option| option.visible_value).chain([probability]).collect();
         format!("{}({})", self.name, values.join(", "))
     }
 
-    /// Returns a step in JSON with options for which the effect is visible.
     pub(crate) fn step(&self) -> String {
         let values = self.visible_call("0.1")[self.name.len() + 1..].replace('(', "[").replace(')', "]");
         format!("{{\"{}\": [{values}}}", self.name)
     }
 
-    /// Returns the source text of the method of Python's `Augment`.
     fn python_method(&self) -> String {
         let (mut parameters, mut arguments) = (String::new(), String::new());
         for option in self.options {
@@ -82,7 +78,6 @@ impl EffectDescription {
         )
     }
 
-    /// Returns the row of the documentation's table.
     fn table_row(&self) -> String {
         let names: Vec<&str> = self.options.iter().map(|option| option.name).chain(["probability"]).collect();
         let doc: Vec<&str> = self.doc.iter().map(|line| line.trim()).collect();

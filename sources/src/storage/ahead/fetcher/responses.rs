@@ -10,8 +10,7 @@ use crate::storage::ahead::piece::{Flight, LOST_AFTER, Outcome};
 use crate::storage::ahead::request::{MAX_ATTEMPTS, WARN_AFTER, final_error, log_retry, pause};
 
 impl Fetcher {
-    /// Handles the response to the request `flight`. `blocked` is true if the store responded
-    /// before its `fetch` returned.
+    /// `blocked` is true if the store responded before its `fetch` returned.
     pub(super) fn handle_response(self: &Arc<Self>, flight: u64, bytes: Result<Vec<u8>>, blocked: bool) {
         let now = Instant::now();
         let mut guard = self.lock();
@@ -44,22 +43,20 @@ impl Fetcher {
                 self.counts.answered(took, cancel.first_byte().unwrap_or(took), size as usize);
                 state.pace.record_response(took, size, weight_in_flight, full);
             }
-            // The piece is complete, or another request for the same bytes is in flight and may
-            // succeed.
+            // The piece is complete, or a different request for the same bytes may still succeed.
             Err(_) if done || piece.in_flight > 0 => {}
             Err(e) => outage = self.failed(state, id, e, now),
         }
         state.release(id);
         self.resume(guard);
-        // The user's logger may call back into the fetcher on this thread, so the lock is released
-        // before logging.
+        // The user's logger may call the fetcher on this thread, so log without the lock.
         if let Some((attempt, e)) = outage {
             log_retry(attempt, &e);
         }
     }
 
-    /// Handles a failed attempt to fetch a piece. If the error is transient, schedules a retry. If
-    /// the failure should be logged, returns the number of attempts and the error.
+    /// Schedules a retry if the error is transient. Returns the number of attempts and the error if
+    /// the failure should be logged.
     fn failed(&self, state: &mut State, id: u64, e: Error, now: Instant) -> Option<(u32, Error)> {
         let piece = state.pieces.get_mut(&id)?;
         let object = self.parts.object(piece.object);

@@ -1,11 +1,11 @@
 //! Plans a round: selects samples to prefetch, and merges them into requests.
 //!
 //! A round first takes samples in the order in which they are needed, up to half of the free bytes.
-//! The round then adds samples that are needed a little later and are adjacent, in the same object,
-//! to one of these samples. A windowed shuffle reads all samples of a block within one window, so
-//! if a window fits in the byte budget, each block becomes one request. The remaining bytes stay
-//! free for the blocks of the next window. If the order has few adjacent samples, the round instead
-//! fills the remaining bytes with the next samples of the order.
+//! It then adds samples that are needed a little later and adjoin one of these in the same object.
+//! A windowed shuffle reads all samples of a block within one window, so each block becomes one
+//! request if a window fits in the byte budget. The remaining bytes stay free for the blocks of the
+//! next window. If the order has few adjacent samples, the next samples of the order fill the
+//! remaining bytes instead.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,25 +14,21 @@ use super::{Fetcher, Piece, State};
 use crate::model::{BatchIndex, ObjectCache};
 use crate::storage::ahead::plan::{SampleRange, adjacent_count, allowance, neighbors, pieces};
 
-/// Maximum number of samples that a round takes in order, and maximum number of later samples that
-/// it checks for adjacency.
+/// Maximum number of samples that a round takes in order, and of later samples that it checks for
+/// adjacency.
 const MAX_SAMPLES: usize = 1 << 16;
-/// Maximum number of planned batches without samples.
 pub(super) const EMPTY: usize = 256;
-/// An order is considered to read in blocks if at least `1 / BLOCKS` of the selected samples are
-/// adjacent to another selected sample.
+/// An order reads in blocks if at least `1 / BLOCKS` of the selected samples adjoin a different
+/// one.
 const BLOCKS: usize = 4;
 
-/// The samples selected in a round.
 struct Round {
-    /// Number of bytes that are still free.
     free_bytes: usize,
     /// Total size of the selected samples in bytes.
     taken: usize,
-    /// Number of bytes that are reserved for the gaps between samples.
+    /// Bytes reserved for the gaps between samples.
     gaps: u64,
     samples: Vec<SampleRange>,
-    /// Whether the order has ended.
     ended: bool,
 }
 
@@ -41,7 +37,6 @@ fn len(part: &SampleRange) -> usize {
 }
 
 impl Fetcher {
-    /// Plans a new round if half of the byte budget is free.
     pub(super) fn plan(&self, state: &mut State) {
         let bytes = self.order.bytes();
         let free_bytes = bytes.saturating_sub(state.piece_bytes + state.cached_bytes.values().sum::<usize>());
@@ -63,7 +58,7 @@ impl Fetcher {
             self.take_neighbors(state, &mut round);
         }
         if round.samples.is_empty() && self.cache.is_none() && round.ended {
-            // The order has ended, or none of the remaining samples fits in the budget.
+            // None of the remaining samples, if any, fits in the budget.
             state.batches = None;
         }
         for piece in pieces(round.samples, round.gaps + round.free_bytes as u64) {
@@ -90,9 +85,8 @@ impl Fetcher {
         }
     }
 
-    /// Adds later samples that are adjacent to samples of `round`. If the order does not read in
-    /// blocks, fills the remaining bytes with other samples. Moves samples that were not added to
-    /// `pending`.
+    /// Adds later samples that adjoin samples of `round`, or any samples if the order does not read
+    /// in blocks. Moves all other samples to `pending`.
     fn take_neighbors(&self, state: &mut State, round: &mut Round) {
         let (mut later, mut seen) = (Vec::new(), 0);
         while seen < round.free_bytes && later.len() < MAX_SAMPLES {
@@ -120,7 +114,6 @@ impl Fetcher {
         skipped.into_iter().rev().for_each(|sample| state.pending.push_front(sample));
     }
 
-    /// Removes and returns the next sample of the order, with its batch.
     fn next_sample(&self, state: &mut State, round: &mut Round) -> Option<(BatchIndex, u64)> {
         loop {
             if let Some(sample) = state.pending.pop_front() {
@@ -139,8 +132,8 @@ impl Fetcher {
             state.next = self.order.after(batch);
             if samples.is_empty() {
                 round.ended = false;
-                // Do not record a batch that was completed before it was planned, because no call
-                // of `done` would remove its entry.
+                // No call of `done` would remove the entry of a batch that was completed before it
+                // was planned.
                 if batch >= state.reached {
                     state.empty.insert(batch);
                 }
@@ -149,8 +142,8 @@ impl Fetcher {
         }
     }
 
-    /// Returns the byte range of a sample. Returns `None` if the sample is not prefetched, because
-    /// it has no bytes or is larger than the whole budget.
+    /// `None` if the sample is not prefetched, because it has no bytes or is larger than the whole
+    /// budget.
     fn part(&self, batch: BatchIndex, sample: u64) -> Option<SampleRange> {
         let (object, range): (u32, Range<u64>) = self.parts.part(sample)?;
         let part = SampleRange { batch, sample, object, range };
@@ -169,8 +162,7 @@ impl Fetcher {
             *state.cached_bytes.entry(part.batch).or_default() += size;
             return;
         }
-        // Reserve bytes for a gap next to this sample, in case it shares a request with other
-        // samples.
+        // Reserve bytes for a gap, in case this sample shares a request with others.
         let gap = allowance(size).min(round.free_bytes);
         round.free_bytes -= gap;
         round.gaps += gap as u64;
