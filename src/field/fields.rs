@@ -306,7 +306,7 @@ impl Fields {
                 "augment: {step} needs an image field that uses the loader's augmentation, but there is none"
             )));
         }
-        let planned = self.images.len() - tiled + augment.ever_most_images() * tiled;
+        let planned = self.images.len() - tiled + augment.max_images_of_all_epochs() * tiled;
         if planned > MAX_PLANNED {
             return Err(Error::config(format!(
                 "augment: {step} with {tiled} image fields needs {planned} images per sample: expected at most {MAX_PLANNED}"

@@ -350,7 +350,7 @@ impl Loader {
         augment.check()?;
         let sizes = self.sampling.buckets.as_ref().map_or(&[][..], Buckets::sizes);
         let sized = sizes.iter().map(|size| augment.clone().output(size.width, size.height)).collect();
-        Ok(Augments::by_form(augment.clone(), sized))
+        Ok(Augments::by_variant(augment.clone(), sized))
     }
 }
 

@@ -152,7 +152,7 @@ impl<'a> PartFiller<'a> {
                 Err(e) => {
                     group.sample_images.truncate(before);
                     self.meter.finish_sample(&timed);
-                    self.part.meta(row).fault = Some(self.recipe.at_joined(epoch, &entry, timed.key, e));
+                    self.part.meta(row).fault = Some(self.recipe.at_global_sample(epoch, &entry, timed.key, e));
                 }
             }
         }
@@ -333,7 +333,7 @@ impl<'a> PartFiller<'a> {
             self.meter.finish_sample(&taken.timed);
             if let Err(e) = made {
                 let (epoch, entry) = self.entry(taken.row);
-                self.part.meta(taken.row).fault = Some(self.recipe.at_joined(epoch, &entry, taken.timed.key, e));
+                self.part.meta(taken.row).fault = Some(self.recipe.at_global_sample(epoch, &entry, taken.timed.key, e));
             }
         }
     }
