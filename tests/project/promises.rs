@@ -1,5 +1,5 @@
-//! Tests that tests/PROMISES.md covers every section of docs/guarantees.md and every promise of the
-//! README, and that the tests it names exist and are not ignored.
+//! Tests that tests/PROMISES.md covers every section of docs/guarantees.md and every guarantee of
+//! the README, and that the tests it names exist and are not ignored.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,19 +10,17 @@ fn read(path: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-/// A claim in tests/PROMISES.md, and the tests (`file::name`) that check it.
 struct Claim {
     line: usize,
     text: String,
     tests: Vec<String>,
 }
 
-/// Returns the section headings of docs/guarantees.md.
 fn guarantees(page: &str) -> Vec<&str> {
     page.lines().filter_map(|line| line.strip_prefix("## ")).collect()
 }
 
-/// Parses the sections of tests/PROMISES.md in order: `## ` begins a section, and `- ` a claim.
+/// Parses the sections of tests/PROMISES.md. `## ` begins a section, and `- ` a guarantee.
 fn promises(index: &str) -> Vec<(String, Vec<Claim>)> {
     let mut promises: Vec<(String, Vec<Claim>)> = Vec::new();
     for (line, text) in index.lines().enumerate() {
@@ -44,7 +42,7 @@ fn promises(index: &str) -> Vec<(String, Vec<Claim>)> {
     promises
 }
 
-/// Returns the README's promises: the bold words at the start of list items.
+/// The README's guarantees: the bold words at the start of list items.
 fn promised(readme: &str) -> Vec<String> {
     let (_, list) = readme.split_once("\n## What it promises\n").expect("the README has a list of promises");
     let list = list.split("\n## ").next().unwrap();
@@ -52,8 +50,7 @@ fn promised(readme: &str) -> Vec<String> {
     bold.map(|(name, _)| name.to_owned()).collect()
 }
 
-/// Returns the names of the tests that `cargo test` runs from a Rust file, or pytest from a Python
-/// file.
+/// Names of the tests that `cargo test` runs from a Rust file, or pytest from a Python file.
 fn tests_of(file: &str, text: &str) -> Vec<String> {
     let name = |line: &str, before: &str| {
         let name: String =
@@ -80,7 +77,7 @@ fn tests_of(file: &str, text: &str) -> Vec<String> {
     tests
 }
 
-/// Returns all inconsistencies between the README, docs/guarantees.md and tests/PROMISES.md.
+/// Lists all inconsistencies between the README, docs/guarantees.md and tests/PROMISES.md.
 fn faults(readme: &str, page: &str, index: &str, file: &mut dyn FnMut(&str) -> Option<String>) -> Vec<String> {
     let guarantees = guarantees(page);
     let promises = promises(index);
@@ -164,7 +161,7 @@ fn each_kind_of_fault_is_detected() {
     }
 }
 
-/// Checks that tests that count threads or measure the memory of the process run one at a time.
+/// These tests count threads or measure the memory of the process.
 #[test]
 fn tests_that_observe_the_process_run_one_at_a_time() {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
