@@ -30,7 +30,7 @@ fn promises(index: &str) -> Vec<(String, Vec<Claim>)> {
             if let Some(text) = text.strip_prefix("- ") {
                 claims.push(Claim { line: line + 1, text: text.to_owned(), tests: Vec::new() });
             } else if let Some(text) = text.strip_prefix("  ") {
-                let claim = claims.last_mut().unwrap_or_else(|| panic!("line {}: a test without a claim", line + 1));
+                let claim = claims.last_mut().unwrap_or_else(|| panic!("line {}: a test without a guarantee", line + 1));
                 claim.text += text;
             }
         }
@@ -94,11 +94,11 @@ fn faults(readme: &str, page: &str, index: &str, file: &mut dyn FnMut(&str) -> O
     let mut tests_by_path: BTreeMap<String, Option<Vec<String>>> = BTreeMap::new();
     for (promise, claims) in &promises {
         if claims.is_empty() {
-            faults.push(format!("`{promise}` has no claim with a test"));
+            faults.push(format!("`{promise}` has no guarantee with a test"));
         }
         for Claim { line, text, tests } in claims {
             if tests.is_empty() {
-                faults.push(format!("tests/PROMISES.md:{line}: the claim names no test: {text}"));
+                faults.push(format!("tests/PROMISES.md:{line}: the guarantee names no test: {text}"));
             }
             for test in tests {
                 let (path, name) = test.rsplit_once("::").expect("tests contain `::`");
@@ -152,8 +152,8 @@ fn each_kind_of_fault_is_detected() {
         assert!(faults(page, &index).contains(fault), "{index}\n{}", faults(page, &index));
     };
     seen("## Two", "## Four", "`Two` is in docs/guarantees.md, but tests/PROMISES.md has no such section");
-    seen("\n- `tests/a.rs::is_run`\n", "", "`Two` has no claim");
-    seen("`tests/a.rs::is_run`, `tests/a.py::test_is_run`", "by hand", "tests/PROMISES.md:5: the claim names no test");
+    seen("\n- `tests/a.rs::is_run`\n", "", "`Two` has no guarantee");
+    seen("`tests/a.rs::is_run`, `tests/a.py::test_is_run`", "by hand", "tests/PROMISES.md:5: the guarantee names no test");
     seen("a.rs::is_run", "b.rs::is_run", "tests/PROMISES.md:5: tests/b.rs does not exist");
     for name in ["a.rs::is_not_there", "a.rs::takes_hours", "a.rs::helper", "a.py::helper"] {
         let fault = format!("tests/{} that is run", name.replace("::", " has no test "));
