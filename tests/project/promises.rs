@@ -30,7 +30,8 @@ fn promises(index: &str) -> Vec<(String, Vec<Claim>)> {
             if let Some(text) = text.strip_prefix("- ") {
                 claims.push(Claim { line: line + 1, text: text.to_owned(), tests: Vec::new() });
             } else if let Some(text) = text.strip_prefix("  ") {
-                let claim = claims.last_mut().unwrap_or_else(|| panic!("line {}: a test without a guarantee", line + 1));
+                let claim =
+                    claims.last_mut().unwrap_or_else(|| panic!("line {}: a test without a guarantee", line + 1));
                 claim.text += text;
             }
         }
@@ -153,7 +154,11 @@ fn each_kind_of_fault_is_detected() {
     };
     seen("## Two", "## Four", "`Two` is in docs/guarantees.md, but tests/PROMISES.md has no such section");
     seen("\n- `tests/a.rs::is_run`\n", "", "`Two` has no guarantee");
-    seen("`tests/a.rs::is_run`, `tests/a.py::test_is_run`", "by hand", "tests/PROMISES.md:5: the guarantee names no test");
+    seen(
+        "`tests/a.rs::is_run`, `tests/a.py::test_is_run`",
+        "by hand",
+        "tests/PROMISES.md:5: the guarantee names no test",
+    );
     seen("a.rs::is_run", "b.rs::is_run", "tests/PROMISES.md:5: tests/b.rs does not exist");
     for name in ["a.rs::is_not_there", "a.rs::takes_hours", "a.rs::helper", "a.py::helper"] {
         let fault = format!("tests/{} that is run", name.replace("::", " has no test "));
