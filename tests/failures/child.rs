@@ -158,7 +158,7 @@ fn note() {
     let _ = parent.as_mut().expect("the process is a child").write_all(format!("place\0{hash:x}\u{1}").as_bytes());
 }
 
-/// Sends `message` to the parent. On request, also sends the failed call's stack.
+/// Sends `message` to the parent. On request, sends the failed call's stack.
 fn report(message: &str) {
     calls::ignored(|| {
         let mut parent = PARENT.lock().unwrap();
