@@ -66,7 +66,6 @@ pub fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
     [&[number << 3 | 2][..], &varint(bytes.len() as u64), bytes].concat()
 }
 
-/// The value of a field in a Flatbuffers table.
 pub enum Flat {
     Byte(u8),
     Short(i16),

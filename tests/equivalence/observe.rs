@@ -12,7 +12,6 @@ use warpfeed::{Batches, Checkpoint, Error, HostBatch, Loader, Result};
 
 use super::random_dataset::{Choice, EPOCHS, Random};
 
-/// A dataset that was opened in one format from one kind of storage.
 pub struct Member {
     pub format: &'static str,
     pub storage: &'static str,

@@ -9,7 +9,6 @@ use warpfeed::field::{Boxes, Mask, NdArray, Text};
 use warpfeed::transform::{ColorJitter, Mix};
 use warpfeed::{Augment, Dtype, LastBatch, Layout, Loader, Normalize, OnError};
 
-/// A splitmix64 random number generator.
 pub struct Random(u64);
 
 impl Random {

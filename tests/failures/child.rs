@@ -56,7 +56,6 @@ impl HeldResources {
     }
 }
 
-/// Waits for the threads of this process's loaders to end.
 #[allow(dead_code)] // not used by every module that includes this file
 pub(crate) fn wait_for_loader_threads() {
     let start = Instant::now();

@@ -72,7 +72,6 @@ impl Coverage {
     }
 }
 
-/// Returns how many edges were reached for the first time.
 fn note(counts: &Block, reached: &mut [bool]) -> usize {
     let counts = counts.iter().flat_map(|word| word.to_ne_bytes());
     let now = reached.iter_mut().zip(counts).filter(|(_, count)| *count != 0);

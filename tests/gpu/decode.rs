@@ -145,7 +145,6 @@ fn every_jpeg_type_decodes_to_equal_bits_on_device_and_host() {
     }
 }
 
-/// A 24-megapixel JPEG of a few megabytes.
 fn large() -> Vec<u8> {
     let (width, height) = (6000, 4000);
     let noise = |i: u32| (i.wrapping_mul(2_654_435_761) >> 28) as u8;

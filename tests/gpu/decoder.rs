@@ -168,7 +168,6 @@ fn a_decoder_gives_the_pixels_of_a_loader() {
     everywhere!(check);
 }
 
-/// A device decodes several small requests at the same time.
 #[test]
 fn requests_that_overlap_have_the_pixels_of_a_loader() {
     fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
@@ -299,7 +298,6 @@ fn batches_outlive_a_decoder_dropped_with_requests_in_flight() {
             let decoder = open(requests(pixels));
             let batch = decoder.decode(images.clone()).unwrap();
             let pending: Vec<_> = (0..6).map(|_| decoder.submit(images.clone()).unwrap()).collect();
-            // Drop a response without receiving it.
             drop(decoder.submit(images.clone()).unwrap());
             std::thread::sleep(Duration::from_millis(round % 6));
             let since = Instant::now();
@@ -427,7 +425,7 @@ fn canceled_requests_among_ten_thousand_are_not_decoded() {
         assert!((COUNT..COUNT + 20).contains(&read), "{read} reads of {COUNT} requests");
         drop(dropped);
         drop(batches);
-        // Like threads of a server, they wait concurrently and in arbitrary order.
+        // Many threads wait concurrently and in arbitrary order, as in a server.
         std::thread::scope(|scope| {
             for part in live.chunks_mut(COUNT / 16) {
                 let part: Vec<_> = part.iter_mut().map(|(shade, answer)| (*shade, answer)).collect();

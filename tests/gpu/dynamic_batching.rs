@@ -21,7 +21,6 @@ fn joined<B: Answer, T: Send + 'static>(
     (decoder, joined)
 }
 
-/// The values that were submitted with the requests of a batch.
 fn values<B, T: Copy>(batch: &DynamicBatch<B, T>) -> Vec<T> {
     batch.requests.iter().map(|(value, _)| *value).collect()
 }

@@ -338,7 +338,6 @@ enum Found {
     Unknown,
 }
 
-/// The kind of memory that a forked child has at `address`.
 fn after_forks(address: usize) -> Found {
     let Ok(maps) = std::fs::read_to_string("/proc/self/smaps") else { return Found::Unknown };
     let mut is_private_here = false;

@@ -274,7 +274,7 @@ fn dropping_a_loader_does_not_wait_for_work_of_the_program() {
     }
 }
 
-/// Threads of the loader may be inside a driver call at that time.
+/// Threads of the loader may be inside a driver call when the program exits.
 #[test]
 fn a_program_may_exit_at_any_time_while_a_loader_works() {
     let _serial = serial();

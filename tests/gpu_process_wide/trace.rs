@@ -67,8 +67,8 @@ fn row(document: &Value, tid: u64) -> Vec<Span> {
     spans.map(span).collect()
 }
 
-/// Compares with the precision of the driver's times, which have a resolution of half a microsecond
-/// and are 32-bit floats.
+/// The driver's times have a resolution of half a microsecond and are 32-bit floats, so the
+/// comparison allows a small error.
 fn ordered(first: f64, then: f64) -> bool {
     first <= then + 2.0 + then.abs() * 1e-6
 }
@@ -88,7 +88,7 @@ fn step(stream: &Arc<CudaStream>) -> mpsc::Sender<()> {
     gate
 }
 
-/// Far above the time that any device needs.
+/// Much longer than any device needs.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Each step releases a slot and lasts until the copy into this slot has finished, so the trace

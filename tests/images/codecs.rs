@@ -89,7 +89,6 @@ fn decode_whole(codecs: &Codecs, bytes: &[u8]) -> Result<Vec<u8>> {
     Ok(out.data().to_vec())
 }
 
-/// Class folders with files of both formats. One of the extensions is an alias.
 fn folder() -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     for class in ["a", "b"] {

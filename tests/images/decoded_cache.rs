@@ -17,7 +17,6 @@ use crate::views::originals;
 
 const ALL: usize = 64 << 20;
 
-/// Gray, transparent, 16-bit and rotated images.
 fn others() -> Vec<Vec<u8>> {
     use image::{DynamicImage, ImageFormat};
     let (width, height) = (90, 70);
@@ -43,7 +42,6 @@ fn others() -> Vec<Vec<u8>> {
     ]
 }
 
-/// Sound and damaged images in all formats.
 fn dataset() -> Arc<Memory> {
     let files = originals().into_iter().map(|(_, file)| file).chain(others());
     let sample = |(number, file): (usize, Vec<u8>)| {

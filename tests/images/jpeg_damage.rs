@@ -164,8 +164,8 @@ fn spliced(jpeg: &[u8], offset: usize, count: usize, bytes: &[u8]) -> Vec<u8> {
     changed
 }
 
-/// The documentation of `warpfeed_jpeg` lists the types of damage. Omits the last row of its table,
-/// because libjpeg does not warn about this damage.
+/// The documentation of `warpfeed_jpeg` lists the types of damage. The last row of its table is not
+/// tested, because libjpeg does not warn about this damage.
 #[test]
 fn each_documented_kind_of_damage_is_found_where_the_table_says() {
     let (plain, restarts, progressive) = (encoded(false, 0), encoded(false, 7), encoded(true, 0));

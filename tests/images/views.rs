@@ -113,7 +113,6 @@ fn views_decoded_together_equal_views_decoded_alone() {
         partly += usize::from(views > 0 && views < 5);
     }
     assert!(sound > 20 && damaged > 8 && failed > 1 && partly > 0, "{sound}, {damaged}, {failed}, {partly}");
-    // Repeat with batches of several samples.
     let skip = OnError::Skip { max_skipped: 1000 };
     for workers in [1, 3] {
         let mut batches = together.clone().on_error(skip).batch_size(64).workers(workers).host().unwrap();

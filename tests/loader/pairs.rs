@@ -30,7 +30,6 @@ use self::run::{ImageValues, Run};
 use crate::process::{OWN, child};
 use crate::store::Objects;
 
-/// The observable effect of a setter.
 enum Does {
     /// Compares a run with a run without the setter.
     Shows(fn(&Run, &Run) -> bool),
@@ -243,10 +242,8 @@ fn names(error: &str, setter: &str) -> bool {
     if words.is_empty() { error.contains(setter) } else { words.iter().any(|word| error.contains(word)) }
 }
 
-/// The result of a run, or the error.
 type Known = Rc<std::result::Result<Run, String>>;
 
-/// Cached runs with a single setter.
 struct Alone<'a> {
     root: &'a Path,
     answers: RefCell<BTreeMap<(String, Data), Known>>,
@@ -383,7 +380,6 @@ fn check_pairs() {
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
-/// The methods of `Loader` that return loaders.
 fn public_setters() -> BTreeSet<String> {
     // A macro generates the setters in `OPTIONS`.
     let mut setters: BTreeSet<_> = Loader::OPTIONS.iter().map(|[setter, ..]| (*setter).to_owned()).collect();

@@ -81,7 +81,6 @@ fn a_second_run_to_the_same_target_is_refused() {
         assert_eq!(pack.to(&target).unwrap().samples, 900);
         assert_eq!((refused, set_at(&target)), (3, (1, 900)), "{name}");
         assert!(names(root.path()).iter().all(|name| !name.contains("partial")), "{:?}", names(root.path()));
-        // After the first run, a new run is accepted.
         let after = Pack::new(&second).keep_bad(true).force(true).to(&target).unwrap();
         assert_eq!((after.samples, set_at(&target)), (900, (2, 900)));
     }
@@ -151,7 +150,6 @@ fn concurrent_replacements_leave_one_complete_dataset() {
     assert_eq!(names(root.path()), ["x.lmdb", "x.tar"]);
 }
 
-/// Writes one sample per shard.
 fn shards(folder: &Path, set: u8, samples: usize, force: bool) -> Result<u64> {
     let options = WriteOptions { force, shard_size: Some(1), ..WriteOptions::default() };
     let mut writer = Box::new(TarWriter::create(folder.join("x.tar"), &options)?);

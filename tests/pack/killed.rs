@@ -86,7 +86,6 @@ impl Drop for Worker {
     }
 }
 
-/// The time that a child process takes for `work`.
 fn lasts(folder: &Path, work: &str) -> Duration {
     let mut worker = Worker::start(folder, work);
     let begun = Instant::now();
@@ -149,7 +148,6 @@ fn kill(kills: u64, seed: u64, plain: bool) {
             opened += 1;
         }
         if opened > 0 || number + 1 == kills {
-            // Complete the work of the killed processes.
             if plain {
                 let done = Pack::new(&source).shard_samples(4).to(folder.join("x.tar"));
                 assert!(done.is_ok() || opened > 0, "{done:?}");

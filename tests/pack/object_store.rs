@@ -273,7 +273,6 @@ fn objects_in_a_store_are_never_replaced() {
     assert!(e.cause().contains("parts 1 of 2 are missing"), "{e}");
     assert!(store.files() == before);
 
-    // Store an object that an unrelated program wrote.
     let foreign = format!("{FOLDER}x-000007.tar");
     let sound = local(&set)["x-000007.tar"].clone();
     let mut damaged = sound.clone();
@@ -293,7 +292,6 @@ fn objects_in_a_store_are_never_replaced() {
     let e = store.part(&other, (1, 2)).unwrap_err();
     assert!(e.cause().contains("pack to a different URL; the plans differ in samples"), "{e}");
     assert!(!e.cause().contains("force"), "{e}");
-    // Delete a shard.
     store.contents.lock().unwrap().remove(&format!("{FOLDER}x-000007.tar"));
     for e in [store.merge().run().unwrap_err(), store.part(&set, (1, 2)).unwrap_err()] {
         assert!(
@@ -311,7 +309,6 @@ fn objects_in_a_store_are_never_replaced() {
 
 #[test]
 fn targets_that_a_store_cannot_hold_are_refused() {
-    /// A read-only store.
     struct ReadOnly(Objects);
     impl Store for ReadOnly {
         fn list(&self, prefix: &str) -> Result<Vec<Object>> {

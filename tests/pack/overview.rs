@@ -40,7 +40,6 @@ fn the_progress_of_all_parts_is_known_before_they_are_merged() {
     assert_eq!(facts(&progress().unwrap()), (50, 50, Some(1), "", false));
     Merge::new(&target).run().unwrap();
     assert_eq!(facts(&progress().unwrap()), (50, 50, None, "", true));
-    // Pack again while the old dataset exists.
     Pack::new(&set).shard_samples(4).part(0, 2).force(true).to(&target).unwrap();
     assert_eq!(facts(&progress().unwrap()), (24, 50, Some(2), "1", false));
 }

@@ -57,7 +57,6 @@ fn pack_whole(source: &dyn Source) -> tempfile::TempDir {
     root
 }
 
-/// Runs a function before each read.
 pub(crate) struct Hooked<F>(pub(crate) Memory, pub(crate) F);
 
 impl<F: Fn(usize) -> Result<()> + Send + Sync> Source for Hooked<F> {
@@ -90,7 +89,6 @@ fn packed_bytes_do_not_depend_on_the_number_of_parts() {
     for parts in [2, 5, 16] {
         let root = tempfile::tempdir().unwrap();
         let mut samples = 0;
-        // Pack the parts in reverse order.
         for number in (0..parts).rev() {
             samples += pack_part(&set, root.path(), (number, parts)).unwrap().samples;
             assert!(
@@ -541,7 +539,6 @@ fn invalid_parts_are_refused() {
     assert!(names(root.path()).is_empty());
 }
 
-/// [`pack_part`] with force.
 fn forced(source: &dyn Source, folder: &Path, (part, parts): (u64, u64)) -> Result<Report> {
     Pack::new(source).workers(1).shard_samples(4).part(part, parts).force(true).to(folder.join("x.tar"))
 }

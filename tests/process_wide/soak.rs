@@ -97,7 +97,6 @@ fn watch(length: Duration, mut round: impl FnMut(u64)) -> (HeldResources, HeldRe
     (middle, last)
 }
 
-/// The images as a folder, a tar and an LMDB.
 fn sets(root: &Path) -> [PathBuf; 3] {
     let paths = ["set", "x.tar", "x.lmdb"].map(|name| root.join(name));
     images(&paths[0]);

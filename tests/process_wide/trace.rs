@@ -55,7 +55,6 @@ fn events(path: &Path) -> Vec<Value> {
     events
 }
 
-/// The events with a duration, by row.
 fn rows(events: &[Value]) -> BTreeMap<String, Vec<Value>> {
     let names: BTreeMap<_, _> = events
         .iter()

@@ -53,7 +53,6 @@ const SOURCES: Rules = Rules {
     small: true,
 };
 
-/// Maximum number of files and folders in one folder.
 const MAX_FILES: usize = 25;
 
 /// Macros that define setters on a type that is downstream of them: the macro's module, and the
@@ -70,7 +69,6 @@ struct Module {
 
 struct Crate {
     modules: BTreeMap<Name, Module>,
-    /// The imports of each module, by local name.
     uses: BTreeMap<Name, BTreeMap<String, Name>>,
 }
 
@@ -154,7 +152,6 @@ impl Crate {
 #[derive(Default)]
 struct Seen {
     paths: Vec<Name>,
-    /// Imports: local name and path.
     uses: Vec<(String, Name)>,
     /// Local names of re-exports, which do not count as imports.
     shown: BTreeSet<String>,

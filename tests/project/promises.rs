@@ -51,7 +51,6 @@ fn promised(readme: &str) -> Vec<String> {
     bold.map(|(name, _)| name.to_owned()).collect()
 }
 
-/// Names of the tests that `cargo test` runs from a Rust file, or pytest from a Python file.
 fn tests_of(file: &str, text: &str) -> Vec<String> {
     let name = |line: &str, before: &str| {
         let name: String =

@@ -53,7 +53,6 @@ enum Begin {
 struct Use {
     /// Microseconds before the request. Idle workers exit after about 25 ms.
     pause: u64,
-    /// Whether the consumer holds the batch for a while.
     keeps: bool,
 }
 
@@ -67,7 +66,6 @@ pub(crate) struct Schedule {
     grows: bool,
     /// Once set, no sample fails or is slow.
     calm: Arc<AtomicBool>,
-    /// Number of samples that readers have read.
     pub(crate) ahead: Arc<AtomicU64>,
     batch: usize,
     workers: usize,
@@ -79,11 +77,9 @@ pub(crate) struct Schedule {
     epochs: Vec<(Begin, Vec<Use>)>,
     /// With simulated scheduling, pauses take no time.
     pub(crate) pauses: bool,
-    /// Whether the source receives notifications about batches.
     follows: bool,
     /// Received notifications that contradict the sample order.
     misled: Arc<Mutex<Vec<String>>>,
-    /// Whether the loader is dropped in the middle of the last epoch.
     closes: bool,
     /// Whether the loader is dropped before the batches that the consumer holds.
     loader_goes_first: bool,
@@ -299,10 +295,9 @@ impl Transform for Scheduled {
 pub(crate) struct Account {
     pub(crate) delivered: u64,
     pub(crate) skipped: u64,
-    /// In batches that were not requested or that come after an error.
+    /// Samples of batches that were not requested or that come after an error.
     pub(crate) undelivered: u64,
     pub(crate) total: u64,
-    /// Number of epochs that ended with an error.
     pub(crate) stopped: u64,
 }
 
@@ -408,7 +403,6 @@ pub(crate) fn run(schedule: &Schedule) -> Account {
         }
         drop(arriving);
         if schedule.closes && round + 1 == schedule.epochs.len() {
-            // Wait until samples are in flight.
             drop(batches);
             account.undelivered += expected.map(|(samples, _)| samples.len() as u64).sum::<u64>();
             held_batches.iter().for_each(|(batch, samples)| check(schedule, batch, samples));

@@ -60,7 +60,6 @@ struct Drawn {
     workers: usize,
     queued: usize,
     clients: Vec<Vec<(Vec<u8>, Does)>>,
-    /// Number of responses after which the decoder is closed.
     closes: Option<u64>,
 }
 

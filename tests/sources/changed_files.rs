@@ -134,7 +134,7 @@ fn a_modified_shard_fails_where_it_is_first_read() {
     }
 }
 
-/// They must not be delivered even if invalid samples are skipped.
+/// Skipping invalid samples must not hide the modification.
 #[test]
 fn no_sample_of_a_modified_shard_is_delivered() {
     let root = tempfile::tempdir().unwrap();

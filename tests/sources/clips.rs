@@ -244,7 +244,6 @@ fn clips_depend_only_on_the_seed_the_epoch_and_the_sample() {
     let subset = sorted(epoch(open().subset([9_u64, 2, 4]), 0));
     let of_all: Vec<_> = expected.iter().filter(|row| [2, 4, 9].contains(&row.0)).cloned().collect();
     assert!(subset == of_all);
-    // Resume after two batches.
     let mut first = open().host().unwrap();
     let rows_taken: Vec<_> = first.epoch(0).take(2).flat_map(rows).collect();
     let rest = epoch(open().workers(3).resume(first.checkpoint()), 0);

@@ -101,12 +101,10 @@ pub(crate) fn agrees(path: impl AsRef<Path>, with: impl Fn(Loader) -> Loader) {
     loads_as_reference(&path.display().to_string(), &|| with(Loader::new(path)));
 }
 
-/// [`agrees`] for loaders that `make` creates.
 pub(crate) fn loads_as_reference(name: &str, make: &dyn Fn() -> Loader) {
     loads_alike(name, make, &|| Loader::new(reference()));
 }
 
-/// [`agrees`] for loaders that `make` creates, with a different reference.
 pub(crate) fn loads_alike(name: &str, make: &dyn Fn() -> Loader, reference: &dyn Fn() -> Loader) {
     no_hang(|| {
         let with = |loader: Loader, workers| loader.augment(Augment::train(48)).batch_size(5).workers(workers);

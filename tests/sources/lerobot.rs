@@ -25,7 +25,6 @@ pub(crate) fn answers(version: &str) -> Vec<Json> {
     serde_json::from_slice(&file).unwrap()
 }
 
-/// The dataset options of an entry.
 pub(crate) fn options(answer: &Json) -> LeRobotOptions {
     let mut options = LeRobotOptions::new();
     for (feature, deltas) in answer["delta_timestamps"].as_object().into_iter().flatten() {
@@ -48,7 +47,6 @@ fn crc32(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0_u32, |crc, &byte| (0..8).fold(crc ^ u32::from(byte), bit))
 }
 
-/// A checksum of the pixels.
 fn pixels(image: &[u8]) -> u32 {
     let codecs = Codecs::new();
     let (mut image, mut pixels) = (codecs.open(image).unwrap(), Pixels::default());
@@ -401,7 +399,6 @@ fn rows_that_contradict_the_metadata_fail() {
     assert!(e.contains("column \"task_index\" holds 1, which is not among the tasks"), "{e}");
 }
 
-/// Loads states, chunks of actions, tasks and images.
 fn loader(set: impl Source + 'static) -> Loader {
     Loader::source(set)
         .drop_field("label")

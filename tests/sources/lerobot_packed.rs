@@ -203,7 +203,6 @@ fn videos_are_packed_as_jpegs() {
     }
 }
 
-/// Copies the files under `folder` to the store.
 fn upload(folder: &Path, url: &str, objects: &Objects) {
     for entry in fs::read_dir(folder).unwrap().map(std::result::Result::unwrap) {
         let url = format!("{url}/{}", entry.file_name().to_str().unwrap());

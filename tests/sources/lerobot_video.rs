@@ -57,7 +57,6 @@ fn pixels(frame: &[u8]) -> Pixels {
     pixels
 }
 
-/// The encoded frames of a camera.
 fn frames(set: &dyn Source, index: usize, camera: &str) -> Vec<Vec<u8>> {
     let mut scratch = Vec::new();
     let sample = set.read(index, &mut scratch).unwrap();

@@ -110,7 +110,6 @@ fn a_database_grown_by_a_different_process_is_opened() {
     assert_eq!(read_all(&new), 8 * 3000 + 32 * 200_000, "the newer loader does not need the older one");
 }
 
-/// Replaces the same images `times` times, with one commit each.
 fn rewrite(writer: &mut Writer, times: usize) {
     (0..times).for_each(|_| writer.put(0..8, 3000));
 }

@@ -65,7 +65,6 @@ fn corpus(folder: &std::path::Path, kind: TokenType, seed: u64) -> Vec<Vec<u32>>
     written.collect()
 }
 
-/// Computes the four arrays of a row naively.
 fn arrays(row: &Row, length: usize, max_documents: usize) -> [Vec<i64>; 4] {
     let (mut tokens, mut documents, mut positions, mut ends) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for (number, document) in row.iter().enumerate() {

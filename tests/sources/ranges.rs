@@ -35,7 +35,6 @@ impl Store for Counted {
 }
 
 impl Counted {
-    /// Stores the files of a folder under `mem://set`.
     fn of(folder: &Path) -> Self {
         let store = Counted::default();
         for entry in fs::read_dir(folder).unwrap() {
@@ -52,7 +51,6 @@ impl Counted {
         Options::new().store("mem", Arc::new(self.clone())).open(url)
     }
 
-    /// Total number of bytes in all objects.
     fn size(&self) -> u64 {
         self.objects.0.lock().unwrap().values().map(|(_, bytes)| bytes.len() as u64).sum()
     }

@@ -17,7 +17,6 @@ use warpfeed::source::{
 };
 use warpfeed::{Augment, Error, Loader, Result};
 
-/// The files of a folder as objects of a store.
 #[derive(Clone)]
 struct Files(Arc<HashMap<String, Vec<u8>>>);
 
@@ -49,7 +48,6 @@ impl Store for Files {
     }
 }
 
-/// Creates three shards of `len` samples.
 fn shards(len: usize, size: usize) -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     let sample = |n: usize| {
@@ -81,7 +79,7 @@ struct Faulty {
     files: Files,
     seed: u64,
     requests: Arc<AtomicU64>,
-    /// Attempts for each object and first byte. The third one succeeds.
+    /// Number of attempts per object and first byte. The third attempt succeeds.
     attempts: Arc<Mutex<HashMap<(String, u64), u64>>>,
     /// Reads beyond this offset in one of the objects fail permanently.
     permanent_from: Option<u64>,

@@ -154,7 +154,6 @@ fn columns_are_found_by_name_or_by_option() {
     // Without images, the key is the row number.
     let plain = rows(&Table::open(&table).unwrap());
     assert_eq!((plain[1].0.as_str(), plain[1].1, plain[1].2.len()), ("1", None, 7));
-    // A table without a header line.
     let bare = write(root.path(), "bare.csv", "images/2.png;3\nimages/a/1.JPG;4\n");
     let opened = TableOptions::new().headerless().image("0").label("1").open(&bare).unwrap();
     assert_eq!(rows(&opened).iter().map(|row| row.1).collect::<Vec<_>>(), [Some(3), Some(4)]);

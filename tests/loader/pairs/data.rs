@@ -113,7 +113,6 @@ pub(super) fn write(root: &Path) {
 pub(super) struct World<'a> {
     pub(super) root: &'a Path,
     pub(super) samples: u64,
-    /// A checkpoint after the first batch.
     pub(super) saved: Option<String>,
 }
 

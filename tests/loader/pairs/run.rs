@@ -60,7 +60,6 @@ pub(super) struct Run {
     pub(super) seed: u64,
     pub(super) indexed: bool,
     pub(super) traced: bool,
-    /// Whether the label comes from the `species` column.
     pub(super) swapped: bool,
     pub(super) batches: Vec<Batch>,
     pub(super) saved: Option<String>,
