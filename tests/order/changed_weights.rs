@@ -113,7 +113,7 @@ fn a_change_in_a_repeated_epoch_drops_prepared_batches() {
     });
 }
 
-/// A batch may fail on only one rank, but all ranks must count it.
+/// A batch may fail on one rank only, but all ranks must count the batch.
 #[test]
 fn a_failed_batch_counts_as_received() {
     let sample = |i: u64| {

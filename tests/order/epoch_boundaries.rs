@@ -314,7 +314,7 @@ fn statistics_of_an_epoch_count_its_batches() {
     });
 }
 
-/// While it is closed, threads block at it.
+/// A closed gate blocks the threads that wait at it.
 #[derive(Default)]
 struct Gate {
     closed: Mutex<bool>,
