@@ -11,7 +11,9 @@ use std::sync::Arc;
 use warpfeed::decode::{Codecs, Pixels, Rect};
 use warpfeed::field::{Image, NdArray};
 use warpfeed::pack::Pack;
-use warpfeed::source::{Clips, ClipsOptions, Dataset, Frames, Options, Source, Value, open};
+use warpfeed::source::{
+    Clips, ClipsOptions, Concat, Dataset, Frames, Memory, Options, OwnedSample, Source, Value, open,
+};
 use warpfeed::{Augment, Dtype, HostBatch, Layout, Loader, Result};
 use warpfeed_video::Track;
 
@@ -304,6 +306,17 @@ fn a_folder_of_videos_is_opened_by_its_path() {
     assert_eq!(set.key(0, &mut Vec::new()).unwrap(), "a/frame_000002");
     let e = Clips::open(tempfile::tempdir().unwrap().path(), &ClipsOptions::new(1)).unwrap_err().to_string();
     assert!(e.contains("no videos: the folder is empty; looked for .mp4, .m4v, .mov, .mkv, .webm"), "{e}");
+}
+
+#[test]
+fn sources_report_the_size_of_their_video_frames() {
+    let folder = folder(&VIDEOS[..1]);
+    let clips = || Arc::new(Clips::open(folder.path(), &ClipsOptions::new(2)).unwrap());
+    let images = || Arc::new(Memory::new(vec![OwnedSample::new("a").field("jpg", vec![0])]));
+    assert_eq!((clips().video_pixels(), images().video_pixels()), (96 * 64, 0));
+    assert_eq!(Concat::new(vec![images(), clips()]).unwrap().video_pixels(), 96 * 64);
+    let without_frames = clips().only(&["video_is_pad".to_owned()]).unwrap();
+    assert_eq!(without_frames.video_pixels(), 0);
 }
 
 #[test]

@@ -16,7 +16,7 @@ use crate::record::Record;
 
 /// Maximum number of decoders per GPU. Threads wait until their frame is decoded, so the seven
 /// engines of an H100 need more than seven decoders. There, creating a decoder takes 36 ms.
-pub(super) const MAX_SESSIONS: usize = 16;
+pub(super) const MAX_SESSIONS: usize = 24;
 
 pub(super) struct Session {
     decoder: Decoder,
