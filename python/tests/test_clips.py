@@ -237,7 +237,7 @@ def test_each_frame_has_the_annotations_of_the_frame_alone(as_masks: Any, augmen
 def test_annotations_must_have_a_value_for_each_frame() -> None:
     def load(frames: int | None, as_masks: Any = np.stack) -> None:
         fields = {"image": Image(frames=2), "mask": Mask("u8", frames=frames)}
-        list(Loader(Annotated(2, as_masks), fields=fields, **{**OPTIONS, "augment": Augment.eval(24)}))
+        list(Loader(Annotated(2, as_masks), fields=fields, **{**OPTIONS, "augment": Augment.train(24)}))
 
     load(2)
     with pytest.raises(WarpfeedError, match="values for 3 frames: expected 2, one for each frame"):

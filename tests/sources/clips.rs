@@ -352,7 +352,7 @@ fn masks_and_points_of_a_video_are_those_of_the_frames_that_the_clip_shows() {
         }
         assert!(starts.len() > set.len() || options == ClipsOptions::new(3).stride(20), "{starts:?}");
         let text = open(1).workers(1).host().unwrap().epoch(0).find_map(Result::err);
-        assert_eq!(text.is_some(), options == ClipsOptions::new(3).stride(20));
+        assert!(text.is_some() || options != ClipsOptions::new(3).stride(20));
         if let Some(text) = text.map(|e| e.to_string()) {
             assert!(
                 text.contains("field \"mask\" has values for") && text.contains("a value for each frame of the video"),
