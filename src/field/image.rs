@@ -73,7 +73,7 @@ impl Image {
     /// A sample fails if it has a different number of frames, if the frames have different sizes,
     /// or if a frame cannot be decoded. The error names the field and the frame.
     ///
-    /// The loader cannot be opened if `frames` is 0, or if the augmentation mixes images or combines
+    /// The loader cannot be opened if `frames` is 0 or if the augmentation mixes images or combines
     /// the images of several samples.
     ///
     /// ```

@@ -21,7 +21,6 @@ pub fn little(numbers: &[i64]) -> Vec<u8> {
     numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
 }
 
-/// Returns a ZIP archive of uncompressed files.
 pub fn zip(files: &[(String, Vec<u8>)]) -> Vec<u8> {
     let (mut out, mut directory) = (Vec::new(), Vec::new());
     for (name, data) in files {
@@ -53,7 +52,6 @@ pub fn zip(files: &[(String, Vec<u8>)]) -> Vec<u8> {
     out
 }
 
-/// Returns a Protobuf varint.
 pub fn varint(mut number: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     while number >= 128 {
@@ -64,12 +62,10 @@ pub fn varint(mut number: u64) -> Vec<u8> {
     bytes
 }
 
-/// Returns a length-delimited Protobuf field.
 pub fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
     [&[number << 3 | 2][..], &varint(bytes.len() as u64), bytes].concat()
 }
 
-/// The value of a field in a Flatbuffers table.
 pub enum Flat {
     Byte(u8),
     Short(i16),
@@ -92,7 +88,6 @@ impl Flat {
         }
     }
 
-    /// Returns a file with this table as its root.
     pub fn file(&self) -> Vec<u8> {
         let mut out = vec![0; 4];
         let root = self.write(&mut out);
@@ -101,7 +96,7 @@ impl Flat {
         out
     }
 
-    /// Appends a value that is not stored inline, and returns its offset.
+    /// Appends a value to the heap, and returns its offset.
     fn write(&self, out: &mut Vec<u8>) -> usize {
         let align = |out: &mut Vec<u8>, alignment: usize, off: usize| {
             while out.len() % alignment != off {
@@ -178,7 +173,7 @@ impl Flat {
     }
 }
 
-/// Returns the CRC32C checksum of `bytes`. TFRecord files store it in masked form.
+/// TFRecord files store this checksum in masked form.
 pub fn crc32c(bytes: &[u8]) -> u32 {
     let step = |crc: u32, byte: &u8| {
         (0..8).fold(crc ^ u32::from(*byte), |crc, _| crc >> 1 ^ (0x82f6_3b78 & 0_u32.wrapping_sub(crc & 1)))

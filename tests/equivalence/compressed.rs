@@ -1,5 +1,4 @@
-//! Writers for compressed datasets, Parquet and HDF5. The only dependencies of these writers are
-//! compression libraries.
+//! Writers for compressed datasets, Parquet and HDF5. They depend only on compression libraries.
 
 use std::fs;
 use std::io::Write;
@@ -46,8 +45,7 @@ fn packed(compression: &str, bytes: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Writes the dataset in the uncompressed format `plain`, then calls `change` with the parsed
-/// `index.json` and writes it back.
+/// Writes the dataset in the uncompressed format `plain`, and lets `change` edit its `index.json`.
 fn rewrite(plain: &str, dataset: &RandomDataset, root: &Path, change: impl Fn(&mut Json)) -> String {
     let path = (PLAIN.iter().find(|format| format.name == plain).unwrap().write)(dataset, root);
     let index = root.join("index.json");
@@ -57,7 +55,6 @@ fn rewrite(plain: &str, dataset: &RandomDataset, root: &Path, change: impl Fn(&m
     path
 }
 
-/// Replaces `from` with its compressed copy `to`, and returns the compressed length.
 fn replace(root: &Path, from: &str, to: &str, compression: &str) -> usize {
     let bytes = packed(compression, &fs::read(root.join(from)).unwrap());
     fs::remove_file(root.join(from)).unwrap();
@@ -124,7 +121,6 @@ fn hdf5(dataset: &RandomDataset, root: &Path, is_deflated: bool) -> String {
     "dataset.h5".into()
 }
 
-/// A writer for a struct in Thrift's compact protocol.
 #[derive(Default)]
 struct Thrift(Vec<u8>, u8);
 
@@ -135,7 +131,6 @@ impl Thrift {
         &mut self.0
     }
 
-    /// Adds a 32-bit or 64-bit integer.
     fn number(mut self, field: u8, kind: u8, number: usize) -> Self {
         self.head(field, kind).extend(varint(2 * number as u64));
         self
@@ -160,7 +155,6 @@ impl Thrift {
         self
     }
 
-    /// Adds a list of values of one type.
     fn list(mut self, field: u8, kind: u8, values: &[Vec<u8>]) -> Self {
         let out = self.head(field, 9);
         if values.len() < 15 {
@@ -178,8 +172,7 @@ impl Thrift {
     }
 }
 
-/// Writes a Parquet file with required columns and plain encoding. A page holds four values, and a
-/// row group seven rows.
+/// Writes a Parquet file with four values per page and seven rows per row group.
 fn parquet(dataset: &RandomDataset, root: &Path, codec: usize) -> String {
     const NAMES: [&str; 8] = ["", "snappy", "gz", "", "", "", "zstd", "lz4"];
     let columns: Vec<_> = ["image"].into_iter().chain(dataset.columns().iter().copied()).collect();

@@ -8,10 +8,8 @@ use std::path::Path;
 use super::observe::{Observations, hash};
 use super::seed::Opened;
 
-/// Writes one line per combination of seed, format and storage.
 pub struct Record(fs::File);
 
-/// Returns the digest of each category.
 fn digests(observations: &Observations) -> Vec<(String, String)> {
     let digest =
         |(part, lines): (&str, Vec<String>)| (part.to_owned(), format!("{:016x}", hash(lines.join("\n").as_bytes())));
@@ -46,11 +44,10 @@ impl Record {
     }
 }
 
-/// A recording by an earlier build.
 pub struct Recording {
     lines: BTreeMap<(u64, String, String), String>,
     same: u64,
-    /// Number of combinations that can be opened now but were rejected before.
+    /// Number of combinations that the earlier build rejected.
     new: u64,
     differences: Vec<String>,
 }
@@ -95,8 +92,6 @@ impl Recording {
         }
     }
 
-    /// # Panics
-    /// If a digest differs.
     pub fn end(mut self) {
         for (seed, format, storage) in self.lines.keys() {
             self.differences.push(format!("seed {seed}, {format} ({storage}): recorded, but no longer present"));

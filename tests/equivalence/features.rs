@@ -30,7 +30,6 @@ fn parquet(dataset: &RandomDataset, root: &Path) -> String {
     };
     let message = format!("message m {{ {} }}", columns.iter().map(field).collect::<String>());
     let schema = Arc::new(parse_message_type(&message).unwrap());
-    // Pages of a few images, and several row groups.
     let properties = WriterProperties::builder()
         .set_write_batch_size(1)
         .set_data_page_size_limit(2_000)
@@ -64,7 +63,7 @@ fn parquet(dataset: &RandomDataset, root: &Path) -> String {
     "dataset.parquet".into()
 }
 
-/// Writes contiguous arrays or, in half of the variants, one chunk per image.
+/// Half of the variants have one chunk per image; the others are contiguous.
 #[cfg(feature = "hdf5")]
 fn hdf5(dataset: &RandomDataset, root: &Path) -> String {
     let (pixels, shape, labels) = arrays(dataset);

@@ -1,5 +1,5 @@
-//! Lists every dataset format, with a writer that produces a minimal valid file, and a predicate
-//! for the datasets that the format can represent.
+//! Lists every dataset format. Each has a writer that produces a minimal valid file, and a
+//! predicate for the datasets that the format can represent.
 
 use std::fs;
 use std::path::Path;
@@ -11,14 +11,12 @@ use warpfeed::source::{Memory, OwnedSample};
 use super::bytes::{Flat, crc32c, field, little, npy, npy_i64, varint, zip};
 use super::random_dataset::{Kind, RandomDataset, SampleData, Value};
 
-/// A dataset format, with a writer for tests.
 pub struct Format {
     pub name: &'static str,
-    /// Returns whether the format can represent the dataset.
+    /// Whether the format can represent the dataset.
     pub holds: fn(&RandomDataset) -> bool,
     /// Writes the dataset into an empty folder. Returns the path to open, relative to the folder.
     pub write: fn(&RandomDataset, &Path) -> String,
-    /// Returns the key of a sample, given its index.
     pub key: fn(&RandomDataset, usize) -> String,
     /// Whether files are memory-mapped by default. For other formats, `mmap(false)` has no effect.
     pub mapped: bool,
@@ -40,12 +38,11 @@ pub fn labeled(dataset: &RandomDataset) -> bool {
     dataset.kind != Kind::Boxes
 }
 
-/// Returns whether the dataset has no columns except the image and the class.
+/// Whether the dataset has no columns except the image and the class.
 fn plain(dataset: &RandomDataset) -> bool {
     matches!(dataset.kind, Kind::Labeled | Kind::Pixels)
 }
 
-/// Returns whether the dataset is plain and has integer labels.
 fn numbered(dataset: &RandomDataset) -> bool {
     plain(dataset) && !dataset.has_class_names
 }
@@ -58,9 +55,8 @@ fn masks(dataset: &RandomDataset) -> bool {
     dataset.kind == Kind::Masks
 }
 
-/// Name of the folder format when it is opened with the `masks` option.
 pub const FOLDER_WITH_MASKS: &str = "folder with masks";
-/// Name of the folder with the masks, which is next to the folder of images.
+/// Name of the folder of masks, a sibling of the image folder.
 pub const MASKS: &str = "masks";
 
 fn boxes(dataset: &RandomDataset) -> bool {
@@ -147,7 +143,6 @@ pub fn put(root: &Path, name: &str, bytes: impl AsRef<[u8]>) {
     fs::write(path, bytes).unwrap();
 }
 
-/// Returns all samples of the dataset, with all of their fields.
 pub fn owned(dataset: &RandomDataset) -> Vec<OwnedSample> {
     let owned_sample = |(n, sample): (usize, &SampleData)| {
         let built = OwnedSample::new(by_class(dataset, n)).field(sample.extension, sample.encoded.clone());
@@ -223,7 +218,7 @@ fn lmdb(dataset: &RandomDataset, root: &Path) -> String {
     "dataset.lmdb".into()
 }
 
-/// Returns every value of a row except the image. Masks are written to files and represented by
+/// Collects every value of a row except the image. Masks are written to files, and the row contains
 /// their paths.
 fn cells(dataset: &RandomDataset, sample: &SampleData, root: &Path) -> Vec<serde_json::Value> {
     let cell = |column: &&str| match dataset.value(sample, column) {
@@ -278,11 +273,9 @@ fn jsonl(dataset: &RandomDataset, root: &Path) -> String {
     "dataset.jsonl".into()
 }
 
-/// Number of samples per shard, in formats with shards.
 const SHARD: usize = 3;
 
-/// Returns a shard that consists of a table of row offsets, `before` and `rows`, as in MDS and
-/// LitData.
+/// Builds a shard from `before`, a table of row offsets, and `rows`, as in MDS and LitData.
 fn with_offsets(before: &[u8], rows: &[Vec<u8>]) -> Vec<u8> {
     let mut offset = (4 + 4 * (rows.len() + 1) + before.len()) as u32;
     let mut out = (rows.len() as u32).to_le_bytes().to_vec();
@@ -300,7 +293,6 @@ fn length(bytes: &[u8]) -> [u8; 4] {
     (bytes.len() as u32).to_le_bytes()
 }
 
-/// Returns the bytes of a value as MDS and LitData store it.
 pub fn plain_bytes(value: Value) -> Vec<u8> {
     match value {
         Value::Int(number) => number.to_le_bytes().to_vec(),
@@ -482,7 +474,7 @@ fn tfrecord(dataset: &RandomDataset, root: &Path) -> String {
     "x.tfrecord".into()
 }
 
-/// Returns a message of Arrow's stream format. `kind` is 1 for a schema and 3 for a record batch.
+/// Builds a message of Arrow's stream format. `kind` is 1 for a schema and 3 for a record batch.
 fn message(kind: u8, header: Flat, body: &[u8]) -> Vec<u8> {
     let values = vec![(0, Flat::Short(4)), (1, Flat::Byte(kind)), (2, header), (3, Flat::Long(body.len() as i64))];
     let head = Flat::Table(values).file();
@@ -541,7 +533,6 @@ fn arrow(dataset: &RandomDataset, root: &Path) -> String {
     "dataset.arrow".into()
 }
 
-/// Returns all pixels, the shape of the pixel array, and all labels.
 pub fn arrays(dataset: &RandomDataset) -> (Vec<u8>, [usize; 4], Vec<i64>) {
     let (width, height) = dataset.samples[0].size;
     let pixels = dataset.samples.iter().flat_map(|sample| &sample.pixels).copied().collect();

@@ -44,8 +44,6 @@ fn file(name: &str) -> Option<PathBuf> {
     std::env::var_os(name).map(PathBuf::from)
 }
 
-/// Returns the kinds of storage to test: local files with and without memory maps, and an in-memory
-/// store.
 fn storages(format: &'static Format, folder: &Path, name: &str) -> Vec<Member> {
     let path = if name.is_empty() { folder.to_owned() } else { folder.join(name) };
     let path = path.to_str().unwrap().to_owned();
@@ -67,9 +65,7 @@ fn combinations() -> Combinations<'static> {
     }
 }
 
-/// Number of seeds in an ordinary run, starting at 0.
 const DRAWS: u64 = 60;
-/// Number of seeds in a recording.
 const RECORDED: u64 = 150;
 
 #[test]
@@ -77,8 +73,8 @@ fn a_dataset_is_the_same_in_every_format_and_storage() {
     compare_draws();
 }
 
-/// Compares all formats and kinds of storage for each seed. With environment variables, it compares
-/// the observations with a recording instead, or writes a recording.
+/// Compares all formats and kinds of storage for each seed. Environment variables make it compare
+/// with a recording, or write one.
 fn compare_draws() {
     let (mut counts, combinations) = (Counts::default(), &combinations());
     if let Some(path) = file("WARPFEED_EQUIVALENCE_COMPARE") {
@@ -116,7 +112,7 @@ fn compare_draws() {
     counts.end();
 }
 
-/// Number of seeds for the compressed formats. Recordings do not include these formats.
+/// Recordings do not include the compressed formats.
 #[cfg(all(feature = "parquet", feature = "hdf5"))]
 const COMPRESSED: u64 = 16;
 
@@ -135,7 +131,7 @@ fn a_dataset_is_the_same_with_every_compression() {
     counts.end();
 }
 
-/// Tests the comparison itself: it must report a changed label or changed pixels in one format.
+/// The comparison must report a changed label or changed pixels in one format.
 #[test]
 fn a_changed_label_and_changed_pixels_are_found() {
     for (file, count) in [("labels.npy", 1), ("images.npy", usize::MAX)] {
@@ -153,7 +149,6 @@ fn a_changed_label_and_changed_pixels_are_found() {
     }
 }
 
-/// Returns the samples in `tests/fixtures/formats`: three JPEGs of each class of `datasets/mini`.
 fn fixture_dataset() -> RandomDataset {
     let listed = |folder: &Path| {
         let mut paths: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();

@@ -12,7 +12,6 @@ use warpfeed::{Batches, Checkpoint, Error, HostBatch, Loader, Result};
 
 use super::random_dataset::{Choice, EPOCHS, Random};
 
-/// A dataset that was opened in one format from one kind of storage.
 pub struct Member {
     pub format: &'static str,
     pub storage: &'static str,
@@ -23,23 +22,16 @@ pub struct Member {
 /// Observations as lines of text, by category.
 #[derive(Default)]
 pub struct Observations {
-    /// Type, length and classes of the dataset, or the error.
     pub opened: Vec<String>,
-    /// Keys, fields, labels, paths and errors of each sample.
     pub samples: Vec<String>,
-    /// Batches without their keys, and the causes of errors.
+    /// Batches without their keys, and errors reduced to their causes.
     pub batches: Vec<String>,
-    /// Keys of batches, in the order of `batches`.
+    /// Keys of each batch, in the order of `batches`.
     pub keys: Vec<Vec<(u64, String)>>,
-    /// Skipped samples, each with the cause.
     pub faults: Vec<String>,
-    /// Complete error messages.
     pub errors: Vec<String>,
-    /// Checkpoints as JSON.
     pub state: Vec<String>,
-    /// Batches of the resumed run.
     pub resumed: Vec<String>,
-    /// Packed files, with their bytes.
     pub packed: Vec<String>,
     pub is_refused: bool,
     pub classes: Vec<String>,
@@ -72,7 +64,7 @@ impl Observations {
     }
 }
 
-/// Returns `text` without the path of this run's temporary folder.
+/// Removes the path of this run's temporary folder, which differs between runs.
 fn clean(text: &str, root: &Path) -> String {
     text.replace(root.to_str().unwrap(), "$ROOT")
 }
@@ -97,7 +89,7 @@ fn samples(source: &dyn Source, root: &Path) -> Vec<String> {
     (0..source.len()).map(sample).collect()
 }
 
-/// Describes a batch without its keys, which depend on the format.
+/// Describes a batch without its keys, because these depend on the format.
 fn batch(batch: &HostBatch) -> String {
     let mut line = format!("{}/{}", batch.epoch(), batch.number());
     for place in 0..batch.len() {
@@ -119,7 +111,7 @@ fn batch(batch: &HostBatch) -> String {
     line
 }
 
-/// Returns the cause of an error, without keys and paths.
+/// The cause of an error, without keys and paths.
 fn cause(e: &Error) -> String {
     let mut cause = e.cause().to_owned();
     // Remove the key and path if the cause quotes the error of one sample:
@@ -144,8 +136,6 @@ impl Run<'_> {
         cause(e)
     }
 
-    /// Loads epochs until `stop` batches have been delivered, and returns the lines that describe
-    /// them.
     fn epochs(&mut self, batches: &mut Batches<HostBatch>, stop: u64) -> Vec<String> {
         let (mut lines, mut remaining) = (Vec::new(), stop);
         for number in batches.first_epoch()..EPOCHS {
@@ -178,7 +168,6 @@ impl Run<'_> {
     }
 }
 
-/// Opens and loads `member`, and packs it into files in `root`. Returns all observations.
 pub fn observe(member: &Member, choice: &Choice, random: &mut Random, root: &Path) -> Observations {
     let mut observations = Observations::default();
     let source = match (member.open)() {
@@ -228,7 +217,6 @@ pub fn observe(member: &Member, choice: &Choice, random: &mut Random, root: &Pat
     observations
 }
 
-/// Packs the source and lists the files.
 fn packed(source: &dyn Source, random: &mut Random, root: &Path) -> Vec<String> {
     let out = root.join("packed");
     let _ = fs::remove_dir_all(&out);

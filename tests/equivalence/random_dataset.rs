@@ -9,7 +9,6 @@ use warpfeed::field::{Boxes, Mask, NdArray, Text};
 use warpfeed::transform::{ColorJitter, Mix};
 use warpfeed::{Augment, Dtype, LastBatch, Layout, Loader, Normalize, OnError};
 
-/// A splitmix64 random number generator.
 pub struct Random(u64);
 
 impl Random {
@@ -33,13 +32,11 @@ impl Random {
         from[self.below(from.len())].clone()
     }
 
-    /// Returns true with a probability of 1 in `times`.
     pub fn one_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }
 }
 
-/// The content of a dataset's samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// An encoded image of arbitrary size, and a label.
@@ -54,17 +51,14 @@ pub enum Kind {
     Boxes,
 }
 
-/// A value that accompanies the image.
 pub enum Value {
     Int(i64),
     Text(String),
-    /// A PNG.
     Png(Vec<u8>),
 }
 
 #[derive(Default)]
 pub struct SampleData {
-    /// The file name without its extension. Names sort in the order of the samples.
     pub name: String,
     pub class: usize,
     pub extension: &'static str,
@@ -86,9 +80,7 @@ pub struct RandomDataset {
     pub has_class_names: bool,
     /// Random number that selects a variant of the format.
     pub variant: u64,
-    /// The samples, sorted by class and then by name.
     pub samples: Vec<SampleData>,
-    /// Size of the images in a batch.
     pub target: (u32, u32),
 }
 
@@ -217,7 +209,6 @@ impl RandomDataset {
         RandomDataset { kind, classes, has_class_names: named, variant: random.next(), samples, target }
     }
 
-    /// Returns the names of the table columns other than the image. The label is the first one.
     pub fn columns(&self) -> &'static [&'static str] {
         match self.kind {
             Kind::Columns => &["label", "score", "caption"],
@@ -236,7 +227,7 @@ impl RandomDataset {
         }
     }
 
-    /// Returns the codec of the images, or `None` if they do not all have the same one.
+    /// The codec that all images share, if any.
     pub fn codec(&self) -> Option<&'static str> {
         let first = self.samples[0].extension;
         self.samples.iter().all(|sample| sample.extension == first).then_some(first)
@@ -255,7 +246,6 @@ enum Order {
     Repeated(u64),
 }
 
-/// Randomly chosen options of a loader.
 #[derive(Clone)]
 pub struct Choice {
     kind: Kind,
@@ -279,7 +269,6 @@ pub struct Choice {
     fields: bool,
     samples: usize,
     classes: usize,
-    /// The class names to pass to the loader, if any.
     list: Option<Vec<String>>,
     /// Number of batches after which the run stops and is resumed.
     pub stop: u64,
@@ -360,7 +349,7 @@ impl Choice {
             fields: random.one_in(2),
             samples,
             classes: dataset.classes.len(),
-            // The list changes the index of every label.
+            // A class list changes the index of every label.
             list: (dataset.has_class_names && !mix && random.one_in(2)).then(|| {
                 let more = ["another".to_owned()];
                 dataset.classes.iter().rev().cloned().chain(more).collect()
@@ -369,7 +358,6 @@ impl Choice {
         }
     }
 
-    /// Applies these options to `loader`. A resumed run uses a different number of workers.
     pub fn of(&self, loader: Loader, resumed: bool) -> warpfeed::Result<Loader> {
         let mut loader = loader
             .batch_size(self.batch)
@@ -432,7 +420,7 @@ impl Choice {
         })
     }
 
-    /// Describes each option in words, to count how often each of them occurs.
+    /// Describes each option in words, so that the test can count its uses.
     pub fn words(&self, dataset: &RandomDataset) -> Vec<String> {
         let order = format!("{:?}", self.order);
         let mut words = vec![

@@ -16,23 +16,20 @@ use super::formats::{FOLDER_WITH_MASKS, Format, MASKS, memory};
 use super::observe::{Member, Observations, observe};
 use super::random_dataset::{Choice, Random, RandomDataset};
 
-/// The format and the storage of an opened dataset.
 #[derive(Debug, Clone)]
 pub struct Opened {
     pub format: &'static str,
     pub storage: &'static str,
 }
 
-/// The formats to write, and the kinds of storage to open them from.
 pub struct Combinations<'a> {
     pub formats: Vec<&'static Format>,
     /// Opens the path, which is relative to the folder, from every kind of storage.
     pub storages: &'a dyn Fn(&'static Format, &Path, &str) -> Vec<Member>,
-    /// Returns whether opening the format from this storage may fail.
+    /// Whether opening the format from this storage may fail.
     pub may_refuse: fn(&Opened) -> bool,
 }
 
-/// Results of all seeds: how many combinations were compared, and which of them differ.
 #[derive(Default)]
 pub struct Counts {
     draws: u64,
@@ -43,7 +40,6 @@ pub struct Counts {
     differences: Vec<String>,
 }
 
-/// Opens the dataset of `format` at `path`, or at a URL of `store`.
 pub fn member(
     format: &'static Format,
     storage: &'static str,
@@ -69,8 +65,7 @@ fn scheme(url: &str) -> Option<String> {
     Some(url.split_once("://")?.0.to_owned())
 }
 
-/// Returns the observations for `seed`, and adds to `counts` how they differ from the dataset in
-/// memory.
+/// Adds every difference from the dataset in memory to `counts`.
 pub fn run_seed(seed: u64, combinations: &Combinations<'_>, counts: &mut Counts) -> Vec<(Opened, Observations)> {
     let random = &mut Random::new(seed);
     let dataset = RandomDataset::draw(random);
@@ -122,8 +117,8 @@ pub fn run_seed(seed: u64, combinations: &Combinations<'_>, counts: &mut Counts)
     results
 }
 
-/// Returns how an interrupted and resumed run differs from an uninterrupted one, if it does. Runs
-/// that fail are not compared, because a resumed run counts its faults from zero.
+/// Describes how a resumed run differs from an uninterrupted one. Failed runs are skipped, because
+/// a resumed run counts its faults from zero.
 fn resumed_difference(observations: &Observations) -> Option<String> {
     let batches = |lines: &[String]| -> Vec<String> {
         lines.iter().filter(|line| !line.starts_with("epoch ")).cloned().collect()
@@ -133,7 +128,6 @@ fn resumed_difference(observations: &Observations) -> Option<String> {
     (!failed && unbroken != resumed).then(|| format!("the resumed run differs:\n    {unbroken:?}\n    {resumed:?}"))
 }
 
-/// Returns the first difference from the dataset in memory, if any.
 fn difference(
     dataset: &RandomDataset,
     format: &Format,
@@ -172,13 +166,10 @@ impl Counts {
         }
     }
 
-    /// Returns the number of differences.
     pub fn found(&self) -> usize {
         self.differences.len()
     }
 
-    /// # Panics
-    /// If something differs.
     pub fn end(&self) {
         println!("{self}");
         assert!(self.draws > 0 && self.combinations > self.draws);

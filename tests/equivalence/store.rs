@@ -11,7 +11,6 @@ use warpfeed::{Error, Result};
 pub struct Objects(BTreeMap<String, Vec<u8>>);
 
 impl Objects {
-    /// Stores the files under `folder` under the URL `url`.
     pub fn of(folder: &Path, url: &str) -> Objects {
         let mut objects = Objects::default();
         objects.add(folder, url);

@@ -19,9 +19,9 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering::SeqCst};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(usize)]
 pub(crate) enum Kind {
-    /// An allocation of at least [`LARGE`] bytes: returns null.
+    /// Returns null. Only allocations of at least [`LARGE`] bytes are counted.
     Allocation,
-    /// Mapping a file: `ENOMEM`. Anonymous maps never fail, because stacks and the heap use them.
+    /// `ENOMEM`. Anonymous maps never fail, because stacks and the heap use them.
     Map,
     /// `madvise(MADV_POPULATE_READ)`: `EFAULT`, as after a disk error in a mapped file.
     Pages,
@@ -29,29 +29,29 @@ pub(crate) enum Kind {
     Open,
     /// `EIO`
     Metadata,
-    /// Opening and reading a folder: `EIO`.
+    /// `EIO`
     Listing,
     /// `EIO`
     Read,
-    /// A read that returns half the requested bytes. This is not an error.
+    /// Returns half the requested bytes, which is not an error.
     ShortRead,
     /// `ENOSPC`
     Write,
-    /// A write that writes half the bytes. This is not an error.
+    /// Writes half the bytes, which is not an error.
     ShortWrite,
-    /// `fsync` of a file: `EIO`. The library must report this error.
+    /// `EIO`. The library must report this error.
     Sync,
-    /// `fsync` of a folder: `EIO`
+    /// `EIO`
     SyncFolder,
-    /// Setting the length of a file: `ENOSPC`
+    /// `ENOSPC`
     Length,
-    /// `rename` and `link`: `EIO`
+    /// `EIO`
     Rename,
     /// `EIO`
     Remove,
-    /// Creating a folder: `ENOSPC`
+    /// `ENOSPC`
     Folder,
-    /// `flock` and locks by `fcntl`: `ENOLCK`
+    /// `ENOLCK`
     Lock,
     /// `EAGAIN`
     Thread,
@@ -79,7 +79,6 @@ impl Kind {
         Kind::Thread,
     ];
 
-    /// Returns the `errno` of the failure.
     fn code(self) -> c_int {
         match self {
             Kind::Allocation | Kind::Map => libc::ENOMEM,
@@ -92,32 +91,28 @@ impl Kind {
         }
     }
 
-    /// Returns whether the call transfers fewer bytes than requested instead of failing.
     pub(crate) fn is_short(self) -> bool {
         matches!(self, Kind::ShortRead | Kind::ShortWrite)
     }
 }
 
-/// Size in bytes of the smallest allocation that can be made to fail.
+/// Smaller allocations never fail.
 pub(crate) const LARGE: usize = 16 << 10;
 
-/// Whether calls are currently counted.
 static COUNTS: AtomicBool = AtomicBool::new(false);
 static CALLS: [AtomicUsize; Kind::ALL.len()] = [const { AtomicUsize::new(0) }; Kind::ALL.len()];
-/// Kind of the call selected to fail, or `usize::MAX` if there is none.
 static FAILING_KIND: AtomicUsize = AtomicUsize::new(usize::MAX);
-/// Which call of that kind fails, starting at 1.
+/// The failing call among those of that kind, starting at 1.
 static FAILING_NUMBER: AtomicUsize = AtomicUsize::new(0);
 pub(crate) static FAILED: AtomicBool = AtomicBool::new(false);
-/// Callback that runs just before the failing call returns.
 static BEFORE_FAILURE: std::sync::OnceLock<fn()> = std::sync::OnceLock::new();
 /// Number of large allocations that have not been freed.
 pub(crate) static LIVE: AtomicI64 = AtomicI64::new(0);
 
 thread_local!(static IGNORES: Cell<bool> = const { Cell::new(false) });
 
-/// Starts counting the calls of the process. `fails` selects the n-th call of a kind to fail,
-/// counted from 1, and `note` runs just before that call returns.
+/// `fails` selects the n-th call of a kind, counted from 1. `note` runs just before that call
+/// returns.
 pub(crate) fn begin(fails: Option<(Kind, usize)>, note: fn()) {
     let _ = BEFORE_FAILURE.set(note);
     CALLS.iter().for_each(|calls| calls.store(0, SeqCst));
@@ -136,7 +131,6 @@ pub(crate) fn counted(kind: Kind) -> usize {
     CALLS[kind as usize].load(SeqCst)
 }
 
-/// Returns whether the call selected to fail is of `kind`.
 #[allow(dead_code)] // not used by every module that includes this file
 pub(crate) fn fails_now(kind: Kind) -> bool {
     FAILING_KIND.load(SeqCst) == kind as usize
@@ -150,7 +144,6 @@ pub(crate) fn ignored<T>(f: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Counts a call of `kind` and returns whether it must fail.
 fn fails(kind: Kind) -> bool {
     if !COUNTS.load(SeqCst) || IGNORES.get() {
         return false;
@@ -166,14 +159,12 @@ fn fails(kind: Kind) -> bool {
     fails
 }
 
-/// Sets `errno` and returns the result of a failed call.
 fn failure(kind: Kind) -> c_int {
     // SAFETY: `__errno_location` returns the address of this thread's `errno`.
     unsafe { *libc::__errno_location() = kind.code() };
     -1
 }
 
-/// Looks up the C library's definition of a function.
 fn next(cache: &AtomicUsize, name: &CStr) -> usize {
     let address = cache.load(SeqCst);
     if address != 0 {
@@ -186,8 +177,8 @@ fn next(cache: &AtomicUsize, name: &CStr) -> usize {
     address
 }
 
-/// Defines the intercepted functions of one kind. `short` names the byte-count argument of calls
-/// that may transfer fewer bytes.
+/// Defines the intercepted functions of one kind. `short` is the byte-count argument of calls that
+/// may transfer fewer bytes.
 macro_rules! calls {
     ($(
         fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty,

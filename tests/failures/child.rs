@@ -16,12 +16,11 @@ use std::time::{Duration, Instant};
 
 use crate::calls::{self, Kind};
 
-/// Resources that are still held after all objects of the library were dropped. They are leaks.
+/// Resources that remain after all objects of the library were dropped, i.e. leaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct HeldResources {
     threads: usize,
     descriptors: usize,
-    /// Number of mapped files.
     maps: usize,
     allocations: i64,
 }
@@ -39,8 +38,7 @@ impl HeldResources {
         }
     }
 
-    /// Waits for exited threads to disappear from /proc, then returns the resources acquired since
-    /// `before`.
+    /// Waits for exited threads to disappear from /proc before it counts.
     fn since(before: HeldResources) -> HeldResources {
         let start = Instant::now();
         loop {
@@ -58,7 +56,6 @@ impl HeldResources {
     }
 }
 
-/// Waits for the threads of this process's loaders to end.
 #[allow(dead_code)] // not used by every module that includes this file
 pub(crate) fn wait_for_loader_threads() {
     let start = Instant::now();
@@ -67,39 +64,32 @@ pub(crate) fn wait_for_loader_threads() {
     }
 }
 
-/// How a child process ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum End {
-    /// The process finished and sent its report.
     Done(Done),
-    /// The process was killed by the signal with this number.
     Killed(i32),
     Hung,
 }
 
-/// Report of a process that finished.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Done {
-    /// Result or error of the run.
     pub(crate) result: Result<String, String>,
     pub(crate) leaked: HeldResources,
-    /// Panic messages of all threads, with their locations.
+    /// Panic messages of all threads.
     pub(crate) panics: String,
-    /// Number of calls of each kind that the process made.
     pub(crate) calls: Vec<usize>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Attempt {
-    /// Hash of the stack where the call failed. `None` if the call was not reached.
+    /// Hash of the failed call's stack. `None` if the run did not reach the call.
     pub(crate) place: Option<String>,
     pub(crate) end: End,
     child: Child,
 }
 
 impl Attempt {
-    /// Returns the functions on the stack of the failed call, if the process can still resolve
-    /// them.
+    /// Asks the child for the functions on the failed call's stack.
     pub(crate) fn functions(&mut self) -> Option<String> {
         self.child.stream.get_mut().write_all(&[END]).ok()?;
         self.child.message().ok().flatten()
@@ -111,8 +101,8 @@ const READ_TIMEOUT: Duration = Duration::from_secs(60);
 /// Byte that ends a message. No error text contains it.
 const END: u8 = 1;
 
-/// A child process. Before exiting, the child waits for this handle to be dropped, so that the
-/// parent can still query it.
+/// A child process. It exits only after this handle is dropped, so that the parent can still query
+/// it.
 #[derive(Debug)]
 struct Child {
     id: libc::pid_t,
@@ -121,7 +111,6 @@ struct Child {
 }
 
 impl Child {
-    /// Receives the next message, or `None` if the process has ended.
     fn message(&mut self) -> io::Result<Option<String>> {
         let mut message = Vec::new();
         self.stream.read_until(END, &mut message)?;
@@ -133,7 +122,6 @@ impl Child {
         unsafe { libc::kill(self.id, signal) };
     }
 
-    /// Waits for the process to end, and returns the number of the signal that killed it.
     fn wait(&mut self) -> i32 {
         let mut status = 0;
         // SAFETY: `status` may be written, and the child has not been waited for.
@@ -153,11 +141,10 @@ impl Drop for Child {
 }
 
 static PANICS: Mutex<String> = Mutex::new(String::new());
-/// The stream to the parent. Only the child sets it.
 static PARENT: Mutex<Option<UnixStream>> = Mutex::new(None);
 static FAILED_STACK: OnceLock<Backtrace> = OnceLock::new();
 
-/// Runs just before the selected call fails: records the stack and notifies the parent.
+/// Runs just before the selected call fails.
 fn note() {
     let mut addresses = [std::ptr::null_mut(); 48];
     // SAFETY: `addresses` has space for the number of addresses passed as the size.
@@ -170,7 +157,7 @@ fn note() {
     let _ = parent.as_mut().expect("the process is a child").write_all(format!("place\0{hash:x}\u{1}").as_bytes());
 }
 
-/// Sends `message` to the parent and, if requested, the call stack of the failed call.
+/// Sends `message` to the parent. On request, sends the failed call's stack.
 fn report(message: &str) {
     calls::ignored(|| {
         let mut parent = PARENT.lock().unwrap();
@@ -190,15 +177,14 @@ extern "C" fn aborted(_: i32) {
     report("aborted");
 }
 
-/// Loads the symbols that resolve a stack trace, so that child processes inherit them.
 pub(crate) fn prepare() {
     let mut address = [std::ptr::null_mut(); 1];
     // SAFETY: the buffer has room for one address.
     unsafe { libc::backtrace(address.as_mut_ptr(), 1) };
 }
 
-/// Returns up to four of the innermost library functions in `trace`, preceded by the outermost
-/// external function that they called. If there are none, returns the first 12 functions.
+/// Names up to four of the innermost library functions in `trace`, and the external function that
+/// they called. Without any, names the first 12 functions.
 fn functions(trace: &str) -> String {
     let names = trace.lines().filter_map(|line| line.trim_start().split_once(": ").map(|(_, name)| name.trim()));
     let names: Vec<&str> = names.filter(|name| !name.contains("failures::")).collect();
@@ -218,7 +204,6 @@ fn functions(trace: &str) -> String {
     shown.join(" < ")
 }
 
-/// Runs `run` in a child process in which the call selected by `fails` returns an error.
 pub(crate) fn attempt(fails: Option<(Kind, usize)>, run: impl FnOnce() -> Result<String, String>) -> Attempt {
     let (stream, socket) = UnixStream::pair().unwrap();
     // SAFETY: invariant 1.

@@ -14,8 +14,7 @@ pub(crate) use formats::FORMATS;
 pub(crate) use random_dataset::Kind;
 use random_dataset::{RandomDataset, SampleData};
 
-/// Number of samples in a large dataset. Even a list with four bytes per sample is then so large
-/// that its allocation can be made to fail.
+/// Large enough that even a list with four bytes per sample can fail to be allocated.
 const MANY: usize = 6000;
 
 pub(crate) fn many(kind: Kind) -> RandomDataset {
@@ -26,7 +25,6 @@ pub(crate) fn small(kind: Kind) -> RandomDataset {
     dataset(kind, 12)
 }
 
-/// Returns `count` samples of three classes, all with the same image.
 fn dataset(kind: Kind, count: usize) -> RandomDataset {
     let size = (16, 8);
     let pixels: Vec<u8> = (0..size.0 * size.1 * 3).map(|index| index as u8).collect();

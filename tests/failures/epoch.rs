@@ -3,8 +3,8 @@
 
 use warpfeed::{HostBatch, Loader, Result};
 
-/// Lists the samples of a batch, one per line. Each line ends with `true` if the content belongs to
-/// the sample, and with `false` otherwise.
+/// Lists the samples of a batch, one per line. A line ends with `true` if the content belongs to
+/// the sample.
 fn describe(batch: &HostBatch) -> String {
     let labels = batch.labels().map(<[i64]>::to_vec).unwrap_or_default();
     let views: Vec<_> = batch.fields().filter_map(|field| batch.field(&field.name)).collect();
@@ -21,8 +21,7 @@ fn describe(batch: &HostBatch) -> String {
     lines
 }
 
-/// Returns the text of the first `count` batches, followed by the faults. Returns the first error
-/// if there is one.
+/// Describes the first `count` batches, then the faults.
 fn batches(loader: Loader, count: usize) -> Result<String> {
     let mut batches = loader.host()?;
     let mut text = String::new();
@@ -36,8 +35,8 @@ fn batches(loader: Loader, count: usize) -> Result<String> {
     Ok(text)
 }
 
-/// Returns whether `text` describes the expected epoch, except for samples that were replaced. Each
-/// replaced sample must be listed as a fault.
+/// Whether `text` describes the expected epoch, except for replaced samples. Each of them must be
+/// listed as a fault.
 fn is_replaced(text: &str, expected: &str) -> bool {
     let (mut lines, mut named) = (Vec::new(), Vec::new());
     for line in text.lines() {
@@ -52,14 +51,13 @@ fn is_replaced(text: &str, expected: &str) -> bool {
     !named.is_empty() && lines.len() == expected.lines().count() && lines.iter().zip(expected.lines()).all(same)
 }
 
-/// Returns whether an error says where it occurred.
 pub(crate) fn names_a_place(error: &warpfeed::Error) -> bool {
     let text = error.to_string();
     let options = ["workers", "batch_size", "prefetch", "memory_limit", "thread"];
     error.path().is_some() || error.sample().is_some() || options.iter().any(|option| text.contains(option))
 }
 
-/// Loads the first `count` batches. If this fails, a second loader must deliver the expected
+/// Loads the first `count` batches. After a failure, a second loader must deliver the expected
 /// batches.
 pub(crate) fn twice(
     loader: &dyn Fn() -> Result<Loader>,

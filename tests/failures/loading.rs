@@ -1,5 +1,5 @@
-//! Lets each system call fail in turn, while a loader opens and while it runs. Either the batches
-//! are still correct, or an error names the file, sample or option. Nothing may leak, and the next
+//! Lets each system call fail in turn while a loader opens or runs. The loader must deliver correct
+//! batches or return an error that names the file, sample or option. Nothing may leak, and the next
 //! loader must work.
 
 use std::fs;
@@ -64,7 +64,6 @@ impl Data {
     }
 }
 
-/// Copies the images from the class folders in `folder` to a YOLO dataset, with one box per image.
 fn yolo(folder: &Path, dest: &Path) {
     let source = warpfeed::source::open(folder).unwrap();
     fs::create_dir_all(dest.join("images")).unwrap();
@@ -109,8 +108,7 @@ fn sweep(cases: &Cases<'_>) {
     table.finish();
 }
 
-/// Copies the fixtures in third-party formats to a temporary folder, because loaders write index
-/// files next to the data.
+/// Copies the fixtures to a temporary folder, because loaders write index files next to the data.
 fn fixtures() -> tempfile::TempDir {
     fn copy(from: &Path, to: &Path) {
         fs::create_dir_all(to).unwrap();
@@ -197,8 +195,6 @@ fn a_failed_call_changes_no_box_or_is_reported() {
     ]);
 }
 
-/// Tests allocations that grow with the number of samples, such as file lists and indexes, on the
-/// dataset [`many`].
 #[test]
 fn running_out_of_memory_for_many_samples_fails() {
     own_process!(running_out_of_memory_for_many_samples_fails);

@@ -1,5 +1,6 @@
-//! Lets each system call fail in turn, while a dataset is packed or merged. No incomplete file may
-//! have its final name. A second run must complete the dataset and leave no temporary files behind.
+//! Lets each system call fail in turn while a dataset is packed or merged. An incomplete file must
+//! never have its final name. A second run must complete the dataset and leave no temporary files
+//! behind.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,7 +16,6 @@ use crate::loading::Data;
 use crate::process::{own_process, serial};
 use crate::sweep::{Case, Table};
 
-/// Lists all files under `folder` by name, with a hash of their bytes.
 fn files(folder: &Path) -> BTreeMap<String, String> {
     let mut contents = BTreeMap::new();
     for entry in fs::read_dir(folder).unwrap() {
@@ -34,8 +34,7 @@ fn list_files(folder: &Path) -> String {
     files(folder).iter().map(|(name, hash)| format!("{name} {hash}\n")).collect()
 }
 
-/// Calls `pack` with a new folder. If the call fails, checks the files that it left behind, and
-/// calls `pack` again.
+/// Packs into a new folder. After a failure, checks the files that remain, and packs again.
 fn twice(
     pack: &dyn Fn(&Path) -> Result<()>,
     folder: &Path,
@@ -46,7 +45,7 @@ fn twice(
     calls::end();
     let Err(e) = packed else {
         let text = list_files(folder);
-        // Ignore a leftover lock file: it is not locked, and the next run reuses it.
+        // A leftover lock file is harmless: it is not locked, and the next run reuses it.
         let lines = text.lines().filter(|line| !line.contains(".lock.partial "));
         let without: String = lines.map(|line| format!("{line}\n")).collect();
         return Ok(if expected == Some(&without) { without } else { text });

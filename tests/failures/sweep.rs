@@ -1,4 +1,4 @@
-//! Runs a case over and over, and makes a different call fail each time.
+//! Runs a case repeatedly, and makes a different call fail each time.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,38 +8,32 @@ use warpfeed::sampler::Rng;
 use crate::calls::Kind;
 use crate::child::{Attempt, Done, End, attempt, prepare};
 
-/// Default number of calls of each kind to make fail per case. If a case makes more calls, some of
-/// them are chosen at random.
+/// Default number of failed calls per case and kind. If a case makes more calls, a random selection
+/// of them fails.
 const MAX_CALLS: usize = 12;
 
 /// Prefixes of functions in other crates that abort the process if an allocation fails.
 const ABORTING_CRATES: &[&str] = &["png::", "flate2::", "fdeflate::", "roxmltree::", "serde_json::"];
 
-/// A case: one small operation of the library.
 pub(crate) struct Case<'a> {
     pub(crate) name: String,
-    /// Prepares the folder of a run before its process starts.
+    /// Prepares the folder of a run.
     pub(crate) prepare: Box<dyn Fn(&Path) + 'a>,
-    /// Performs the operation in a new process and a new folder. Returns a description of what must
-    /// be equal in all runs. Later runs receive the first run's description. After an error, the
-    /// function may check which files remain, and reports a problem with a message that starts with
-    /// `wrong`.
+    /// Performs the operation, and describes what must be equal in all runs. Later runs receive the
+    /// first run's description. After an error, the function may check the remaining files, and
+    /// reports a problem with a message that starts with `wrong`.
     pub(crate) run: Box<Run<'a>>,
-    /// Kinds of calls that are made to fail.
     pub(crate) kinds: &'static [Kind],
 }
 
 pub(crate) type Run<'a> = dyn Fn(&Path, Option<&str>) -> Result<String, String> + 'a;
 
-/// Results of the sweeps of a test.
 #[derive(Default)]
 pub(crate) struct Table {
-    /// For each case and kind: the number of failed calls, and how the runs ended.
+    /// Number of failed calls and how the runs ended, per case and kind.
     rows: BTreeMap<(String, Kind), Row>,
-    /// How many failed allocations ended the process, by stack.
     aborts: BTreeMap<String, usize>,
     failures: Vec<String>,
-    /// The functions on the stack of a call, by the hash of the stack.
     places: BTreeMap<String, String>,
 }
 
@@ -52,7 +46,6 @@ struct Row {
     aborts: usize,
 }
 
-/// Returns whether to make every call fail, not only selected ones.
 fn fails_every_call() -> bool {
     std::env::var_os("WARPFEED_SWEEP_ALL").is_some()
 }
@@ -76,8 +69,8 @@ impl Table {
             }
             for number in numbers(calls, &case.name, index) {
                 let mut seen = run(Some((kind, number)), Some(&expected));
-                // Threads share the calls differently in each run, so a run may not get as far as
-                // the selected call.
+                // Threads divide the calls differently in each run, so a run may not reach the
+                // selected call.
                 if seen.place.is_some() {
                     self.note(case, (kind, number), &mut seen, (&expected, &clean));
                 }
@@ -148,10 +141,8 @@ impl Table {
         }
     }
 
-    /// Prints the coverage.
-    ///
     /// # Panics
-    /// Panics if any run ended in an unacceptable way.
+    /// Panics if a run ended in an unacceptable way.
     pub(crate) fn finish(self) {
         let mut sums: BTreeMap<Kind, [usize; 5]> = BTreeMap::new();
         for ((name, kind), Row { calls, failed, same, errors, aborts }) in &self.rows {
@@ -174,14 +165,14 @@ impl Table {
     }
 }
 
-/// Selects which of the calls, numbered from 1 to `calls`, to make fail.
+/// Selects the calls that fail, from 1 to `calls`.
 fn numbers(calls: usize, name: &str, kind: usize) -> Vec<usize> {
     if calls <= MAX_CALLS || fails_every_call() {
         return (1..=calls).collect();
     }
     let seed = name.bytes().fold(kind as u64, |seed, byte| seed.wrapping_mul(31) + u64::from(byte));
     let mut rng = Rng::new(seed, 0, 0);
-    // Select the first four calls, the last two, and random ones between them.
+    // The first four, the last two, and random ones between them.
     let mut numbers: Vec<usize> = (1..=4).chain(calls - 1..=calls).collect();
     numbers.extend((0..MAX_CALLS - 6).map(|_| 5 + rng.below(calls as u64 - 6) as usize));
     numbers.sort_unstable();

@@ -1,6 +1,4 @@
-//! Tests annotated datasets. Their batches must be bit-identical after packing. A sample with an
-//! invalid annotation fails, or is skipped and listed. Packing must refuse to resize images that
-//! have boxes in pixels.
+//! Tests annotated datasets. Their batches must be bit-identical after packing.
 
 use std::path::Path;
 
@@ -12,7 +10,6 @@ use warpfeed::source::open;
 use warpfeed::{Augment, Dtype, HostBatch, Loader, OnError, Result};
 use warpfeed_synth::Synth;
 
-/// Returns all arrays of all batches.
 fn arrays(loader: Loader) -> Vec<Vec<(String, Vec<u8>)>> {
     let content = |batch: HostBatch| {
         batch.fields().map(|field| (field.name.clone(), batch.field(&field.name).unwrap().bytes().to_vec())).collect()
@@ -20,8 +17,7 @@ fn arrays(loader: Loader) -> Vec<Vec<(String, Vec<u8>)>> {
     loader.into_iter().map(|batch| batch.map(content)).collect::<Result<_>>().unwrap()
 }
 
-/// Packs a dataset into an LMDB and a tar, asserts that all three have equal batches, and returns
-/// the batches.
+/// Packs a dataset as an LMDB and a tar, and asserts that all three have equal batches.
 fn packed_batches(path: &Path, folder: &Path, fields: impl Fn(Loader) -> Loader) -> Vec<Vec<(String, Vec<u8>)>> {
     let augment = || Augment::train(48).scale(0.2, 1.0);
     let loader = |path: &Path| fields(Loader::new(path).batch_size(5).shuffle(7).augment(augment()).unlabeled(true));
@@ -37,7 +33,6 @@ fn packed_batches(path: &Path, folder: &Path, fields: impl Fn(Loader) -> Loader)
     expected
 }
 
-/// Returns the number of nonzero bytes in an array.
 fn count_nonzero(batches: &[Vec<(String, Vec<u8>)>], name: &str) -> usize {
     let arrays_of_field = batches.iter().flatten().filter(|(have, _)| have == name);
     arrays_of_field.map(|(_, bytes)| bytes.iter().filter(|byte| **byte != 0).count()).sum()
@@ -98,7 +93,6 @@ fn packed_datasets_give_the_same_batches_bit_for_bit() {
     assert_eq!(batch.field("boxes").unwrap().as_f32().unwrap()[..8], [0.0, 0.0, 20.0, 10.0, 2.5, 2.5, 7.5, 7.5]);
     assert_eq!(batch.field("boxes.points").unwrap().as_f32().unwrap()[..6], [10.0, 2.5, 2.0, 4.0, 2.0, 1.0]);
     assert_eq!(batch.field("boxes.class").unwrap().as_i64().unwrap()[..3], [0, 1, -1]);
-    // A polygon is delivered as a mask of the pixels that it covers.
     let root = set(&[("images/x.png", ""), ("labels/x.txt", "0 0.1 0.2 0.5 0.2 0.5 0.6 0.1 0.6")]);
     let batch = first_batch(root.path(), boxes().masks());
     let mask = &batch.field("boxes.masks").unwrap().bytes()[..200];
@@ -107,7 +101,6 @@ fn packed_datasets_give_the_same_batches_bit_for_bit() {
     assert_eq!(mask, expected);
 }
 
-/// A sample with an invalid annotation fails, or is skipped and listed as a fault.
 #[test]
 fn a_bad_annotation_fails_or_its_sample_is_skipped_and_listed() {
     let mut json = coco();
@@ -129,7 +122,7 @@ fn a_bad_annotation_fails_or_its_sample_is_skipped_and_listed() {
     assert_eq!((faults.len(), faults[0].error.cause()), (1, cause));
 }
 
-/// Boxes are in pixels, so resizing the image would invalidate them.
+/// Resizing would invalidate boxes in pixels.
 #[test]
 fn a_pack_that_resizes_annotated_images_is_refused() {
     let root = coco_dataset(&coco());
@@ -143,7 +136,7 @@ fn a_pack_that_resizes_annotated_images_is_refused() {
     assert_eq!(e.sample(), Some(0));
     let same = Recode::Quality { quality: 90, max_side: Some(20) };
     assert!(Pack::new(&*source).recode(same).to(root.path().join("x.lmdb")).is_ok());
-    // A resize is allowed if coordinates are relative, because they stay valid.
+    // Relative coordinates stay valid after a resize.
     let root = set(&[("images/x.png", ""), ("labels/x.txt", "0 0.5 0.5 1 1")]);
     assert!(Pack::new(&*open(root.path()).unwrap()).recode(smaller).to(root.path().join("x.lmdb")).is_ok());
 }

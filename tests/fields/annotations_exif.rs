@@ -1,9 +1,9 @@
 //! Tests that annotations stay correct when EXIF rotates an image. Annotations of the stored image
-//! are rotated with the image, but not annotations of the upright image. A sample must fail if the
-//! dataset does not state which of the two was annotated, or if the annotated image had a different
+//! must rotate with it; annotations of the upright image must not. A sample must fail if the
+//! dataset does not state which image was annotated, or if the annotated image had a different
 //! size.
 //!
-//! `fixtures/orientation/make.py` generated the images and, using torchvision and pycocotools, the
+//! `fixtures/orientation/make.py` generated the images and, with torchvision and pycocotools, the
 //! expected annotations.
 
 use std::fs;
@@ -18,7 +18,6 @@ use warpfeed::pack::Pack;
 use warpfeed::source::{Memory, OwnedSample, open};
 use warpfeed::{Augment, Dtype, HostBatch, Loader, Result};
 
-/// One image, with annotations of the stored image and the expected rotated ones.
 #[derive(Deserialize)]
 struct Case {
     name: String,
@@ -48,7 +47,6 @@ impl Case {
         fs::read(format!("{FIXTURES}/{}.jpg", self.name)).unwrap()
     }
 
-    /// Returns whether the stored and the upright image have the same size.
     fn fits_both(&self) -> bool {
         self.tag > 1 && self.stored == self.upright
     }
@@ -57,7 +55,6 @@ impl Case {
         [2, 4, 5, 7].contains(&self.tag)
     }
 
-    /// Writes a COCO dataset that contains this image and declares its size as `size`.
     fn coco(&self, size: [u32; 2]) -> (tempfile::TempDir, PathBuf) {
         let points: Vec<f32> = self.points.iter().flat_map(|&[x, y]| [x, y, 2.0]).collect();
         let annotation = |number: usize, segmentation: Value| {
@@ -76,8 +73,8 @@ impl Case {
         (root, json)
     }
 
-    /// Checks the boxes, the masks of the first two boxes, and the points. If `rotated` is set,
-    /// they must match torchvision's rotated annotations; otherwise they must be unchanged.
+    /// Checks the boxes, the first two masks, and the points. With `rotated`, they must match
+    /// torchvision's rotated annotations; without it, they must be unchanged.
     fn check(&self, batch: &HostBatch, rotated: bool) {
         let name = &self.name;
         let [width, height] = self.upright.map(|side| side as usize);
@@ -104,7 +101,7 @@ impl Case {
     }
 }
 
-/// Returns the run lengths of a mask in column order, starting with the first run of zeros.
+/// Run lengths of a mask in column order, starting with zeros.
 fn runs_of(mask: &[u8], width: usize, height: usize) -> Vec<usize> {
     let (mut runs, mut value) = (vec![0], 0);
     for place in 0..width * height {
@@ -118,8 +115,7 @@ fn runs_of(mask: &[u8], width: usize, height: usize) -> Vec<usize> {
     runs
 }
 
-/// Returns the only batch of a loader that delivers the image of `case` without cropping or
-/// resizing it.
+/// Loads the image of `case` without cropping or resizing it.
 fn batch(case: &Case, loader: Loader, follow: Option<AnnotationFrame>) -> Result<HostBatch> {
     let loader =
         loader.augment(Augment::pass_through(case.upright[0], case.upright[1])).drop_field("label").batch_size(1);
@@ -155,7 +151,6 @@ fn coco_annotations_rotate_with_exif_as_in_torchvision() {
         }
         let stored = load(&json, Some(AnnotationFrame::Stored)).unwrap();
         case.check(&stored, true);
-        // The packed dataset has the same batches.
         let packed = root.path().join("packed.lmdb");
         Pack::new(&*open(&json).unwrap()).to(&packed).unwrap();
         case.check(&load(&packed, Some(AnnotationFrame::Stored)).unwrap(), true);
@@ -279,8 +274,7 @@ fn boxes_and_masks_of_pascal_voc_rotate_with_the_image() {
     }
 }
 
-/// Compares masks, depth maps and flows, stored as arrays or interlaced PNGs, with a sample that
-/// was rotated in advance. The results must also be equal after flips and resizes.
+/// Compares with a sample that was rotated in advance, with and without flips and resizes.
 #[test]
 fn masks_maps_and_points_follow_every_rotation() {
     for case in cases() {

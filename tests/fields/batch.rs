@@ -19,7 +19,6 @@ fn first(loader: Loader) -> HostBatch {
     loader.into_iter().next().unwrap().unwrap()
 }
 
-/// Returns the value of channel `c` of pixel `p` in sample `n`, by the documented formula.
 fn expected(images: &[u8], n: usize, p: usize, c: usize) -> f32 {
     let (scale, bias) = Normalize::IMAGENET.scale_bias();
     scale[c].mul_add(f32::from(images[(n * SIDE * SIDE + p) * 3 + c]), bias[c])
@@ -199,7 +198,7 @@ fn a_mixed_batch_has_the_bits_of_the_device_kernel() {
     }
 }
 
-/// Computes a row of soft labels by the formula of the `soft_labels` kernel.
+/// Follows the formula of the `soft_labels` kernel.
 fn soft_row(label: i64, partner: Option<(i64, f32)>, classes: usize, smoothing: f32) -> Vec<f32> {
     let is = |label: i64, class: usize| if label == class as i64 { 1.0 } else { 0.0 };
     let share = |k| match partner {
@@ -272,7 +271,6 @@ fn smoothing_takes_the_class_count_from_the_dataset() {
     assert!(e.cause().contains("the dataset has no class names"), "{e}");
 }
 
-/// An option that no field uses would silently have no effect.
 #[test]
 fn options_that_no_field_uses_are_refused() {
     let emb = || field::NdArray::new(Dtype::F32, [2]);
@@ -314,7 +312,7 @@ fn mixing_without_soft_labels_is_refused_with_advice() {
     }
 }
 
-/// A batch of one sample has no partner to mix with, and must report that nothing was mixed.
+/// A batch of one sample has no partner to mix with.
 #[test]
 fn a_batch_of_one_stays_unmixed() {
     let open = |augment| loader(Numbers::new(8)).batch_size(7).augment(augment).dtype(Dtype::F16).soft_labels(10, 0.0);

@@ -1,7 +1,6 @@
-//! Tests boxes, which are transformed together with their image, their masks and their keypoints. A
-//! box is clipped, and dropped if too little of it remains visible. Its class, columns, mask and
-//! keypoints are dropped with it. Batches are padded, and contain the number of boxes of each
-//! sample. The error for an invalid box, or for a box outside the image, contains the coordinates.
+//! Tests that boxes are transformed together with their image, masks and keypoints. A box is
+//! clipped, and is dropped with its class, columns, mask and keypoints if too little of it remains
+//! visible.
 
 use crate::reference_fields::{PlanRecord, Plane, augments, image, npy};
 use crate::support::no_hang;
@@ -15,7 +14,6 @@ const MAX_BOXES: usize = 7;
 const K: usize = 4;
 const PAIRS: [(usize, usize); 1] = [(1, 3)];
 
-/// Annotations of one sample.
 #[derive(Clone)]
 struct Truth {
     size: Size,
@@ -51,8 +49,8 @@ fn floats(values: impl IntoIterator<Item = f64>) -> Vec<u8> {
 }
 
 impl Truth {
-    /// Returns the masks as COCO run lengths, except that every third mask is replaced by a
-    /// rectangle and returned as a polygon.
+    /// Encodes the masks as COCO run lengths. Every third mask is replaced by a rectangle, encoded
+    /// as a polygon.
     fn segmentations(&mut self) -> String {
         let (width, height) = (self.size.width as usize, self.size.height as usize);
         let each = self.masks.iter_mut().enumerate().map(|(number, mask)| {
@@ -86,8 +84,7 @@ impl Truth {
             .field("boxes.masks.json", self.segmentations())
     }
 
-    /// Applies a plan, as encoded by [`PlanRecord`], to box `i`: crop, resize, crop, pad, flip.
-    /// Each crop clips the box.
+    /// Applies a plan, encoded as a [`PlanRecord`], to box `i`. Each crop clips the box.
     fn transformed_box(&self, i: usize, plan: &[i64], output: Size) -> Option<([f64; 4], f64)> {
         let t: Vec<f64> = plan.iter().map(|&v| v as f64).collect();
         let axis = |from: f64, to: f64, a: usize, mirrored: bool, side: f64| {
@@ -199,7 +196,6 @@ fn boxes_and_their_annotations_follow_the_image() {
     });
 }
 
-/// Returns the bytes of all batches of an epoch, with the sample indices.
 fn bytes(loader: Loader, from: u64) -> Vec<(Vec<u64>, Vec<u8>)> {
     let mut batches = loader.host().unwrap();
     let content_of = |batch: Result<HostBatch>| {
@@ -261,7 +257,6 @@ fn an_iou_crop_drops_boxes_with_centers_outside() {
     });
 }
 
-/// Loads a sample with a 40x20 image without augmentation, and returns its boxes.
 fn plain(sample: OwnedSample, boxes: Boxes) -> Vec<f32> {
     let sample = sample.field("rgb.npy", image(Size::new(40, 20)));
     let loader = Loader::source(Memory::new(vec![sample])).augment(Augment::pass_through(40, 20)).drop_field("label");
@@ -294,20 +289,18 @@ fn every_box_format_works_in_pixels_and_relative_units() {
                         parts(expected)
                     );
                     if relative {
-                        // This sample states the units of its boxes.
+                        // This sample overrides the units.
                         assert_eq!(plain(text.field("boxes.units.txt", "relative\n"), boxes), expected);
                     }
                 }
             }
         }
-        // Coordinates in datasets may be rounded, so a box that extends slightly beyond the image
-        // is clipped and not rejected.
+        // Coordinates in datasets may be rounded, so a box may extend slightly beyond the image.
         let text = OwnedSample::new("x").field("boxes.txt", "-0.5 0 40.9 20.2");
         assert_eq!(plain(text, Boxes::new(1)), [0.0, 0.0, 40.0, 20.0]);
     });
 }
 
-/// Returns the error of a loader whose second sample has a 40x20 image and `fields`.
 fn fails(fields: &[(&str, &str)], boxes: Boxes) -> Error {
     let size = Size::new(40, 20);
     let good = OwnedSample::new("good").field("rgb.npy", image(size)).field("boxes.json", "[]");
@@ -392,7 +385,7 @@ fn box_annotations_must_match_the_number_of_boxes() {
         // Without boxes, no other annotations are required.
         let sample = OwnedSample::new("x").field("boxes.json", "[]");
         assert_eq!(plain(sample, kind()), [0.0; 4 * MAX_BOXES]);
-        // If there are too many boxes, the first ones are kept.
+        // The first boxes are kept.
         let sample = OwnedSample::new("x").field("boxes.txt", "0 0 1 1 2 2 3 3 4 4 5 5");
         assert_eq!(plain(sample, Boxes::new(2).truncated()), [0.0, 0.0, 1.0, 1.0, 2.0, 2.0, 3.0, 3.0]);
     });

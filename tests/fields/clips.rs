@@ -1,6 +1,5 @@
-//! Tests clips, which are image fields of T frames that share one plan. Each frame must be
-//! bit-identical to the image that a loader makes of this frame alone, for any number of workers.
-//! Errors must name the frame.
+//! Tests clips, which are image fields of T frames with a common plan. Each frame must be
+//! bit-identical to the image that a loader makes of this frame alone.
 
 use jpeg_encoder::{ColorType, Encoder};
 use warpfeed::decode::Size;
@@ -21,8 +20,7 @@ fn pixels(clip: usize, frame: usize, size: Size) -> Vec<u8> {
     pixels.flat_map(|(x, y)| pixel(x, y).map(|v| v.wrapping_add(rng.below(9) as u8))).collect()
 }
 
-/// Encodes frame `frame` of clip `clip`. All frames of a clip have the same size. In some clips,
-/// the frames have different formats.
+/// All frames of a clip have the same size. Some clips mix image formats.
 fn encoded(clip: usize, frame: usize) -> Vec<u8> {
     let size = Size::new(40 + clip as u32 * 3, 50 - clip as u32);
     let rgb = pixels(clip, frame, size);
@@ -44,7 +42,6 @@ fn options(loader: Loader) -> Loader {
     loader.batch_size(4).shuffle(3).seed(5).workers(1)
 }
 
-/// Returns a loader of clips with `count` frames.
 fn clips(count: usize) -> Loader {
     let sample = |clip: usize| {
         OwnedSample::new(clip.to_string()).field("top", Frames::encode(&frames(clip, count))).label(clip as i64)
@@ -53,13 +50,11 @@ fn clips(count: usize) -> Loader {
     options(loader).field("image", Image::of("top").frames(count))
 }
 
-/// Returns a loader of single images: frame `frame` of each clip.
 fn singles(frame: usize) -> Loader {
     let sample = |clip: usize| OwnedSample::new(clip.to_string()).field("jpg", encoded(clip, frame)).label(clip as i64);
     options(Loader::source(Memory::new((0..CLIPS).map(sample).collect())))
 }
 
-/// Returns the bytes of each sample in the field `name` in epoch `epoch`.
 fn rows(loader: Loader, epoch: u64, name: &str) -> Vec<Vec<u8>> {
     let mut batches = loader.host().unwrap();
     let rows = |batch: Result<HostBatch>| {
@@ -74,12 +69,10 @@ fn refused(loader: Loader) -> String {
     loader.host().expect_err("opening fails").to_string()
 }
 
-/// Returns the error of the first batch.
 fn failed(loader: Loader) -> String {
     loader.host().unwrap().epoch(0).next().unwrap().unwrap_err().to_string()
 }
 
-/// A custom transform that adds random noise.
 fn noise(image: &mut ImageMut<'_>, rng: &mut Rng) -> Result<()> {
     image.data_mut().iter_mut().for_each(|v| *v = v.wrapping_add(rng.below(4) as u8));
     Ok(())

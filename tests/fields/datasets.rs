@@ -1,5 +1,5 @@
-//! Tests that each dataset of a mixture gets its own augmentation. A sample's image, and the fields
-//! that follow it, are the same as from a loader that uses this augmentation for all datasets.
+//! Tests that each dataset of a mixture gets its own augmentation. A sample must be the same as
+//! from a loader that uses this augmentation for all datasets.
 
 use std::sync::Arc;
 
@@ -11,11 +11,9 @@ use warpfeed::source::{Memory, OwnedSample, Source};
 use warpfeed::transform::{CopyPaste, Mix, Mosaic, RandomErasing};
 use warpfeed::{Augment, Dtype, ErrorKind, HostBatch, LastBatch, Loader};
 
-/// Number of samples in the first dataset.
 const FIRST: u64 = 30;
 const FIELDS: [&str; 4] = ["image", "plan", "boxes", "mask"];
 
-/// The index of a sample, and its bytes in each field.
 type Row = (u64, Vec<Vec<u8>>);
 
 fn set(first: u64, len: u64) -> Arc<dyn Source> {
@@ -75,7 +73,6 @@ fn pairs() -> Vec<(Augment, Augment)> {
     ]
 }
 
-/// Takes each sample's row from the run with its dataset's augmentation.
 fn merge_rows(of_first: &[Row], of_second: &[Row]) -> Vec<Row> {
     let chosen = |(first, second): (&Row, &Row)| if first.0 < FIRST { first.clone() } else { second.clone() };
     of_first.iter().zip(of_second).map(chosen).collect()
@@ -91,7 +88,7 @@ fn each_sample_has_the_augmentation_of_its_dataset() {
         for workers in [1, 3, 8] {
             assert!(run(both().workers(workers), 3) == expected, "{workers} workers: {common} and {augment}");
         }
-        // The augmentation of the loader has no effect if each dataset has its own.
+        // The loader's own augmentation must have no effect.
         let separate =
             mixture().augment(Augment::resize(9, 9)).augment_for(0, common.clone()).augment_for(1, augment.clone());
         assert!(run(separate, 3) == expected, "{common} and {augment}");
@@ -184,7 +181,7 @@ fn augmentations_that_contradict_each_other_are_refused() {
         Loader::source(set(0, 4)).augment_for(0, train()),
         "augment_for: expected a mixture, but this loader has one dataset",
     );
-    // The fields must be able to follow each augmentation.
+    // The fields must support each of the augmentations.
     let labeled = || Loader::mixture([(set(0, 4), 0.5), (set(4, 4), 0.5)]).augment(train());
     refused(
         labeled().augment_for(1, Augment::iou_crop(24, 24)),

@@ -1,7 +1,6 @@
-//! Tests the values of images with other types than 8-bit RGB. A dense map delivers the stored
-//! values of a PNG or TIFF (8-bit, 16-bit or float, with any number of channels), and is
-//! transformed like an array with the same values. An 8-bit image field never silently reduces the
-//! bit depth of a file. A one-channel image field delivers the luma of the RGB image.
+//! Tests images that are not 8-bit RGB. A dense map must deliver the stored values of a PNG or TIFF
+//! and transform them like an array. An 8-bit image field must never silently reduce the bit depth
+//! of a file. A one-channel image field must deliver the luma of the RGB image.
 
 use std::io::Cursor;
 
@@ -21,7 +20,6 @@ fn png(image: impl Into<image::DynamicImage>) -> Vec<u8> {
     out.into_inner()
 }
 
-/// Returns `count` random values up to `max`.
 fn random(count: u32, max: u64) -> Vec<u16> {
     let mut rng = Rng::new(7, 0, u64::from(count));
     (0..SIZE.area() * u64::from(count)).map(|_| rng.below(max + 1) as u16).collect()
@@ -43,7 +41,6 @@ fn floats_of(values: &[f32]) -> Vec<u8> {
 /// Name of a field, its file, the number of channels of the dense map, and the stored values.
 type StoredFile = (&'static str, Vec<u8>, Option<usize>, Vec<f32>);
 
-/// Returns files of every supported type.
 fn files() -> Vec<StoredFile> {
     let (w, h) = (SIZE.width, SIZE.height);
     let wide = |values: &[u16]| values.iter().map(|&value| f32::from(value)).collect::<Vec<_>>();
@@ -98,7 +95,7 @@ fn array_of(channels: Option<usize>, values: &[f32]) -> Vec<u8> {
     npy("<f4", &format!("({}, {}{channels})", SIZE.height, SIZE.width), &floats_of(values))
 }
 
-/// Returns a sample that contains a file, and an array with the same values.
+/// A sample with a file, and with an array of the same values.
 fn sample(field: &str, file: &[u8], channels: Option<usize>, values: &[f32]) -> OwnedSample {
     OwnedSample::new("a").field(field, file.to_vec()).field("values.npy", array_of(channels, values))
 }
@@ -129,7 +126,7 @@ fn a_dense_map_equals_its_values_for_every_crop_and_filter() {
             let floats = |name: &str| batch.field(name).unwrap().bytes();
             assert!(floats("image") == floats("array"), "{field} of {channels:?}: {augment:?}");
             assert!(floats("near") == floats("near_array"), "{field} of {channels:?}: {augment:?}");
-            // The memory plan is the same as for a loader with an image.
+            // The memory plan equals that of a loader with an image.
             let image = vec![OwnedSample::new("a").field("png", png(image::RgbImage::new(SIZE.width, SIZE.height))); 6];
             let image = image.into_iter().map(|plain| plain.field("values.npy", array_of(channels, &values)));
             let loader = Loader::source(Memory::new(image.collect())).augment(augment.clone()).seed(3).batch_size(6);
@@ -179,8 +176,8 @@ fn a_dense_map_may_be_png_or_tiff_and_follows_exif() {
         let file = tiff(&bytes_of(&values), 1, (16, 1), 1, orientation);
         let depth_sample = sample("tif", &file, None, &floats);
         let loader = Loader::source(Memory::new(vec![depth_sample])).augment(augment.clone());
-        // The array does not store an orientation, so this loader must state that the array refers
-        // to the stored image.
+        // The array has no orientation, so the loader must state that it describes the stored
+        // image.
         let shown = first(loader.clone().field("image", DenseMap::new().image())).unwrap();
         let array =
             loader.annotations_follow(AnnotationFrame::Stored).convert_to_u8(true).field("values", DenseMap::new());
@@ -213,7 +210,7 @@ fn files_that_do_not_fit_a_map_fail_with_advice() {
         "field \"jpg\" is neither a PNG nor a TIFF, and a map cannot read other formats"
     );
     let mut damaged = tiff(&bytes_of(&random(1, 9)), 1, (16, 1), 1, 1);
-    // Move the start of the strip of pixels into the last bytes of the file.
+    // Move the strip's start into the last bytes of the file.
     let strip = damaged.windows(8).position(|entry| entry == [17, 1, 4, 0, 1, 0, 0, 0]).unwrap() + 8;
     let late = damaged.len() as u32 - 100;
     damaged[strip..strip + 4].copy_from_slice(&late.to_le_bytes());
@@ -266,7 +263,6 @@ fn options_for_images_are_refused_for_stored_values() {
     let transform = |_: &mut ImageMut<'_>, _: &mut Rng| Ok(());
     let e = refused(loader(plain.clone()).transform(transform).transform_moves_pixels(false));
     assert!(e.contains("transform changes images"), "{e}");
-    // A dense map and a mask may be in the same sample.
     let mask = png(image::GrayImage::new(8, 8));
     let both = OwnedSample::new("a").field("png", png(image::RgbImage::new(8, 8))).field("mask.png", mask);
     let both = Loader::source(Memory::new(vec![both])).augment(plain).field("image", DenseMap::of_channels(3).image());
@@ -303,7 +299,7 @@ fn transparent_pixels_show_the_background_or_what_is_stored() {
     assert!(blended.images().bytes() == row.repeat(8));
 }
 
-/// Converts RGB to luma like Pillow's `convert("L")`.
+/// Pillow's `convert("L")`.
 fn luma(rgb: &[u8]) -> Vec<u8> {
     let gray =
         |p: &[u8; 3]| (u32::from(p[0]) * 19595 + u32::from(p[1]) * 38470 + u32::from(p[2]) * 7471 + 0x8000) >> 16;

@@ -13,7 +13,6 @@ use warpfeed::{Augment, Dtype, Layout, Loader};
 
 const IMAGE: Size = Size { width: 233, height: 177 };
 
-/// A test case of `make.py`: the parameters, and the results of torchvision.
 #[derive(Deserialize)]
 struct Case {
     name: String,
@@ -51,7 +50,6 @@ impl Case {
         plan
     }
 
-    /// Returns the deterministic augmentation with the parameters of this case.
     fn augment(&self) -> Augment {
         let [width, height] = self.output;
         let augment = match self.augment.as_deref() {
@@ -64,13 +62,13 @@ impl Case {
     }
 }
 
-/// Computes the mask value at a pixel, like `source_mask` in `make.py`.
+/// Must equal `source_mask` in `make.py`.
 fn class(x: u32, y: u32) -> u8 {
     let noise = (x.wrapping_mul(73_856_093) ^ y.wrapping_mul(19_349_663)) >> 8;
     if noise.is_multiple_of(7) { (noise / 7 % 200) as u8 } else { (x / 11 + y / 7 * 5) as u8 }
 }
 
-/// Returns the same boxes as `BOXES` in `make.py`.
+/// Must equal `BOXES` in `make.py`.
 fn boxes() -> Vec<[f64; 4]> {
     let (width, height) = (f64::from(IMAGE.width), f64::from(IMAGE.height));
     let drawn = (0..10).map(|i| {
@@ -87,7 +85,7 @@ fn boxes() -> Vec<[f64; 4]> {
     drawn.chain(edges).collect()
 }
 
-/// Returns the same points as `POINTS` in `make.py`.
+/// Must equal `POINTS` in `make.py`.
 fn points() -> Vec<[f64; 2]> {
     let point = |i: u32| {
         let (x, y) = ((i * 41 + 7) % IMAGE.width, (i * 23 + 5) % IMAGE.height);
@@ -179,7 +177,7 @@ fn deterministic_augmentations_equal_those_of_torchvision() {
 fn maps_of_floats_equal_those_of_torchvision() {
     let bytes = |values: Vec<f32>| values.into_iter().flat_map(f32::to_le_bytes).collect::<Vec<_>>();
     let places = (0..IMAGE.height).flat_map(|y| (0..IMAGE.width).map(move |x| (x, y)));
-    // Compute the same flow as `source_flow` in `make.py`.
+    // Must equal `source_flow` in `make.py`.
     let flow = places.flat_map(|(x, y)| {
         let (a, b) = (f64::from((x * 3 + y) % 50) / 8.0 - 2.0, f64::from((x / 9 * 7 + y * 5) % 31) / 4.0);
         [a as f32, (b + f64::from((x ^ y) % 3)) as f32]
@@ -200,7 +198,7 @@ fn maps_of_floats_equal_those_of_torchvision() {
         for (place, (ours, theirs)) in ours.as_f32().unwrap().iter().zip(theirs).enumerate() {
             assert!((ours - theirs).abs() < 1e-4, "{} at {place}: {ours}, not {theirs}", case.name);
         }
-        // Compare the same values in planar layout.
+        // Compare the planar layout.
         let loader = Loader::source(source.clone()).augment(case.augment()).drop_field("label");
         let batch = loader.field("flow", DenseMap::flow().layout(Layout::Nchw)).into_iter().next().unwrap().unwrap();
         let planes = batch.field("flow").unwrap();
@@ -211,7 +209,7 @@ fn maps_of_floats_equal_those_of_torchvision() {
     }
 }
 
-/// Generates the same image as `make.py`.
+/// Must equal the image of `make.py`.
 fn image() -> Pixels {
     let mut pixels = Pixels::new();
     let places = (0..IMAGE.height).flat_map(|y| (0..IMAGE.width).flat_map(move |x| (0..3).map(move |c| (x, y, c))));
@@ -250,7 +248,7 @@ fn every_plan_equals_its_steps_in_sequence() {
         let augment = if sample % 3 == 0 { Augment::letterbox(30, 50).fill([1, 2, 3]) } else { augment };
         let plan = augment.flip(0.5).vertical_flip(0.5).plan(IMAGE, &mut Rng::new(4, 0, sample)).unwrap();
         let Plan { resized, offset, target, output, fill, .. } = plan.clone();
-        // Resize the whole image, then crop it.
+        // Resize the whole image, then crop.
         let full_plan = Plan::resized_crop(IMAGE, Rect::full(IMAGE), resized, Rect::full(resized));
         let whole_image = run(&pixels, &full_plan);
         let ours = run(&pixels, &plan);
@@ -290,9 +288,9 @@ fn scale_jitter_draws_from_its_whole_range_of_factors() {
     assert!(factors.iter().all(|f| (0.49..=2.0).contains(f)) && (mean - 1.25).abs() < 0.03, "mean {mean}");
 }
 
-/// Statistics that `make.py` computed over 5,000 draws of torchvision. The first number is the
-/// fraction of uncropped images. Then follow the mean and the standard deviation of width, height,
-/// left, top, and the number of remaining boxes.
+/// Statistics of 5,000 draws of torchvision, computed by `make.py`: the fraction of uncropped
+/// images, then the mean and the standard deviation of width, height, left, top, and the number of
+/// remaining boxes.
 type Moments = (f64, [(f64, f64); 5]);
 const FEW: Moments = (0.3502, [(123.243, 42.904), (107.34, 32.758), (52.127, 31.035), (35.02, 23.711), (1.386, 0.496)]);
 const MANY: Moments =
@@ -333,8 +331,7 @@ fn iou_crops_have_the_moments_of_torchvision() {
     }
 }
 
-/// Uses a mask that equals the red channel of the image, so that the transformed image contains the
-/// expected mask.
+/// The mask equals the red channel, so the transformed image contains the expected mask.
 #[test]
 fn masks_and_maps_follow_geometric_operations() {
     let size = Size::new(60, 44);
@@ -378,7 +375,7 @@ fn masks_and_maps_follow_geometric_operations() {
                 assert!(reds == masks, "seed {seed}");
                 assert!(floats("map").iter().zip(&reds).all(|(a, b)| *a == f32::from(*b)));
             } else {
-                // Each of the two steps rounds the image, but not the map.
+                // Each of the two steps rounds the image but not the map.
                 let far = floats("map").iter().zip(&reds).filter(|(a, b)| (**a - f32::from(**b)).abs() > 1.01).count();
                 assert_eq!(far, 0, "seed {seed}");
             }
@@ -404,7 +401,7 @@ fn maps_and_images_are_resized_alike_without_antialiasing() {
     let farthest = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
     for augment in [Augment::resize(13, 9), Augment::eval(16, 12), Augment::letterbox(20, 30)] {
         let (images, maps) = run(augment.clone().antialias(false));
-        // The image may differ by 1, because it is rounded to 8 bits after each of the two steps.
+        // The image may differ by 1, because both steps round it to 8 bits.
         assert!(farthest(&images, &maps) < 1.01, "{augment:?}");
         assert!(farthest(&maps, &run(augment).1) > 20.0);
     }

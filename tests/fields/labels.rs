@@ -8,7 +8,6 @@ use warpfeed::pack::{DatasetWriter, LmdbWriter, WriteOptions};
 use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::{Augment, Dtype, ErrorKind, HostBatch, Loader, OnError, Result};
 
-/// Returns a loader of a dataset with these labels. `None` means that a sample has no label.
 fn set(labels: &[Option<i64>]) -> Loader {
     let sample = |(i, label): (usize, &Option<i64>)| {
         let sample = OwnedSample::new(format!("set/{i}")).field("img", (i as u64).to_le_bytes());
@@ -62,7 +61,7 @@ fn a_missing_label_fails_with_its_sample() {
     assert!(e.cause().contains("no label") && e.cause().contains("unlabeled(true)"), "{e}");
 }
 
-/// Tests a tar that lacks one `cls` file, and an LMDB that lacks one label.
+/// One `cls` file of the tar and one label of the LMDB are missing.
 #[test]
 fn a_label_missing_from_a_file_fails_with_the_file() {
     let folder = tempfile::tempdir().unwrap();
@@ -95,7 +94,6 @@ fn a_label_missing_from_a_file_fails_with_the_file() {
     }
 }
 
-/// Returns a tar member: header, content, and zeros up to a whole block.
 fn tar_member(name: &str, bytes: &[u8]) -> Vec<u8> {
     let mut header = [0; 512];
     header[..name.len()].copy_from_slice(name.as_bytes());
@@ -123,7 +121,7 @@ fn a_sample_without_a_label_is_skipped_like_a_damaged_one() {
     assert_eq!(faults.iter().map(|fault| fault.error.sample()).collect::<Vec<_>>(), [Some(1)]);
 }
 
-/// Checks that an image that cannot be decoded is not reported as a missing label.
+/// A decoding error must not be reported as a missing label.
 #[test]
 fn a_sample_that_failed_for_a_different_reason_keeps_its_error() {
     let bad_sample = OwnedSample::new("bad").field("img", *b"no number");
@@ -159,7 +157,7 @@ fn soft_labels_need_a_label_for_each_sample() {
     assert_eq!(rows, [low, low, low, low, low, high, low, low, low, low, low, low]);
 }
 
-/// Checks that a batch with labels does not affect the next batch in the same slot, and vice versa.
+/// A batch with labels must not affect the next batch in the same slot, and vice versa.
 #[test]
 fn each_batch_tracks_whether_it_has_labels() {
     let labels: Vec<_> = (0..24).map(|i| (i / 4 % 2 == 1).then_some(i)).collect();

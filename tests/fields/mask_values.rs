@@ -1,7 +1,7 @@
-//! Tests that mask values are the loader's class indices. With `classes` and in joined datasets,
-//! Pascal VOC masks must be renumbered like the classes of boxes, before and after packing. A map
-//! assigns class indices to values or colors. The error for a value that is not in the map must
-//! contain this value. A mask must have the same values in every lossless format.
+//! Tests that mask values are the loader's class indices. If classes are renumbered or datasets are
+//! joined, the values of Pascal VOC masks must change like the classes of boxes, before and after
+//! packing. A map assigns class indices to values or colors, and the error for a value outside the
+//! map must contain it. A mask must have the same values in every lossless format.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -31,7 +31,6 @@ fn palette_png(values: &[u8], (width, height): (u32, u32)) -> Vec<u8> {
     out
 }
 
-/// Returns random mask values: 0, 1 to `classes`, and 255.
 fn values(classes: u8, seed: u64) -> Vec<u8> {
     let mut rng = Rng::new(seed, 3, 3);
     let value = |rng: &mut Rng| match rng.below(u64::from(classes) + 2) as u8 {
@@ -41,7 +40,6 @@ fn values(classes: u8, seed: u64) -> Vec<u8> {
     (0..SIDES.0 * SIDES.1).map(|_| value(&mut rng)).collect()
 }
 
-/// Creates a Pascal VOC dataset with one box and a random mask per image, and returns the masks.
 fn voc(names: &[&str], images: usize, seed: u64) -> (tempfile::TempDir, Vec<Vec<u8>>) {
     let mut files = Vec::new();
     for (image, name) in (0..images).map(|image| (image, names[image % names.len()])) {
@@ -61,7 +59,6 @@ fn voc(names: &[&str], images: usize, seed: u64) -> (tempfile::TempDir, Vec<Vec<
     (root, masks)
 }
 
-/// Returns the box's class and the mask of each sample.
 fn delivered(loader: Loader) -> Result<Vec<(i64, Vec<i64>)>> {
     let loader = loader.drop_field("label").augment(Augment::pass_through(SIDES.0, SIDES.1)).batch_size(3);
     let loader = loader.field("boxes", Boxes::new(1).column("class", Dtype::I64));
@@ -75,8 +72,7 @@ fn delivered(loader: Loader) -> Result<Vec<(i64, Vec<i64>)>> {
     Ok(masks_by_key)
 }
 
-/// Reference implementation: replaces each index into the class list `old` with the index of the
-/// same class in `new`.
+/// Reference implementation: maps indices of the class list `old` to indices of `new`.
 fn renumbered(mask: &[u8], old: &[&str], new: &[&str]) -> Vec<i64> {
     let number = |value: &u8| match *value {
         0 | 255 => i64::from(*value),
@@ -103,8 +99,7 @@ fn renumbered_classes_agree_in_masks_and_boxes() {
         let plain = delivered(Loader::new(root.path())).unwrap();
         assert!(plain.iter().zip(&masks).all(|((_, actual), mask)| *actual == renumbered(mask, &SORTED, &SORTED)));
         assert_eq!(delivered(Loader::new(root.path()).classes(list)).unwrap(), expected);
-        // Pack the mask with the new class indices, or pack it unchanged and change the indices
-        // later.
+        // Pack with the new class indices, or pack unchanged and renumber later.
         let source = open(root.path()).unwrap();
         let numbered = Classes::new(list).unwrap().number(source.clone()).unwrap();
         for target in ["set.lmdb", "set.tar"] {
@@ -130,7 +125,7 @@ fn joined_datasets_number_mask_classes_by_name() {
             .zip(sets)
             .flat_map(|((_, masks), names)| masks.iter().map(move |mask| renumbered(mask, names, &join)));
         assert!(actual.iter().map(|(_, mask)| mask.clone()).eq(expected));
-        // In a packed mask, each class keeps its color when its index changes.
+        // When its index changes, a class keeps its color in a packed mask.
         let target = roots[0].0.path().join("joined.tar");
         let parts: Vec<Arc<dyn Source>> = roots.iter().map(|(root, _)| open(root.path()).unwrap()).collect();
         let joined = Concat::match_labels_by_name(parts).unwrap();
@@ -154,7 +149,7 @@ fn unlisted_mask_classes_fail_and_unnamed_masks_stay_unchanged() {
         drop(batches.epoch(0).next());
         let fault = batches.sample_errors()[0].error.to_string();
         assert!(fault.contains("class \"fox\" is not in the list of classes") && fault.contains("mask.png"), "{fault}");
-        // Test masks in a dataset with a class list that changes the label indices.
+        // A class list changes the label indices.
         let sample = OwnedSample::new("a").label(1).field("rgb.npy", image(SIZE));
         let sample = sample.field("mask.png", palette_png(&masks[0], SIDES));
         let set = Memory::new(vec![sample]).with_classes(["cat", "dog"]);
@@ -165,7 +160,6 @@ fn unlisted_mask_classes_fail_and_unnamed_masks_stay_unchanged() {
     });
 }
 
-/// Returns the mask from the first batch of a loader with one sample.
 fn deliver_one(name: &str, mask: Vec<u8>, kind: Mask) -> Result<Vec<i64>> {
     let sample = OwnedSample::new("deep/x").field("rgb.npy", image(SIZE));
     let loader = Loader::source(Memory::new(vec![sample.field(name, mask)])).drop_field("label");
@@ -188,11 +182,10 @@ fn an_unmapped_mask_value_fails_with_its_coordinates() {
     let index = mask.iter().position(|&value| value == 2).unwrap();
     let place = format!("field \"mask.png\": column {}, row {}: the value 2 is not in the map", index % 20, index / 20);
     assert!(e.cause().starts_with(&place) && e.to_string().contains("deep/x"), "{e}");
-    // If the number of classes is given, 255 can be the ignored value, although it is not the fill
+    // With a known number of classes, 255 can be the ignored value, although it is not the fill
     // value.
     assert!(deliver_one("mask.png", stored(), kind().classes(4).ignore(255)).is_ok());
     assert!(deliver_one("mask.png", stored(), kind().classes(4)).unwrap_err().cause().contains("the value 255"));
-    // Masks in arrays are checked in the same way.
     let array = npy("|u1", "(10, 20)", &mask);
     assert_eq!(deliver_one("mask.npy", array, kind().map(map.clone())).unwrap(), expected);
     for (kind, words) in [
@@ -233,7 +226,7 @@ fn colors_map_to_classes_in_every_color_format() {
         let e = deliver_one(name, encoded(format), Mask::new(Dtype::I64)).unwrap_err();
         assert!(e.cause().contains("to read other masks, use Mask::colors"), "{name}: {e}");
     }
-    // For an image with a palette, the map applies to the palette's colors.
+    // The map applies to the palette's colors.
     let by_color = Mask::new(Dtype::I64)
         .colors([0, 1, 2, 3, 255].map(|i: u8| ([i, i.wrapping_mul(2), i.wrapping_mul(3)], i64::from(i) + 1)));
     let expected: Vec<i64> = mask.iter().map(|&value| i64::from(value) + 1).collect();
@@ -319,8 +312,8 @@ fn every_lossless_format_gives_the_same_mask() {
         ];
         for (name, mask) in masks {
             assert_eq!(deliver_one(name, mask.clone(), kind()).unwrap(), expected, "{name}");
-            // A file that is cut anywhere must fail. Other damage must not change the size or cause
-            // a hang.
+            // Truncation must cause an error. Other damage must neither change the size nor cause a
+            // hang.
             for cut in (0..mask.len().min(200)).chain([mask.len() - 1]) {
                 if let Ok(actual) = deliver_one(name, mask[..cut].to_vec(), kind()) {
                     assert_eq!(actual.len(), 200, "{name} of {cut} bytes");

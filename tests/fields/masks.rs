@@ -1,7 +1,6 @@
 //! Tests masks, which are cropped, resized, flipped and padded together with their image. Resizing
-//! selects the nearest value and never interpolates. The tests cover palettes, gray values of 1 to
-//! 16 bits, interlaced PNGs, and arrays of every integer type. A mask of the wrong size, an unknown
-//! value and a damaged mask must fail.
+//! must select the nearest value and never interpolate. The tests cover palettes, gray values of 1
+//! to 16 bits, interlaced PNGs, and arrays of every integer type.
 
 use std::io::Cursor;
 
@@ -15,16 +14,13 @@ use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::transform::{ImageMut, Mix, RandomErasing};
 use warpfeed::{Augment, Dtype, ErrorKind, HostBatch, Loader, OnError, Result};
 
-/// How a mask is encoded.
 #[derive(Debug, Clone, Copy)]
 struct Stored {
-    /// Bits per value.
     depth: u8,
     palette: bool,
     interlaced: bool,
 }
 
-/// Returns values of `depth` bits, arranged in blocks with noise.
 fn values(size: Size, depth: u8, seed: u64) -> Vec<u32> {
     let mut rng = Rng::new(seed, 7, 7);
     let levels = 1_u64 << depth;
@@ -35,7 +31,7 @@ fn values(size: Size, depth: u8, seed: u64) -> Vec<u32> {
         .collect()
 }
 
-/// Returns the values of one interlace pass, as rows of packed bits.
+/// The values of one interlace pass, as rows of packed bits.
 fn packed(values: &[u32], size: Size, depth: u8, (x0, y0, dx, dy): (u32, u32, u32, u32)) -> Vec<Vec<u8>> {
     let row = |y: u32| {
         let mut bits = Vec::new();
@@ -51,8 +47,7 @@ fn packed(values: &[u32], size: Size, depth: u8, (x0, y0, dx, dy): (u32, u32, u3
 const ADAM7: [(u32, u32, u32, u32); 7] =
     [(0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2)];
 
-/// Encodes a PNG whose rows cycle through all filters, and whose data is split into chunks of many
-/// lengths.
+/// The rows cycle through all filters, and the data is split into chunks of many lengths.
 fn png(values: &[u32], size: Size, stored: Stored, seed: u64) -> Vec<u8> {
     let Stored { depth, palette, interlaced } = stored;
     let mut rng = Rng::new(seed, 1, 1);
@@ -179,7 +174,7 @@ fn masks_of_every_encoding_use_the_nearest_pixel() {
 #[test]
 fn a_mask_larger_than_a_decompression_step_is_complete() {
     no_hang(|| {
-        // The last mask is small, and is decoded in memory that held larger masks before.
+        // The last mask is small, and reuses memory of larger ones.
         let cases = [(1300, 700, 0), (901, 1100, 3), (700, 600, 10), (65_535, 9, 11), (60, 50, 0)];
         let samples = cases.iter().enumerate().map(|(seed, &(width, height, stored))| {
             let size = Size::new(width, height);
@@ -289,7 +284,6 @@ fn erasing_and_normalizing_leave_the_mask_alone() {
     });
 }
 
-/// Returns the error of a loader with one sample that has this mask.
 fn fails(mask: (&str, Vec<u8>), kind: Mask) -> warpfeed::Error {
     let good = OwnedSample::new("good").field("rgb.npy", image(Size::new(16, 16)));
     let good = good.field("mask.png", png(&values(Size::new(16, 16), 2, 0), Size::new(16, 16), STORED[6], 0));
@@ -326,7 +320,7 @@ fn a_bad_mask_fails_with_found_and_expected_values() {
         );
         let e = cause(("mask.npy", npy("|u1", "(15, 16)", &[0; 240])), kind());
         assert_eq!(e, "field \"mask.npy\": annotations are for 16x15 pixels, but the image has 16x16");
-        // Test a value that does not fit in the type, and one that is not a class.
+        // One value exceeds the type; the other is not a class.
         let wide = cause(("mask.png", mask_of(16, 10)), kind());
         assert!(wide.contains("expected 0 to 255") && wide.contains("the value "), "{wide}");
         let class = |fill| {
@@ -340,7 +334,7 @@ fn a_bad_mask_fails_with_found_and_expected_values() {
         assert_eq!(class(255), expected);
         let e = cause(("mask.npy", npy("|i1", "(16, 16)", &[255; 256])), kind());
         assert_eq!(e, "field \"mask.npy\": the value -1 at column 0, row 0: expected 0 to 255");
-        // Test files that are not masks.
+        // Files that are not masks.
         let mut rgb = Cursor::new(Vec::new());
         image::RgbImage::new(16, 16).write_to(&mut rgb, image::ImageFormat::Png).unwrap();
         let e = fails(("mask.png", rgb.into_inner()), kind());

@@ -1,6 +1,6 @@
-//! Tests that a mosaic is a function of (seed, epoch, sample), for any number of workers and ranks,
-//! and that its partners are samples of the same epoch. If a partner cannot be read or decoded, the
-//! sample must fail, and the error must name the partner.
+//! Tests that a mosaic is a function of (seed, epoch, sample), and that its partners are samples of
+//! the same epoch. If a partner cannot be read or decoded, the sample must fail with an error that
+//! names the partner.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
@@ -18,8 +18,7 @@ use warpfeed::{Augment, Dtype, HostBatch, Loader, OnError, Result};
 
 const LEN: u64 = 40;
 
-/// Returns images of a single color. The red value is the sample index, and one box covers the
-/// whole image.
+/// Single-color images. The red value is the sample index, and one box covers the image.
 fn samples() -> Vec<OwnedSample> {
     let sample = |number: u64| {
         let mut rng = Rng::new(number, 4, 4);
@@ -46,7 +45,6 @@ fn loader() -> Loader {
     with(Memory::new(samples()))
 }
 
-/// Iterates over the image, the boxes and the classes of each sample in a batch.
 fn contents_by_sample(batch: &HostBatch) -> impl Iterator<Item = (u64, [Vec<u8>; 3])> + '_ {
     batch.ids().enumerate().map(|(place, sample)| {
         let contents = ["image", "boxes", "boxes.class"].map(|name| {
@@ -58,13 +56,11 @@ fn contents_by_sample(batch: &HostBatch) -> impl Iterator<Item = (u64, [Vec<u8>;
     })
 }
 
-/// Returns the contents of all samples of an epoch.
 fn epoch(loader: Loader, epoch: u64) -> BTreeMap<u64, [Vec<u8>; 3]> {
     let mut batches = loader.host().unwrap();
     batches.epoch(epoch).flat_map(|batch| contents_by_sample(&batch.unwrap()).collect::<Vec<_>>()).collect()
 }
 
-/// Returns the indices of the samples that an output image shows.
 fn visible_samples(image: &[u8]) -> Vec<u64> {
     let mut seen: Vec<u64> = image.chunks(3).filter(|pixel| pixel[1] == 200).map(|pixel| pixel[0].into()).collect();
     seen.sort_unstable();
@@ -245,7 +241,7 @@ fn too_many_boxes_in_a_mosaic_fail_or_are_truncated() {
     }
 }
 
-/// A source that records its reads, and the sample order that it receives from the loader.
+/// Records its reads, and the sample order that the loader announces.
 struct Noted {
     samples: Memory,
     order: Arc<Mutex<Option<Lookahead>>>,
@@ -348,8 +344,7 @@ fn mosaics_that_cannot_work_are_refused_when_the_loader_opens() {
     }
     let decoder = annotated::refused(plain.decoder().host()).to_string();
     assert!(decoder.contains("augment combines images (mosaic)"), "{decoder}");
-    // A mask, MixUp without annotations, and views in addition to the image can be combined with
-    // mosaics.
+    // Mosaics can be combined with a mask, with views, and with MixUp if there are no annotations.
     let mixed = plain.clone().augment(augment().mix(Mix::mixup(0.5))).batch_size(4);
     assert_eq!(mixed.host().unwrap().epoch(0).filter(|batch| batch.is_ok()).count(), 10);
     let both = plain.clone().views([Augment::train(16)]).field("image", Image::new()).batch_size(4);

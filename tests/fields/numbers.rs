@@ -1,6 +1,5 @@
 //! Tests batches with any number of named fields: images, fixed-shape arrays, variable-length rows
-//! with counts, and custom types. Each sample must be in its row of each array, for any number of
-//! workers.
+//! with counts, and custom types.
 
 use crate::support::no_hang;
 use warpfeed::batch::Field;
@@ -11,7 +10,6 @@ use warpfeed::field::{
 use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::{Augment, Dtype, ErrorKind, HostBatch, Loader, OnError, Result};
 
-/// Returns an image of a single color, as `.npy` bytes.
 fn image(side: u32, color: u8) -> Vec<u8> {
     let header = format!("{{'descr': '|u1', 'fortran_order': False, 'shape': ({side}, {side}, 3), }}");
     let padded = format!("{header:<117}\n");
@@ -22,7 +20,6 @@ fn image(side: u32, color: u8) -> Vec<u8> {
     bytes
 }
 
-/// Returns the bytes of sample `n`'s rows.
 fn rows(n: u64) -> Vec<u8> {
     (0..n as i64).flat_map(|row| (100 * n as i64 + row).to_le_bytes()).collect()
 }
@@ -119,7 +116,7 @@ fn too_many_rows_fail_unless_truncated() {
 #[test]
 fn several_images_of_a_sample_are_cropped_and_flipped_alike() {
     no_hang(|| {
-        // Both images are identical, so that their transformations can be compared.
+        // Identical images allow their transforms to be compared.
         let gradient = || {
             let mut bytes = image(40, 0);
             let start = bytes.len() - 40 * 40 * 3;
@@ -219,11 +216,10 @@ fn a_field_name_suffix_determines_the_number_format() {
         let expected: Vec<f32> = values.iter().map(|v| *v as f32).chain([-1.0, -1.0]).collect();
         assert_eq!(rows[0].field("x").unwrap().as_f32().unwrap(), expected, "{name}");
         assert_eq!(rows[0].counts("x").unwrap(), [3]);
-        // The field delivers the raw bytes, without interpreting them.
         let plain = all_batches(open(name, bytes).field("x", Ragged::bytes(400)));
         assert_eq!(plain[0].counts("x").unwrap(), [bytes.len() as i64]);
         assert_eq!(plain[0].field("x").unwrap().bytes()[..bytes.len()], bytes[..]);
-        // Select the field by its full name. Data without a shape is read as one-dimensional.
+        // Data without a shape is one-dimensional.
         if *name != "x.npy" && *name != "x.json" {
             let every_value = all_batches(open(name, bytes).field(name, NdArray::new(Dtype::F32, [count])));
             assert_eq!(every_value[0].field(name).unwrap().as_f32().unwrap(), values.map(|v| v as f32), "{name}");
@@ -239,7 +235,7 @@ fn a_field_name_suffix_determines_the_number_format() {
     assert_eq!(cause(fractional), "field \"x.txt\": element 1 is 2.5, which int64 cannot hold");
 }
 
-/// A field that records the region of the source image that a sample shows.
+/// Records the region of the source image that a sample shows.
 #[derive(Debug)]
 struct Region;
 
@@ -270,7 +266,6 @@ fn a_custom_field_type_receives_the_plan_of_the_image() {
     });
 }
 
-/// A field of four random numbers. Each call to `rng` must start the same sequence.
 #[derive(Debug)]
 struct Dice;
 
@@ -291,7 +286,6 @@ impl FieldType for Dice {
 #[test]
 fn field_random_numbers_depend_on_seed_epoch_sample_and_field() {
     no_hang(|| {
-        // Returns the random numbers of each sample in an epoch, starting at batch `from`.
         let thrown = |loader: Loader, epoch: u64, from: u64| {
             let loader = loader.field("dice", Dice).field("other", Dice);
             let mut batches = loader.host().unwrap();
@@ -324,7 +318,6 @@ fn field_random_numbers_depend_on_seed_epoch_sample_and_field() {
     });
 }
 
-/// A field type that wraps a built-in one.
 #[derive(Debug)]
 struct Wrapped<K>(K);
 
@@ -392,8 +385,8 @@ fn a_custom_field_type_may_wrap_any_built_in_type() {
     });
 }
 
-/// A field type that counts concurrent writes. The `large` field declares more memory than all
-/// workers share, and other fields declare none.
+/// Counts concurrent writes. The `large` field declares more memory than all workers share; other
+/// fields declare none.
 #[derive(Debug, Default, Clone)]
 struct Large(std::sync::Arc<[std::sync::atomic::AtomicUsize; 2]>);
 
@@ -420,8 +413,7 @@ impl FieldType for Large {
 #[test]
 fn the_memory_plan_includes_the_memory_of_custom_fields() {
     no_hang(|| {
-        // Returns the maximum number of concurrent writes. Stops after the first epoch in which
-        // this number reached `enough`.
+        // Maximum number of concurrent writes. Stops after the first epoch that reaches `enough`.
         let most_in = |name: &str, epochs: u64, enough: usize| {
             let (kind, source) = (Large::default(), Memory::new((0..400).map(|n| sample(n % 50)).collect()));
             let loader = Loader::source(source).drop_field("image").batch_size(32).workers(4);

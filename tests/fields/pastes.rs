@@ -1,6 +1,6 @@
-//! Tests that pasted objects are a function of (seed, epoch, sample), for any number of workers and
-//! ranks, and come from samples of the same epoch. If a partner cannot be read or decoded, the
-//! sample must fail, and the error must name the partner.
+//! Tests that pasted objects are a function of (seed, epoch, sample) and come from samples of the
+//! same epoch. If a partner cannot be read or decoded, the sample must fail with an error that
+//! names the partner.
 
 use std::collections::BTreeMap;
 
@@ -15,8 +15,7 @@ use warpfeed::{Augment, Dtype, HostBatch, Loader, OnError, Result};
 
 const LEN: u64 = 30;
 
-/// Returns images of a single color with an object in the middle. The red value is the sample
-/// index.
+/// Single-color images with an object in the middle. The red value is the sample index.
 fn samples() -> Vec<OwnedSample> {
     let sample = |number: u64| {
         let mut rng = Rng::new(number, 4, 4);
@@ -51,7 +50,6 @@ fn loader() -> Loader {
     with(samples())
 }
 
-/// Iterates over the image, the classes and the masks of each sample in a batch.
 fn contents_by_sample(batch: &HostBatch) -> impl Iterator<Item = (u64, [Vec<u8>; 3])> + '_ {
     batch.ids().enumerate().map(|(place, sample)| {
         let contents = ["image", "boxes.class", "boxes.masks"].map(|name| {
@@ -68,7 +66,6 @@ fn epoch(loader: Loader, epoch: u64) -> BTreeMap<u64, [Vec<u8>; 3]> {
     batches.epoch(epoch).flat_map(|batch| contents_by_sample(&batch.unwrap()).collect::<Vec<_>>()).collect()
 }
 
-/// Returns the classes of an image's boxes.
 fn classes(contents: &[Vec<u8>; 3]) -> Vec<i64> {
     let classes = contents[1].chunks(8).map(|bytes| i64::from_ne_bytes(bytes.try_into().unwrap()));
     classes.filter(|&class| class >= 0).collect()
@@ -108,8 +105,8 @@ fn a_run_with_pasted_objects_resumes() {
     assert!(rest == samples[samples.len() - rest.len()..] && rest.len() as u64 == LEN - 12);
 }
 
-/// Checks that geometric effects apply to the image after pasting. No other object covers the last
-/// object, so all pixels in its mask must have its color.
+/// Geometric effects must apply after pasting. The last object is fully visible, so all pixels in
+/// its mask must have its color.
 #[test]
 fn effects_apply_alike_to_pasted_objects_and_the_image() {
     let augment = |p| plain().copy_paste(CopyPaste::new().margin(0).probability(p)).rotate(40.0);

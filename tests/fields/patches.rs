@@ -8,10 +8,9 @@ use warpfeed::source::{Frames, Memory, OwnedSample};
 use warpfeed::transform::{Interpolation, Mix, Mosaic, Plan, Resizer};
 use warpfeed::{Augment, Dtype, HostBatch, LastBatch, Loader, Normalize, OnError, Result};
 
-/// Sizes of images that are tiny or very long.
 const EXTREME: [(u32, u32); 8] = [(1, 1), (1, 200), (200, 1), (3, 500), (900, 5), (2, 2), (1, 9), (201, 1)];
 
-/// Encodes an image whose size depends on `number`. From number 1000 on, the sizes are `EXTREME`.
+/// The size depends on `number`. From number 1000, the sizes are `EXTREME`.
 fn jpeg(number: usize) -> Vec<u8> {
     let usual = (20 + number as u32 * 37 % 90, 15 + number as u32 * 23 % 70);
     let (width, height) = if number < 1000 { usual } else { EXTREME[number - 1000] };
@@ -23,7 +22,6 @@ fn jpeg(number: usize) -> Vec<u8> {
     bytes
 }
 
-/// Decodes and resizes an image, and returns its pixels.
 fn resized(bytes: &[u8], size: Size, filter: Interpolation) -> Vec<u8> {
     let codecs = Codecs::new();
     let (mut image, mut pixels) = (codecs.open(bytes).unwrap(), Pixels::new());
@@ -36,8 +34,8 @@ fn resized(bytes: &[u8], size: Size, filter: Interpolation) -> Vec<u8> {
     rgb
 }
 
-/// Returns the patches of an image value by value, in the order of Qwen2-VL's processor: blocks of
-/// `merge` by `merge` patches, then (channel, time, row, column).
+/// The order of Qwen2-VL's processor: blocks of `merge` by `merge` patches, then (channel, time,
+/// row, column).
 fn qwen(rgb: &[u8], (height, width): (usize, usize), (patch, merge, temporal): (usize, usize, usize)) -> Vec<u8> {
     let mut values = Vec::new();
     for (block_row, block_column) in pairs(height / patch / merge, width / patch / merge) {
@@ -56,8 +54,7 @@ fn qwen(rgb: &[u8], (height, width): (usize, usize), (patch, merge, temporal): (
     values
 }
 
-/// Returns the patches of an image in the order of SigLIP 2's processor: row-major, then (row,
-/// column, channel).
+/// The order of SigLIP 2's processor: row-major, then (row, column, channel).
 fn naflex(rgb: &[u8], (height, width): (usize, usize), patch: usize) -> Vec<u8> {
     let mut values = Vec::new();
     for (patch_row, patch_column) in pairs(height / patch, width / patch) {
@@ -86,7 +83,7 @@ fn i64s<'a>(batch: &'a HostBatch, name: &str) -> &'a [i64] {
     batch.field(name).unwrap().as_i64().unwrap()
 }
 
-/// Checks the arrays of the `p` field against the lists of images, value by value.
+/// Checks the arrays of field `p` against the lists of images.
 fn check_p(batch: &HostBatch, lists: &[Vec<usize>], is_qwen: bool, filter: Interpolation) {
     check_field("p", batch, lists, is_qwen, filter);
 }
@@ -183,7 +180,6 @@ fn a_batch_may_have_no_patches() -> Result<()> {
     Ok(())
 }
 
-/// Two fields of patches next to an augmented image whose size changes after the first epoch.
 #[test]
 fn patches_do_not_depend_on_other_fields() -> Result<()> {
     let lists: Vec<Vec<usize>> = (0..10).map(|n| vec![n]).collect();

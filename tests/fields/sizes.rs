@@ -1,7 +1,6 @@
-//! Tests image sizes that change from one epoch to the next, for example for progressive resizing.
-//! An epoch must have the same batches as in a loader with that fixed size, for any number of
-//! workers, prefetch depth, rank and resume point. Slots must be large enough for the largest size.
-//! On request, images keep their original sizes.
+//! Tests image sizes that change between epochs, for example for progressive resizing. An epoch
+//! must have the same batches as in a loader with that fixed size. Slots must be large enough for
+//! the largest size.
 
 use std::sync::Arc;
 
@@ -26,7 +25,7 @@ fn noise(n: usize, channels: usize) -> Vec<u8> {
     (0..size_of(n).area() as usize * channels).map(|i| (i * (n + 3) % 251) as u8 ^ (i >> 5) as u8).collect()
 }
 
-/// Returns noise images of several sizes, each with a mask and a dense map.
+/// Noise images of several sizes, each with a mask and a dense map.
 fn samples() -> Arc<Memory> {
     let sample = |n: usize| {
         let Size { width, height } = size_of(n);
@@ -48,20 +47,18 @@ fn with_fields(samples: &Arc<Memory>) -> Loader {
     loader(samples).field("mask", Mask::new(Dtype::I64)).field("map", DenseMap::new()).prefetch(3)
 }
 
-/// Returns the augmentation of each epoch. The sizes grow, shrink, and return to earlier values.
+/// The augmentation of each epoch. Sizes grow, shrink and recur.
 fn sized() -> Vec<Augment> {
     let wide = || Augment::resize(31, 9).flip(0.5);
     vec![Augment::train(12), Augment::train(24), Augment::train(24).flip(0.0), wide(), Augment::train(12), wide()]
 }
 
-/// Combines the augmentations of [`sized`] into one that changes with the epoch.
 fn growing(sized: Vec<Augment>) -> Augment {
     let mut sized = sized.into_iter();
     let first = sized.next().unwrap();
     sized.zip(1..).fold(first, |sum, (augment, epoch)| sum.from_epoch(epoch, augment))
 }
 
-/// The samples of a batch, and all of its arrays with their shapes.
 type Content = (Vec<u64>, Vec<(String, Vec<usize>, Vec<u8>)>);
 
 fn content(batch: Result<HostBatch>) -> Content {
@@ -74,7 +71,7 @@ fn content(batch: Result<HostBatch>) -> Content {
     (batch.ids().collect(), batch.fields().map(array).collect())
 }
 
-/// Reference: loads each epoch with a loader whose fixed size is the size of that epoch.
+/// Reference: loads each epoch with a loader of that fixed size.
 fn expected(open: impl Fn(Augment) -> Loader, augments: Vec<Augment>) -> Vec<Vec<Content>> {
     let epoch = |(augment, epoch)| open(augment).host().unwrap().epoch(epoch).map(content).collect();
     augments.into_iter().zip(0..).map(epoch).collect()
@@ -101,7 +98,7 @@ fn batches_of_an_epoch_equal_those_of_a_loader_with_its_size() {
             assert_eq!(shapes[3], if nchw { [8, 3, 9, 31] } else { [8, 9, 31, 3] });
             for (workers, prefetch) in [(1, 1), (3, 9)] {
                 let mut batches = open(growing(sized())).workers(workers).prefetch(prefetch).host().unwrap();
-                // Load all epochs in sequence, then with repetitions and gaps.
+                // In sequence, then with repetitions and gaps.
                 for epoch in [0, 1, 2, 3, 4, 5, 5, 1, 4, 2, 3] {
                     let actual: Vec<_> = batches.epoch(epoch).map(content).collect();
                     assert!(actual == expected[epoch as usize], "epoch {epoch}, {workers} workers");
@@ -122,7 +119,7 @@ fn mixed_images_and_views_have_the_size_of_their_epoch() {
         for (epoch, expected) in (0..).zip(expected(open, mixed())) {
             assert!(batches.epoch(epoch).map(content).collect::<Vec<_>>() == expected, "epoch {epoch}");
         }
-        // One view changes its size in a different order, and one keeps its size.
+        // One view's sizes are reversed, and one view keeps its size.
         let reversed = || -> Vec<Augment> { sized().into_iter().rev().collect() };
         let views = |views: [Augment; 3]| loader(&samples).views(views);
         let still = || Augment::resize(7, 7);
@@ -169,7 +166,7 @@ fn slots_have_room_for_the_largest_size() {
     let grown = plan(growing(sized()));
     assert_eq!(grown.slot_bytes, largest);
     assert_eq!(grown.host_bytes, plan(Augment::train(24)).host_bytes);
-    // The memory plan is based on the largest size, although only later epochs use that size.
+    // The memory plan covers the largest size, which only later epochs use.
     let limited = |augment, bytes| with_fields(&samples).augment(augment).workers(1).memory_limit(bytes).host();
     let min_limit = grown.host_bytes + grown.worker_scratch_bytes;
     assert!(limited(Augment::train(12).from_epoch(90, Augment::train(12)), min_limit).is_ok());
@@ -239,12 +236,11 @@ fn images_in_their_original_sizes_are_unchanged() {
     });
 }
 
-/// Iterates over the samples with a side longer than `side`.
+/// Samples with a side longer than `side`.
 fn samples_larger_than(side: u32) -> impl Iterator<Item = usize> {
     (0..SAMPLES).filter(move |&n| size_of(n).width > side || size_of(n).height > side)
 }
 
-/// A field whose arrays depend on the image size.
 #[derive(Debug)]
 struct Odd(fn(Size) -> Vec<(Dtype, Vec<usize>)>);
 
@@ -287,7 +283,7 @@ fn only_axis_lengths_may_depend_on_the_image_size() {
     assert!(number.contains("the fields have 3 arrays for one image size and 4 for a different one"), "{number}");
 }
 
-/// A step that moves pixels: rotates its input by 180 degrees.
+/// Rotates by 180 degrees, so pixels move.
 fn rotate(image: &mut ImageMut<'_>, _: &mut Rng) -> Result<()> {
     let pixels = image.data().as_chunks::<3>().0.to_vec();
     image.pixels_mut().zip(pixels.into_iter().rev()).for_each(|(to, from)| *to = from);

@@ -1,6 +1,5 @@
-//! Tests that a text field delivers each sample's stored string, whatever its length, for any
-//! number of workers and in every epoch, including replacements for skipped samples and packed
-//! datasets. Samples with invalid UTF-8 fail.
+//! Tests that a text field delivers each sample's stored string, including replacements for skipped
+//! samples and packed datasets. Samples with invalid UTF-8 must fail.
 
 use crate::reference_fields::image;
 use crate::support::no_hang;
@@ -69,7 +68,6 @@ fn packing_keeps_texts_even_without_images_and_arrays() {
                 assert_eq!(batch.texts("caption").unwrap().collect::<Vec<_>>(), expected);
             }
         }
-        // A table column.
         let csv = root.path().join("set.csv");
         std::fs::write(&csv, "caption,age\na cat,3\n\"two, dogs\",4\n").unwrap();
         let loader = Loader::new(&csv).drop_field("label");

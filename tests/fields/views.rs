@@ -1,5 +1,5 @@
 //! Tests views, which are several images made from one source image, each with its own augmentation
-//! and size. A view must be a function of (seed, epoch, sample, view), for any number of workers.
+//! and size. A view must be a function of (seed, epoch, sample, view).
 
 use std::path::Path;
 
@@ -15,7 +15,6 @@ fn loader() -> Loader {
         .workers(2)
 }
 
-/// Returns the bytes of the field `name` in epoch `epoch`.
 fn epoch(loader: Loader, epoch: u64, name: &str) -> Vec<u8> {
     let mut batches = loader.host().unwrap();
     let bytes = |batch: Result<HostBatch>| batch.unwrap().field(name).expect(name).bytes().to_vec();

@@ -24,7 +24,7 @@ extern "C" fn __sanitizer_cov_8bit_counters_init(start: *const u8, end: *const u
     }
 }
 
-/// Most counters are 0, and a few instructions suffice to check that a whole block is 0.
+/// Most counters are 0, so comparing whole blocks with 0 is fast.
 type Block = [u64; 8];
 
 pub(super) struct Coverage {
@@ -72,7 +72,6 @@ impl Coverage {
     }
 }
 
-/// Returns how many edges were reached for the first time.
 fn note(counts: &Block, reached: &mut [bool]) -> usize {
     let counts = counts.iter().flat_map(|word| word.to_ne_bytes());
     let now = reached.iter_mut().zip(counts).filter(|(_, count)| *count != 0);
@@ -109,18 +108,15 @@ fn hash(value: &(impl Hash + ?Sized)) -> u64 {
 
 const MAX_INPUTS: usize = 4096;
 
-/// Inputs that reached new edges, keyed by the address of the list of files that they were derived
-/// from. They are stored in the folder `WARPFEED_FUZZ_CORPUS`, if set, and later runs start with
-/// them.
+/// Inputs that reached new edges, by the address of the file list that they were derived from. The
+/// folder `WARPFEED_FUZZ_CORPUS`, if set, stores them for later runs.
 #[derive(Default)]
 pub(super) struct Corpus {
     inputs: HashMap<usize, Vec<Vec<u8>>>,
     current: Vec<(usize, Vec<u8>)>,
     folder: Option<PathBuf>,
-    /// For each list of files: its folder, and inputs of earlier runs that have not been replayed
-    /// yet.
+    /// Per list of files: its folder, and inputs of earlier runs that are still to be replayed.
     earlier: HashMap<usize, (PathBuf, Vec<Vec<u8>>)>,
-    /// Files for the current case's inputs, if `WARPFEED_FUZZ_LAST` is set.
     last: Vec<File>,
 }
 
@@ -138,8 +134,6 @@ impl Corpus {
         self.inputs.values().map(Vec::len).sum()
     }
 
-    /// Returns each input that an earlier run derived from the files in `from` once, and then
-    /// `None`.
     pub(super) fn earlier(&mut self, from: &[Vec<u8>]) -> Option<Vec<u8>> {
         let root = self.folder.as_ref()?;
         let read = || {
@@ -153,8 +147,7 @@ impl Corpus {
         self.earlier.entry(from.as_ptr().addr()).or_insert_with(read).1.pop()
     }
 
-    /// If `WARPFEED_FUZZ_INPUT` is set, input N of the case is the content of the file
-    /// `$WARPFEED_FUZZ_INPUT.N`.
+    /// With `WARPFEED_FUZZ_INPUT`, input N of the case is the file `$WARPFEED_FUZZ_INPUT.N`.
     pub(super) fn replayed_or(&mut self, address: usize, input: Vec<u8>) -> Vec<u8> {
         let number = self.current.len();
         let path = |name: &str| Some(format!("{}.{number}", std::env::var(name).ok()?));
@@ -173,8 +166,8 @@ impl Corpus {
         input
     }
 
-    /// Adds the case's inputs to the corpus if they reached new edges, and writes them to files if
-    /// the case `failed`.
+    /// Adds the case's inputs to the corpus if they reached new edges. Writes them to files if the
+    /// case `failed`.
     pub(super) fn end_case(&mut self, new: bool, failed: Option<String>) {
         if let Some(name) = failed {
             let path = std::env::temp_dir().join(format!("warpfeed-fuzz-{name}"));

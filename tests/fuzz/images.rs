@@ -1,5 +1,5 @@
-//! Fuzzes decoders of formats other than JPEG: PNG, WebP, GIF, BMP, TIFF and `.npy` arrays.
-//! Compares PNG masks with the output of the `png` crate.
+//! Fuzzes decoders of formats other than JPEG: PNG, WebP, GIF, BMP, TIFF and `.npy` arrays. The
+//! reference for PNG masks is the `png` crate.
 
 use std::io::Cursor;
 
@@ -11,7 +11,7 @@ use super::raw::npy_header;
 use super::{Codecs, FloatImage, Pass, Pixels, Png, PngScratch, Rect, Size, standard};
 use crate::fuzz::{self, Random};
 
-/// Pixel limit of the decoders. All generated images are smaller.
+/// Larger than any generated image.
 const MAX_PIXELS: u64 = 1 << 16;
 
 const WORDS: [&[u8]; 18] = [
@@ -85,7 +85,7 @@ fn seal(png: &mut [u8]) {
     }
 }
 
-/// Checks that a damaged image either fails or has as many pixels as its header says.
+/// A damaged image must fail or have the size in its header.
 fn image(originals: &[Vec<u8>], seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let mut file = random.mutated(originals, &WORDS);
@@ -124,7 +124,7 @@ fn arrays() -> Vec<Vec<u8>> {
     ]
 }
 
-/// Checks that a damaged array either fails or consists of exactly the bytes after the header.
+/// A damaged array must fail or consist of the bytes after its header.
 fn array(arrays: &[Vec<u8>], seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let words: [&[u8]; 12] = [
@@ -155,7 +155,6 @@ fn array(arrays: &[Vec<u8>], seed: u64) -> bool {
     true
 }
 
-/// Returns one-channel PNGs of every bit depth, plain and interlaced.
 fn masks() -> Vec<Vec<u8>> {
     let (width, height) = (13, 9);
     let mut files = Vec::new();
@@ -177,8 +176,8 @@ fn masks() -> Vec<Vec<u8>> {
             files.push(file);
         }
     }
-    // The encoder does not support interlacing. For a single pixel, however, all seven passes
-    // together contain one row, so only the header needs to change.
+    // The encoder does not support interlacing. For a single pixel, changing the header is enough,
+    // because all seven passes together contain one row.
     let mut file = Vec::new();
     let mut encoder = png::Encoder::new(&mut file, 1, 1);
     encoder.set_color(png::ColorType::Grayscale);
@@ -189,7 +188,6 @@ fn masks() -> Vec<Vec<u8>> {
     files
 }
 
-/// Returns the values of a mask as 16-bit integers.
 fn values_of(file: &[u8]) -> Option<(Size, Vec<u16>)> {
     let mut scratch = PngScratch::default();
     let mut mask = Png::open(file, &mut scratch).ok()?;
@@ -217,7 +215,6 @@ fn values_of(file: &[u8]) -> Option<(Size, Vec<u16>)> {
     Some((size, values))
 }
 
-/// Returns the same values as decoded by the `png` crate.
 fn values_by_png(file: &[u8]) -> Option<(Size, Vec<u16>)> {
     let mut decoder = png::Decoder::new(Cursor::new(file));
     decoder.set_transformations(png::Transformations::IDENTITY);
@@ -234,7 +231,7 @@ fn values_by_png(file: &[u8]) -> Option<(Size, Vec<u16>)> {
     Some((Size::new(info.width, info.height), values))
 }
 
-/// Checks that a damaged mask either fails or has the values that the `png` crate decodes.
+/// A damaged mask must fail or have the values that the `png` crate decodes.
 fn mask(masks: &[Vec<u8>], seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let mut file = random.mutated(masks, &WORDS);
@@ -249,8 +246,7 @@ fn mask(masks: &[Vec<u8>], seed: u64) -> bool {
     true
 }
 
-/// Checks that a damaged mask in any other format either fails or has as many values as its header
-/// says.
+/// A damaged mask in any other format must fail or have the size in its header.
 #[cfg(feature = "formats")]
 fn indexed(originals: &[Vec<u8>], seed: u64) -> bool {
     let random = &mut Random::new(seed);

@@ -35,7 +35,6 @@ thread_local! {
     static CORPUS: RefCell<Option<Corpus>> = const { RefCell::new(None) };
 }
 
-/// A splitmix64 generator, so that a seed identifies a case.
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -59,11 +58,11 @@ impl Random {
         from[self.below(from.len())]
     }
 
-    /// Returns a copy of one of the files in `from` with a few mutations. Some insert a chunk of
-    /// another file, or one of `words`, which are tokens of the format. In a build with edge
+    /// Copies one of the files in `from` and mutates it. Some mutations insert a chunk of a
+    /// different file, or one of `words`, which are tokens of the format. In a build with edge
     /// counters, inputs that reached new edges are mutated further.
     pub(crate) fn mutated(&mut self, from: &[Vec<u8>], words: &[&[u8]]) -> Vec<u8> {
-        // With a separate generator, each call takes exactly one number from `self`.
+        // A separate generator makes each call take exactly one number from `self`.
         let mut random = Random::new(self.next());
         CORPUS.with_borrow_mut(|corpus| {
             let place = from.as_ptr().addr();
@@ -74,7 +73,7 @@ impl Random {
             let of_found = !inputs.is_empty() && random.below(4) > 0;
             let files = if of_found { inputs } else { from };
             let mut bytes = files[random.below(files.len())].clone();
-            // One case in sixteen is unchanged, to test valid files as well.
+            // Valid files must be tested, too.
             let changes = if random.below(16) == 0 { 0 } else { 1 + random.below(4) };
             for _ in 0..changes {
                 random.change(&mut bytes, from, words);
@@ -144,8 +143,7 @@ impl Random {
     }
 }
 
-/// The environment variable is read at run time, so that the test binary also works when copied to
-/// a different machine.
+/// The variable is read at run time, so that the test binary also works on a different machine.
 pub(crate) fn fixtures() -> PathBuf {
     let root = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or(env!("CARGO_MANIFEST_DIR").into());
     PathBuf::from(root).join("tests/fixtures/formats")
@@ -167,13 +165,13 @@ pub(crate) fn for_long(name: &str, case: impl FnMut(u64) -> bool) {
 }
 
 /// Runs `case` for consecutive seeds. `case` returns whether its input was accepted. Panics are
-/// caught, and reported at the end as a list of the failing seeds.
+/// caught, and the failing seeds are listed at the end.
 ///
-/// If `WARPFEED_FUZZ_LAST` names a file, it receives the current seed, because a case may kill the
-/// process.
+/// If `WARPFEED_FUZZ_LAST` is a file name, the file receives the current seed, because a case may
+/// kill the process.
 ///
-/// In a build with edge counters, replaying a case requires its inputs in addition to its seed. The
-/// inputs of a failed case are written to files.
+/// In a build with edge counters, replaying a case requires its inputs in addition to its seed, so
+/// the inputs of a failed case are written to files.
 fn run(name: &str, first: u64, length: Duration, max_cases: u64, mut case: impl FnMut(u64) -> bool) {
     use std::io::{Seek, Write};
     let mut last = std::env::var_os("WARPFEED_FUZZ_LAST")

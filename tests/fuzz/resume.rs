@@ -35,8 +35,7 @@ const WORDS: [&[u8]; 19] = [
     b"[[[[[[[[[[[[[[[[",
 ];
 
-/// A sampler that breaks its contract: it returns out-of-range indices, and panics in very late
-/// epochs.
+/// Breaks its contract: returns out-of-range indices, and panics in very late epochs.
 struct Careless;
 
 impl Sampler for Careless {
@@ -66,13 +65,13 @@ impl Sampler for Brief {
     }
 }
 
-/// A loader and its checkpoint. The loader is open, but has no threads or batch buffers.
+/// A loader and its checkpoint. The loader has no threads or batch buffers.
 struct Saved {
     loader: Loader,
     opening: Parts,
     text: Vec<u8>,
     value: Value,
-    /// Whether the loader's sampler upholds the [`Sampler`] contract.
+    /// Whether the sampler upholds the [`Sampler`] contract.
     sound: bool,
 }
 
@@ -148,8 +147,7 @@ fn change(value: &mut Value, random: &mut Random) {
     }
 }
 
-/// Checks that a damaged checkpoint fails to parse, is rejected because its options differ, or is a
-/// valid position of this loader.
+/// A damaged checkpoint must fail to parse, be rejected for its options, or be a valid position.
 fn checkpoint(saved_runs: &[Saved], texts: &[Vec<u8>], seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let saved = &saved_runs[random.below(saved_runs.len())];
@@ -160,8 +158,7 @@ fn checkpoint(saved_runs: &[Saved], texts: &[Vec<u8>], seed: u64) -> bool {
         for _ in 0..random.below(4) {
             change(&mut value, random);
         }
-        // If the number of samples in the epoch matches the position, more checkpoints are
-        // accepted.
+        // A matching number of samples makes more checkpoints acceptable.
         if random.below(2) == 0 && value.is_object() {
             let far = if random.below(4) == 0 { 0 } else { random.below(64) };
             value["epoch"] = (random.next() >> far).into();
@@ -189,7 +186,7 @@ fn checkpoint(saved_runs: &[Saved], texts: &[Vec<u8>], seed: u64) -> bool {
     if serde_json::to_value(&state).expect("plain data serializes")["stateful"] == true {
         return true;
     }
-    // Apart from the position and unknown keys, an accepted checkpoint equals the loader's own.
+    // Except for the position and unknown keys, an accepted checkpoint equals the loader's own.
     let mut restored = serde_json::to_value(&state).expect("plain data serializes");
     for field in ["epoch", "batch", "epoch_samples", "order"] {
         restored[field] = saved.value[field].clone();
@@ -201,8 +198,8 @@ fn checkpoint(saved_runs: &[Saved], texts: &[Vec<u8>], seed: u64) -> bool {
             restored["key"] = saved_rank["key"].clone();
         }
     }
-    // The same augmentation can be written in several ways, so parsed values are compared. A
-    // checkpoint may lack the augmentation.
+    // An augmentation can be written in several ways, so parsed values are compared. A checkpoint
+    // may lack the augmentation.
     let augments = |steps_of: &Value| {
         steps_of["augment"].as_str().map(|text| serde_json::from_str::<Vec<Augment>>(text).expect("steps"))
     };

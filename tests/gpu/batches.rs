@@ -1,8 +1,8 @@
-//! Tests that batches on a GPU equal batches on the host, including images, labels, mixing, and all
-//! fields. Batches must never be torn, stale or out of order. Other frameworks can share the memory
-//! of a batch.
+//! Tests that batches on a GPU equal batches on the host: images, labels, mixing and all fields.
+//! Batches must never be torn, stale or out of order. Other frameworks must be able to share a
+//! batch's memory.
 //!
-//! If there is no driver, each test prints why it was skipped. To find memory errors, run
+//! Without a driver, each test prints why it was skipped. To find memory errors, run
 //! `compute-sanitizer --tool memcheck target/debug/deps/gpu-*`.
 #![cfg(feature = "cuda")]
 #![allow(unsafe_code)]
@@ -36,7 +36,7 @@ fn batches_on_the_device_equal_those_of_the_host() {
             if dtype == Dtype::U8 { loader } else { loader.normalize(Normalize::IMAGENET) }
         };
         let mut host = open().host().unwrap();
-        // No epoch after the third is prepared, so the number of copied batches is known.
+        // No epoch after the third is prepared, so the number of copies is known.
         let mut device = open().epochs(3).cuda(&stream).unwrap();
         assert!(
             device.memory_plan().device_bytes > 0
@@ -63,14 +63,13 @@ fn batches_on_the_device_equal_those_of_the_host() {
     }
 }
 
-/// Tests MixUp and CutMix on erased and normalized images, and the resulting soft labels.
 #[test]
 fn mixed_batches_on_the_device_equal_those_of_the_host() {
     let Some(stream) = stream() else { return };
-    // The last batch contains one sample, which has no partner to mix with.
+    // The last batch has one sample, which has no partner.
     let source = Arc::new(Images::new(97, 40));
     for (dtype, layout) in DTYPES.iter().flat_map(|&d| LAYOUTS.map(|l| (d, l))) {
-        // With one width, the kernel processes groups of pixels; with the other, single pixels.
+        // The kernel processes groups of pixels for one width, and single pixels for the other.
         for (mix, side) in [(Mix::mixup(0.4), 32), (Mix::cutmix(1.0), 32), (Mix::either(0.4, 1.0).probability(0.7), 29)]
         {
             let what = format!("{dtype:?} {layout:?} {mix:?}");
@@ -106,7 +105,7 @@ fn mixed_batches_on_the_device_equal_those_of_the_host() {
     }
 }
 
-/// Tests images that are copied without conversion. Soft labels must still be computed.
+/// Soft labels must be computed even if images are copied without conversion.
 #[test]
 fn soft_labels_belong_to_images_that_are_copied_unconverted() {
     let Some(stream) = stream() else { return };
@@ -130,7 +129,6 @@ fn soft_labels_belong_to_images_that_are_copied_unconverted() {
     assert_eq!(batches, 3);
 }
 
-/// Repeats the tests of `tests/fields/numbers.rs` on a device.
 #[test]
 fn device_fields_equal_host_fields_for_any_image_count() {
     let Some(stream) = stream() else { return };
@@ -170,8 +168,6 @@ fn device_fields_equal_host_fields_for_any_image_count() {
     }
 }
 
-/// Tests every element type of masks, boxes, box columns and points. The host computes all of
-/// these.
 #[test]
 fn masks_boxes_and_points_on_the_device_equal_those_of_the_host() {
     let Some(stream) = stream() else { return };
@@ -216,7 +212,6 @@ fn masks_boxes_and_points_on_the_device_equal_those_of_the_host() {
     }
 }
 
-/// Repeats the tests of `tests/fields/labels.rs` on a device.
 #[test]
 fn missing_labels_fail_on_the_device() {
     let Some(stream) = stream() else { return };
@@ -312,7 +307,7 @@ fn cudarc_and_dlpack_see_the_same_memory() {
         unsafe { (std::slice::from_raw_parts(t.shape, 4), std::slice::from_raw_parts(t.strides, 4)) };
     assert_eq!((shape, strides), (&[16, 3, 32, 32][..], &[3072, 1024, 32, 1][..]));
     drop((batch, labels));
-    // The exported tensor still occupies its slot, so three of four slots are in use.
+    // The exported tensor still occupies one of the four slots.
     let batches = (0..3).map(|_| epoch.next().unwrap().unwrap()).collect::<Vec<_>>();
     assert_eq!(batches[2].number(), 3);
     drop((batches, epoch));

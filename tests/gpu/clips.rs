@@ -1,7 +1,6 @@
-//! Tests that the frames of a clip are bit-identical on a device and on the host, for all types and
-//! layouts.
+//! Tests that the frames of a clip are bit-identical on a device and on the host.
 //!
-//! If there is no driver, each test prints why it was skipped.
+//! Without a driver, each test prints why it was skipped.
 #![cfg(feature = "cuda")]
 
 use jpeg_encoder::{ColorType, Encoder};
@@ -14,7 +13,6 @@ use warpfeed::{Augment, DecodeOn, Dtype, Loader, Normalize};
 use crate::device::noise::{DTYPES, LAYOUTS, random_bytes};
 use crate::device::stream;
 
-/// Returns a loader of samples that contain a clip of `count` frames and a single image.
 fn clips(count: usize) -> Loader {
     let sample = |clip: u64| {
         let (width, height) = (40 + clip as u16, 60 - clip as u16);

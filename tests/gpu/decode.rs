@@ -21,7 +21,7 @@ use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::transform::{ColorJitter, ImageMut, Mix, RandomErasing};
 use warpfeed::{Augment, Batches, CudaBatch, DecodeOn, Dtype, Layout, Loader, Normalize, OnError};
 
-/// Generates JPEGs of every type that the encoder supports, some of them `damaged` if set.
+/// JPEGs of every type that the encoder supports. With `damaged`, some are damaged.
 fn random_jpegs(count: u64, damaged: bool) -> Vec<Vec<u8>> {
     let original = |n: u64| {
         let mut rng = Rng::new(n, 7, 7);
@@ -63,13 +63,12 @@ fn loader(images: &[Vec<u8>]) -> Loader {
     Loader::source(samples).batch_size(32).shuffle(3)
 }
 
-/// Compares two epochs with the host, and returns the number of images that the device decoded.
-/// Images that were prefetched for later epochs are included.
+/// Compares two epochs with the host. Returns how many images the device decoded, including those
+/// prefetched for later epochs.
 fn compare(loader: &Loader, stream: &Arc<CudaStream>, decode_on: DecodeOn, what: &str) -> u64 {
     compared(loader, stream, decode_on, what).stats().decoded_on_device
 }
 
-/// Compares two epochs with the host, and returns the loader of the device.
 fn compared(loader: &Loader, stream: &Arc<CudaStream>, decode_on: DecodeOn, what: &str) -> Batches<CudaBatch> {
     let mut host = loader.clone().host().unwrap();
     let mut device = loader.clone().decode_on(decode_on).cuda(stream).unwrap();
@@ -94,8 +93,8 @@ fn compared(loader: &Loader, stream: &Arc<CudaStream>, decode_on: DecodeOn, what
     device
 }
 
-/// Returns how many images of an epoch the workers decode, if an epoch is one batch. Waits for
-/// prefetching to stop, because until then some batches are only half counted.
+/// Counts the images of an epoch that the workers decode, if an epoch is one batch. Waits for
+/// prefetching to stop, because until then a batch may be partly counted.
 fn decoded_by_workers(device: &Batches<CudaBatch>, batch: u64) -> u64 {
     let mut stats = device.stats();
     loop {
@@ -146,7 +145,6 @@ fn every_jpeg_type_decodes_to_equal_bits_on_device_and_host() {
     }
 }
 
-/// Returns a 24-megapixel JPEG of a few megabytes.
 fn large() -> Vec<u8> {
     let (width, height) = (6000, 4000);
     let noise = |i: u32| (i.wrapping_mul(2_654_435_761) >> 28) as u8;
@@ -159,8 +157,7 @@ fn large() -> Vec<u8> {
     bytes
 }
 
-/// Checks that the device also decodes large images in a batch of mostly small ones, with and
-/// without restart markers.
+/// The device must also decode large images in a batch of mostly small ones.
 #[test]
 fn whole_images_of_24_megapixels_are_decoded_on_the_device() {
     let Some(stream) = stream() else { return };
@@ -301,8 +298,7 @@ fn bits_after_the_last_mcu_count_as_damage_on_device_and_host() {
     }
 }
 
-/// Decodes the files in `WARPFEED_DAMAGED`, interleaved with valid images so that no batch fails
-/// completely.
+/// Damaged files alternate with valid images, so that no batch fails completely.
 #[test]
 fn files_given_by_the_environment_decode_as_on_the_host() {
     let Some(stream) = stream() else { return };
@@ -322,7 +318,8 @@ fn files_given_by_the_environment_decode_as_on_the_host() {
     }
 }
 
-/// Compares the datasets of `WARPFEED_PHOTOS` over `WARPFEED_BATCHES` batches.
+/// The variables `WARPFEED_PHOTOS` and `WARPFEED_BATCHES` select the datasets and the number of
+/// batches.
 #[test]
 fn photographs_are_equal_for_every_device_share() {
     let Some(stream) = stream() else { return };

@@ -20,7 +20,7 @@ use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::transform::Mix;
 use warpfeed::{Augment, BatchInfo, Decoder, DecoderBuilder, Dtype, ErrorKind, HostBatch, Layout, Loader, Normalize};
 
-/// A response of a decoder on the host or on a device, as the tests use it.
+/// A response of a decoder on the host or on a device.
 pub(crate) trait Answer: Deref<Target = BatchInfo> + Send + 'static {
     fn bytes(&self) -> Vec<u8>;
     fn address(&self) -> u64;
@@ -60,7 +60,6 @@ macro_rules! everywhere {
 }
 pub(crate) use everywhere;
 
-/// Generates JPEGs.
 pub(crate) fn random_jpegs(count: u64) -> Vec<Vec<u8>> {
     let image = |n: u64| {
         let mut rng = Rng::new(n, 7, 7);
@@ -79,8 +78,7 @@ pub(crate) fn random_jpegs(count: u64) -> Vec<Vec<u8>> {
     (0..count).map(image).collect()
 }
 
-/// Returns JPEGs of many types, including rotated and damaged ones and the fixtures, and also PNG
-/// and WebP files.
+/// JPEGs of many types, some rotated or damaged, the fixtures, and PNG and WebP files.
 fn zoo() -> Vec<Vec<u8>> {
     let mut images = random_jpegs(40);
     // Damage the entropy-coded data, so that a decoder loses synchronization.
@@ -101,7 +99,7 @@ fn zoo() -> Vec<Vec<u8>> {
     for name in ["cmyk", "cmyk_progressive", "ycck", "sampling_1x3", "sampling_3x2", "sampling_chroma_larger"] {
         images.push(std::fs::read(format!("{folder}/{name}.jpg")).unwrap());
     }
-    // One image is as large as all others of its request together.
+    // One image is as large as the rest of its request.
     let mut large = Vec::new();
     let pixels: Vec<u8> = (0..1500 * 1500 * 3_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     Encoder::new(&mut large, 90).encode(&pixels, 1500, 1500, ColorType::Rgb).unwrap();
@@ -113,13 +111,11 @@ pub(crate) fn pixels(loader: Loader) -> Loader {
     loader.batch_size(8).workers(2).augment(Augment::eval(72, 64))
 }
 
-/// Returns the options of a decoder that must produce the pixels of the loader that `with`
-/// configures.
+/// Options of a decoder that must produce the same pixels as the loader that `with` configures.
 pub(crate) fn requests(with: impl Fn(Loader) -> Loader) -> DecoderBuilder {
     with(Loader::new("a decoder opens no dataset")).decoder()
 }
 
-/// Returns the bytes of each image in a loader's batches.
 pub(crate) fn loader_images(images: &[Vec<u8>], with: impl Fn(Loader) -> Loader) -> Vec<Vec<u8>> {
     let samples = images.iter().map(|bytes| OwnedSample::new("x").field("jpg", bytes.clone())).collect();
     let mut batches = with(Loader::source(Memory::new(samples))).host().unwrap();
@@ -147,7 +143,7 @@ fn a_decoder_gives_the_pixels_of_a_loader() {
                 if dtype == Dtype::U8 { loader } else { loader.normalize(Normalize::IMAGENET) }
             };
             let (expected, decoder) = (loader_images(&zoo, with), open(requests(with)));
-            // Submit requests of one, two, ... eight images before receiving the first response.
+            // Submit requests of one to eight images before receiving the first response.
             let mut rest = &zoo[..];
             let mut answers = Vec::new();
             while !rest.is_empty() {
@@ -172,14 +168,13 @@ fn a_decoder_gives_the_pixels_of_a_loader() {
     everywhere!(check);
 }
 
-/// A device decodes several small requests at the same time, in separate parts of its memory.
 #[test]
 fn requests_that_overlap_have_the_pixels_of_a_loader() {
     fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {
         let zoo = zoo();
         let with = |loader| pixels(loader).dtype(Dtype::F16).layout(Layout::Nchw).normalize(Normalize::IMAGENET);
         let (expected, mut rng) = (loader_images(&zoo, with), Rng::new(4, 0, 0));
-        // Large and small requests alternate in the last decoder only.
+        // Only the last decoder alternates large and small requests.
         for (batch, sizes) in [(1, &[1][..]), (8, &[1, 1, 8]), (40, &[1, 1, 1, 1, 3, 10, 11, 40])] {
             let decoder = open(requests(with).batch_size(batch).prefetch(6));
             let mut pending = std::collections::VecDeque::new();
@@ -224,7 +219,7 @@ fn a_bad_image_does_not_affect_the_others() {
             (huge, "decode: "),
         ];
         for (bad_image, cause) in &bad_images {
-            // In later rounds, every slot has already held a valid image at the position of the bad
+            // From the second round, every slot has held a valid image at the position of the bad
             // one.
             for _ in 0..8 {
                 decoder.decode(good.clone()).unwrap();
@@ -303,7 +298,6 @@ fn batches_outlive_a_decoder_dropped_with_requests_in_flight() {
             let decoder = open(requests(pixels));
             let batch = decoder.decode(images.clone()).unwrap();
             let pending: Vec<_> = (0..6).map(|_| decoder.submit(images.clone()).unwrap()).collect();
-            // Drop a response without receiving it.
             drop(decoder.submit(images.clone()).unwrap());
             std::thread::sleep(Duration::from_millis(round % 6));
             let since = Instant::now();
@@ -349,7 +343,7 @@ fn a_request_without_a_free_slot_fails_and_later_ones_succeed() {
     everywhere!(check);
 }
 
-/// Returns a decoder of small images, and all of its batches.
+/// A decoder of small images, and all of its batches.
 fn all_held<B: Answer>(open: &impl Fn(DecoderBuilder) -> Decoder<B>, queued: usize) -> (Decoder<B>, Vec<B>) {
     let options = Decoder::builder().batch_size(2).workers(2).augment(Augment::resize(8, 8));
     let decoder = open(options.prefetch(1).max_queued(queued));
@@ -360,7 +354,7 @@ fn all_held<B: Answer>(open: &impl Fn(DecoderBuilder) -> Decoder<B>, queued: usi
     (decoder, batches)
 }
 
-/// A small image of one color that counts how often its bytes are requested.
+/// A single-color image that counts how often its bytes are requested.
 #[derive(Clone)]
 struct Dot(Arc<[u8]>, Arc<AtomicUsize>);
 
@@ -426,8 +420,7 @@ fn canceled_requests_among_ten_thousand_are_not_decoded() {
                 if number % 2 == 0 { dropped.push(answer) } else { live.push(answer) }
             }
         });
-        // Submitting a request reads the length of each image. Once the request has begun, workers
-        // also read the bytes.
+        // Submitting a request reads only the length of each image. Workers read the bytes later.
         let read = reads.load(Relaxed);
         assert!((COUNT..COUNT + 20).contains(&read), "{read} reads of {COUNT} requests");
         drop(dropped);
@@ -451,7 +444,7 @@ fn canceled_requests_among_ten_thousand_are_not_decoded() {
             }
         });
         let read = reads.load(Relaxed) - COUNT;
-        // Images may have been read if their request had begun before it was dropped.
+        // Requests that had begun before they were dropped may have read their images.
         assert!((COUNT / 2..COUNT / 2 + 16).contains(&read), "{read} of {COUNT} images were decoded");
         assert!(decoder.stats().batches < COUNT as u64 / 2 + 32);
     }
@@ -522,7 +515,6 @@ fn the_memory_plan_and_verdict_describe_a_server() {
     assert_eq!(decoder.stats().ahead, None);
 }
 
-/// A waker that unparks a thread.
 struct Unpark(std::thread::Thread);
 
 impl Wake for Unpark {

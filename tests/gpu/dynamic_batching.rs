@@ -1,6 +1,5 @@
-//! Tests dynamic batching, which combines the requests of many clients into full batches. No
-//! request may wait longer than `max_delay` for its batch to start, and each request must receive
-//! its own images.
+//! Tests dynamic batching, which combines the requests of many clients into full batches. A batch
+//! must start within `max_delay`, and each request must receive its own images.
 //!
 //! Every test runs in host memory and, if there is a driver, on a device.
 
@@ -10,7 +9,6 @@ use std::time::{Duration, Instant};
 use crate::decoder::{Answer, everywhere, loader_images, pixels, random_jpegs, requests};
 use warpfeed::{Decoder, DecoderBuilder, DynamicBatch, DynamicBatcher, ErrorKind};
 
-/// A delay that is longer than any test.
 const NEVER: Duration = Duration::from_secs(60);
 
 fn joined<B: Answer, T: Send + 'static>(
@@ -23,7 +21,6 @@ fn joined<B: Answer, T: Send + 'static>(
     (decoder, joined)
 }
 
-/// Returns the values that were submitted with the requests in a batch.
 fn values<B, T: Copy>(batch: &DynamicBatch<B, T>) -> Vec<T> {
     batch.requests.iter().map(|(value, _)| *value).collect()
 }
@@ -41,7 +38,7 @@ fn requests_fill_batches_and_each_gets_its_own_images() {
         for (number, (&first, count)) in first.iter().zip(counts).enumerate() {
             joined.submit(images[first..first + count].to_vec(), number).unwrap();
         }
-        // The batch of the last request waits for more requests until `close` is called.
+        // The last batch is not full, so it waits until `close` is called.
         let mut batches: Vec<DynamicBatch<B, usize>> = (0..4).map(|_| joined.next().unwrap()).collect();
         joined.close();
         batches.push(joined.next().unwrap());
@@ -111,7 +108,6 @@ fn a_canceled_request_is_in_no_batch_and_frees_its_place() {
     everywhere!(check);
 }
 
-/// An image that reports when it is dropped.
 struct Watched(Vec<u8>, #[allow(dead_code)] Arc<()>);
 
 impl AsRef<[u8]> for Watched {
@@ -159,8 +155,7 @@ fn a_full_decoder_queue_drops_no_batched_request() {
     everywhere!(check);
 }
 
-/// Checks that closing the decoder makes waiting requests fail immediately, and not only after the
-/// delay.
+/// Waiting requests must fail immediately, and not only after the delay.
 #[test]
 fn closing_the_decoder_answers_batched_requests_at_once() {
     fn check<B: Answer>(open: impl Fn(DecoderBuilder) -> Decoder<B>) {

@@ -1,7 +1,7 @@
 //! Tests that the kernels produce the same bits as the host, and that streams, events and
 //! page-locked memory behave as the loader assumes.
 //!
-//! If there is no driver, each test prints why it was skipped. To find memory errors, run
+//! Without a driver, each test prints why it was skipped. To find memory errors, run
 //! `compute-sanitizer --tool memcheck target/debug/deps/gpu-* kernels::`.
 #![cfg(feature = "cuda")]
 #![allow(unsafe_code)]
@@ -25,8 +25,7 @@ fn random_rect(rng: &mut Rng, (height, width): (usize, usize)) -> Rect {
     Rect::new(x, y, w as u32, h as u32)
 }
 
-/// Returns random operations, possibly with erasing and mixing, both for the reference and as a
-/// device record.
+/// Random operations, as input of the reference and as a device record.
 fn random_ops(rng: &mut Rng, size: (usize, usize), count: usize) -> (Ops, SampleOps) {
     let (width, height) = (size.1 as u32, size.0 as u32);
     let fill = [rng.unit() as f32 * 200.0, -1.5, 0.25];
@@ -47,7 +46,6 @@ fn random_ops(rng: &mut Rng, size: (usize, usize), count: usize) -> (Ops, Sample
     }
 }
 
-/// Returns a record without any effects.
 fn no_ops() -> SampleOps {
     SampleOps::of(&Plan::resized_crop(Size::new(1, 1), Rect::new(0, 0, 1, 1), Size::new(1, 1), Rect::new(0, 0, 1, 1)))
 }
@@ -104,8 +102,6 @@ fn every_kernel_gives_the_bits_of_the_host() {
     }
 }
 
-/// Applies the effects of `plans` to `images` on the device and on the host, and compares the
-/// results.
 fn compare_retouched(stream: &Stream, context: &Context, size: (usize, usize), images: &[u8], plans: &[Plan]) {
     let (each, count) = (size.0 * size.1 * 3, plans.len());
     let records = (images.len() + 64).next_multiple_of(256);
@@ -205,7 +201,7 @@ fn every_effect_gives_the_bits_of_the_host() {
         };
         let plans: Vec<Plan> = (0..20 * augments.len()).map(plan).collect();
         let mut images = random_bytes(&mut rng, plans.len() * height * width * 3);
-        // Every second image has only a few distinct values, and some have a single value.
+        // Every second image has only a few distinct values.
         images.chunks_mut(height * width * 3).enumerate().filter(|(n, _)| n % 2 == 1).for_each(|(n, image)| {
             let levels = [1, 3, 40][n / 2 % 3];
             image.iter_mut().for_each(|v| *v = 50 + *v % levels);
@@ -292,9 +288,9 @@ fn soft_labels_are_mixed_and_smoothed() {
     }
 }
 
-/// The driver allocates small blocks of page-locked memory; large ones are mapped and registered by
-/// the library, even if they end in the middle of a page. After a fork, the child must share a
-/// block or not have it at all: with a copy on write, the device would go on reading the old page.
+/// The driver allocates small blocks of page-locked memory. The library maps and registers large
+/// ones, even if they end in the middle of a page. A forked child must share a block or not have
+/// it. With copy-on-write, the device would continue to read the old page.
 #[test]
 fn pinned_memory_streams_and_events_work() {
     let Some(stream) = stream() else { return };
@@ -335,14 +331,13 @@ fn pinned_memory_streams_and_events_work() {
 enum Found {
     Shared,
     Absent,
-    /// The memory is copied on write: the first write after `fork` moves the written page, but the
-    /// device continues to read the old page.
+    /// Copied on write: the first write after `fork` moves the page, but the device reads the old
+    /// one.
     Copied,
     /// The system does not list the mappings of a process.
     Unknown,
 }
 
-/// Returns the kind of memory that a forked child has at `address`.
 fn after_forks(address: usize) -> Found {
     let Ok(maps) = std::fs::read_to_string("/proc/self/smaps") else { return Found::Unknown };
     let mut is_private_here = false;

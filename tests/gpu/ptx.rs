@@ -2,9 +2,10 @@
 //! effect. Even without NVRTC, `kernels/compiled.txt` reveals a source file that was changed but
 //! not compiled.
 //!
-//! NVRTC needs no GPU, so the test runs wherever NVRTC is installed. `WARPFEED_NVRTC` is the path
-//! of `libnvrtc.so.12`; by default, the dynamic linker searches for this name. The PyPI package
-//! `nvidia-cuda-nvrtc-cu12==12.8.93` contains the library. `WARPFEED_BLESS=1` rewrites the files.
+//! The test runs wherever NVRTC is installed, because NVRTC needs no GPU. `WARPFEED_NVRTC` is the
+//! path of `libnvrtc.so.12`; by default, the dynamic linker searches for this name. The PyPI
+//! package `nvidia-cuda-nvrtc-cu12==12.8.93` contains the library. `WARPFEED_BLESS=1` rewrites the
+//! files.
 #![cfg(feature = "cuda")]
 #![allow(unsafe_code)]
 
@@ -76,7 +77,7 @@ fn compile(library: &Library, source: &str) -> String {
     }
 }
 
-/// Returns the text of a source file with its quoted includes inlined, each file only once.
+/// Inlines the quoted includes of a source file, each file only once.
 fn expanded(path: &Path, seen: &mut Vec<PathBuf>) -> String {
     let path = path.canonicalize().unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     if seen.contains(&path) {
@@ -91,7 +92,6 @@ fn expanded(path: &Path, seen: &mut Vec<PathBuf>) -> String {
     text.lines().map(line).collect()
 }
 
-/// Opens NVRTC, if its release matches.
 fn compiler() -> Option<Library> {
     let library = nvrtc()?;
     let (mut major, mut minor) = (0, 0);
@@ -106,13 +106,11 @@ fn compiler() -> Option<Library> {
     Some(library)
 }
 
-/// Returns the FNV-1a hash of a text.
 fn sum(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }
 
-/// Returns the name of a source file, the hash of its code without comments, and the hash of its
-/// PTX.
+/// One line: the file name, the hash of the code without comments, and the hash of the PTX.
 fn compiled(source: &Path) -> String {
     let code = |line: &str| line.split("//").next().unwrap_or_default().trim().to_owned();
     let code: String = expanded(source, &mut Vec::new()).lines().map(code).collect();

@@ -1,7 +1,7 @@
 //! Tests that ranks and resumed runs get the same batches on devices as on the host, and that each
 //! rank uses only the device of its local rank.
 //!
-//! If there is no driver, each test prints why it was skipped.
+//! Without a driver, each test prints why it was skipped.
 #![cfg(feature = "cuda")]
 #![allow(unsafe_code)]
 
@@ -15,7 +15,7 @@ use warpfeed::cuda;
 use warpfeed::cuda::cudarc::driver::CudaStream;
 use warpfeed::{Augment, Checkpoint, CudaBatch, Dtype, HostBatch, LastBatch, Layout, Loader, Normalize, Rank};
 
-/// A batch: its epoch, number, samples, validity, and a checksum of its images.
+/// Epoch, batch number, samples, validity, and a checksum of the images.
 type Seen = (u64, u64, Vec<u64>, Vec<bool>, u64);
 
 fn seen_on_host(batch: &HostBatch) -> Seen {
@@ -32,7 +32,7 @@ fn devices() -> usize {
     cuda::cudarc::driver::CudaContext::device_count().unwrap() as usize
 }
 
-/// Returns the loader of a run whose global batches are the same for any number of ranks.
+/// A run with the same global batches for any number of ranks.
 fn shared_run(source: &Arc<Images>) -> Loader {
     let loader = loader(source, Augment::train(32)).global_batch_size(24).last_batch(LastBatch::Pad);
     loader.dtype(Dtype::F16).layout(Layout::Nchw).normalize(Normalize::IMAGENET)
@@ -52,8 +52,7 @@ fn device_run(loader: Loader, stream: &Arc<CudaStream>) -> Vec<Seen> {
     (first..EPOCHS).flat_map(|e| batches.epoch(e).map(|b| seen_on_device(&b.unwrap())).collect::<Vec<_>>()).collect()
 }
 
-/// Ranks are assigned to the devices round-robin. Every rank gets its share of the host's batches.
-/// A run that was started with one world size can be resumed with a different one.
+/// Ranks are assigned to the devices round-robin. A run can be resumed with a different world size.
 #[test]
 fn device_ranks_and_resumed_runs_equal_the_host() {
     let Some(first) = stream() else { return };
@@ -67,7 +66,7 @@ fn device_ranks_and_resumed_runs_equal_the_host() {
             assert_eq!(device_run(open(rank, world), stream), host_run(open(rank, world)), "rank {rank} of {world}");
         }
     }
-    // 101 samples in batches of 24: five batches per epoch.
+    // 101 samples in batches of 24 make five batches per epoch.
     for (stop, before, after) in [(0, 1, 2), (2, 2, 1), (5, 2, 3), (7, 3, 2), (14, 1, 1)] {
         let states: Vec<Checkpoint> = (0..before)
             .map(|rank| {
@@ -94,8 +93,7 @@ fn device_ranks_and_resumed_runs_equal_the_host() {
     eprintln!("on {} devices", streams.len());
 }
 
-/// Body of the child processes of the test below: runs one rank on the device of its local rank and
-/// prints its observations.
+/// Child process of the test below: runs one rank on the device of its local rank.
 #[test]
 #[ignore = "started by another test"]
 fn run_one_rank_on_its_device() {

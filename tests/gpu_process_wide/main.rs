@@ -1,5 +1,5 @@
-//! Tests that observe the whole process or device, so only one of them runs at a time. Without a
-//! GPU, they are skipped.
+//! Tests that observe the whole process or device, so they run one at a time. Without a GPU, they
+//! are skipped.
 
 #[path = "../support/device/mod.rs"]
 mod device;

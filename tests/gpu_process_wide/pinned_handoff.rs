@@ -1,8 +1,8 @@
-//! Tests that a batch in page-locked memory may be uploaded by safe asynchronous calls, on any
-//! stream, and dropped immediately: the device still receives exactly that batch.
+//! Tests that a batch in page-locked memory can be uploaded asynchronously on any stream and
+//! dropped immediately. The device must still receive exactly that batch.
 //!
-//! Needs a GPU. Without a driver, each test prints why it was skipped. `WARPFEED_BATCHES=10000`
-//! runs that many batches.
+//! Without a driver, each test prints why it was skipped. `WARPFEED_BATCHES=10000` runs that many
+//! batches.
 #![cfg(feature = "cuda")]
 #![allow(unsafe_code)]
 
@@ -16,11 +16,11 @@ use crate::reference::checksum;
 use warpfeed::HostBatch;
 use warpfeed::cuda::cudarc::driver::CudaStream;
 
-/// Time in nanoseconds that each stream is kept busy before an upload.
+/// Nanoseconds of work on each stream before an upload.
 const STEP_NS: u64 = 400_000;
 
-/// Uploads `count` batches, cycling through `streams`. Queues each upload behind long-running work
-/// and immediately passes the batch to `give`. Returns the number of corrupted batches.
+/// Uploads `count` batches, cycling through `streams`. Each upload is queued after long work, and
+/// the batch is passed to `give` at once. Returns the number of corrupted batches.
 fn torn(count: usize, streams: &[Arc<CudaStream>], pinned: bool, give: impl Fn(HostBatch, &Arc<CudaStream>)) -> usize {
     const BATCH: usize = 64;
     let first = &streams[0];
@@ -53,8 +53,7 @@ fn torn(count: usize, streams: &[Arc<CudaStream>], pinned: bool, give: impl Fn(H
     torn
 }
 
-/// Returns the consumer's stream, which the crate creates, and two streams that the program
-/// creates.
+/// The consumer's stream, which the crate creates, and two streams of the program.
 fn streams() -> Option<[Arc<CudaStream>; 3]> {
     let stream = stream()?;
     let new_stream = || stream.context().new_stream().unwrap();
@@ -128,7 +127,7 @@ fn a_batch_that_outlives_its_loader_stays_intact() {
         let expected = checksum(batch.images().bytes());
         probe.spin(&stream, 5_000_000);
         let images = stream.clone_htod(batch.images().bytes()).unwrap();
-        // It is freed eventually, but not before the copy has read it.
+        // The memory must not be reused before the copy has read it.
         drop(batch);
         probe.checksum(&stream, &images.as_view(), &mut sums.slice_mut(0..1));
         assert_eq!(stream.clone_dtoh(&sums).unwrap(), [expected]);

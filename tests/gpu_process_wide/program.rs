@@ -1,7 +1,7 @@
-//! Tests that a loader on a device does not disturb the program around it: its CUDA graph captures,
+//! Tests that a device loader does not disturb the program around it: its CUDA graph captures,
 //! errors, current device and queued work.
 //!
-//! Needs a GPU. Without a driver, each test prints why it was skipped.
+//! Without a driver, each test prints why it was skipped.
 #![cfg(feature = "cuda")]
 #![allow(unsafe_code)]
 
@@ -27,14 +27,13 @@ const MODES: [CUstreamCaptureMode; 3] = [
     CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED,
 ];
 
-/// Returns the checksums of an epoch's images, as delivered by a loader on the host.
 fn expected() -> Vec<u64> {
     let mut host = loader(BATCH * BATCHES).batch_size(BATCH).shuffle(3).host().unwrap();
     host.epoch(0).map(|batch| checksum(batch.unwrap().images().bytes())).collect()
 }
 
-/// Captures a copy between two of the program's buffers, calls `inside` during the capture, ends
-/// the capture, and asserts that it is valid.
+/// Captures a copy between two of the program's buffers. Calls `inside` during the capture, which
+/// must remain valid.
 fn capture(stream: &Arc<CudaStream>, mode: CUstreamCaptureMode, inside: impl FnOnce()) {
     let (from, mut to) = (stream.clone_htod(&[7u8; 4096]).unwrap(), stream.alloc_zeros::<u8>(4096).unwrap());
     stream.synchronize().unwrap();
@@ -113,7 +112,7 @@ fn pinned_batches_may_be_dropped_and_received_during_a_capture() {
     }
 }
 
-/// No slot becomes free before the capture ends, and only this thread can end it. So waiting for a
+/// Only this thread can end the capture, and until then no slot becomes free, so waiting for a
 /// batch would hang.
 #[test]
 fn exhausting_the_slots_during_a_capture_fails() {
@@ -169,7 +168,7 @@ fn the_current_device_of_a_thread_does_not_change() {
     let _serial = serial();
     let Some(stream) = stream() else { return };
     let mut places = vec![0];
-    // If there is a second GPU, also test a device that the loader does not use.
+    // A second GPU is a device that the loader does not use.
     let other = (CudaContext::device_count().unwrap() > 1).then(|| CudaContext::new(1).unwrap());
     places.extend(other.iter().map(|context| context.cu_ctx() as usize));
     for place in places {
@@ -199,7 +198,7 @@ fn the_current_device_of_a_thread_does_not_change() {
                 open.epoch(1).next().unwrap().unwrap().release_on(&stream).unwrap();
                 drop(open);
                 stays("release_on");
-                // Test a stream to which only the loader holds a handle.
+                // Only the loader keeps this stream.
                 let own_stream = stream.context().new_stream().unwrap();
                 there();
                 let mut open = loader(BATCH * 4).batch_size(BATCH).cuda(&own_stream).unwrap();
@@ -237,8 +236,7 @@ fn hold(stream: &Arc<CudaStream>) -> Arc<AtomicBool> {
     gate
 }
 
-/// The thread that drops the loader also opens the gate. If dropping waited for the stream, this
-/// test would hang.
+/// This thread also opens the gate, so the test would hang if the drop waited for the stream.
 #[test]
 fn dropping_a_loader_does_not_wait_for_work_of_the_program() {
     let _serial = serial();
@@ -299,8 +297,7 @@ fn a_program_may_exit_at_any_time_while_a_loader_works() {
     }
 }
 
-/// Checks that driver calls of a waiting loader end soon, because each call in progress may delay
-/// the exit of the program by up to a second.
+/// A driver call in progress may delay the exit by up to a second.
 #[test]
 fn a_waiting_loader_does_not_delay_the_exit() {
     let _serial = serial();

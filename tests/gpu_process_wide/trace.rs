@@ -1,5 +1,5 @@
-//! Compares the device rows of a trace with events that the program recorded. Needs a GPU. If there
-//! is no driver, the test prints why it was skipped.
+//! Compares the device rows of a trace with events that the program recorded. Without a driver, the
+//! test prints why it was skipped.
 #![cfg(feature = "cuda")]
 #![allow(unsafe_code)]
 
@@ -18,7 +18,7 @@ use warpfeed::format::Format;
 use warpfeed::trace::{Schedule, span};
 use warpfeed::{Augment, Dtype, Layout, Loader, Normalize, Result, source};
 
-/// A codec of gray images that does no work to decode them.
+/// Decodes gray images without work.
 struct Gray;
 
 impl Codec for Gray {
@@ -37,7 +37,6 @@ impl Codec for Gray {
     }
 }
 
-/// A source of this many empty samples.
 struct Empty(usize);
 
 impl source::Source for Empty {
@@ -50,7 +49,6 @@ impl source::Source for Empty {
     }
 }
 
-/// A span in a device row. Times are in microseconds.
 struct Span {
     batch: u64,
     begin: f64,
@@ -69,13 +67,12 @@ fn row(document: &Value, tid: u64) -> Vec<Span> {
     spans.map(span).collect()
 }
 
-/// Returns whether `first` is not later than `then`, within the precision of the driver's times.
-/// These have a resolution of half a microsecond, and are returned as 32-bit floats.
+/// The driver's times have a resolution of half a microsecond and are 32-bit floats, so the
+/// comparison allows a small error.
 fn ordered(first: f64, then: f64) -> bool {
     first <= then + 2.0 + then.abs() * 1e-6
 }
 
-/// A step that keeps a stream busy until the other end of the channel is dropped.
 fn step(stream: &Arc<CudaStream>) -> mpsc::Sender<()> {
     unsafe extern "C" fn wait(open: *mut c_void) {
         // SAFETY: the receiver was boxed for this one call.
@@ -91,11 +88,11 @@ fn step(stream: &Arc<CudaStream>) -> mpsc::Sender<()> {
     gate
 }
 
-/// Time limit of each wait in the test, far above what any device needs.
+/// Much longer than any device needs.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Compares no duration with a constant. Instead, each step releases a slot and lasts until the
-/// copy into this slot has finished, so the trace must show the copy during the step.
+/// Each step releases a slot and lasts until the copy into this slot has finished, so the trace
+/// must show the copy during the step. The test compares no duration with a constant.
 #[test]
 fn the_trace_shows_copies_during_the_steps_they_overlap() {
     let _serial = serial();
@@ -106,8 +103,7 @@ fn the_trace_shows_copies_during_the_steps_they_overlap() {
     const BATCH: usize = 64;
     const BATCHES: u64 = 60;
     const PREFETCH: u64 = 3;
-    /// Number of slots. Each batch reuses the slot of the batch that is this many positions
-    /// earlier.
+    /// Each batch reuses the slot of the batch that is this many positions earlier.
     const SLOTS: u64 = PREFETCH + 1;
     let (context, own_stream) = (Context::of(&stream).unwrap(), Stream::lent(&stream).unwrap());
     let dir = tempfile::tempdir().unwrap();
@@ -137,7 +133,7 @@ fn the_trace_shows_copies_during_the_steps_they_overlap() {
         let _step = span("step on the device");
         let gate = step(&stream);
         marks.push((requested, got));
-        // Return the slot. The host may use it immediately, but the device only after the step.
+        // The host may reuse the slot immediately, but the device only after the step.
         drop(batch);
         // The times of the last copy are read when the loader is dropped.
         let (due, since) = ((marks.len() as u64 + SLOTS).min(BATCHES - 1), Instant::now());
@@ -156,7 +152,7 @@ fn the_trace_shows_copies_during_the_steps_they_overlap() {
     // Each wait is between the two events that the program recorded around its request.
     let waited: f64 = marks.iter().map(|(requested, got)| f64::from(requested.elapsed_ms(got).unwrap())).sum();
     let stall = stats.stall.unwrap();
-    // The duration of a wait is read only when the slot is reused, so the latest waits may be
+    // The duration of a wait is read only when its slot is reused, so the latest ones may be
     // missing.
     assert!((BATCHES - SLOTS - 1..=BATCHES).contains(&stall.count), "{} waits", stall.count);
     let rounding = 1e-3 * stall.count as f64;
@@ -178,7 +174,7 @@ fn the_trace_shows_copies_during_the_steps_they_overlap() {
     let (copies, conversions, waits) = (row(&document, 1), row(&document, 2), row(&document, 3));
     println!("{} copies, {} conversions, {} waits", copies.len(), conversions.len(), waits.len());
     for row in [&copies, &conversions, &waits] {
-        // Work that begins before the window or ends after it is truncated.
+        // Work that exceeds the window is truncated.
         assert!((30..=40 + SLOTS as usize).contains(&row.len()), "{} spans", row.len());
         for pair in row.windows(2) {
             assert_eq!(pair[0].batch + 1, pair[1].batch, "each batch occurs once, in order");
@@ -192,7 +188,7 @@ fn the_trace_shows_copies_during_the_steps_they_overlap() {
         if let Some(convert) = index_of(&conversions, copy.batch) {
             assert!(ordered(copy.end, conversions[convert].begin), "batch {} is copied, then converted", copy.batch);
         }
-        // The step of a batch starts when the wait for it ends, and ends when the next wait begins.
+        // A step starts when its wait ends, and ends when the next wait begins.
         let [from, to] = [SLOTS, SLOTS - 1].map(|back| index_of(&waits, copy.batch - back));
         if let (Some(from), Some(to)) = (from, to) {
             let (begin, end) = (waits[from].end, waits[to].begin);

@@ -1,5 +1,5 @@
-//! Tests that a custom codec can add a format or replace a built-in one. Folders then include files
-//! with its extensions, and each image is opened only once, by a single codec.
+//! Tests that a custom codec can add a format or replace a built-in one. Folders must then include
+//! files with its extensions, and each image must be opened only once.
 
 use std::fs;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::support::no_hang;
 const SIDE: u32 = 24;
 
 /// A codec for Netpbm's PPM, as a user would implement it. A file consists of `P6`, the width, the
-/// height and 255 as text, followed by RGB pixels.
+/// height and 255 as text, then RGB pixels.
 #[derive(Clone, Default)]
 struct Ppm {
     opened: Arc<AtomicUsize>,
@@ -26,7 +26,6 @@ struct Ppm {
 const PPM: Format =
     Format { name: "ppm", field: "ppm", extensions: &["ppm", "pnm"], matches: |bytes| bytes.starts_with(b"P6") };
 
-/// Offset of the pixels in the file.
 struct Start(usize);
 
 impl Codec for Ppm {
@@ -90,7 +89,6 @@ fn decode_whole(codecs: &Codecs, bytes: &[u8]) -> Result<Vec<u8>> {
     Ok(out.data().to_vec())
 }
 
-/// Creates class folders with files of both formats. One of the extensions is an alias.
 fn folder() -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     for class in ["a", "b"] {
@@ -166,7 +164,7 @@ fn a_tar_and_a_mixture_find_the_files_of_an_added_codec() {
     });
 }
 
-/// A codec that decodes every JPEG to a single color.
+/// Decodes every JPEG to a single color.
 struct Takeover(u8);
 
 impl Codec for Takeover {
@@ -293,15 +291,14 @@ fn an_open_image_reports_its_header() {
     assert_eq!((info.format, info.size, info.jpeg), ("ppm", Size::new(16, 9), None));
     let file = jpeg(0, 16, 9);
     assert_eq!(codecs.open(&file).unwrap().info(), Info::read(&file).unwrap());
-    // An image that a codec opened without a registry cannot be decoded.
+    // Without a registry, the decoder does not know the codec of this image.
     let alone = Ppm::default();
     let file = ppm(0, 16, 9);
     let e = alone.open(&file).unwrap().decode(Rect::new(0, 0, 1, 1), &mut Pixels::new()).unwrap_err();
     assert!(e.cause().contains("`Codecs::open`"), "{e}");
 }
 
-/// Keeps format names in the format table and the codecs, so that a new codec takes one file and
-/// one line.
+/// A new codec must take one file and one line.
 #[test]
 fn formats_are_named_only_in_the_table_and_by_their_codecs() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -1,5 +1,5 @@
 //! Tests that the cache of decoded images changes neither batches nor errors nor damage counts. It
-//! must stay within its size, and decode an image that has changed again.
+//! must stay within its size, and a changed image must be decoded again.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,7 +17,6 @@ use crate::views::originals;
 
 const ALL: usize = 64 << 20;
 
-/// Returns images in further formats: gray, with alpha, with 16 bits, and rotated by EXIF.
 fn others() -> Vec<Vec<u8>> {
     use image::{DynamicImage, ImageFormat};
     let (width, height) = (90, 70);
@@ -43,7 +42,6 @@ fn others() -> Vec<Vec<u8>> {
     ]
 }
 
-/// Returns a dataset of sound and damaged images in all formats.
 fn dataset() -> Arc<Memory> {
     let files = originals().into_iter().map(|(_, file)| file).chain(others());
     let sample = |(number, file): (usize, Vec<u8>)| {
@@ -52,7 +50,6 @@ fn dataset() -> Arc<Memory> {
     Arc::new(Memory::new(files.enumerate().map(sample).collect()))
 }
 
-/// Returns images that are all sound, with a second image each and a mask.
 fn sound(count: usize) -> Arc<Memory> {
     let sample = |number: usize| {
         let (width, height) = (60 + number as u16 * 3, 110 - number as u16);
@@ -77,7 +74,6 @@ fn sound(count: usize) -> Arc<Memory> {
     Arc::new(Memory::new((0..count).map(sample).collect()))
 }
 
-/// The content of a batch: its fields, keys and invalid samples, or its error.
 type Content = std::result::Result<(Vec<Vec<u8>>, Vec<String>, Vec<bool>), String>;
 
 fn content(batch: Result<HostBatch>) -> Content {
@@ -96,7 +92,7 @@ fn run(batches: &mut Batches<HostBatch>, epochs: u64) -> (Vec<Content>, Vec<Stri
     (contents, errors, batches.stats().damaged)
 }
 
-/// Checks that caches of several sizes do not change three epochs, and that a large cache is used.
+/// Caches of several sizes must not change three epochs, and a large cache must be used.
 fn assert_unchanged(loader: &Loader, name: &str) {
     let expected = run(&mut loader.clone().workers(1).host().unwrap(), 3);
     for (workers, bytes) in [(1, ALL), (3, ALL), (3, 300_000), (2, 1)] {
@@ -186,7 +182,7 @@ fn the_frames_of_clips_are_cached() {
     let images = originals();
     let clip =
         |first: usize| -> Vec<Vec<u8>> { images.iter().map(|(_, file)| file).skip(first).take(11).cloned().collect() };
-    // Clips with damaged frames fail, or count the damaged frames.
+    // Clips with damaged frames fail or count those frames.
     let clips = [clip(0), clip(8), clip(16), vec![images[0].1.clone(); 11]];
     let sample = |frames: &Vec<Vec<u8>>| OwnedSample::new("clip").field("top", Frames::encode(frames)).label(1);
     let source = Arc::new(Memory::new(clips.iter().map(sample).collect()));
@@ -213,7 +209,7 @@ fn a_changed_file_is_never_served_from_the_cache() {
     let loader = Loader::new(root.path()).batch_size(4).augment(Augment::train(40)).epochs(0);
     let mut batches = loader.clone().cache_decoded(ALL).host().unwrap();
     run(&mut batches, 2);
-    // The other image of the sample has the same size and a different content.
+    // The sample's second image has the same size and a different content.
     for number in [2, 5] {
         fs::write(path(number), file(number, "depth.jpg")).unwrap();
     }
@@ -222,7 +218,7 @@ fn a_changed_file_is_never_served_from_the_cache() {
     assert_eq!((cache.images, cache.misses), (10, 10), "{cache:?}");
 }
 
-/// A source with a different image in each read.
+/// Returns a different image in each read.
 struct Changes(Arc<Memory>, std::sync::atomic::AtomicUsize);
 
 impl Source for Changes {

@@ -1,5 +1,5 @@
 //! Tests damaged JPEGs. A truncated one must fail with the same error for every crop and in every
-//! source. Other damage to the data is counted and reported, and fails in a strict loader.
+//! source. Other damage is counted and reported, and is an error in a strict loader.
 
 use std::fs;
 use std::path::Path;
@@ -22,8 +22,7 @@ fn packed(jpeg: &[u8]) -> Vec<u8> {
     packed
 }
 
-/// Returns a file of each type: plain, packed, progressive, and with a thumbnail, which puts a
-/// second EOI into the EXIF segment.
+/// One file of each type. The thumbnail puts a second EOI into the EXIF segment.
 fn files() -> [(&'static str, Vec<u8>); 4] {
     let plain = encoded(false, 0);
     let thumbnail = [b"Exif\0\0", &encoded(false, 0)[..9000.min(plain.len())], &[0xff, 0xd9]].concat();
@@ -32,7 +31,7 @@ fn files() -> [(&'static str, Vec<u8>); 4] {
     [("plain", plain.clone()), ("packed", packed(&plain)), ("progressive", encoded(true, 0)), ("exif", with_thumbnail)]
 }
 
-/// Returns the offset of the entropy-coded data after the last SOS.
+/// Offset of the entropy-coded data after the last SOS.
 fn data(jpeg: &[u8]) -> usize {
     jpeg.windows(2).rposition(|w| w == [0xff, 0xda]).unwrap() + 14
 }
@@ -88,8 +87,8 @@ fn a_file_without_its_last_marker_decodes_and_is_reported() {
     }
 }
 
-/// Returns a folder with a complete image and one truncated to 60 % of its bytes, and the datasets
-/// packed from it.
+/// A folder with a complete image and one truncated to 60 % of its bytes, and the datasets packed
+/// from it.
 fn sets(root: &Path, file: &[u8]) -> [std::sync::Arc<dyn Source>; 3] {
     fs::create_dir_all(root.join("set/a")).unwrap();
     fs::write(root.join("set/a/cut.jpg"), &file[..file.len() * 6 / 10]).unwrap();
@@ -126,7 +125,7 @@ fn a_truncated_jpeg_fails_in_every_epoch_and_every_source() {
     }
 }
 
-/// Overwrites 200 bytes inside the data with zeros, as a failing disk may do.
+/// Zeros 200 bytes inside the data, as a failing disk may do.
 fn with_zeros(jpeg: &[u8], offset: usize) -> Vec<u8> {
     let mut damaged = jpeg.to_vec();
     damaged[offset..offset + 200].fill(0);
@@ -159,15 +158,14 @@ fn data_after_the_last_mcu_is_reported() {
     }
 }
 
-/// Replaces `count` bytes at `offset` with `bytes`.
 fn spliced(jpeg: &[u8], offset: usize, count: usize, bytes: &[u8]) -> Vec<u8> {
     let mut changed = jpeg.to_vec();
     changed.splice(offset..offset + count, bytes.iter().copied());
     changed
 }
 
-/// Tests the table in the documentation of `warpfeed_jpeg` that lists the types of damage and when
-/// each is detected. Omits the last row, because libjpeg does not warn about this damage.
+/// The documentation of `warpfeed_jpeg` lists the types of damage. The last row of its table is not
+/// tested, because libjpeg does not warn about this damage.
 #[test]
 fn each_documented_kind_of_damage_is_found_where_the_table_says() {
     let (plain, restarts, progressive) = (encoded(false, 0), encoded(false, 7), encoded(true, 0));
@@ -215,7 +213,7 @@ fn each_documented_kind_of_damage_is_found_where_the_table_says() {
     }
 }
 
-/// Changes 40 bytes at random positions of the data.
+/// Changes 40 bytes at random offsets.
 fn with_noise(jpeg: &[u8], seed: u64) -> Vec<u8> {
     let (mut damaged, from, mut state) = (jpeg.to_vec(), data(jpeg), seed);
     for _ in 0..40 {
@@ -237,7 +235,7 @@ fn damage_found_while_decoding_is_counted() {
     let (_, file) = files()[0].clone();
     let whole_image = Augment::resize(u32::from(SIDE), u32::from(SIDE));
     for (name, file) in files() {
-        // Damage at the beginning of a scan, which every crop needs, and a missing last marker.
+        // Damage at the beginning of a scan affects every crop. The last marker is missing.
         let mut marked = file.clone();
         let offset = data(&file) + 40;
         marked[offset..offset + 2].copy_from_slice(&[0xff, 0xd4]);
@@ -247,7 +245,7 @@ fn damage_found_while_decoding_is_counted() {
             (0..2).for_each(|epoch| batches.epoch(epoch).for_each(|batch| drop(batch.unwrap())));
             let damaged = batches.stats().damaged;
             if crops && name == "packed" {
-                // A crop without the first segment does not read the damage.
+                // A crop without the first segment must not read the damage.
                 assert!((2..=4).contains(&damaged), "{damaged}");
                 continue;
             }
@@ -314,7 +312,7 @@ fn damage_of_batches_that_are_not_delivered_does_not_count() {
     let mut batches = loader(&images).augment(Augment::resize(32, 32)).prefetch(2).host().unwrap();
     for (epoch, count_taken, count) in [(0, 1, 4), (0, 2, 12), (1, 0, 12), (5, 2, 20), (6, 1, 24)] {
         assert_eq!(batches.epoch(epoch).take(count_taken).filter(|batch| batch.is_ok()).count(), count_taken);
-        // The next epoch is being prepared at the same time.
+        // The next epoch is prepared at the same time.
         std::thread::sleep(std::time::Duration::from_millis(30));
         assert_eq!(batches.stats().damaged, count, "{count_taken} batches of epoch {epoch}");
     }

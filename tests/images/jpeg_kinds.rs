@@ -1,5 +1,5 @@
-//! Tests unusual types of JPEG. Each decodes to Pillow's pixels, or is rejected with an error that
-//! names the type.
+//! Tests unusual types of JPEG. Each must decode to Pillow's pixels or be rejected with an error
+//! that names the type.
 //!
 //! `tests/fixtures/jpeg_kinds/make.py` generated the files and the expected pixels.
 
@@ -22,7 +22,7 @@ fn decode(bytes: &[u8], region: impl FnOnce(Size) -> Rect) -> Result<Pixels> {
     Ok(out)
 }
 
-/// Asserts that the file decodes to Pillow's pixels, whole and cropped, before and after repacking.
+/// Decodes the whole file and a crop, before and after repacking.
 fn has_pillows_pixels(name: &str) {
     let bytes = fs::read(fixture(&format!("{name}.jpg"))).unwrap();
     let expected = image::open(fixture(&format!("{name}.png"))).unwrap().to_rgb8();

@@ -13,8 +13,7 @@ mod pillow;
 mod transform_parity;
 mod views;
 
-/// Encodes RGB pixels as a JPEG with 4:2:0 sampling. Unless `interval` is 0, a restart marker is
-/// written after every `interval` MCUs.
+/// Encodes RGB pixels with 4:2:0 sampling and a restart marker every `interval` MCUs, or none if 0.
 fn jpeg(pixels: &[u8], (width, height): (u16, u16), progressive: bool, interval: u16) -> Vec<u8> {
     use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
     let mut bytes = Vec::new();

@@ -10,7 +10,6 @@ use fir::images::{TypedCroppedImage, TypedImage, TypedImageRef};
 
 const SOURCE: Size = Size { width: 233, height: 177 };
 
-/// Generates the same image as `make.py`.
 fn source() -> Pixels {
     let mut pixels = Pixels::new();
     let data = pixels.reset(SOURCE);
@@ -31,7 +30,6 @@ fn fixture(name: &str) -> (Size, Vec<u8>) {
     (Size::new(image.width(), image.height()), image.into_raw())
 }
 
-/// Returns the mean and the maximum absolute difference, on a scale from 0 to 255.
 fn difference(a: &[u8], b: &[u8]) -> (f64, u8) {
     assert_eq!(a.len(), b.len());
     let sum: u64 = a.iter().zip(b).map(|(a, b)| u64::from(a.abs_diff(*b))).sum();
@@ -44,7 +42,6 @@ fn run(pixels: &Pixels, plan: &Plan) -> Vec<u8> {
     out
 }
 
-/// Returns a plan that crops to `rect` and resizes to `output`.
 fn crop(rect: Rect, output: Size) -> Plan {
     let mut plan = Augment::resize(output.width, output.height).plan(SOURCE, &mut Rng::new(0, 0, 0)).unwrap();
     (plan.region, plan.window) = (rect, rect.into());
@@ -85,8 +82,8 @@ fn evaluation_matches_torchvision_and_pillow() {
 }
 
 /// Asserts that two resized images agree. This library and PyTorch round filter weights to 16 bits,
-/// and Pillow rounds them to 22 bits. The values therefore equal torchvision's. A few values differ
-/// from Pillow's by one, or, with Lanczos, by up to two.
+/// so the values equal torchvision's. Pillow rounds them to 22 bits, so a few values differ by one,
+/// or by up to two with Lanczos.
 fn assert_filtered(name: &str, ours: &[u8], theirs: &[u8]) {
     let (mean, largest) = difference(ours, theirs);
     println!("{name}: mean difference {mean:.4} levels, largest {largest}");
@@ -157,7 +154,7 @@ fn without_antialiasing_pixels_equal_torchvision() {
     }
 }
 
-/// Returns only the pixels of `rect`, like a decoder that decodes only a region.
+/// The pixels of `rect`, as a decoder of a region returns them.
 fn cropped(image: &Pixels, rect: Rect) -> Pixels {
     let (mut part, Rect { x, y, width, .. }) = (Pixels::new(), rect);
     for (row, out) in part.reset(rect.size()).chunks_exact_mut(width as usize * 3).enumerate() {
@@ -183,7 +180,7 @@ fn bicubic_evaluation_equals_that_of_torchvision_and_pillow() {
     let augment = Augment::eval(64, 56).interpolation(Interpolation::Bicubic);
     let plan = augment.plan(SOURCE, &mut Rng::new(0, 0, 0)).unwrap();
     assert!(plan.region.width < SOURCE.width && plan.region.height <= SOURCE.height);
-    // Only the region is decoded.
+    // Decode only the region.
     let image = source();
     let ours = run(&cropped(&image, plan.region), &plan);
     assert!(ours == run(&image, &plan));
@@ -193,8 +190,8 @@ fn bicubic_evaluation_equals_that_of_torchvision_and_pillow() {
     }
 }
 
-/// Compares the public operations of [`Augment`] with resizing the whole image and cropping the
-/// result. The sides of the images are equal to, larger than, and smaller than the target.
+/// The reference resizes the whole image and crops the result. Sides are equal to, larger than, and
+/// smaller than the target.
 #[test]
 fn evaluation_is_the_center_of_the_resize_for_any_size() {
     let (mut rng, mut resizer, mut drawn) = (Rng::new(2, 7, 1), Resizer::new(), [0; 3]);
@@ -289,7 +286,7 @@ fn resizing_a_decoded_part_gives_the_pixels_of_the_whole() {
     assert_eq!(run(&cropped(&image, plan.region), &plan), run(&image, &plan));
 }
 
-/// Resizes the same window with `fast_image_resize`, and then flips the result.
+/// The reference uses `fast_image_resize`, then flips.
 fn with_fir(pixels: &Pixels, plan: &Plan) -> Vec<u8> {
     let (size, region, window) = (pixels.size(), plan.region, plan.window);
     let source = TypedImageRef::<fir::pixels::U8x3>::from_buffer(size.width, size.height, pixels.data()).unwrap();
@@ -324,7 +321,7 @@ fn the_resize_equals_fast_image_resize_bit_for_bit() {
         let mut side = || rng.below(max_side) as u32 + 1;
         let (size, output) = (Size::new(side(), side()), Size::new(side(), side()));
         let mut pixels = Pixels::new();
-        // Constant runs next to noise test clamping to black and to white.
+        // Constant runs next to noise test clamping at black and white.
         let mut value = 0;
         for byte in pixels.reset(size) {
             let bits = rng.next_u64();

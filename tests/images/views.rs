@@ -1,12 +1,11 @@
 //! Tests views of one image, which are decoded together where this is faster. Pixels, errors and
-//! damage counts must be the same as if each view were decoded separately.
+//! damage counts must be as if each view were decoded separately.
 
 use warpfeed::field::Image;
 use warpfeed::sampler::Rng;
 use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::{Augment, HostBatch, Loader, OnError};
 
-/// Returns an EXIF segment with this orientation.
 fn exif(orientation: u8) -> Vec<u8> {
     let ifd = [1, 0, 0x12, 1, 3, 0, 1, 0, 0, 0, orientation, 0, 0, 0, 0, 0, 0, 0];
     let body = [&b"Exif\0\0II*\0\x08\0\0\0"[..], &ifd].concat();
@@ -50,10 +49,9 @@ pub(crate) fn originals() -> Vec<(&'static str, Vec<u8>)> {
     files
 }
 
-/// The images of a sample, or `None` if the sample failed, and the number of damaged images.
+/// The images of a sample, or `None` if it failed, and the number of damaged images.
 type Seen = (Option<Vec<Vec<u8>>>, u64);
 
-/// Returns the images of each sample in epoch 0.
 fn delivered_views(loader: &Loader, samples: u64) -> Vec<Seen> {
     let image_of = |sample: u64| {
         let mut batches = loader.clone().subset(vec![sample]).batch_size(1).workers(1).epochs(0).host().unwrap();
@@ -115,7 +113,6 @@ fn views_decoded_together_equal_views_decoded_alone() {
         partly += usize::from(views > 0 && views < 5);
     }
     assert!(sound > 20 && damaged > 8 && failed > 1 && partly > 0, "{sound}, {damaged}, {failed}, {partly}");
-    // Repeat with batches of several samples.
     let skip = OnError::Skip { max_skipped: 1000 };
     for workers in [1, 3] {
         let mut batches = together.clone().on_error(skip).batch_size(64).workers(workers).host().unwrap();

@@ -8,8 +8,7 @@ fn debug<T: Debug + ?Sized>() {}
 fn send<T: Send + Debug + ?Sized>() {}
 fn assert_send_and_sync<T: Send + Sync + Debug + ?Sized>() {}
 
-/// Whether `T` is `Sync`, decided at compile time: an inherent constant takes precedence over the
-/// trait's constant.
+/// Whether `T` is `Sync`. An inherent constant takes precedence over the trait's constant.
 macro_rules! is_sync {
     ($t:ty) => {{
         struct Probe<T: ?Sized>(std::marker::PhantomData<T>);
@@ -39,11 +38,10 @@ fn types_that_users_hold_can_move_to_other_threads() {
     assert_send_and_sync::<warpfeed::Checkpoint>();
     assert_send_and_sync::<warpfeed::Replay<warpfeed::HostBatch>>();
     assert_send_and_sync::<warpfeed::Result<()>>();
-    // Only one thread at a time requests batches, but not always the same thread.
+    // One thread at a time requests batches, but not always the same thread.
     send::<warpfeed::Batches<warpfeed::HostBatch>>();
     send::<warpfeed::Epoch<'_, warpfeed::HostBatch>>();
     send::<warpfeed::IntoIter>();
-    // Many threads may share one decoder.
     assert_send_and_sync::<warpfeed::Decoder<warpfeed::HostBatch>>();
     assert_send_and_sync::<warpfeed::DynamicBatcher<warpfeed::HostBatch, Vec<u8>>>();
     assert_send_and_sync::<warpfeed::Pending<warpfeed::HostBatch>>();
@@ -62,7 +60,6 @@ fn the_parts_of_a_loader_can_move_to_other_threads() {
     assert_send_and_sync::<decode::Codecs>();
     assert_send_and_sync::<decode::Condition>();
     assert_send_and_sync::<decode::Info>();
-    // Only one thread decodes an image.
     send::<decode::Job<'_>>();
     assert_send_and_sync::<decode::JpegInfo>();
     send::<decode::EncodedImage<'_>>();
@@ -148,7 +145,7 @@ fn statistics_and_writers_can_move_to_other_threads() {
     assert_send_and_sync::<warpfeed::device::DeviceStats>();
 }
 
-/// All workers share these user-implemented types.
+/// All workers share the implementations of these traits.
 #[test]
 fn traits_that_users_implement_are_send_and_sync() {
     fn shared<T: Send + Sync + ?Sized>() {}
@@ -157,7 +154,7 @@ fn traits_that_users_implement_are_send_and_sync() {
     shared::<dyn source::Source>();
     shared::<dyn source::ValueFormat>();
     shared::<dyn transform::Transform>();
-    // Only one thread at a time uses a writer.
+    // One thread at a time uses a writer.
     fn handed_on<T: Send + ?Sized>() {}
     handed_on::<dyn pack::DatasetWriter>();
 }

@@ -1,13 +1,12 @@
 //! Tests that memory is bounded, because slots are allocated only once. While the program holds all
-//! slots, workers wait, and a request for the next batch must fail with an error that gives the
-//! reason.
+//! slots, workers wait, and a request for a batch must fail with the reason.
 
 use std::time::{Duration, Instant};
 
 use crate::support::{Numbers, loader, no_hang};
 use warpfeed::{Augment, ErrorKind};
 
-/// Waits until `value` is at least `expected`, and returns the value 200 ms later. The wait has no
+/// Waits until `value` is at least `expected`, and returns the value 200 ms later. There is no
 /// timeout, because the machine may be busy.
 fn settled(value: impl Fn() -> usize, expected: usize) -> usize {
     while value() < expected {
@@ -117,11 +116,9 @@ fn slots_are_reused_and_not_reallocated() {
     );
 }
 
-/// Size in bytes of an image that the loader delivers.
 const IMAGE: usize = 16 * 16 * 3;
 
-/// Checks the advice in the error. The automatic prefetch depth is already at its minimum, so only
-/// a smaller batch helps.
+/// The automatic prefetch depth is already at its minimum, so only a smaller batch helps.
 #[test]
 fn too_little_memory_names_the_batch_size_that_fits() {
     let limited =
@@ -164,7 +161,7 @@ fn a_plan_above_the_limit_is_refused_with_settings_that_fit() {
             min_limit - 1
         )
     );
-    // Following the suggestions in the message works.
+    // The suggestions in the message must work.
     limited(min_limit - 1).prefetch(2).host().unwrap();
     limited(min_limit - 1).batch_size(6).host().unwrap();
 }
@@ -194,8 +191,7 @@ fn an_oversized_plan_is_refused_before_allocation() {
         line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
     };
     let slot = loader(Numbers::new(10)).prefetch(1).host().unwrap().memory_plan().slot_bytes;
-    // The operating system would grant 1.5 times the available memory, and kill the process as soon
-    // as the memory is used.
+    // The operating system would grant 1.5 times the available memory, and kill the process on use.
     let prefetch = available() / slot * 3 / 2;
     let e = loader(Numbers::new(10)).prefetch(prefetch).host().unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Memory);

@@ -1,4 +1,4 @@
-//! Tests errors: one that `main` returns is printed as a sentence, and its `source` is the
+//! Tests that an error that `main` returns is printed as a sentence, and that its `source` is the
 //! underlying error.
 
 use std::error::Error as _;
@@ -32,7 +32,7 @@ fn the_operating_systems_error_is_the_source() {
     assert!(e.source().is_some_and(|source| source.is::<io::Error>()), "{e}");
 }
 
-/// Checks the message that README.md and the crate documentation show.
+/// README.md and the crate documentation show this message.
 #[test]
 fn a_truncated_image_fails_with_its_file_and_position() {
     let root = tempfile::tempdir().unwrap();
@@ -53,7 +53,7 @@ fn a_truncated_image_fails_with_its_file_and_position() {
     assert!(mcu.is_some_and(|mcu| mcu < 132), "{message}");
 }
 
-/// A custom source that returns an error with a custom source error.
+/// Fails with a custom source error.
 struct Remote;
 
 #[derive(Debug)]
@@ -90,8 +90,7 @@ fn an_error_of_user_code_is_returned_unchanged() {
     assert!(last.sample() == Some(3) && last.source().is_some_and(|source| source.is::<Refused>()), "{last}");
 }
 
-/// Checks that options are rejected if no dataset uses them. Otherwise, mistakes would go
-/// unnoticed.
+/// An ignored option would hide a mistake.
 #[test]
 fn an_option_for_opening_that_no_dataset_uses_is_rejected() {
     let root = tempfile::tempdir().unwrap();
@@ -121,8 +120,8 @@ fn an_option_for_opening_that_no_dataset_uses_is_rejected() {
     }
     let e = source::Options::new().index(true).open(&table).err().unwrap();
     assert!(e.cause().contains("index(true) saves the listing"), "{e}");
-    // An option is accepted in three cases: at least one of the datasets uses it, a dataset was
-    // opened with it before, or it has its default value.
+    // An option is accepted if at least one dataset uses it, if a dataset was opened with it, or if
+    // it has its default value.
     let both = Loader::mixture([(&table, 0.5), (&folder, 0.5)]).table(columns()).index(true).keep_labels();
     eval(both).unwrap();
     let [half, _] = Loader::new(&table).table(columns()).split([0.5, 0.5], 1).unwrap();

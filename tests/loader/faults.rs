@@ -1,5 +1,6 @@
-//! Tests samples that cannot be loaded, and user code that panics. A bad sample fails with an error
-//! that names it, or is skipped and listed. A panic becomes an error. The loader stays usable.
+//! Tests samples that cannot be loaded, and user code that panics. A bad sample must fail with an
+//! error that names it, or be skipped and listed. A panic must become an error. The loader must
+//! stay usable.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +16,6 @@ use warpfeed::source::{Concat, Memory, OwnedSample, Sample, Source};
 use warpfeed::transform::ImageMut;
 use warpfeed::{Augment, Error, ErrorKind, LastBatch, Loader, OnError, Result};
 
-/// A source that fails or panics when it reads certain samples.
 struct Faulty {
     is_bad: fn(u64) -> bool,
     panic: bool,
@@ -61,14 +61,14 @@ fn the_first_bad_sample_in_order_is_named_for_any_workers() {
     });
 }
 
-/// A program that continues after a sample error misses only that sample's batch. If the error ends
-/// the run, the run resumes at the failed batch.
+/// The program must miss only the bad sample's batch. A run that the error ends must resume at that
+/// batch.
 #[test]
 fn every_other_batch_arrives_after_a_bad_sample() {
     no_hang(|| {
         let reference: Vec<_> = loader(Numbers::new(60)).into_iter().map(|b| Content::from(&b.unwrap())).collect();
         for (workers, prefetch) in [(1, 1), (3, 4)] {
-            // These samples are in batches 0, 3, 4 and 8. Batch 8 is the last one of the epoch.
+            // These samples are in batches 0, 3, 4 and 8. Batch 8 is the last one.
             let faulty = || Faulty { is_bad: |n| [2, 25, 26, 30, 59].contains(&n), panic: false };
             let open = || loader(Numbers::new(60)).codec(faulty()).workers(workers).prefetch(prefetch);
             let mut batches = open().host().unwrap();
@@ -202,12 +202,11 @@ fn an_invalid_order_fails_and_does_not_hang() {
     });
 }
 
-/// The loader calls the sampler ahead of time, but must report its error only in place of the batch
-/// that it concerns.
+/// The loader calls the sampler ahead of time, but must report its error in place of the affected
+/// batch.
 #[test]
 fn an_error_of_the_order_is_reported_in_sequence() {
     quiet();
-    /// A sampler that fails in batch 10.
     struct Wild(bool);
     impl Sampler for Wild {
         fn len(&self, _: u64) -> u64 {
@@ -311,7 +310,7 @@ fn the_list_of_skipped_samples_is_bounded() {
     });
 }
 
-/// A loader whose epochs are empty would end a training run immediately, so it is rejected.
+/// Empty epochs would end a training run immediately.
 #[test]
 fn a_loader_without_a_batch_is_refused_with_advice() {
     let refused = |loader: Loader, words: &[&str]| {
@@ -327,7 +326,6 @@ fn a_loader_without_a_batch_is_refused_with_advice() {
     refused(make().sampler(Sequential::new(0)), &["the order has no samples in epoch 0"]);
     assert!(make().batch_size(500).last_batch(LastBatch::Drop).host().is_ok());
 
-    /// A sampler with empty epochs after the first one.
     struct Once;
     impl Sampler for Once {
         fn len(&self, epoch: u64) -> u64 {
@@ -355,8 +353,7 @@ fn a_loader_without_a_batch_is_refused_with_advice() {
     assert_eq!(e.to_string(), "panic: the sampler panicked while computing the length of epoch 0: no list");
 }
 
-/// If a source returns an error of kind `Timeout`, the loader must not take it for a timeout of its
-/// own and go on waiting for the batch.
+/// The loader must not take a source's `Timeout` error for its own timeout and continue to wait.
 #[test]
 fn a_source_timeout_fails_its_batch_like_any_error() {
     struct Slow(Numbers);
@@ -412,8 +409,8 @@ fn jpeg() -> Vec<u8> {
     bytes
 }
 
-/// Creates a folder of images with ImageNet's file extension, truncates one of them, and packs the
-/// folder as a tar and an LMDB. Returns the paths of the truncated image and of both packed files.
+/// Images with ImageNet's file extension, one of them truncated, as a folder, a tar and an LMDB.
+/// Returns the paths of the truncated image and of both packed files.
 fn one_cut_short(root: &Path) -> [PathBuf; 3] {
     let set = root.join("set");
     for (name, bytes) in [("a/good.JPEG", jpeg()), ("a/trunc.JPEG", jpeg()), ("b/good.JPEG", jpeg())] {
@@ -444,8 +441,7 @@ fn a_failed_sample_reports_its_file() {
     for (set, file) in sets.iter().zip(&files) {
         check(Loader::new(set).augment(Augment::resize(8, 8)).into_iter().find_map(Result::err).unwrap(), 1, file);
     }
-    // If there are several datasets, the error names the file in the dataset that contains the
-    // sample.
+    // The error must name the file in the dataset that contains the sample.
     let joined = Concat::new(sets.iter().map(open).collect()).unwrap();
     let mut batches = Loader::source(joined)
         .augment(Augment::resize(8, 8))
@@ -488,7 +484,7 @@ fn a_source_that_panics_in_path_does_not_hide_the_error() {
     assert_eq!(e.to_string(), "sample 0: source: gone");
 }
 
-/// A source whose `len` returns 60 for the first `self.1` calls, and 20 afterward.
+/// `len` returns 60 for the first `self.1` calls, and 20 afterward.
 struct Shrinks(AtomicU64, u64);
 
 impl Sampler for Shrinks {

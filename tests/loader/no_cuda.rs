@@ -1,6 +1,6 @@
-//! Tests that loaders of host batches neither need CUDA nor look for a driver, and that without a
-//! usable driver, only loaders of device batches fail. Each test runs a child process, to watch the
-//! dynamic linker and to provide a fake driver.
+//! Tests that loaders of host batches do not look for a CUDA driver, and that only loaders of
+//! device batches fail without one. Each test runs a child process, to watch the dynamic linker and
+//! to provide a fake driver.
 #![cfg(all(feature = "cuda", target_os = "linux", target_env = "gnu"))]
 
 use std::path::Path;
@@ -16,12 +16,10 @@ fn loader() -> Loader {
     Loader::new(MINI).batch_size(8).shuffle(1).augment(Augment::train(32)).workers(2)
 }
 
-/// Returns the sum of all pixel values in one epoch.
 fn pixels(batches: impl Iterator<Item = warpfeed::Result<HostBatch>>) -> u64 {
     batches.map(|batch| batch.unwrap().images().bytes().iter().copied().map(u64::from).sum::<u64>()).sum()
 }
 
-/// Returns the CUDA libraries that this process has loaded.
 fn loaded() -> Vec<String> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let cuda = |line: &&str| ["libcuda", "libcudart", "libnvrtc", "libnvidia"].iter().any(|name| line.contains(name));
@@ -43,8 +41,7 @@ fn load_on_a_device() {
     println!("pixels {}", pixels(loader().pinned(true).host().unwrap().epoch(0)));
 }
 
-/// Runs one of the child tests above. The dynamic linker logs every library that it looks for, and
-/// searches `libraries` first, if given.
+/// The dynamic linker logs every library that it looks for. It searches `libraries` first.
 fn run(mut child: Command, libraries: Option<&Path>) -> Output {
     child.env("LD_DEBUG", "libs");
     if let Some(libraries) = libraries {
@@ -59,7 +56,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Creates a folder that contains an invalid `libcuda.so.1`.
+/// Its `libcuda.so.1` is invalid.
 fn no_driver() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("libcuda.so.1"), "not a library").unwrap();
@@ -74,7 +71,7 @@ fn the_host_path_does_not_look_for_a_driver() {
     let searched = text(&host.stderr);
     assert!(searched.contains("libc.so.6"), "the linker logged nothing: {searched}");
     assert!(!searched.contains(DRIVER), "{searched}");
-    // A device loader does look for the driver, so the log would show it.
+    // A device loader does look for the driver, so the log works.
     assert!(text(&run(child!(load_on_a_device), None).stderr).contains(DRIVER));
 }
 
@@ -87,7 +84,7 @@ fn only_the_device_path_fails_without_a_driver() {
     // Without page-locked memory, the host loader uses ordinary memory and has the same batches.
     let device = text(&run(child!(load_on_a_device), Some(folder.path())).stdout);
     assert!(device.contains(&expected), "{device}");
-    // The error names the fake driver, so no real driver was found after it.
+    // The error names the fake driver, so no real driver was found.
     let error = format!("error {:?} cuda: no NVIDIA driver found ({}", ErrorKind::Cuda, folder.path().display());
     assert!(device.contains(&error), "{device}");
 }

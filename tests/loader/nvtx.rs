@@ -1,6 +1,6 @@
 //! Tests that, with the `nvtx` feature, a tool named by `NVTX_INJECTION64_PATH`, such as Nsight
-//! Systems, receives the ranges of a trace. Here, the tool is a small C library that records each
-//! call with its thread, so the test needs a C compiler.
+//! Systems, receives the ranges of a trace. The tool is a small C library that records each call
+//! with its thread, so the test needs a C compiler.
 #![cfg(all(feature = "nvtx", target_os = "linux"))]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -47,7 +47,7 @@ int InitializeInjectionNvtx2(const void* (*tables)(uint32_t)) {
 }
 "#;
 
-/// Child process of the test below: runs an ordinary loader.
+/// Child process of the test below.
 #[test]
 #[ignore = "started by the test below"]
 fn load_batches_with_a_span() {
@@ -98,7 +98,7 @@ fn a_tool_receives_the_ranges_of_every_thread() {
         "the coordinator does not do the work of workers"
     );
 
-    // If the tool does not exist, the loader logs a warning, and the program still runs.
+    // Without the tool, the loader logs a warning, and the program still runs.
     let out = program(&root.path().join("nothing.so"));
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
 }

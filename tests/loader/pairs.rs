@@ -1,9 +1,8 @@
-//! Tests that any two options either work together, or that opening the loader fails with an error
-//! that names both.
+//! Tests that any two options either take effect together or cause an error that names both.
 //!
-//! Opens a loader with each pair of [`Loader`]'s setters, and checks that both take effect. Each
-//! setter has a condition on the batches that holds only if the setter was called.
-//! `python/tests/test_options_together.py` does the same for Python.
+//! Opens a loader with each pair of [`Loader`]'s setters. Each setter has a condition on the
+//! batches that holds only if the setter was called. `python/tests/test_options_together.py` does
+//! the same for Python.
 
 mod data;
 mod run;
@@ -31,11 +30,10 @@ use self::run::{ImageValues, Run};
 use crate::process::{OWN, child};
 use crate::store::Objects;
 
-/// The observable effect of a setter.
 enum Does {
-    /// The effect is visible in a run. The function compares the run with a run without the setter.
+    /// Compares a run with a run without the setter.
     Shows(fn(&Run, &Run) -> bool),
-    /// The effect cannot be observed with this data.
+    /// This data does not show the effect.
     Nothing,
     /// Opening or running fails with an error that contains this text.
     Stops(&'static str),
@@ -43,7 +41,6 @@ enum Does {
 use Does::{Nothing, Shows, Stops};
 
 struct Setter {
-    /// Name of the method. A variant is appended after a space.
     name: &'static str,
     set: fn(Loader, &World<'_>) -> Result<Loader>,
     does: Does,
@@ -198,7 +195,7 @@ static SETTERS: &[Setter] = &[
 
 const SCHEDULE: Schedule = Schedule { wait: 0, warmup: 0, active: 2, repeat: 1 };
 
-/// Pairs in which the second setter silently overrides the first, and the reason why that is
+/// Pairs in which the second setter silently overrides the first, with the reason why that is
 /// allowed.
 const SILENT: &[(&str, &str, &str)] = &[
     ("classes", "classes_file", LATER),
@@ -222,7 +219,7 @@ const SILENT: &[(&str, &str, &str)] = &[
 ];
 const LATER: &str = "documented: the later of two calls for the same setting wins";
 
-/// Returns the texts that refer to a setter in error messages.
+/// Texts that identify a setter in error messages.
 fn words(name: &str) -> &[&str] {
     match name {
         "store" => &["one://"],
@@ -245,10 +242,8 @@ fn names(error: &str, setter: &str) -> bool {
     if words.is_empty() { error.contains(setter) } else { words.iter().any(|word| error.contains(word)) }
 }
 
-/// The result of a run, or the error if the loader was rejected.
 type Known = Rc<std::result::Result<Run, String>>;
 
-/// Cached runs with a single setter, by setter and data.
 struct Alone<'a> {
     root: &'a Path,
     answers: RefCell<BTreeMap<(String, Data), Known>>,
@@ -272,7 +267,7 @@ impl Alone<'_> {
     }
 }
 
-/// Classifies the outcome of a pair, or describes why the outcome is wrong.
+/// Classifies the outcome of a pair, or describes why it is wrong.
 fn pair(one: &Setter, other: &Setter, alone: &Alone<'_>) -> std::result::Result<&'static str, String> {
     let names = [one.name, other.name];
     let data = Data::of(&names);
@@ -298,8 +293,7 @@ fn pair(one: &Setter, other: &Setter, alone: &Alone<'_>) -> std::result::Result<
     let both = match both {
         Ok(both) => both,
         Err(e) => {
-            // The error of a setter that is rejected even on its own need not name the other
-            // setter.
+            // A setter that is rejected even on its own need not name the other setter.
             let is_same = |name: &str| alone.run(name, &data).as_ref().as_ref().is_err_and(|alone| *alone == e);
             let same_names: Vec<_> = names.into_iter().filter(|name| is_same(name)).collect();
             let mut expected_names = if same_names.is_empty() { names.to_vec() } else { same_names };
@@ -337,7 +331,7 @@ fn pair(one: &Setter, other: &Setter, alone: &Alone<'_>) -> std::result::Result<
 
 #[test]
 fn each_pair_of_setters_acts_or_is_refused_with_both_names() {
-    // The child process has the environment of the second of two ranks.
+    // The child process acts as the second of two ranks.
     if std::env::var_os(OWN).is_none() {
         let mut command = child!(each_pair_of_setters_acts_or_is_refused_with_both_names);
         let status = command.env(OWN, "1").env("RANK", "1").env("WORLD_SIZE", "2").status().unwrap();
@@ -362,7 +356,7 @@ fn check_pairs() {
             (Shows(shows), Ok(run)) if !shows(run, &without) => {
                 problems.push(format!("{} does not have the expected effect", setter.name));
             }
-            // A condition that holds without the setter, too, proves nothing.
+            // A condition that also holds without the setter proves nothing.
             (Shows(shows), Ok(_)) if without.opened && shows(&without, &without) => {
                 problems.push(format!("the condition of {} also holds without it", setter.name));
             }
@@ -386,7 +380,6 @@ fn check_pairs() {
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
-/// Returns the methods of `Loader` that return one or several loaders.
 fn public_setters() -> BTreeSet<String> {
     // A macro generates the setters in `OPTIONS`.
     let mut setters: BTreeSet<_> = Loader::OPTIONS.iter().map(|[setter, ..]| (*setter).to_owned()).collect();
@@ -419,7 +412,6 @@ fn public_setters() -> BTreeSet<String> {
     setters
 }
 
-/// Returns all identifiers that occur in a type.
 fn idents(kind: &Type) -> Vec<String> {
     struct Words(Vec<String>);
     impl<'a> syn::visit::Visit<'a> for Words {

@@ -16,8 +16,8 @@ use warpfeed::{Augment, Batches, Error, ErrorKind, HostBatch, Loader, LoaderHand
 
 const INSIDE: &str = "WARPFEED_PANICS_INSIDE";
 
-/// Reruns the calling test `child` in a process that runs only `body`. Returns the standard error
-/// of that process, or `None` if called in that process.
+/// Reruns the test `child` in a process that runs only `body`. Returns that process's standard
+/// error, or `None` in the child.
 fn in_a_process(mut child: Command, body: impl FnOnce()) -> Option<String> {
     if std::env::var_os(INSIDE).is_some() {
         no_hang(body);
@@ -29,7 +29,7 @@ fn in_a_process(mut child: Command, body: impl FnOnce()) -> Option<String> {
     Some(err.into_owned())
 }
 
-/// A source that panics on every sixth sample, and on every hundredth sample at a different line.
+/// Panics on every sixth sample, and on every hundredth at a different line.
 struct PanicsOnSixth(Numbers);
 
 impl Source for PanicsOnSixth {
@@ -67,7 +67,7 @@ fn a_hundred_panics_fail_and_keep_the_panic_hook() {
     assert!(printed.is_none_or(|text| !text.contains("panics at")), "the loader prints nothing itself");
 }
 
-/// The payload of a caught panic may itself panic when it is dropped.
+/// The payload of a panic may itself panic when it is dropped.
 #[test]
 fn a_value_that_panics_when_dropped_fails_its_sample() {
     struct Bomb;
@@ -95,8 +95,7 @@ fn a_value_that_panics_when_dropped_fails_its_sample() {
     });
 }
 
-/// A source that panics when `len` is called on the coordinator thread. That thread catches panics
-/// only in its outermost function.
+/// `len` panics on the coordinator thread, which catches panics only in its outermost function.
 struct PanicsInLen(Numbers);
 
 impl Source for PanicsInLen {
@@ -124,8 +123,8 @@ fn every_run_fails_after_a_thread_panics() {
     assert!(printed.is_none_or(|text| text.matches("panicked at").count() == 1));
 }
 
-/// A `tracing` subscriber: user code that runs where the loader does not catch panics. For each
-/// event, it calls its function with the level and with whether a loader thread logged the event.
+/// User code that runs where the loader does not catch panics. For each event, calls its function
+/// with the level and with whether a loader thread logged the event.
 struct Logger<F>(F);
 
 impl<F: Fn(tracing::Level, bool) + 'static> tracing::Subscriber for Logger<F> {
@@ -145,7 +144,7 @@ impl<F: Fn(tracing::Level, bool) + 'static> tracing::Subscriber for Logger<F> {
     fn exit(&self, _: &Id) {}
 }
 
-/// A source that fails transiently, so that a worker logs a warning.
+/// Fails transiently, so that a worker logs a warning.
 struct Shaky(Numbers, AtomicUsize);
 
 impl Source for Shaky {
@@ -186,7 +185,7 @@ fn a_panic_outside_guarded_code_fails_the_run() {
     assert!(printed.is_none_or(|text| text.matches("the logger panics").count() == 1));
 }
 
-/// A source in which the sixth read of one sample fails with a transient error.
+/// The sixth read of one sample fails with a transient error.
 struct FailsSixthRead(Numbers, AtomicUsize);
 
 impl Source for FailsSixthRead {

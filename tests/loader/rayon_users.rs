@@ -1,5 +1,5 @@
-//! Tests that a user's transform may call rayon: the calls run in parallel on the loader's own
-//! pool, and cannot hang.
+//! Tests that a user's transform may call rayon. The calls must run in parallel on the loader's own
+//! pool, and must not hang.
 
 use std::collections::HashSet;
 use std::sync::Mutex;
@@ -29,7 +29,7 @@ fn a_par_iter_inside_a_transform_uses_only_threads_of_the_pool() {
             });
             Ok(())
         };
-        // Only one sample is in flight at a time, so any parallelism comes from the transform.
+        // One sample is in flight at a time, so any parallelism comes from the transform.
         let open = || loader(Numbers::new(24)).batch_size(1).workers(4).prefetch(1);
         let plain: Vec<Vec<u8>> = open().into_iter().map(|b| b.unwrap().images().bytes().to_vec()).collect();
         let split: Vec<Vec<u8>> =

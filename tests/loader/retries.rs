@@ -1,5 +1,5 @@
-//! Tests retries. A read that fails with a transient error is retried a limited number of times,
-//! and retries are counted. A permanent error must not be retried.
+//! Tests that reads with transient errors are retried a limited number of times and counted.
+//! Permanent errors must not be retried.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,8 +10,8 @@ use crate::support::{self, Draw, Numbers, loader, no_hang};
 use warpfeed::source::{Sample, Source};
 use warpfeed::{Augment, Error, ErrorKind, Loader, OnError, Result};
 
-/// Error codes of the operating system: a device I/O error, a missing file, other transient errors,
-/// and exhausted system limits with the advice that the message must contain.
+/// Errors of the operating system: a device I/O error, a missing file, other transient errors, and
+/// exhausted system limits with the advice that the message must contain.
 #[cfg(not(windows))]
 mod codes {
     pub(super) const EIO: i32 = libc::EIO;
@@ -29,7 +29,7 @@ mod codes {
     pub(super) const EXHAUSTED: [(i32, &str); 2] = [(4, "limit on open files"), (8, "out of memory")];
 }
 
-/// A source in which sample 5 fails `failures_left` times with the error `code`.
+/// Sample 5 fails `failures_left` times with the error `code`.
 struct Shaky {
     numbers: Numbers,
     failures_left: Arc<AtomicUsize>,
@@ -45,7 +45,7 @@ impl Source for Shaky {
         let fails = index == 5
             && self.failures_left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1)).is_ok();
         if fails {
-            // Data left behind by a failed attempt must have no effect.
+            // Data of a failed attempt must have no effect.
             scratch.resize(1000, 0xee);
             return Err(Error::io("shard", &std::io::Error::from_raw_os_error(self.code)));
         }
@@ -92,12 +92,12 @@ fn the_last_error_is_returned_when_retries_run_out() {
     });
 }
 
-/// Checks that a sample is not skipped if its read fails for lack of file descriptors or memory.
+/// A lack of file descriptors or memory must not skip a sample.
 #[test]
 fn exhausted_machine_resources_never_skip_a_sample() {
     no_hang(|| {
         for (code, advice) in EXHAUSTED {
-            // Test batches with and without a sample that could serve as the replacement.
+            // Only the larger batch has a sample that could serve as the replacement.
             for batch_size in [1, 7] {
                 let (loader, _) = shaky(100, code);
                 let loader = loader.retries(1).batch_size(batch_size).on_error(OnError::Skip { max_skipped: 9 });
@@ -110,7 +110,7 @@ fn exhausted_machine_resources_never_skip_a_sample() {
     });
 }
 
-/// Opening a loader reads labels for `balanced`, and a few samples for `resume`.
+/// `balanced` reads labels, and `resume` reads a few samples.
 #[test]
 fn reads_during_opening_are_retried() {
     no_hang(|| {
@@ -122,7 +122,7 @@ fn reads_during_opening_are_retried() {
         let error = loader.retries(1).balanced().host().unwrap_err();
         assert_eq!((error.kind(), error.sample(), failures_left.load(Ordering::SeqCst)), (ErrorKind::Io, Some(5), 98));
 
-        // The checkpoint compares only sample 5, whose key distinguishes the datasets.
+        // The checkpoint compares only sample 5, whose key identifies the dataset.
         let state = loader_of(0).subset([5]).host().unwrap().checkpoint();
         let (loader, failures_left) = shaky(3, EIO);
         let resumed = loader.subset([5]).resume(state.clone()).host().unwrap();

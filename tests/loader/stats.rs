@@ -1,5 +1,4 @@
-//! Tests `batches.stats()`, a plain struct with totals for every stage of loading, which must count
-//! every sample.
+//! Tests the totals in `batches.stats()`, which must count every sample in every stage.
 
 use std::time::Duration;
 
@@ -32,10 +31,10 @@ fn every_stage_counts_every_sample_and_every_batch() {
         assert_eq!(stage.histogram.iter().map(|b| b[1]).sum::<u64>(), 210, "{name}");
         assert!(stage.seconds > 0.0 && stage.p50_seconds <= stage.p99_seconds, "{name}: {stage:?}");
     }
-    // Each sample has 8 bytes. In the batch, an image takes 16 x 16 x 3 bytes, and a label 8 bytes.
+    // A sample has 8 bytes. In the batch, an image takes 16 x 16 x 3 bytes, and a label 8.
     assert_eq!((stats.read.bytes, stats.bytes_read), (210 * 8, 210 * 8));
     assert_eq!(stats.write.bytes, 210 * (16 * 16 * 3 + 8));
-    // No batch follows the last one of an epoch, so its step has no end.
+    // The last step of an epoch has no end, because no batch follows.
     assert_eq!((stats.wait.count, stats.slot.count, stats.step.count), (30, 30, 27));
     assert_eq!(stats.ready.iter().sum::<u64>(), 30, "one entry per requested batch");
     assert!(stats.waited_seconds <= stats.seconds && stats.start_seconds <= stats.waited_seconds);
@@ -74,7 +73,7 @@ fn the_difference_of_two_statistics_covers_the_time_between() {
     assert!(later.slowest.iter().all(|s| s.at_seconds > first.until_seconds));
 }
 
-/// Samples with an 8-byte image, and a 1,000-byte sound that no field uses.
+/// An 8-byte image, and a 1,000-byte sound that no field uses.
 struct WithUnusedSound(Numbers);
 
 impl Source for WithUnusedSound {
@@ -101,9 +100,8 @@ fn statistics_count_sample_bytes_and_slot_memory() {
     });
 }
 
-/// A source in which samples 3 and 13 fail. Sample 3 fails after several retries, and is followed
-/// by other samples of its part. Sample 13 is the last one of its part, takes about as long to
-/// read, and does not contain a valid image.
+/// Samples 3 and 13 fail. Sample 3 fails after several retries, before other samples of its part.
+/// Sample 13 is the last of its part, takes about as long to read, and is not a valid image.
 struct FailsTwice(Numbers);
 
 impl Source for FailsTwice {
@@ -127,7 +125,7 @@ impl Source for FailsTwice {
 fn the_time_of_a_failed_sample_counts_only_for_this_sample() {
     no_hang(|| {
         let loader = Loader::source(FailsTwice(Numbers::new(14))).codec(Draw).augment(Augment::train(16)).batch_size(7);
-        // Pauses of 5 ms, 20 ms and 80 ms before the last attempt.
+        // The retries pause for 5 ms, 20 ms and 80 ms.
         let loader = loader.workers(1).epochs(1).retries(3).on_error(OnError::Skip { max_skipped: 2 });
         let mut batches = loader.host().unwrap();
         assert!(batches.epoch(0).all(|batch| batch.is_ok()));
@@ -138,7 +136,7 @@ fn the_time_of_a_failed_sample_counts_only_for_this_sample() {
             let slow = slow.unwrap_or_else(|| panic!("no sample {sample} in {:?}", stats.slowest));
             assert!(slow.stage == "read" && slow.key == key && slow.seconds >= 0.105, "{slow:?}");
         }
-        // Pauses are attributed only to these two samples.
+        // Only these two samples have pauses.
         let others = stats.slowest.iter().filter(|s| ![3, 13].contains(&s.sample));
         let failed = stats.slowest.iter().filter(|s| [3, 13].contains(&s.sample)).map(|s| s.seconds).sum::<f64>();
         assert!(stats.read.seconds >= failed - 1e-6, "{stats:?}");

@@ -1,6 +1,5 @@
-//! Tests that, after a warm-up, no thread allocates memory per sample or per batch. One source is
-//! an LMDB of real JPEGs with `.npy` masks, boxes and points. The other is a table of JPEGs and
-//! numbers. All images are JPEGs, because the crates that decode other formats allocate memory.
+//! Tests that, after a warm-up, no thread allocates memory per sample or per batch. All images are
+//! JPEGs, because the crates that decode other formats allocate memory.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,7 +17,7 @@ use warpfeed::transform::{Interpolation, Mosaic};
 use warpfeed::{Augment, Dtype, Loader, Normalize, Result};
 use warpfeed_synth::Synth;
 
-/// A source in which some reads block, so that the loader starts reader threads.
+/// Some reads block, so that the loader starts reader threads.
 struct Waits(Arc<dyn Source>);
 
 impl Source for Waits {
@@ -30,8 +29,7 @@ impl Source for Waits {
         if index.is_multiple_of(4) {
             std::thread::sleep(Duration::from_micros(500));
         }
-        // Copy the data into `scratch` as a source that reads files does, to test that the loader
-        // reuses `scratch`.
+        // Copy into `scratch` like a source that reads files, to test that the loader reuses it.
         scratch.resize(64 << 10, 0);
         self.0.read(index, scratch)
     }
@@ -44,7 +42,7 @@ fn nothing_is_allocated_for_a_sample_or_a_batch_once_warm() {
         let root = tempfile::tempdir().unwrap();
         let (folder, lmdb) = (root.path().join("set"), root.path().join("set.lmdb"));
         Synth::new().images(400).classes(4).side(96).write(&folder).unwrap();
-        // The crate that decodes PNGs allocates memory for each image.
+        // The PNG decoder allocates memory for each image.
         let every_jpeg = Recode::Quality { quality: 90, max_side: None };
         Pack::new(&*warpfeed::source::open(&folder).unwrap()).recode(every_jpeg).to(&lmdb).unwrap();
         let packed = warpfeed::source::open(&lmdb).unwrap();
@@ -52,7 +50,7 @@ fn nothing_is_allocated_for_a_sample_or_a_batch_once_warm() {
         for (source, ahead) in [(packed.clone(), false), (waits, true)] {
             epochs_without_allocations(image(source), ahead);
         }
-        // The cache has space for some of the images.
+        // Only some of the images fit into the cache.
         epochs_without_allocations(image(packed.clone()).cache_decoded(4 << 20), false);
         let size = NdArray::new(Dtype::F32, [2]);
         epochs_without_allocations(image(table(&folder)).field("size", size), false);
@@ -74,7 +72,7 @@ fn nothing_is_allocated_for_a_sample_or_a_batch_once_warm() {
     });
 }
 
-/// Creates a table of the folder's JPEGs, with a column that contains two numbers per row.
+/// A table of the folder's JPEGs, with a column of two numbers.
 fn table(folder: &Path) -> Arc<dyn Source> {
     let set = warpfeed::source::open(folder).unwrap();
     let paths = (0..set.len()).map(|index| set.path(index).unwrap());
@@ -85,14 +83,14 @@ fn table(folder: &Path) -> Arc<dyn Source> {
     Arc::new(TableOptions::new().image("path").open(file).unwrap())
 }
 
-/// Returns the samples of `source` with a mask, boxes, and points of each type.
+/// The samples of `source` with a mask, boxes, and points of each type.
 fn annotated(source: &dyn Source) -> Memory {
     let sample = |index: usize| {
         let mut scratch = Vec::new();
         let read = source.read(index, &mut scratch).unwrap();
         let (name, bytes) = read.image().unwrap();
         let size = Codecs::new().open(bytes).unwrap().size();
-        // The crate that decodes PNGs allocates memory for each mask, so masks are arrays.
+        // The PNG decoder allocates memory for each mask, so masks are arrays.
         let mask: Vec<u8> =
             (0..size.height).flat_map(|y| (0..size.width).map(move |x| (x / 9 + y / 7) as u8)).collect();
         let shape = [size.height as usize, size.width as usize];
@@ -119,8 +117,8 @@ fn image(source: Arc<dyn Source>) -> Loader {
 
 fn epochs_without_allocations(loader: Loader, ahead: bool) {
     let mut batches = loader.host().unwrap();
-    // Repeat one epoch until every worker has processed every sample. All scratch memory has then
-    // reached its maximum size.
+    // Repeat one epoch until every worker has processed every sample, so that all scratch memory
+    // has its maximum size.
     let mut counted = Vec::new();
     for _ in 0..12 {
         let before = ALLOCATIONS.load(SeqCst);

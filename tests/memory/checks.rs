@@ -5,8 +5,7 @@ use crate::scratch::{MIB, peak};
 use crate::tiff::tiff;
 use warpfeed::decode::{Codecs, Condition, Rect, Size, check};
 
-/// Size of an image with twelve 16-bit channels. A pixel takes 24 bytes, compared with 3 bytes
-/// in 8-bit RGB.
+/// With twelve 16-bit channels, a pixel takes 24 bytes, compared with 3 bytes in 8-bit RGB.
 const SIZE: Size = Size { width: 1024, height: 1024 };
 const VALUES: usize = 1024 * 1024 * 24;
 
@@ -39,7 +38,7 @@ fn damage_in_any_strip_is_detected() {
         let file = tiff((SIZE, rows), &data, 12, (16, 1), planes, 1);
         let strip = (VALUES * rows as usize / 1024 / usize::from(planes)) as u32;
         let strips = VALUES as u32 / strip;
-        // At the end of the file, no data follows the last strip.
+        // No data follows the last strip.
         let last = (8 + (strips - 1) * strip).to_le_bytes();
         let entry = file.windows(4).rposition(|bytes| bytes == last).unwrap();
         let mut damaged = file.clone();

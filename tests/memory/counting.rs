@@ -4,9 +4,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-/// Number of allocations by the process.
 pub(crate) static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
-/// Number of bytes that are currently allocated.
 pub(crate) static LIVE: AtomicUsize = AtomicUsize::new(0);
 pub(crate) static PEAK: AtomicUsize = AtomicUsize::new(0);
 

@@ -1,5 +1,5 @@
-//! Tests files that lie: the sizes they declare are compared with limits before memory is
-//! allocated, and the paths they contain are never opened.
+//! Tests files with false headers. Declared sizes must be checked before memory is allocated, and
+//! paths in files must never be opened.
 
 use std::fs;
 use std::path::Path;
@@ -30,7 +30,6 @@ fn loader(samples: &[(&str, Vec<u8>)]) -> Loader {
     Loader::source(Memory::new(samples.collect())).augment(Augment::resize(8, 8)).batch_size(1).workers(1)
 }
 
-/// Returns the first error of an epoch.
 fn error(loader: Loader) -> warpfeed::Error {
     loader.into_iter().find_map(Result::err).unwrap()
 }
@@ -53,7 +52,7 @@ fn an_image_above_the_pixel_limit_is_a_failed_sample() {
     }
 }
 
-/// Returns a file whose header declares 20,000 x 20,000 pixels, which is more than 2^28.
+/// The header declares 20,000 x 20,000 pixels, more than 2^28.
 fn boasting(field: &str) -> Vec<u8> {
     match field {
         "jpg" => {
@@ -83,8 +82,8 @@ fn a_limit_above_the_default_admits_larger_images() {
         assert!(e.cause().ends_with("header claims 20000x20000 = 400000000 pixels, but the limit is 268435456"), "{e}");
         let codecs = Codecs::new().max_pixels(1 << 30);
         assert_eq!(codecs.open(&bytes).unwrap().size(), Size::new(20_000, 20_000));
-        // With a higher limit, the loader passes the image to the decoder, which fails because the
-        // file contains no pixels.
+        // With a higher limit, the decoder gets the image, and fails because the file contains no
+        // pixels.
         let e = error(loader(&[(field, bytes.clone())]));
         assert!(e.cause().contains("the limit is 268435456"), "{e}");
         let e = error(loader(&[(field, bytes)]).max_pixels(1 << 30));
@@ -108,7 +107,7 @@ fn the_pixel_limit_of_a_registry_applies_to_every_format() {
     }
 }
 
-/// A custom codec may declare any size. The loader must reject an excessive size before it requests
+/// A custom codec may declare any size. The loader must reject an excessive one before it requests
 /// pixels.
 #[test]
 fn the_pixel_limit_applies_to_user_defined_codecs() {
@@ -146,7 +145,7 @@ fn a_sample_above_the_byte_limit_is_refused_or_skipped() {
     assert_eq!(batches.sample_errors().len(), 1);
 }
 
-/// Tests small files that declare the largest image that their format allows.
+/// Small files declare the largest image that their format allows.
 #[test]
 fn a_decompression_bomb_is_refused_by_its_header() {
     let _serial = serial();
@@ -173,13 +172,12 @@ fn peak() -> usize {
     line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() << 10
 }
 
-/// Returns a tar member that is a link to `target`.
+/// A tar member that links to `target`.
 fn linked(name: &str, kind: u8, target: &str) -> Vec<u8> {
     member(name, kind, b"", |header| header[157..157 + target.len()].copy_from_slice(target.as_bytes()))
 }
 
-/// Checks that names in a tar serve only as keys: no path with such a name is opened, followed or
-/// created.
+/// Names in a tar serve only as keys.
 #[test]
 fn no_path_in_a_tar_is_opened() {
     let _serial = serial();
@@ -227,7 +225,7 @@ fn files(folder: &Path) -> usize {
     entries.map(|path| if path.is_dir() { files(&path) } else { 1 }).sum()
 }
 
-/// Checks that keys of a database and `__key__` fields are never opened as paths.
+/// Database keys and `__key__` fields must not be opened as paths.
 #[test]
 fn no_path_in_a_database_is_opened() {
     let _serial = serial();

@@ -1,6 +1,5 @@
 //! Tests the workers' scratch memory. The memory plan must include it, and no image may make the
-//! workers exceed the plan. Memory for an unusually large image is freed afterward. Batches must
-//! not depend on the amount of scratch memory.
+//! workers exceed the plan. Memory for an unusually large image must be freed afterward.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -16,7 +15,7 @@ use warpfeed::source::{Memory, OwnedSample, Sample, Source};
 use warpfeed::transform::{Mix, RandomErasing};
 use warpfeed::{Augment, Loader, Result};
 
-/// Returns the maximum number of bytes allocated during `body`, not counting earlier allocations.
+/// Returns the maximum number of bytes allocated during `body`, without earlier allocations.
 pub(crate) fn peak<T>(body: impl FnOnce() -> T) -> (usize, T) {
     let before = LIVE.load(SeqCst);
     PEAK.store(before, SeqCst);
@@ -25,7 +24,7 @@ pub(crate) fn peak<T>(body: impl FnOnce() -> T) -> (usize, T) {
 }
 
 pub(crate) const MIB: usize = 1 << 20;
-/// Width and height of a 24-megapixel image.
+/// A 24-megapixel image.
 const LARGE: (u16, u16) = (6000, 4000);
 const LARGE_BYTES: usize = 6000 * 4000 * 3;
 
@@ -43,7 +42,7 @@ fn memory(samples: impl IntoIterator<Item = Vec<u8>>) -> Memory {
     Memory::new(samples.map(|(i, bytes)| OwnedSample::new(i.to_string()).field("jpg", bytes)).collect())
 }
 
-/// A codec that pretends to decode 24-megapixel images.
+/// Pretends to decode 24-megapixel images.
 #[derive(Clone, Default)]
 struct Huge {
     /// Number of images that are being decoded.
@@ -70,7 +69,7 @@ impl Codec for Huge {
     }
 }
 
-/// Images that are cut into patches count toward the memory plan like other images.
+/// Images that are cut into patches are part of the plan, too.
 #[test]
 fn large_images_of_patches_fit_the_plan() {
     let _serial = serial();
@@ -95,8 +94,6 @@ fn large_images_of_patches_fit_the_plan() {
     });
 }
 
-/// Returns a loader with eight small samples per worker. `Huge` decodes each of them to a large
-/// image.
 fn huge(decoder: &Huge, workers: usize) -> Loader {
     let samples = (0..8 * workers).map(|_| vec![7; 16]);
     Loader::source(memory(samples))
@@ -123,8 +120,8 @@ fn images_of_24_megapixels_with_64_workers_fit_the_plan() {
             if let Some(limit) = limit {
                 assert!(plan.host_bytes + plan.scratch_bytes <= limit, "{plan}");
             }
-            // An image that needs more than the shared memory is decoded alone. The margin covers
-            // threads, channels, counters and keys.
+            // An image that exceeds the shared memory is decoded alone. The margin covers threads,
+            // channels, counters and keys.
             let margin = LARGE_BYTES.saturating_sub(plan.shared_scratch_bytes);
             let limit = plan.host_bytes + plan.scratch_bytes + margin + 24 * MIB;
             assert!(peak <= limit, "{} MiB taken, {} MiB planned: {plan}", peak / MIB, limit / MIB);
@@ -143,13 +140,13 @@ fn large_jpegs_stay_within_the_limit_and_their_memory_is_freed() {
     no_hang(|| {
         let large = jpeg(LARGE, false);
         let small = jpeg((64, 48), false);
-        // With batches of 16 on 64 workers, each sample is a separate part. Only the limit on
-        // shared memory keeps the workers from decoding all eight large images at once.
+        // With batches of 16 on 64 workers, each sample is a separate part, so only the limit on
+        // shared memory prevents all eight large images from being decoded at once.
         let samples = (0..16).map(|i| if i % 2 == 0 { large.clone() } else { small.clone() });
         let loader =
             Loader::source(memory(samples)).augment(Augment::resize(16, 16)).batch_size(16).workers(64).prefetch(1);
         let limit = 256 * MIB;
-        // With one epoch, no worker decodes the next epoch during the measurement.
+        // A single epoch, so that nothing is prepared during the measurement.
         let mut batches = loader.memory_limit(limit).epochs(1).host().unwrap();
         let before = LIVE.load(SeqCst);
         let (peak, count) = peak(|| batches.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>());
@@ -184,7 +181,7 @@ fn small_views_of_a_large_jpeg_skip_the_area_between_them() {
     });
 }
 
-/// A source that repeats one small image.
+/// Repeats one small image.
 struct Same(Vec<u8>);
 
 impl Source for Same {
@@ -217,7 +214,7 @@ fn effects_that_wait_for_mixing_are_in_the_plan() {
     });
 }
 
-/// Returns an `.npy` array of ones of shape (height, width, channels).
+/// An `.npy` array of ones.
 fn npy([height, width, channels]: [usize; 3]) -> Vec<u8> {
     let header = format!("{{'descr': '|u1', 'fortran_order': False, 'shape': ({height}, {width}, {channels}), }}");
     let mut bytes = [&b"\x93NUMPY\x01\x00\x76\x00"[..], format!("{header:<117}\n").as_bytes()].concat();
@@ -225,7 +222,7 @@ fn npy([height, width, channels]: [usize; 3]) -> Vec<u8> {
     bytes
 }
 
-/// A source that returns the same sample `.0` times. `.1` contains its fields.
+/// Returns the same sample `.0` times, with the fields `.1`.
 struct Copies(usize, Vec<(&'static str, Vec<u8>)>);
 
 impl Source for Copies {
@@ -238,14 +235,13 @@ impl Source for Copies {
     }
 }
 
-/// A dense map of bytes is converted to floats before it is cropped. Tests the memory for the
-/// converted map.
+/// A dense map of bytes is converted to floats before it is cropped.
 #[test]
 fn maps_that_are_converted_stay_within_the_plan() {
     let _serial = serial();
     no_hang(|| {
-        // The images need little memory, and decoding takes so long that all workers decode
-        // concurrently, unless the memory for maps prevents it.
+        // The images need little memory, and decoding is slow, so only the memory for maps can keep
+        // the workers from decoding concurrently.
         let decoder = Claims { side: 600, wait: Duration::from_millis(50), ..Claims::default() };
         let fields = vec![("jpg", 1000_u64.to_le_bytes().to_vec()), ("depth.npy", npy([600, 600, 8]))];
         let loader = Loader::source(Copies(32, fields)).codec(decoder.clone()).drop_field("label");
@@ -262,8 +258,8 @@ fn maps_that_are_converted_stay_within_the_plan() {
     });
 }
 
-/// Box masks are drawn at the size of the image. The second mask of this sample is invalid, so the
-/// sample fails after its first mask has been drawn.
+/// The second mask of this sample is invalid, so the sample fails after its first mask has been
+/// drawn at the size of the image.
 #[test]
 fn an_invalid_outline_leaks_no_memory() {
     let _serial = serial();
@@ -297,7 +293,7 @@ fn an_image_larger_than_the_shared_scratch_decodes_alone() {
         assert!(batches.memory_plan().shared_scratch_bytes < LARGE_BYTES, "{}", batches.memory_plan());
         assert_eq!(batches.epoch(0).filter(|batch| batch.is_ok()).count(), 2);
         assert_eq!(decoder.max_decoding.load(SeqCst), 1);
-        // Canceling an epoch does not wait for workers that are queued for shared memory.
+        // Canceling an epoch must not wait for workers that are queued for shared memory.
         drop(batches.epoch(1).next());
         drop(batches);
         support::wait_for_threads(0);
@@ -328,7 +324,7 @@ fn batches_are_the_same_for_any_scratch_limit() {
 fn the_cache_of_decoded_images_stays_within_its_size() {
     let _serial = serial();
     no_hang(|| {
-        // The tables and the allocations of small images need a larger fraction of the cache.
+        // With small images, tables and allocations need a larger fraction of the cache.
         for (count, side) in [(200, 300), (4000, 24)] {
             let images: Vec<_> = (0..count)
                 .map(|n: usize| {
@@ -363,7 +359,7 @@ fn the_cache_of_decoded_images_stays_within_its_size() {
     });
 }
 
-/// Checks estimates of decoder memory. If one were too low, workers would exceed the memory plan.
+/// If an estimate were too low, workers would exceed the plan.
 #[test]
 fn estimates_cover_the_memory_that_decoders_use() {
     let _serial = serial();
@@ -412,8 +408,8 @@ fn estimates_cover_the_memory_that_decoders_use() {
                 codecs.open(bytes).unwrap().decode(region, &mut out).unwrap();
                 out.data().len()
             };
-            // A new thread has no scratch memory from earlier images, so all memory is counted. The
-            // margin of 3 MiB covers what the thread itself allocates.
+            // A new thread has no scratch memory yet, so all memory is counted. The margin of 3 MiB
+            // covers the thread itself.
             let (peak, pixels) = peak(|| std::thread::scope(|scope| scope.spawn(decode).join().unwrap()));
             assert!(
                 peak >= pixels && peak <= estimate + 3 * MIB,
@@ -423,8 +419,7 @@ fn estimates_cover_the_memory_that_decoders_use() {
     }
 }
 
-/// Damage is detected only during decoding. From then on, the decoder keeps all coefficients until
-/// the whole image is decoded.
+/// After damage is detected, the decoder keeps all coefficients until the whole image is decoded.
 #[test]
 fn a_damaged_image_leaves_at_most_a_workers_share_allocated() {
     let _serial = serial();
@@ -447,8 +442,8 @@ fn a_damaged_image_leaves_at_most_a_workers_share_allocated() {
     });
 }
 
-/// The memory plan includes encoded bytes that workers copy for the device. A test in
-/// `loader::device::tests::memory` checks on a simulated device that these bytes are freed.
+/// Workers copy encoded bytes for the device, and the plan includes the copies. A test in
+/// `loader::device::tests::memory` checks on a simulated device that they are freed.
 #[cfg(feature = "cuda")]
 #[test]
 fn encoded_bytes_for_a_device_are_bounded_and_freed() {
@@ -477,7 +472,7 @@ fn encoded_bytes_for_a_device_are_bounded_and_freed() {
     });
 }
 
-/// A codec whose memory estimate is the number stored in the sample.
+/// The sample contains its own memory estimate.
 #[derive(Clone, Default)]
 struct Claims {
     side: u32,

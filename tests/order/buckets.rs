@@ -8,13 +8,12 @@ use warpfeed::{ErrorKind, HostBatch, LastBatch, Loader};
 
 const BOUNDS: [u32; 3] = [10, 20, 60];
 
-/// Returns `count` random lengths of 0 to 99 bytes.
+/// Random lengths of 0 to 99 bytes.
 fn lengths(count: u64) -> Vec<u32> {
     let mut rng = Rng::new(3, 4, 5);
     (0..count).map(|_| rng.below(100) as u32).collect()
 }
 
-/// Returns a loader of documents with these lengths.
 fn loader(lengths: &[u32]) -> Loader {
     let sample =
         |(n, length): (usize, &u32)| OwnedSample::new(n.to_string()).field("text", vec![n as u8; *length as usize]);

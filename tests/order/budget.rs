@@ -6,7 +6,6 @@ use warpfeed::sampler::Rng;
 use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::{ErrorKind, LastBatch, Loader};
 
-/// A random configuration.
 struct Case {
     lengths: Vec<u32>,
     bounds: Vec<u32>,
@@ -56,8 +55,7 @@ impl Case {
         }
     }
 
-    /// Returns the samples of each bucket in the order of the source, and the number of samples in
-    /// a full batch of this bucket.
+    /// The samples of each bucket in the order of the source, and the size of a full batch.
     fn buckets(&self) -> Vec<(Vec<u64>, usize)> {
         let samples: Vec<u64> = self.subset.clone().unwrap_or_else(|| (0..self.lengths.len() as u64).collect());
         let length = |id: &u64| self.lengths[*id as usize];
@@ -78,7 +76,6 @@ impl Case {
         list
     }
 
-    /// Returns the batches in the order of the source.
     fn in_order(&self) -> Vec<Vec<u64>> {
         let batches = self.buckets().into_iter().flat_map(|(samples, count)| {
             samples.chunks(count).map(|batch| (batch.to_vec(), count)).collect::<Vec<_>>()
@@ -88,7 +85,6 @@ impl Case {
     }
 }
 
-/// Returns the samples of each batch from `first` on, without padding.
 fn read(loader: Loader, epoch: u64, first: u64) -> Vec<Vec<u64>> {
     let mut batches = loader.host().unwrap();
     let plan = batches.memory_plan();

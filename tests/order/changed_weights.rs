@@ -1,6 +1,6 @@
-//! Tests changes of weights and proportions during training. A change must take effect at the batch
-//! that the call returns, on all ranks and regardless of which batches have been prepared. A
-//! resumed run must apply the same changes.
+//! Tests changes of weights and proportions during training. A change must take effect at the
+//! stated batch on all ranks, even if later batches have been prepared. A resumed run must apply
+//! the same changes.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,7 +10,6 @@ use warpfeed::source::{BatchIndex, Lookahead, Memory, OwnedSample, Prefetcher, S
 use warpfeed::transform::{Augment, Mosaic};
 use warpfeed::{Batches, Checkpoint, ErrorKind, HostBatch, LastBatch, Loader, Result};
 
-/// The epoch, the number and the valid samples of a batch.
 type Step = (u64, u64, Vec<u64>);
 
 fn step(batch: &HostBatch) -> Step {
@@ -32,7 +31,6 @@ fn run(loader: Loader, epochs: u64, mut change: impl FnMut(&Batches<HostBatch>, 
     steps
 }
 
-/// Joins the batches of several ranks.
 fn joined(ranks: Vec<Vec<Step>>) -> Vec<Step> {
     let mut steps = ranks[0].clone();
     for rank in &ranks[1..] {
@@ -47,7 +45,6 @@ fn set(name: &str, len: u64) -> Arc<dyn Source> {
     Arc::new(Memory::new((0..len).map(sample).collect()))
 }
 
-/// Returns a mixture of two datasets, with 30 and 50 samples.
 fn mixture(options: MixtureOptions) -> Loader {
     let parts = [(set("a", 30), 0.5), (set("b", 50), 0.5)];
     let loader = Loader::mixture(parts).codec(Draw).augment(Augment::train(16)).global_batch_size(10).seed(6);
@@ -64,8 +61,8 @@ fn new() -> [f64; 60] {
     std::array::from_fn(|sample| if sample < 6 { 1.0 } else { 0.0 })
 }
 
-/// Each draw depends only on the weights at its position, so orders with constant weights serve as
-/// the reference.
+/// Each draw depends only on the weights at its position, so the references are orders with
+/// constant weights.
 #[test]
 fn new_weights_begin_at_the_stated_batch_on_all_ranks() {
     no_hang(|| {
@@ -77,7 +74,7 @@ fn new_weights_begin_at_the_stated_batch_on_all_ranks() {
                     let loader = weighted(&OLD).prefetch(prefetch).workers(workers).rank(rank, world);
                     run(loader, 3, |batches, step| {
                         if (step.0, step.1) == start {
-                            // Meanwhile, the workers prepare later batches.
+                            // The workers prepare later batches during this time.
                             std::thread::sleep(std::time::Duration::from_millis(10));
                             let BatchIndex { epoch, batch } = batches.set_weights(&new(), after).unwrap();
                             assert_eq!(7 * epoch + batch, effective);
@@ -92,7 +89,7 @@ fn new_weights_begin_at_the_stated_batch_on_all_ranks() {
     });
 }
 
-/// When an epoch is repeated, its first batches are prepared again, before the change is requested.
+/// The first batches of the repeated epoch are prepared before the change is requested.
 #[test]
 fn a_change_in_a_repeated_epoch_drops_prepared_batches() {
     no_hang(|| {
@@ -116,7 +113,7 @@ fn a_change_in_a_repeated_epoch_drops_prepared_batches() {
     });
 }
 
-/// A batch may fail on only one rank, but a change must take effect at the same batch on all ranks.
+/// A batch may fail on one rank only, but all ranks must count the batch.
 #[test]
 fn a_failed_batch_counts_as_received() {
     let sample = |i: u64| {
@@ -142,7 +139,7 @@ fn a_failed_batch_counts_as_received() {
     assert!(failed.is_some_and(|failed| failed < 7) && received == 7, "batch {failed:?} of {received} failed");
 }
 
-/// Sets new proportions after every third batch, as a training loop that follows losses would. The
+/// Sets new proportions after every third batch, like a training loop that follows losses. The
 /// simulated losses depend only on `samples`, the samples of the global batch.
 fn follow_losses(batches: &Batches<HostBatch>, step: &Step, samples: &[u64]) {
     if step.1 % 3 == 1 {
@@ -156,8 +153,8 @@ fn options() -> MixtureOptions {
     MixtureOptions::new().linear(At::Step(4), At::Epoch(2), [0.1, 0.9])
 }
 
-/// Runs all ranks in lockstep, up to epoch 3 or for `stop` batches. Returns the global batches, and
-/// the checkpoint of each rank.
+/// Runs all ranks in lockstep, up to epoch 3 or for `stop` batches. Returns the global batches and
+/// each rank's checkpoint.
 fn train(make: impl Fn(usize) -> Loader, world: usize, stop: usize) -> (Vec<Step>, Vec<Checkpoint>) {
     let mut ranks: Vec<_> = (0..world).map(|rank| make(rank).host().unwrap()).collect();
     let mut steps = Vec::new();
@@ -204,7 +201,7 @@ fn a_run_that_follows_losses_resumes_on_other_ranks() {
             assert_eq!(state, saved[0]);
             let (rest, _) = train(|_| mixture(options()).resume(state.clone()), 1, usize::MAX);
             assert_eq!(rest, unbroken[stop..], "from batch {stop}");
-            // An open loader accepts the state even if its own proportions have been changed.
+            // An open loader must accept the state even after its own proportions have changed.
             let mut batches = mixture(options()).host().unwrap();
             batches.set_mixture(&[1.0, 0.0], 0).unwrap();
             let before = batches.checkpoint();
@@ -216,8 +213,8 @@ fn a_run_that_follows_losses_resumes_on_other_ranks() {
     });
 }
 
-/// An epoch of 80 samples consists of six batches of 12, and eight samples that are dropped. The
-/// round that begins at sample 75 starts among the dropped samples.
+/// An epoch of 80 samples has six batches of 12, and drops eight samples. The round from sample 75
+/// starts among those.
 #[test]
 fn a_change_among_dropped_samples_names_the_next_epoch() {
     let loader = mixture(MixtureOptions::new()).mixture_options(MixtureOptions::new().round(25));
@@ -232,8 +229,7 @@ fn a_change_among_dropped_samples_names_the_next_epoch() {
     assert!(steps[..6].iter().all(second) && !steps[6..].iter().any(second), "{steps:?}");
 }
 
-/// The run ends in epoch 0, after 80 of 160 draws. The round that begins at sample 100 is never
-/// drawn.
+/// The run ends after 80 of 160 draws, so the round from sample 100 is never drawn.
 #[test]
 fn a_change_after_the_end_of_a_run_affects_no_batch() {
     let make = |last| {
@@ -294,7 +290,7 @@ fn a_checkpoint_without_its_history_is_refused() {
     batches.epoch(0).take(2).for_each(drop);
     let plain = serde_json::to_value(batches.checkpoint()).unwrap();
     assert_eq!(plain["version"], 1, "earlier builds read checkpoints without changes");
-    // The change takes effect so late that it affects no sample of the saved epoch.
+    // The change is too late to affect the saved epoch.
     batches.set_mixture(&[1.0, 0.0], 100).unwrap();
     let saved = serde_json::to_value(batches.checkpoint()).unwrap();
     assert_eq!(saved["version"], 2, "earlier builds would ignore the history");
@@ -355,14 +351,13 @@ fn each_batch_has_samples_of_one_dataset() {
     assert_eq!(unbroken.len(), 5 * 8);
     let is_first = |step: &Step| step.2[0] < 30;
     assert!(unbroken.iter().all(|step| step.2.iter().all(|id| (*id < 30) == is_first(step)) && step.2.len() == 10));
-    // Each epoch has 8 batches, so the first round of 20 batches ends in epoch 2.
+    // Each epoch has 8 batches, so the first round of 20 ends in epoch 2.
     let counts = [&unbroken[..20], &unbroken[20..]].map(|round| round.iter().filter(|step| is_first(step)).count());
     assert_eq!(counts, [10, 4]);
     let ranks = (0..3).map(|rank| run(mixture(options()).rank(rank, 3), 5, |_, _| ())).collect();
     assert_eq!(joined(ranks), unbroken);
 }
 
-/// Returns a mixture of datasets with 30 and 50 samples in batches of 4 and 9 samples.
 fn sized(options: MixtureOptions) -> Loader {
     let parts = [(set("a", 30), 0.5), (set("b", 50), 0.5)];
     let loader = Loader::mixture(parts).codec(Draw).augment(Augment::train(16)).seed(6).keep_labels();
@@ -511,7 +506,7 @@ fn a_dataset_that_is_drawn_once_ends_and_the_others_continue() {
     let steps = run(mixture(MixtureOptions::new().once([0])), 3, |_, _| ());
     let firsts: Vec<u64> = ids(&steps).into_iter().filter(|id| *id < 30).collect();
     assert_eq!((firsts, steps.len()), ((0..30).collect(), 24));
-    // The only dataset with a nonzero proportion ends inside an epoch, which ends the run.
+    // Only one dataset has a nonzero proportion. It ends inside an epoch, which ends the run.
     let parts = [(set("a", 30), 1.0), (set("b", 50), 0.0)];
     let make = || {
         let loader = Loader::mixture(parts.clone()).codec(Draw).augment(Augment::train(16)).batch_size(20);
@@ -549,11 +544,10 @@ fn invalid_options_of_a_mixture_are_refused() {
     );
 }
 
-/// The calls to [`Prefetcher::start`]: the batch that each call names, and the samples of this
-/// batch and the next one.
+/// Per call to [`Prefetcher::start`]: the batch, and the samples of it and of the next one.
 type Starts = Arc<Mutex<Vec<(BatchIndex, Vec<Vec<u64>>)>>>;
 
-/// A source that records when its prefetcher is started.
+/// Records when its prefetcher is started.
 struct Ahead(Numbers, Starts);
 
 struct Follows(Lookahead, Starts);
@@ -588,8 +582,8 @@ fn a_source_that_prefetches_begins_again_with_the_changed_order() {
     };
     let steps = run(make(&starts), 1, |batches, step| {
         if step.1 == 2 {
-            // The change takes effect at batch 5. The loader has not prepared this batch, but
-            // the source may already have prefetched its samples.
+            // The change takes effect at batch 5. The loader has not prepared it, but the source
+            // may have prefetched its samples.
             batches.set_weights(&new(), 2).unwrap();
         }
     });

@@ -1,4 +1,4 @@
-//! Tests every combination of options that choose samples. Each must produce the same batches as a
+//! Tests every combination of options that choose samples. Each must produce the batches of a
 //! single-threaded reference that works on plain lists, for any number of ranks and workers, for
 //! every setting of the last batch, and after resuming at any point.
 
@@ -12,10 +12,9 @@ use warpfeed::source::{Memory, OwnedSample, Sample, Source};
 use warpfeed::transform::{Augment, Mosaic, Resizer};
 use warpfeed::{Checkpoint, ErrorKind, LastBatch, Loader, Result};
 
-/// Sample indices, each with the epoch that determines the augmentation of the sample.
 type Draws = Vec<(u64, u64)>;
 
-/// Options that choose samples, with a naive function that lists the samples of an epoch.
+/// Options that choose samples, and a naive function that lists the samples of an epoch.
 #[derive(Debug, Clone)]
 struct Choice {
     base: Base,
@@ -30,11 +29,11 @@ enum Base {
     Windowed(u64),
     Weighted,
     Balanced,
-    /// A custom order with a length that varies between epochs.
+    /// A custom order with a different length in each epoch.
     Custom,
 }
 
-/// A sampler that delivers the listed samples in reverse order.
+/// Delivers the listed samples in reverse order.
 struct Backwards(Vec<u64>);
 
 impl Sampler for Backwards {
@@ -68,7 +67,6 @@ impl Choice {
         loader.repeat(self.repeat)
     }
 
-    /// Returns the samples of one epoch as a list.
     fn list(&self, len: u64, seed: u64, epoch: u64) -> Draws {
         let indices: Vec<u64> = self.subset.clone().unwrap_or_else(|| (0..len).collect());
         let places = indices.len() as u64;
@@ -94,8 +92,8 @@ impl Choice {
                     let weights: Vec<_> = (0..places).map(|p| 1.0 / count(label(p))).collect();
                     take(Arc::new(Weighted::new(&weights, seed).unwrap()))
                 }
-                // A custom sampler uses indices of the source, and itself determines the samples
-                // and variants.
+                // A custom sampler uses indices of the source and determines samples and variants
+                // itself.
                 Base::Custom => {
                     let order = Backwards(indices.clone());
                     list.extend((0..order.len(pass)).map(|p| (order.index(pass, p), pass)));
@@ -108,7 +106,6 @@ impl Choice {
     }
 }
 
-/// Splits a list into the batches of one rank. Each sample has a flag that is false for padding.
 fn cut(draws: &Draws, global: usize, last: LastBatch, rank: usize, world: usize) -> Vec<Vec<(u64, u64, bool)>> {
     let mut batches = Vec::new();
     for chunk in draws.chunks(global) {
@@ -116,8 +113,8 @@ fn cut(draws: &Draws, global: usize, last: LastBatch, rank: usize, world: usize)
             break;
         }
         let mut ranks = vec![Vec::new(); world];
-        // Each rank gets as many samples as if they were dealt out one by one, but its samples are
-        // consecutive.
+        // Each rank gets as many samples as if they were dealt out one by one, but consecutive
+        // ones.
         let mut counts = vec![0; world];
         (0..chunk.len()).for_each(|i| counts[i % world] += 1);
         let mut samples = chunk.iter();
@@ -154,7 +151,6 @@ fn original(source: &dyn Source, augment: &Augment, seed: u64, id: u64, variant:
     image
 }
 
-/// Batches in comparable form: for each batch, the samples with their validity, and the pixels.
 type Seen = Vec<(Vec<(u64, bool)>, Vec<u8>)>;
 
 fn rest_of(loader: Loader, epochs: u64) -> Seen {
@@ -220,8 +216,7 @@ proptest! {
             }
             assert!(rest_of(make(rank, world).workers(workers), EPOCHS) == expected);
 
-            // Stop a run with a different world size at a random batch, and resume it with this
-            // world size.
+            // Stop at a random batch with a different world size, then resume.
             let stop = (point * expected.len() as f64) as usize;
             let mut batches = make(0, 4 - world).workers(1).host().unwrap();
             let mut left = stop;
@@ -278,7 +273,7 @@ fn balanced_draws_every_class_equally_often() {
     assert!(counts.iter().all(|n| (880..1120).contains(n)), "{counts:?} of 1000 each");
 }
 
-/// Tests every pair of options that determine the order, called in either sequence.
+/// Both call orders must be refused.
 #[test]
 fn mutually_exclusive_choices_are_refused() {
     type Choice = (&'static str, fn(Loader) -> Loader);
@@ -337,7 +332,6 @@ fn invalid_choices_are_refused() {
     assert_eq!((e.kind(), e.sample(), e.cause()), (ErrorKind::Panic, Some(0), "no labels today"));
 }
 
-/// Checks that a subset does not change the indices of the samples.
 #[test]
 fn every_choice_uses_source_indices_even_with_a_subset() {
     let subset: Vec<u64> = (0..40).rev().filter(|n| n % 3 == 1).collect();
@@ -365,7 +359,7 @@ fn every_choice_uses_source_indices_even_with_a_subset() {
     let mut part = ids(part);
     part.sort_unstable();
     assert!(part.iter().eq(subset.iter().rev()));
-    // 2 would be a valid position in the subset but is not a sample of it, and 99 is out of range.
+    // 2 is a valid position but not a sample of the subset, and 99 is out of range.
     for outside in [2, 99] {
         let e = make().sampler(Backwards(vec![1, outside])).into_iter().find_map(Result::err).unwrap();
         let text =
@@ -384,8 +378,7 @@ fn colors(name: &str, len: u64, label: i64) -> Arc<dyn Source> {
     Arc::new(Memory::new((0..len).map(sample).collect()))
 }
 
-/// Checks the proportions, labels and origins of samples in a mixture. The global batches must be
-/// the same for any number of ranks and after resuming at any point.
+/// Checks the proportions, labels and origins of samples in a mixture.
 #[test]
 fn a_mixture_keeps_its_proportions_on_any_ranks_and_resumed() {
     let make = || {
@@ -433,12 +426,10 @@ fn a_mixture_keeps_its_proportions_on_any_ranks_and_resumed() {
     assert_eq!(e.kind(), ErrorKind::Io);
 }
 
-/// Checks that subsets and weights apply within each dataset of a mixture: the proportions do not
-/// change, and samples outside the subset do not occur.
 #[test]
 fn a_mixture_of_subsets_and_weights_keeps_its_proportions() {
     let labeled = |name: &str, len: u64| -> Arc<dyn Source> {
-        // Nine out of ten samples are of class 0.
+        // Nine of ten samples are of class 0.
         let label = |i: u64| i64::from(i.is_multiple_of(10));
         let sample = |i: u64| OwnedSample::new(format!("{name}/{i}")).field("img", i.to_le_bytes()).label(label(i));
         Arc::new(Memory::new((0..len).map(sample).collect()))
@@ -447,11 +438,11 @@ fn a_mixture_of_subsets_and_weights_keeps_its_proportions() {
         let parts = [(labeled("a", 300), 3.0), (labeled("b", 40), 1.0)];
         Loader::mixture(parts).codec(Draw).augment(Augment::train(16)).batch_size(20).seed(6)
     };
-    // A dataset with proportion 0 still contributes to the length of an epoch.
+    // A dataset with proportion 0 still contributes to the epoch's length.
     let parts = [(labeled("a", 300), 1.0), (labeled("b", 40), 0.0)];
     let none = Loader::mixture(parts).codec(Draw).augment(Augment::train(16)).batch_size(20).host().unwrap();
     assert_eq!(none.num_batches(0), 340 / 20);
-    // Draws 10,000 samples, three quarters of them from the first dataset.
+    // Draws 10,000 samples, three quarters from the first dataset.
     let draws = |loader: Loader| -> Vec<(u64, i64)> {
         let mut batches = loader.host().unwrap();
         let mut delivered = Vec::new();

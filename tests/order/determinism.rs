@@ -46,19 +46,17 @@ fn policies_are_a_function_of_seed_epoch_and_sample() {
             let make = |workers| loader(source.clone()).augment(augment.clone()).shuffle(5).workers(workers);
             let expected = reference(&source, Draw, &augment, Some(5), 3, 7);
             assert!(all_contents(make(1), 3) == expected && all_contents(make(8), 3) == expected);
-            // A run that starts at a later batch delivers the same batches.
+            // A run that starts at a later batch must deliver the same batches.
             let mut batches = make(2).host().unwrap();
             let rest: Vec<_> = batches.epoch_from(3, 4).map(|batch| Content::from(&batch.unwrap())).collect();
             assert!(rest == expected[4..]);
-            // The comparison would prove nothing if the policies had no effect, so the plain
-            // augmentation must give different pixels.
+            // If the policies had no effect, the comparison would prove nothing.
             assert!(all_contents(loader(source.clone()).augment(Augment::train(16)).shuffle(5), 3) != expected);
         }
     });
 }
 
-/// Tests runs that cross an epoch boundary, where batches are prepared ahead, and runs that begin
-/// at a boundary.
+/// Some runs cross an epoch boundary, where batches are prepared ahead; others begin there.
 #[test]
 fn a_later_augmentation_begins_with_its_epoch() {
     no_hang(|| {
@@ -131,7 +129,7 @@ fn the_last_batch_is_kept_dropped_or_padded() {
     assert_eq!(lens(LastBatch::Pad), [vec![1; 7], vec![1; 7], vec![1, 1, 1, 0, 0, 0, 0]]);
 }
 
-/// The epoch has 2^40 samples, so a startup that took time per batch would never end.
+/// The epoch has 2^40 samples, so a startup with a cost per batch would never end.
 #[test]
 fn a_batch_far_into_an_epoch_does_not_need_those_before_it() {
     no_hang(|| {

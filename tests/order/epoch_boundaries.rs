@@ -1,7 +1,6 @@
-//! Tests that the consumer does not wait between epochs. While the current epoch ends, the first
-//! batches of the next epoch are prepared in free slots. If the caller requests a different epoch,
-//! they are discarded. Batches, checkpoints, errors and statistics must be the same as without
-//! preparation.
+//! Tests that the consumer does not wait between epochs. While an epoch ends, the first batches of
+//! the next one are prepared in free slots. If the caller requests a different epoch, they are
+//! discarded. Batches, checkpoints, errors and statistics must be as without preparation.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,11 +12,9 @@ use warpfeed::sampler::{Rng, Sampler};
 use warpfeed::source::{BatchIndex, Lookahead, Prefetcher, Sample, Source};
 use warpfeed::{Augment, Batches, Error, ErrorKind, HostBatch, LastBatch, Loader, OnError, Result};
 
-/// Maximum number of samples of an epoch.
 const EPOCH: u64 = 100;
 
-/// A sampler in which epoch e starts at sample e * EPOCH, so that the index of a sample reveals the
-/// epoch it is read for.
+/// Epoch e starts at sample e * EPOCH, so the index of a sample identifies its epoch.
 #[derive(Clone, Copy)]
 struct EpochRanges(fn(u64) -> u64);
 
@@ -31,7 +28,7 @@ impl Sampler for EpochRanges {
     }
 }
 
-/// A source that counts its reads per epoch.
+/// Counts its reads per epoch.
 #[derive(Clone)]
 struct Recorded {
     numbers: Numbers,
@@ -44,17 +41,14 @@ impl Recorded {
         Recorded { numbers: Numbers::new(10_000), reads: Arc::default(), fails: |_| false }
     }
 
-    /// Returns the number of reads in an epoch.
     fn started(&self, epoch: u64) -> u64 {
         self.reads.lock().unwrap().get(&epoch).copied().unwrap_or(0)
     }
 
-    /// Returns the number of reads in epoch `first` and later ones.
     fn from(&self, first: u64) -> u64 {
         self.reads.lock().unwrap().iter().filter(|(epoch, _)| **epoch >= first).map(|(_, reads)| reads).sum()
     }
 
-    /// Waits until `done` returns true.
     fn until(&self, done: impl Fn(&Self) -> bool) {
         while !done(self) {
             std::thread::sleep(Duration::from_millis(1));
@@ -93,7 +87,7 @@ fn the_next_epoch_is_prepared_before_the_last_batch_is_taken() {
         for number in 0..5 {
             let mut epoch = batches.epoch(number);
             (0..4).for_each(|_| drop(epoch.next().unwrap().unwrap()));
-            // The last batch occupies one of four slots, so three are free.
+            // The last batch occupies one of four slots.
             source.until(|source| source.started(number + 1) >= 12);
             assert!(epoch.next().unwrap().is_ok() && epoch.next().is_none());
         }
@@ -109,7 +103,7 @@ fn short_epochs_are_prepared_one_after_the_other() {
         let mut batches = loader(&source, |epoch| 1 + epoch % 4).host().unwrap();
         let mut plain = loader(&Recorded::new(), |epoch| 1 + epoch % 4).epochs(0).host().unwrap();
         for epoch in 0..30 {
-            // The four slots can hold four epochs of one batch each.
+            // Four one-batch epochs fit into the four slots.
             assert!(contents(&mut batches, epoch) == contents(&mut plain, epoch), "{epoch}");
             source.until(|source| source.started(epoch + 3) > 0);
         }
@@ -157,7 +151,7 @@ fn an_epoch_that_is_repeated_is_prepared_again() {
         let source = Recorded::new();
         let mut batches = loader(&source, |_| 20).host().unwrap();
         let first = contents(&mut batches, 0);
-        // The loader has prepared epoch 1, but the program requests epoch 0 again.
+        // The loader has prepared epoch 1 by now.
         assert!(contents(&mut batches, 0) == first);
         for pass in 3..6 {
             let wasted = source.from(1);
@@ -169,7 +163,7 @@ fn an_epoch_that_is_repeated_is_prepared_again() {
     });
 }
 
-/// Returns the length of an epoch. Some epochs have no batches.
+/// Some epochs have no batches.
 fn uneven(epoch: u64) -> u64 {
     [20, 4, 0, 9, 0, 0, 33, 1][epoch as usize % 8]
 }
@@ -185,7 +179,7 @@ fn any_epoch_equals_the_same_epoch_of_a_new_loader() {
             let mut rng = Rng::new(seed, 0, 0);
             let mut epoch = 0;
             for step in 0..150 {
-                // Choose mostly the next epoch, and otherwise the same or a random one.
+                // Mostly the next epoch, otherwise the same or a random one.
                 epoch = match rng.below(8) {
                     0 => rng.below(12),
                     1 => epoch,
@@ -207,7 +201,7 @@ fn any_epoch_equals_the_same_epoch_of_a_new_loader() {
                 );
                 assert_eq!(batches.checkpoint(), plain.checkpoint());
                 if rng.below(20) == 0 && step > 0 {
-                    // A replay does not change the position.
+                    // A replay must not change the position.
                     assert_eq!(batches.replay(2).unwrap().take(3).count(), 3);
                 }
             }
@@ -320,7 +314,7 @@ fn statistics_of_an_epoch_count_its_batches() {
     });
 }
 
-/// A gate. While it is closed, it blocks the threads that wait at it.
+/// A closed gate blocks the threads that wait at it.
 #[derive(Default)]
 struct Gate {
     closed: Mutex<bool>,
@@ -340,7 +334,7 @@ impl Gate {
 
 #[test]
 fn the_last_batch_does_not_wait_for_the_next_epoch() {
-    /// An order whose calls for epoch 1 block while the gate is closed.
+    /// Calls for epoch 1 block while the gate is closed.
     struct Slow(Arc<Gate>);
 
     impl Sampler for Slow {
@@ -356,7 +350,7 @@ fn the_last_batch_does_not_wait_for_the_next_epoch() {
         }
     }
 
-    /// A source whose `check` blocks while the gate is closed.
+    /// `check` blocks while the gate is closed.
     struct Checked(Recorded, Arc<Gate>);
 
     impl Source for Checked {
@@ -395,11 +389,10 @@ fn the_last_batch_does_not_wait_for_the_next_epoch() {
     });
 }
 
-/// Tests a consumer that holds every batch while the coordinator fails to prepare the next epoch.
+/// The consumer holds every batch while the coordinator fails to prepare the next epoch.
 #[test]
 fn an_epoch_that_could_not_be_prepared_begins_after_a_timeout() {
-    /// A sampler. Its first call for epoch 1, made by the coordinator, waits at the gate and then
-    /// panics.
+    /// The first call for epoch 1, made by the coordinator, waits at the gate and then panics.
     struct Unknown(Arc<Gate>, AtomicU64);
 
     impl Sampler for Unknown {
@@ -441,12 +434,11 @@ fn an_epoch_that_could_not_be_prepared_begins_after_a_timeout() {
 
 #[test]
 fn a_source_is_checked_while_other_threads_read_it() {
-    /// A source in which two reads wait for calls to `check`. The last read of epoch 0 waits for
-    /// the call before epoch 1. The first read of epoch 1 waits for the call that the consumer's
-    /// request causes.
+    /// Two reads wait for calls to `check`: the last read of epoch 0 for the call before epoch 1,
+    /// and the first read of epoch 1 for the call that the consumer's request causes.
     #[derive(Clone, Default)]
     struct Both {
-        /// Number of checks so far, and number of reads that wait for a check.
+        /// Number of checks so far, and of reads that wait for a check.
         checks: Arc<(Mutex<(u64, u64)>, Condvar)>,
     }
 
@@ -472,7 +464,7 @@ fn a_source_is_checked_while_other_threads_read_it() {
         fn check(&self) -> Result<()> {
             let (state, changed) = &*self.checks;
             let mut state = state.lock().unwrap();
-            // The first check comes before all reads.
+            // The first check precedes all reads.
             state = changed.wait_while(state, |(checks, reads)| *reads < *checks).unwrap();
             state.0 += 1;
             changed.notify_all();
@@ -503,7 +495,7 @@ fn an_abandoned_epoch_is_prepared_only_once() {
         assert_eq!(batches.replay(2).unwrap().take(2).count(), 2);
         assert_eq!(contents(&mut batches, 0).len(), 5);
         source.until(|source| source.started(1) >= 16);
-        // An epoch that was read completely is prepared again.
+        // A completely read epoch is prepared again.
         let before = source.started(0);
         assert_eq!(contents(&mut batches, 0).len(), 5);
         source.until(|source| source.started(0) == before + 20 + 16);
@@ -512,7 +504,7 @@ fn an_abandoned_epoch_is_prepared_only_once() {
     });
 }
 
-/// A source that records how the loader announces upcoming reads.
+/// Records how the loader announces upcoming reads.
 struct Followed {
     numbers: Numbers,
     calls: Arc<Mutex<Vec<String>>>,
@@ -556,7 +548,7 @@ fn a_prefetching_source_learns_when_a_run_starts_and_ends() {
         let mut batches = open().epochs(3).host().unwrap();
         (0..3).for_each(|epoch| assert_eq!(contents(&mut batches, epoch).len(), 5));
         assert_eq!(new_calls(), ["start 0.0 to Some((2, 4))"]);
-        // Prefetching does not stop inside an epoch, even after the last epoch.
+        // Prefetching must not stop inside an epoch, even after the last one.
         assert_eq!(contents(&mut batches, 6).len(), 5);
         drop(batches.epoch(1).next());
         assert_eq!(new_calls(), ["start 6.0 to Some((6, 4))", "start 1.0 to Some((6, 4))", "stop"]);

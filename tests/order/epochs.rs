@@ -131,7 +131,7 @@ fn an_exported_field_keeps_its_batch_and_has_its_bytes() {
         let label_bytes: Vec<u8> = label.iter().flat_map(|label| label.to_ne_bytes()).collect();
         assert_eq!(bytes(labels.tensor(), label_bytes.len()), label_bytes);
         drop(images);
-        // The labels still occupy the slot, so three of four slots are in use.
+        // The exported labels still occupy one of the four slots.
         epochs.begin(1);
         let batches: Vec<_> = (0..3).map(|_| epochs.next(&mut || Some(WAIT)).unwrap().unwrap()).collect();
         drop(labels);

@@ -1,6 +1,6 @@
 //! Tests how batches are divided among ranks. All ranks must get the same number of batches. Each
-//! sample goes to exactly one rank, apart from padding, which is marked. The global batches must be
-//! the same for any number of ranks.
+//! sample must go to exactly one rank, except for padding, which is marked. The global batches must
+//! be the same for any number of ranks.
 
 use std::process::{Command, Stdio};
 
@@ -9,7 +9,6 @@ use crate::support::{Content, Numbers, loader, no_hang};
 use proptest::prelude::*;
 use warpfeed::{ErrorKind, LastBatch, Loader, Rank};
 
-/// Returns the batches of one epoch on one rank, each with its mask of valid samples.
 fn epoch(loader: Loader, epoch: u64) -> Vec<(Content, Vec<bool>)> {
     let mut batches = loader.host().unwrap();
     let contents: Vec<_> = batches
@@ -25,8 +24,7 @@ fn epoch(loader: Loader, epoch: u64) -> Vec<(Content, Vec<bool>)> {
     contents
 }
 
-/// Joins the parts of a global batch from several ranks, in rank order, and keeps only the valid
-/// samples.
+/// Joins the ranks' parts of a global batch, without padding.
 fn join<'a>(parts: impl Iterator<Item = &'a (Content, Vec<bool>)>) -> Content {
     let mut joined = Content { ids: vec![], keys: vec![], labels: vec![], images: vec![] };
     for (part, valid) in parts {
@@ -130,16 +128,14 @@ fn invalid_ranks_are_refused() {
     refused(make().batch_size(usize::MAX).rank(0, 3), "the product overflows");
 }
 
-/// Child process of [`real_processes_find_their_rank_under_each_launcher`]: runs without a launcher
-/// and prints the error.
+/// Child process of [`real_processes_find_their_rank_under_each_launcher`].
 #[test]
 #[ignore = "started by another test"]
 fn print_the_error_without_a_launcher() {
     println!("\n{}", loader(Numbers::new(10)).distributed().host().unwrap_err());
 }
 
-/// Child process of [`real_processes_find_their_rank_under_each_launcher`]: prints the samples of
-/// an epoch.
+/// Child process of [`real_processes_find_their_rank_under_each_launcher`].
 #[test]
 #[ignore = "started by another test"]
 fn print_an_epoch_of_one_rank() {
@@ -208,9 +204,8 @@ fn real_processes_find_their_rank_under_each_launcher() {
     }
 }
 
-/// Checks that a process that a batch script starts without `srun` does not become a rank.
-/// Otherwise, the process would load only a share of the samples, and wait forever for the other
-/// ranks.
+/// A process that a batch script starts without `srun` must not become a rank: it would load only a
+/// share of the samples, and wait forever for the other ranks.
 #[test]
 fn a_batch_script_without_srun_has_no_rank() {
     let mut command = child!(print_the_error_without_a_launcher);

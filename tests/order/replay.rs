@@ -1,4 +1,4 @@
-//! Tests that `batches.replay(n)` repeats n ready batches without doing any work.
+//! Tests that `batches.replay(n)` repeats n ready batches without any work.
 
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -63,8 +63,8 @@ fn a_replay_repeats_a_short_epoch_and_checks_its_length() {
     });
 }
 
-/// A source that records the position of the run during the reads of the third batch, when two
-/// batches have been delivered.
+/// Records the position of the run during the reads of the third batch, when two batches have been
+/// delivered.
 struct Watches {
     numbers: Numbers,
     monitor: Arc<OnceLock<LoaderHandle>>,

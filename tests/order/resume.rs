@@ -1,6 +1,6 @@
-//! Tests that a run resumes after the last delivered batch: from any point, with a different number
-//! of workers or ranks, and after `kill -9`. A different dataset, seed, batch size, order or
-//! augmentation must be refused.
+//! Tests that a run resumes after the last delivered batch, with a different number of workers or
+//! ranks, and after `kill -9`. A different dataset, seed, batch size, order or augmentation must be
+//! refused.
 
 use std::collections::HashSet;
 use std::fs;
@@ -26,14 +26,13 @@ fn step(batch: &HostBatch) -> Step {
     (batch.epoch(), batch.number(), Content::from(batch), batch.valid().collect())
 }
 
-/// Returns the batches of a run, or the remaining batches of a resumed run.
+/// The batches of a run, or the remaining ones of a resumed run.
 fn rest(loader: Loader, all_epochs: bool) -> Vec<Step> {
     let mut batches = loader.host().unwrap();
     let first = if all_epochs { 0 } else { batches.first_epoch() };
     (first..EPOCHS).flat_map(|epoch| batches.epoch(epoch).map(|b| step(&b.unwrap())).collect::<Vec<_>>()).collect()
 }
 
-/// Stops a run after `steps` batches and returns its checkpoint as text.
 fn stop(loader: Loader, steps: usize) -> String {
     let mut batches = loader.host().unwrap();
     let mut remaining = steps;
@@ -200,8 +199,7 @@ fn resuming_a_changed_loader_fails_with_both_values() {
     );
 }
 
-/// A stateful sampler that rotates the samples by `shift`. It records the epochs that the loader
-/// requests.
+/// Rotates the samples by `shift`, and records the requested epochs.
 #[derive(Clone, Default)]
 struct Stateful {
     shift: Arc<AtomicU64>,
@@ -242,7 +240,7 @@ fn resuming_a_changed_augmentation_fails_with_the_step() {
     refused(train().from_epoch(9, Augment::eval(40, 32)), "this loader has from_epoch(epoch=9, augment=[{eval={");
     let e = resumed(loader(train()).views(vec![train(), train()])).unwrap_err();
     assert!(e.cause().contains("the checkpoint has 1 augmentations, this loader has 2"), "{e}");
-    // Options that give the same pixels are accepted although they differ.
+    // Different options that give the same pixels are accepted.
     assert!(
         resumed(loader(Augment::train(32).flip(0.5).scale(0.1, 0.2).scale(0.25, 1.0).solarize(128.0, 0.2))).is_ok()
     );
@@ -255,14 +253,14 @@ fn an_order_that_depends_on_state_is_compared_inside_its_epoch() {
     let make = || loader(Numbers::new(100)).batch_size(10).sampler(order.clone()).epochs(0);
     let mut batches = make().host().unwrap();
     let _ = batches.epoch(0).last();
-    // A checkpoint between two epochs neither compares nor requests the order of the next epoch.
+    // Between two epochs, a checkpoint neither compares nor requests the order of the next epoch.
     let between = batches.checkpoint();
     assert!((between.epoch(), between.batch()) == (1, 0) && !order.asked.lock().unwrap().contains(&1));
     order.shift.store(3, Relaxed);
     let resumed: Vec<_> =
         make().resume(between).host().unwrap().epoch(1).map(|b| b.unwrap().ids().next().unwrap()).collect();
     assert_eq!(resumed[..2], [3, 13]);
-    // A checkpoint inside an epoch compares the order of this epoch instead of epoch 0.
+    // Inside an epoch, a checkpoint compares the order of this epoch instead of epoch 0.
     for _ in batches.epoch(1).take(4) {}
     let inside = batches.checkpoint();
     assert!(make().resume(inside.clone()).host().is_ok());
@@ -277,7 +275,7 @@ fn an_order_that_depends_on_state_is_compared_inside_its_epoch() {
     let e =
         loader(Numbers::new(101)).batch_size(10).sampler(order.clone()).epochs(0).resume(inside).host().unwrap_err();
     assert!(e.cause().contains("source samples"), "{e}");
-    // A stateless order is also compared in the epoch of the checkpoint.
+    // A stateless order is also compared in the checkpoint's epoch.
     let mut batches = loader(Numbers::new(100)).batch_size(10).sampler(RotatesFromEpoch2(0)).host().unwrap();
     for _ in batches.epoch(2).take(1) {}
     let late = batches.checkpoint();
@@ -285,7 +283,7 @@ fn an_order_that_depends_on_state_is_compared_inside_its_epoch() {
     assert!(e.cause().contains("the order of epoch 2 differs from the saved one"), "{e}");
 }
 
-/// A sampler that rotates the samples by its field, but only from epoch 2 on.
+/// Rotates the samples by its field from epoch 2.
 struct RotatesFromEpoch2(u64);
 
 impl Sampler for RotatesFromEpoch2 {
@@ -298,8 +296,7 @@ impl Sampler for RotatesFromEpoch2 {
     }
 }
 
-/// Checks that `serde` or the loader refuses a damaged checkpoint, unless the damage produces a
-/// different valid checkpoint. No damage may cause a panic or a hang.
+/// A damaged checkpoint must be refused, unless the damage produces a different valid checkpoint.
 #[test]
 fn a_damaged_checkpoint_causes_no_panic_or_hang() {
     let make = || loader(Numbers::new(100)).batch_size(10).shuffle(5).workers(1);
@@ -327,7 +324,7 @@ fn a_damaged_checkpoint_causes_no_panic_or_hang() {
     assert!(unread > 100 && refused > 20, "{unread} checkpoints failed to parse, and {refused} were refused");
 }
 
-/// The state that the training program saves: its model and its position.
+/// The training program's state: its model and its position.
 #[derive(Serialize, Deserialize)]
 struct Saved {
     steps: u64,
@@ -341,7 +338,7 @@ impl Saved {
     }
 }
 
-/// Updates a model, which depends on the content and the order of all batches so far.
+/// The model depends on the content and the order of all batches so far.
 fn learn(model: u64, (epoch, number, content, _): &Step) -> u64 {
     let bytes = content.images.iter().map(|&b| u64::from(b));
     bytes.chain(content.ids.iter().copied()).fold(model ^ epoch << 32 ^ number, |m, x| Rng::new(m, x, 0).next_u64())
@@ -392,8 +389,7 @@ fn a_killed_process_resumes_with_the_next_batch() {
                 .stdout(Stdio::null())
                 .spawn()
                 .unwrap();
-            // Kill the process at an arbitrary point, shortly after it has processed a few more
-            // batches.
+            // Kill the process at an arbitrary point after a few more batches.
             let steps = || Saved::read(&path).map_or(0, |c| c.steps);
             let until = steps() + 1 + rng.below(12);
             let ended = loop {

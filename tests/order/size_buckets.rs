@@ -7,7 +7,6 @@ use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::transform::Mosaic;
 use warpfeed::{Augment, ErrorKind, HostBatch, LastBatch, Loader, OnError};
 
-/// Returns a PNG of `width` by `height` random pixels.
 fn png(rng: &mut Rng, width: u32, height: u32) -> Vec<u8> {
     let pixels = (0..width * height * 3).map(|_| rng.next_u64() as u8).collect();
     let mut bytes = std::io::Cursor::new(Vec::new());
@@ -16,7 +15,6 @@ fn png(rng: &mut Rng, width: u32, height: u32) -> Vec<u8> {
     bytes.into_inner()
 }
 
-/// A random configuration.
 struct Case {
     images: Vec<Size>,
     samples: Memory,
@@ -74,7 +72,7 @@ impl Case {
         self.budget.map_or(loader.clone(), |budget| loader.budget(budget))
     }
 
-    /// Returns the bucket of each image.
+    /// The bucket of each image.
     fn buckets(&self) -> Vec<usize> {
         let bucket = |image: &Size| {
             let ratio = |size: &Size| (f64::from(size.width) / f64::from(size.height)).ln();
@@ -96,7 +94,6 @@ impl Case {
         self.images.iter().map(bucket).collect()
     }
 
-    /// Returns the number of samples in each batch, and its bucket, in increasing order.
     fn counts(&self) -> Vec<(usize, usize)> {
         let buckets = self.buckets();
         let mut counts = Vec::new();
@@ -113,7 +110,7 @@ impl Case {
         counts
     }
 
-    /// Returns the pixels of sample `id` in `epoch`, loaded on its own.
+    /// The pixels of sample `id`, loaded on its own.
     fn alone(&self, epoch: u64, id: u64) -> Vec<u8> {
         let size = self.sizes[self.buckets()[id as usize]];
         let augment = self.augment.clone().output(size.width, size.height);
@@ -124,10 +121,10 @@ impl Case {
     }
 }
 
-/// A batch: the valid samples, and the bytes of their images.
+/// The valid samples of a batch, and the bytes of their images.
 type Batch = Vec<(u64, Vec<u8>)>;
 
-/// Reads an epoch from batch `first` on, and checks the shape of each batch.
+/// Reads an epoch from batch `first`, and checks the shape of each batch.
 fn read(case: &Case, loader: Loader, epoch: u64, first: u64) -> Vec<Batch> {
     let (buckets, mut batches) = (case.buckets(), loader.host().unwrap());
     let batches = batches.epoch_from(epoch, first).map(|batch| {
@@ -206,7 +203,7 @@ fn the_memory_plan_of_size_buckets_fits_the_largest_batch() {
     let slot = |loader: Loader| loader.prefetch(2).host().unwrap().memory_plan().slot_bytes;
     let bucketed = loader.size_buckets(images, sizes);
     assert_eq!(slot(bucketed.clone()), (40 * 30_000_usize).next_multiple_of(256));
-    // The budget allows two images of 10,000 pixels or 40 of 300, and a slot must hold either.
+    // The budget fits two images of 10,000 pixels or 40 of 300, and a slot must hold either.
     assert_eq!(slot(bucketed.budget(25_000)), (2 * 30_000_usize).next_multiple_of(256));
 }
 

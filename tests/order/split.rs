@@ -1,5 +1,5 @@
-//! Tests that one call splits a dataset into fractions that share the open source, as the seed
-//! determines, and optionally class by class.
+//! Tests that one call splits a dataset into fractions that share the open source. The split must
+//! depend only on the seed, and can be stratified by class.
 
 use std::collections::HashSet;
 

@@ -1,6 +1,6 @@
-//! Tests runs that pack to the same name. If two do so at the same time, the second is rejected or
-//! does no harm. Files of a killed run are removed, and files of different runs never end up in one
-//! dataset.
+//! Tests runs that pack to the same name. If two do so at the same time, the second must be
+//! rejected or do no harm. Files of a killed run must be removed, and files of different runs must
+//! never form one dataset.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::process::child;
 
 const TARGET: &str = "WARPFEED_TEST_PACK_TWICE";
 
-/// A source with samples that contain the number of their dataset.
+/// Its samples contain the number of the dataset.
 struct Numbered {
     set: u8,
     len: usize,
@@ -47,8 +47,8 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// Returns the number of the dataset at `path`, and how many samples it has. Panics if the samples
-/// belong to different datasets.
+/// Returns the number of the dataset at `path`, and its length. Panics if the samples belong to
+/// different datasets.
 fn set_at(path: &Path) -> (u8, usize) {
     let source = open(path).unwrap();
     let mut scratch = Vec::new();
@@ -81,7 +81,6 @@ fn a_second_run_to_the_same_target_is_refused() {
         assert_eq!(pack.to(&target).unwrap().samples, 900);
         assert_eq!((refused, set_at(&target)), (3, (1, 900)), "{name}");
         assert!(names(root.path()).iter().all(|name| !name.contains("partial")), "{:?}", names(root.path()));
-        // After the first run has ended, a new run is accepted.
         let after = Pack::new(&second).keep_bad(true).force(true).to(&target).unwrap();
         assert_eq!((after.samples, set_at(&target)), (900, (2, 900)));
     }
@@ -151,7 +150,6 @@ fn concurrent_replacements_leave_one_complete_dataset() {
     assert_eq!(names(root.path()), ["x.lmdb", "x.tar"]);
 }
 
-/// Writes `samples` samples, one per shard.
 fn shards(folder: &Path, set: u8, samples: usize, force: bool) -> Result<u64> {
     let options = WriteOptions { force, shard_size: Some(1), ..WriteOptions::default() };
     let mut writer = Box::new(TarWriter::create(folder.join("x.tar"), &options)?);
@@ -166,7 +164,7 @@ fn old_shards_are_removed_before_new_ones_get_their_names() {
     assert_eq!(shards(root.path(), 1, 5, false).unwrap(), 5);
     assert_eq!(shards(root.path(), 2, 3, true).unwrap(), 3);
     assert_eq!((set_at(root.path()), names(root.path()).len()), ((2, 3), 3));
-    // Make publishing fail halfway, as in a crash: put a folder where a shard should go.
+    // A folder in place of a shard makes publishing fail halfway, as in a crash.
     let middle = root.path().join("x-000001.tar");
     fs::remove_file(&middle).unwrap();
     fs::create_dir(&middle).unwrap();

@@ -1,6 +1,5 @@
-//! Tests that packing never silently changes the pixels of an image. It reduces images to 8 bits
-//! and blends transparent pixels with a background only on request. The manifest records both
-//! conversions.
+//! Tests that packing never silently changes the pixels of an image. It must reduce images to 8
+//! bits and blend transparent pixels only on request, and the manifest must record both.
 
 use std::io::Cursor;
 use std::path::Path;
@@ -12,12 +11,12 @@ use warpfeed::pack::{Pack, RawSize, Recode, Report};
 use warpfeed::source::{Memory, OwnedSample, open};
 use warpfeed::{ErrorKind, Result};
 
-/// Encodes a gray 16-bit PNG with noise in the lower bytes.
+/// The lower bytes contain noise.
 fn deep(width: u32, height: u32) -> Vec<u8> {
     encoded(ImageBuffer::from_fn(width, height, |x, y| Luma([(((x + y) << 8) | ((x * 91 + y * 57) % 256)) as u16])))
 }
 
-/// Encodes a PNG whose left half is transparent.
+/// The left half is transparent.
 fn transparent(width: u32, height: u32) -> Vec<u8> {
     encoded(ImageBuffer::from_fn(width, height, |x, _| Rgba([200_u8, 0, 0, if x < width / 2 { 0 } else { 255 }])))
 }
@@ -36,7 +35,6 @@ fn samples() -> Memory {
     ])
 }
 
-/// Returns the name and the bytes of each sample's image field.
 fn images(target: &Path) -> Vec<(String, Vec<u8>)> {
     let source = open(target).unwrap();
     let mut scratch = Vec::new();
@@ -81,7 +79,7 @@ fn images_of_16_bits_are_kept_and_listed_by_default() {
     let packed = images(&shard);
     let (size, pixels) = decoded(&Codecs::new(), &packed[0].1).unwrap();
     assert_eq!((&*packed[0].0, size), ("jpg", Size::new(60, 40)));
-    // The pixel must equal the mean of the upper bytes, except for JPEG's loss.
+    // Except for JPEG's loss, the pixel equals the mean of the upper bytes.
     let middle = pixels[(20 * 60 + 30) * 3];
     assert!(middle.abs_diff(100) < 6, "{middle}");
     assert_eq!(packed[1].1, deep(50, 40), "an image that is not shrunk keeps its bits");

@@ -25,7 +25,6 @@ fn pixels(bytes: &[u8]) -> Vec<u8> {
     pixels.data().to_vec()
 }
 
-/// The PSNR of two images in dB.
 fn psnr(one: &[u8], two: &[u8]) -> f64 {
     let squares: f64 = one.iter().zip(two).map(|(&a, &b)| (f64::from(a) - f64::from(b)).powi(2)).sum();
     10.0 * (255.0_f64.powi(2) / (squares / one.len() as f64)).log10()

@@ -1,7 +1,7 @@
-//! Kills processes that pack or merge at random moments. No sample may be lost or packed twice, the
-//! finished dataset must have the same bytes as without kills, and it must not open before it is
-//! finished. A process that was suspended while others packed its part and merged the dataset must
-//! change nothing when it continues.
+//! Kills processes that pack or merge, at random moments. No sample may be lost or packed twice.
+//! The finished dataset must have the same bytes as without kills, and must not open earlier.
+//! Others may finish and merge the part of a suspended process; then the process must change
+//! nothing when it continues.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
@@ -21,7 +21,6 @@ const WORK: &str = "WARPFEED_TEST_PACK_WORK";
 const SAMPLES: usize = 90;
 const PARTS: u64 = 3;
 
-/// A slow source.
 struct Slow(Memory);
 
 impl Source for Slow {
@@ -37,7 +36,7 @@ impl Source for Slow {
     }
 }
 
-/// Child process: packs one part or all of them, or merges. It may be killed at any time.
+/// Child process: packs one part or all, or merges, until it is killed.
 #[test]
 #[ignore = "started by another test"]
 fn pack_until_killed() {
@@ -51,15 +50,14 @@ fn pack_until_killed() {
     };
 }
 
-/// A process that packs or merges. It is killed on drop, including when a test fails.
+/// A process that packs or merges. Dropping it kills the process, so a failed test leaves none behind.
 struct Worker {
     child: Child,
-    /// Standard output of the process. It is kept open, because the process writes to it.
+    /// Keeps the pipe open, because the process writes to it.
     out: BufReader<ChildStdout>,
 }
 
 impl Worker {
-    /// Starts `work` in `folder` and waits until it has begun.
     fn start(folder: &Path, work: &str) -> Worker {
         let mut command = child!(pack_until_killed);
         let mut child = command.env(TARGET, folder).env(WORK, work).stdout(Stdio::piped()).spawn().unwrap();
@@ -74,7 +72,7 @@ impl Worker {
         self.child.try_wait().unwrap().is_none()
     }
 
-    /// Sends the signal with this name. `kill` is built into every shell.
+    /// `kill` is built into every shell.
     fn signal(&self, name: &str) {
         let sent = Command::new("sh").args(["-c", &format!("kill -{name} {}", self.child.id())]).status();
         assert!(sent.unwrap().success(), "{name}");
@@ -88,7 +86,6 @@ impl Drop for Worker {
     }
 }
 
-/// Returns the time that a child process takes for `work` in `folder`.
 fn lasts(folder: &Path, work: &str) -> Duration {
     let mut worker = Worker::start(folder, work);
     let begun = Instant::now();
@@ -96,8 +93,8 @@ fn lasts(folder: &Path, work: &str) -> Duration {
     begun.elapsed()
 }
 
-/// Kills processes `kills` times, or suspends them until their dataset is merged. With `plain`, the
-/// dataset is packed without parts.
+/// Kills `kills` processes, or suspends them until their dataset is merged. With `plain`, packs
+/// without parts.
 fn kill(kills: u64, seed: u64, plain: bool) {
     let source = Slow(numbers(SAMPLES));
     let reference = tempfile::tempdir().unwrap();
@@ -133,7 +130,7 @@ fn kill(kills: u64, seed: u64, plain: bool) {
         let workers: Vec<_> = works.iter().map(|work| Worker::start(&folder, work)).collect();
         let whole = if works[0] == "merge" { merging } else { packing };
         std::thread::sleep(Duration::from_micros(rng.below(whole.as_micros() as u64 + 1_000)));
-        // A merging process is not suspended: it holds a lock that other merges wait for.
+        // A merging process is not suspended, because it holds a lock that other merges wait for.
         let suspends = cfg!(unix) && !plain && works[0] != "merge" && rng.below(2) == 0;
         for mut worker in workers {
             if !worker.works() {
@@ -151,7 +148,6 @@ fn kill(kills: u64, seed: u64, plain: bool) {
             opened += 1;
         }
         if opened > 0 || number + 1 == kills {
-            // Complete the work of the killed processes.
             if plain {
                 let done = Pack::new(&source).shard_samples(4).to(folder.join("x.tar"));
                 assert!(done.is_ok() || opened > 0, "{done:?}");
@@ -159,7 +155,7 @@ fn kill(kills: u64, seed: u64, plain: bool) {
                 (0..PARTS).for_each(|number| drop(pack_part(&source, &folder, (number, PARTS)).unwrap()));
             }
             let merged = Merge::new(folder.join("x.tar")).run().unwrap();
-            // Each suspended process may have left the file that it was writing.
+            // Each suspended process may have left an unfinished file.
             assert!(merged.orphans.len() <= suspended.len(), "{merged:?}");
             late += suspended.len();
             for mut worker in suspended.drain(..) {
@@ -177,8 +173,7 @@ fn kill(kills: u64, seed: u64, plain: bool) {
     );
 }
 
-/// Environment variable with the number of kills in the long test. The short test kills only a few
-/// times.
+/// Number of kills in the long test. The short test kills only a few times.
 const KILLS: &str = "WARPFEED_TEST_KILLS";
 
 #[test]

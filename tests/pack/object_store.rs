@@ -1,6 +1,6 @@
-//! A dataset packed to an object store has the same bytes as one packed to a folder, for any number
-//! of parts and attempts. Readers see the whole dataset or none of it, and objects are never
-//! changed.
+//! Tests that packing to an object store writes the same bytes as packing to a folder, for any
+//! number of parts and attempts. Readers must see the whole dataset or none of it, and objects must
+//! never change.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,7 +16,7 @@ use crate::parts::{Hooked, files, numbers, read_all};
 pub(crate) const URL: &str = "mem://bucket/sets/x.tar";
 const FOLDER: &str = "mem://bucket/sets/";
 
-/// A function that is called with the kind and the URL of a request.
+/// Called with the kind and the URL of a request.
 type Hook = Arc<dyn Fn(&str, &str) -> Result<()> + Send + Sync>;
 
 /// Objects in memory. Every third request fails once with a transient error.
@@ -34,7 +34,6 @@ pub(crate) struct Objects {
 }
 
 impl Objects {
-    /// Returns a store with the same objects and a hook.
     fn hooked(&self, hook: impl Fn(&str, &str) -> Result<()> + Send + Sync + 'static) -> Self {
         Objects { hook: Some(Arc::new(hook)), ..self.clone() }
     }
@@ -51,7 +50,7 @@ impl Objects {
         }
     }
 
-    /// Returns the objects, keyed by the name that each file would have in a folder.
+    /// The objects, by the name of the file in a folder.
     fn files(&self) -> BTreeMap<String, Vec<u8>> {
         let contents = self.contents.lock().unwrap();
         contents.iter().map(|(url, bytes)| (url.strip_prefix(FOLDER).unwrap().to_owned(), bytes.clone())).collect()
@@ -152,7 +151,6 @@ impl Upload for Written {
     }
 }
 
-/// Packs `source` into a folder, and returns the files.
 fn local(source: &dyn Source) -> BTreeMap<String, Vec<u8>> {
     let root = tempfile::tempdir().unwrap();
     Pack::new(source).shard_samples(4).to(root.path().join("x.tar")).unwrap();
@@ -275,7 +273,6 @@ fn objects_in_a_store_are_never_replaced() {
     assert!(e.cause().contains("parts 1 of 2 are missing"), "{e}");
     assert!(store.files() == before);
 
-    // Store an object that an unrelated program wrote.
     let foreign = format!("{FOLDER}x-000007.tar");
     let sound = local(&set)["x-000007.tar"].clone();
     let mut damaged = sound.clone();
@@ -285,7 +282,7 @@ fn objects_in_a_store_are_never_replaced() {
     assert!(e.cause().contains("different bytes: delete it") && e.path().unwrap().to_str() == Some(&foreign), "{e}");
     store.contents.lock().unwrap().remove(&foreign);
     store.part(&set, (1, 2)).unwrap();
-    // Merging detects a shard that was damaged after it was written.
+    // Merging must detect a damaged shard.
     store.contents.lock().unwrap().insert(foreign.clone(), damaged);
     let e = store.merge().run().unwrap_err();
     assert!(e.cause().contains("missing or damaged: x-000007.tar (part 1/2)"), "{e}");
@@ -295,7 +292,6 @@ fn objects_in_a_store_are_never_replaced() {
     let e = store.part(&other, (1, 2)).unwrap_err();
     assert!(e.cause().contains("pack to a different URL; the plans differ in samples"), "{e}");
     assert!(!e.cause().contains("force"), "{e}");
-    // Delete a shard of the dataset.
     store.contents.lock().unwrap().remove(&format!("{FOLDER}x-000007.tar"));
     for e in [store.merge().run().unwrap_err(), store.part(&set, (1, 2)).unwrap_err()] {
         assert!(
@@ -313,7 +309,6 @@ fn objects_in_a_store_are_never_replaced() {
 
 #[test]
 fn targets_that_a_store_cannot_hold_are_refused() {
-    /// A read-only store.
     struct ReadOnly(Objects);
     impl Store for ReadOnly {
         fn list(&self, prefix: &str) -> Result<Vec<Object>> {
@@ -414,7 +409,7 @@ fn an_object_known_to_be_absent_needs_no_listing() {
 #[test]
 fn an_overtaken_merge_returns_the_merged_dataset() {
     let set = numbers(40);
-    // Let the other merge overtake this one at its first request for a part, for a shard, and for
+    // The other merge overtakes this one at its first request for a part, for a shard, and for
     // writing the manifest.
     for (kind, fault) in [("object", ".part-"), ("read", "x-000003.tar"), ("create", "x.manifest.json")] {
         let store = Objects::default();

@@ -32,16 +32,14 @@ fn the_progress_of_all_parts_is_known_before_they_are_merged() {
     // The last shard has two samples.
     pack_part(&set, root.path(), (2, 3)).unwrap();
     assert_eq!(facts(&progress().unwrap()), (8 + 18, 50, Some(3), "0-1", false));
-    // If the plan is missing, the totals are taken from a part's manifest.
+    // Without the plan, the totals come from a part's manifest.
     std::fs::remove_file(root.path().join("x.plan.partial")).unwrap();
     assert_eq!(facts(&progress().unwrap()), (8 + 18, 50, Some(3), "0-1", false));
-    // The dataset is packed again, in a single part. Of the two sets of parts, only this one is
-    // complete, so it is merged.
+    // Pack again, in a single part. Only this set of parts is complete, so it is merged.
     pack_part(&set, root.path(), (0, 1)).unwrap();
     assert_eq!(facts(&progress().unwrap()), (50, 50, Some(1), "", false));
     Merge::new(&target).run().unwrap();
     assert_eq!(facts(&progress().unwrap()), (50, 50, None, "", true));
-    // The dataset is packed again while the old one still exists.
     Pack::new(&set).shard_samples(4).part(0, 2).force(true).to(&target).unwrap();
     assert_eq!(facts(&progress().unwrap()), (24, 50, Some(2), "1", false));
 }

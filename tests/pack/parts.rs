@@ -1,6 +1,6 @@
-//! Tests packing in parts. The bytes do not depend on the number of parts, even if packing a part
-//! is killed or repeated. Merging detects missing parts, changes and damage. A dataset opens only
-//! once it is complete.
+//! Tests packing in parts. The bytes must not depend on the number of parts, even if packing a part
+//! is killed or repeated. Merging must detect missing parts, changes and damage. A dataset must
+//! open only once it is complete.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,7 +14,7 @@ use warpfeed::source::{Memory, OwnedSample, Sample, Source, open};
 use warpfeed::{Error, ErrorKind, Result};
 
 pub(crate) fn sample(i: usize) -> OwnedSample {
-    // Give the samples, and hence the shards, different sizes.
+    // Samples of different sizes make shards of different sizes.
     OwnedSample::new(format!("{:05}", 7 * i)).field("bin", vec![i as u8; 300 + 97 * (i % 13)]).label((i % 3) as i64)
 }
 
@@ -22,7 +22,6 @@ pub(crate) fn numbers(samples: usize) -> Memory {
     Memory::new((0..samples).map(sample).collect()).with_classes(["a", "b", "c"])
 }
 
-/// Returns the contents of all files in `folder`, by name.
 pub(crate) fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
     entries.map(|e| (e.file_name().into_string().unwrap(), fs::read(e.path()).unwrap())).collect()
@@ -32,7 +31,7 @@ fn names(folder: &Path) -> Vec<String> {
     files(folder).into_keys().collect()
 }
 
-/// Returns the file in `folder` with a name that consists of `start`, the plan id, and `end`.
+/// The file in `folder` whose name is `start`, the plan id, and `end`.
 fn find_file(folder: &Path, start: &str, end: &str) -> PathBuf {
     let name = names(folder).into_iter().find(|name| name.starts_with(start) && name.ends_with(end));
     folder.join(name.unwrap_or_else(|| panic!("no {start}*{end}")))
@@ -43,7 +42,6 @@ pub(crate) fn read_all(source: &dyn Source) -> Vec<OwnedSample> {
     (0..source.len()).map(|i| OwnedSample::try_from(&source.read(i, &mut scratch).unwrap()).unwrap()).collect()
 }
 
-/// Packs part `part` of `parts` of `source` into `folder`, in shards of four samples.
 pub(crate) fn pack_part(source: &dyn Source, folder: &Path, (part, parts): (u64, u64)) -> Result<Report> {
     Pack::new(source).workers(2).shard_samples(4).part(part, parts).to(folder.join("x.tar"))
 }
@@ -52,7 +50,6 @@ fn merge(folder: &Path) -> Merge {
     Merge::new(folder.join("x.tar"))
 }
 
-/// Packs `source` in one part, and returns the folder.
 fn pack_whole(source: &dyn Source) -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     pack_part(source, root.path(), (0, 1)).unwrap();
@@ -60,7 +57,6 @@ fn pack_whole(source: &dyn Source) -> tempfile::TempDir {
     root
 }
 
-/// A source that runs a function before each read.
 pub(crate) struct Hooked<F>(pub(crate) Memory, pub(crate) F);
 
 impl<F: Fn(usize) -> Result<()> + Send + Sync> Source for Hooked<F> {
@@ -93,7 +89,6 @@ fn packed_bytes_do_not_depend_on_the_number_of_parts() {
     for parts in [2, 5, 16] {
         let root = tempfile::tempdir().unwrap();
         let mut samples = 0;
-        // Pack the parts in reverse order.
         for number in (0..parts).rev() {
             samples += pack_part(&set, root.path(), (number, parts)).unwrap().samples;
             assert!(
@@ -105,7 +100,7 @@ fn packed_bytes_do_not_depend_on_the_number_of_parts() {
         let merged = merge(root.path()).run().unwrap();
         assert_eq!((merged.report.samples, merged.report.written.paths.len(), merged.orphans.len()), (50, 13, 0));
         assert!(files(root.path()) == expected, "{parts} parts");
-        // Merging again, or packing a part again, changes nothing.
+        // Merging or packing a part again must change nothing.
         assert_eq!(merge(root.path()).run().unwrap(), merged);
         assert!(pack_part(&set, root.path(), (0, parts)).unwrap().samples <= 50);
         assert!(files(root.path()) == expected, "{parts} parts, after a second merge");
@@ -133,7 +128,7 @@ fn shard_boundaries_by_size_do_not_depend_on_the_parts() {
     let sizes: Vec<usize> = two.iter().filter(|(name, _)| name.ends_with(".tar")).map(|(_, b)| b.len()).collect();
     let mean = sizes.iter().sum::<usize>() / sizes.len();
     assert!((30_000..50_000).contains(&mean), "{sizes:?}");
-    // Without parts, no shard exceeds the size either.
+    // Without parts, no shard may exceed the size either.
     let root = tempfile::tempdir().unwrap();
     Pack::new(&set).shard_size(40_000).to(root.path().join("x.tar")).unwrap();
     let sizes = files(root.path());
@@ -158,7 +153,7 @@ fn finished_parts_are_skipped_and_interrupted_ones_continue() {
     };
     for plain in [true, false] {
         let root = tempfile::tempdir().unwrap();
-        // With so few samples, planning reads all of them. Let that succeed, and a later read fail.
+        // Planning reads all of these few samples. Let that succeed, and a later read fail.
         fail_at.store(usize::MAX, Ordering::Relaxed);
         let first = Hooked(numbers(50), {
             let reads = AtomicUsize::new(0);
@@ -212,7 +207,7 @@ fn a_late_attempt_does_not_change_the_merged_dataset() {
     let expected = files(pack_whole(&set).path());
     for stop_at in [0, 5, 12, 19] {
         let root = tempfile::tempdir().unwrap();
-        // Stop the slow attempt in the middle of a shard, after it has read its probe samples.
+        // Stop the slow attempt inside a shard, after it has read its probe samples.
         let (reads, gate) = (AtomicUsize::new(0), (Mutex::new(false), std::sync::Condvar::new()));
         let waits = Hooked(numbers(40), |index| {
             if reads.fetch_add(1, Ordering::Relaxed) >= 40 && index == stop_at {
@@ -274,7 +269,7 @@ fn a_source_that_changes_between_parts_fails_the_next_part() {
             "{e}"
         );
         assert!(open(root.path()).is_err());
-        // With force, the changed source is packed, and all parts of the old one are discarded.
+        // With force, the changed source is packed, and all old parts are discarded.
         for number in 0..2 {
             let pack = Pack::new(&changed).shard_samples(4).part(number, 2).force(true);
             pack.to(root.path().join("x.tar")).unwrap();
@@ -284,7 +279,7 @@ fn a_source_that_changes_between_parts_fails_the_next_part() {
     }
 }
 
-/// A source that cannot list its samples, such as a custom source.
+/// Cannot list its samples, like some custom sources.
 struct Unlisted(Vec<usize>);
 
 impl Source for Unlisted {
@@ -380,7 +375,7 @@ fn a_damaged_dataset_is_repacked_only_on_request() {
         let e = merge(root.path()).run().unwrap_err();
         let expected = "shards are missing or damaged: x-000003.tar; pack the set again with force(true)";
         assert!(e.cause().ends_with(expected), "{e}");
-        // A part checks only its own shards, and only their sizes.
+        // A part checks only the sizes of its own shards.
         if damage.is_none_or(|bytes| bytes.len() == 512) {
             let e = pack_part(&set, root.path(), (0, 2)).unwrap_err();
             assert!(e.cause().starts_with("1 of 5 ") && e.cause().ends_with(expected), "{e}");
@@ -407,7 +402,7 @@ fn a_dataset_opens_completely_or_not_at_all() {
     for path in [root.path().to_owned(), path_of("x.manifest.json"), path_of("x-{000000..000009}.tar")] {
         assert_eq!(read_all(&*open(path).unwrap()), read_all(&set));
     }
-    // A shard left by an attempt with a different plan is not part of the dataset.
+    // A shard of a different plan is not part of the dataset.
     fs::copy(path_of("x-000003.tar"), path_of("x-000010.tar")).unwrap();
     assert_eq!(open(root.path()).unwrap().len(), 40);
     let merged = merge(root.path()).run().unwrap();
@@ -419,7 +414,7 @@ fn a_dataset_opens_completely_or_not_at_all() {
     refused("x-000003.tar has");
     fs::remove_file(path_of("x-000003.tar")).unwrap();
     refused("1 of the 10 shards in x.manifest.json have changed since packing: x-000003.tar is missing");
-    // A different shard of the same size is rejected.
+    // A different shard of the same size must be rejected.
     let mut other = sound.clone();
     other.truncate(1024);
     other.resize(sound.len(), 0);
@@ -544,7 +539,6 @@ fn invalid_parts_are_refused() {
     assert!(names(root.path()).is_empty());
 }
 
-/// Like [`pack_part`], with force.
 fn forced(source: &dyn Source, folder: &Path, (part, parts): (u64, u64)) -> Result<Report> {
     Pack::new(source).workers(1).shard_samples(4).part(part, parts).force(true).to(folder.join("x.tar"))
 }
@@ -608,7 +602,7 @@ fn a_merge_never_uses_a_shard_of_the_old_dataset() {
     assert!(e.cause().contains("1 of 10 shards are missing or damaged: x-000003.tar."), "{e}");
     assert_eq!(read_all(&*open(root.path()).unwrap()), read_all(&old));
     forced(&new, root.path(), (0, 2)).unwrap();
-    // Reconstruct a merge that was interrupted after it had renamed half of the shards.
+    // A merge was interrupted after it had renamed half of the shards.
     let plan = fs::read(root.path().join("x.plan.partial")).unwrap();
     fs::write(root.path().join("x.merge.partial"), plan).unwrap();
     fs::remove_file(root.path().join("x.manifest.json")).unwrap();
@@ -634,7 +628,7 @@ fn repacking_continues_after_an_interrupted_merge() {
     let set = numbers(40);
     let root = pack_whole(&set);
     (0..2).for_each(|number| drop(forced(&set, root.path(), (number, 2)).unwrap()));
-    // Reconstruct a merge that was interrupted before it renamed a shard.
+    // A merge was interrupted before it renamed a shard.
     fs::remove_file(root.path().join("x.manifest.json")).unwrap();
     let before = files(root.path());
     (0..2).for_each(|number| drop(forced(&set, root.path(), (number, 2)).unwrap()));

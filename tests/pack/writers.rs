@@ -39,8 +39,8 @@ fn png(seed: u32, width: u32, height: u32) -> Vec<u8> {
     bytes.into_inner()
 }
 
-/// Creates class folders that contain JPEGs, some of them progressive, a PNG, and a text file with
-/// the `.jpg` extension.
+/// Class folders with JPEGs, some of them progressive, a PNG, and a text file with the `.jpg`
+/// extension.
 fn folder(folder: &Path) -> Arc<dyn Source> {
     for i in 0..24 {
         let class = folder.join(["ant", "bee", "cat"][i % 3]);
@@ -69,7 +69,6 @@ fn decoded(bytes: &[u8]) -> Result<(Size, Vec<u8>)> {
     Ok((size, pixels.data().to_vec()))
 }
 
-/// Key, label and pixels of a sample. Samples that are not images have no pixels.
 type Decoded = (String, Option<i64>, Option<(Size, Vec<u8>)>);
 
 fn pixels(source: &dyn Source) -> Vec<Decoded> {
@@ -171,7 +170,7 @@ fn a_broken_jpeg_is_stored_unchanged_and_listed() {
     }
 }
 
-/// Returns two valid images, with a text file and a truncated JPEG between them.
+/// Two valid images, with a text file and a truncated JPEG between them.
 fn four_samples_two_bad() -> Memory {
     let original = jpeg(1, 64, 64, false);
     Memory::new(vec![
@@ -204,7 +203,7 @@ fn undecodable_images_are_named_and_nothing_is_packed() {
             assert!(names(root.path()).is_empty(), "{:?}", names(root.path()));
         }
     }
-    // The previous target still exists.
+    // The previous target must still exist.
     let sound = Memory::new(vec![OwnedSample::new("a").field("jpg", jpeg(0, 50, 50, false))]);
     Pack::new(&sound).to(root.path().join("x.tar")).unwrap();
     Pack::new(&set).force(true).to(root.path().join("x.tar")).unwrap_err();
@@ -352,7 +351,7 @@ fn invalid_options_are_refused_before_anything_is_written() {
     assert!(names(root.path()).is_empty());
 }
 
-/// A source of 100 samples. One of them cannot be read.
+/// One of its 100 samples cannot be read.
 struct Fails {
     position: usize,
     panics: bool,
@@ -388,7 +387,7 @@ fn an_unreadable_sample_ends_packing_and_leaves_nothing_behind() {
     }
 }
 
-/// A source with so many samples that packing never ends. Counts its reads.
+/// Has so many samples that packing never ends. Counts its reads.
 struct Slow(AtomicUsize);
 
 impl Source for Slow {
@@ -426,7 +425,7 @@ fn packing_that_is_killed_leaves_no_file_with_the_target_name() {
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        // By then, the child has written more than one LMDB commit or more than one shard.
+        // The child has then written more than one LMDB commit or shard.
         let begun = Instant::now();
         let written = || -> u64 {
             let files = names(&folder).into_iter().flat_map(|n| {
@@ -444,7 +443,7 @@ fn packing_that_is_killed_leaves_no_file_with_the_target_name() {
         let names = names(&folder);
         assert!(names.iter().all(|name| name.ends_with(".partial")), "{names:?}");
 
-        // Incomplete files do not affect the next run.
+        // Incomplete files must not affect the next run.
         let set = Memory::new(vec![OwnedSample::new("a").field("jpg", jpeg(0, 50, 50, false))]);
         Pack::new(&set).to(&target).unwrap();
         assert_eq!(open(&target).unwrap().len(), 1);
@@ -492,7 +491,7 @@ fn a_bad_image_leaves_a_custom_writer_unfinished() {
     assert_eq!(writes.load(Ordering::Relaxed), 1);
 }
 
-/// A codec of gray images: one byte each for width and height, then one byte per pixel.
+/// Gray images: one byte each for width and height, then one byte per pixel.
 struct Tiny;
 
 impl Codec for Tiny {
@@ -547,7 +546,7 @@ fn images_of_a_user_defined_codec_are_checked_and_recoded() {
     assert!((size.width, size.height) == (4, 5) && pixels == [20; 60]);
 }
 
-/// A source in which sample 1 fails `failures_left` times with a transient error.
+/// Sample 1 fails `failures_left` times with a transient error.
 struct Shaky {
     inner: Memory,
     failures_left: AtomicUsize,
@@ -585,7 +584,7 @@ fn a_transient_read_error_does_not_end_packing() {
     assert_eq!(error.kind(), ErrorKind::Config);
 }
 
-/// A source in which a read of sample 31 sets a flag and blocks until the read is canceled.
+/// Reading sample 31 sets a flag and blocks until the read is canceled.
 struct Stuck(Memory, Arc<AtomicBool>);
 
 impl Source for Stuck {

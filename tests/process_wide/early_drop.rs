@@ -1,5 +1,5 @@
-//! Tests that a program may abandon an epoch or drop the loader at any point: threads are joined,
-//! slots are returned, and batches that it still holds stay valid.
+//! Tests that a program may abandon an epoch or drop the loader at any point. Threads must be
+//! joined and slots returned, and batches that the program holds must stay valid.
 
 use crate::process::serial;
 use crate::support::{Content, Numbers, loader, no_hang, wait_for_threads};
@@ -10,7 +10,7 @@ fn dropping_at_any_point_joins_threads_and_returns_slots() {
     let _serial = serial();
     no_hang(|| {
         let source = Numbers::new(300);
-        // Every other loader tunes its prefetch depth, so it has idle threads and spare slots.
+        // Every other loader tunes its prefetch depth, which adds idle threads and spare slots.
         let make = |n: u32| {
             let loader = loader(source.clone()).shuffle(3);
             if n.is_multiple_of(2) { loader.workers(4).prefetch(3) } else { loader }

@@ -1,5 +1,5 @@
-//! Tests a forked child that uses its parent's loader and decoder. It gets an error instead of
-//! hanging, may drop batches, and does not disturb the parent.
+//! Tests a forked child that uses its parent's loader and decoder. It must get an error instead of
+//! a hang, may drop batches, and must not disturb the parent.
 #![cfg(unix)]
 #![allow(unsafe_code)]
 
@@ -96,7 +96,7 @@ fn using_a_decoder_in_a_forked_child_fails() {
     });
 }
 
-/// A source with reads that block for 3 ms, so that the loader starts reader threads.
+/// Reads block for 3 ms, so that the loader starts reader threads.
 struct Waits(Numbers);
 
 impl warpfeed::source::Source for Waits {

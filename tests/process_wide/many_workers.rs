@@ -20,8 +20,7 @@ fn an_unrealistic_number_of_workers_is_refused() {
     }
 }
 
-/// Returns the CPU time of this process in microseconds. CPU time depends much less on the load of
-/// the machine than elapsed time does.
+/// CPU time in microseconds, which depends much less on the machine's load than elapsed time.
 #[cfg(target_os = "linux")]
 fn core_time() -> i64 {
     // SAFETY: an all-zero `rusage` is a valid value.
@@ -31,8 +30,8 @@ fn core_time() -> i64 {
     [usage.ru_utime, usage.ru_stime].iter().map(|time| time.tv_sec * 1_000_000 + time.tv_usec).sum()
 }
 
-/// Pool threads synchronize with each other when they start and end. If the cost for one thread
-/// grew with the number of threads, thousands of threads would take seconds.
+/// Pool threads synchronize when they start and end. A cost per thread that grew with their number
+/// would add up to seconds.
 #[cfg(target_os = "linux")]
 #[test]
 fn the_maximum_number_of_workers_starts_and_stops_quickly() {
@@ -46,7 +45,7 @@ fn the_maximum_number_of_workers_starts_and_stops_quickly() {
             wait_for_threads(0);
             (core_time() - before) as f64 / workers as f64
         };
-        // Do not measure the first loader of the process, which includes one-time costs.
+        // The first loader of the process includes one-time costs.
         each(2);
         let (few, many) = ((0..16).map(|_| each(125)).sum::<f64>() / 16.0, each(768));
         println!("{few:.0} us for each of 125 workers, {many:.0} us for each of 768");

@@ -23,7 +23,7 @@ fn a_checkpoint_and_statistics_are_available_inside_a_for_loop() {
             states.push(monitor.checkpoint());
         }
         assert_eq!(states[2].batch(), 3);
-        // The state saved after the third batch must resume at the fourth batch.
+        // The state saved after the third batch must resume at the fourth.
         let mut resumed = open().resume(states[2].clone()).host().unwrap();
         let again: Vec<Vec<u64>> = resumed.epoch(0).map(|batch| batch.unwrap().ids().collect()).collect();
         assert_eq!(again, rest);

@@ -1,7 +1,7 @@
 //! Tests sources that prefetch. Such a source receives the sample order in advance, across epoch
-//! boundaries. A number of bytes, which is part of the memory plan, limits the reads in flight; the
-//! number of threads does not. Canceled reads release their memory. Batches, errors and retries
-//! must be the same as without prefetching.
+//! boundaries. The bytes in flight are limited and part of the memory plan; the number of threads
+//! is not a limit. Canceled reads must release their memory. Batches, errors and retries must be as
+//! without prefetching.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -13,12 +13,12 @@ use crate::support::{Content, Draw, Numbers, no_hang};
 use warpfeed::source::{BatchIndex, Concat, Lookahead, Prefetcher, Sample, Source};
 use warpfeed::{Augment, Batches, Error, ErrorKind, HostBatch, Loader, OnError, Result};
 
-/// Bytes charged for each prefetched sample.
+/// Bytes reserved for each prefetched sample.
 const SAMPLE: usize = 10_000;
 
 /// A simulated store of numbers. Every read takes `latency`, and any number of reads may be in
-/// flight. The byte budget allows for more samples than a loader reads at a time, so the loader
-/// never reads a sample before its prefetch was requested.
+/// flight. The byte budget exceeds the samples that a loader reads at a time, so the loader never
+/// reads a sample before its prefetch was requested.
 #[derive(Clone)]
 struct Store {
     numbers: Numbers,
@@ -30,21 +30,16 @@ struct Store {
 
 #[derive(Default)]
 struct State {
-    /// Batches to prefetch next.
     ahead: Option<Box<dyn Iterator<Item = (BatchIndex, Vec<u64>)> + Send>>,
-    /// Batch that is being prefetched.
     place: BatchIndex,
-    /// Samples of this batch that have not been requested yet.
     samples: Vec<u64>,
     bound: usize,
-    /// Samples that were requested but not read yet. For each batch that reads the sample: the time
-    /// at which its bytes arrive.
+    /// Samples that were requested but not read: for each batch that reads the sample, the time at
+    /// which its bytes arrive.
     fetched: HashMap<u64, VecDeque<(BatchIndex, Instant)>>,
     open_count: usize,
-    /// Completion times of the requests in flight.
     in_flight: VecDeque<Instant>,
     requests: usize,
-    /// Number of samples that readers are waiting for.
     waiting: usize,
     max_open: usize,
     most_in_flight: usize,
@@ -82,8 +77,7 @@ impl State {
         Some(arrives)
     }
 
-    /// Drops the samples of all batches for which `keep` is false, and returns the number of
-    /// dropped samples.
+    /// Drops the samples of all batches for which `keep` is false, and counts them.
     fn drop_all_but(&mut self, keep: impl Fn(BatchIndex) -> bool) -> usize {
         let before = self.open_count;
         self.fetched.values_mut().for_each(|times| times.retain(|(place, _)| keep(*place)));
@@ -218,8 +212,8 @@ fn the_next_epoch_is_prefetched_while_the_current_one_ends() {
         let mut plain = loader(Numbers::new(320)).host().unwrap();
         for epoch in 0..3 {
             assert!(contents(&mut batches, epoch) == contents(&mut plain, epoch), "{epoch}");
-            // Each read made space for a later sample, so all samples of the next epoch have been
-            // requested by now.
+            // Each read made room for a later sample, so all samples of the next epoch have been
+            // requested.
             let state = store.state();
             let next: Vec<u64> = state.fetched.values().flatten().map(|(place, _)| place.epoch).collect();
             assert_eq!(next, vec![epoch + 1; 80 - state.waiting]);
@@ -251,8 +245,7 @@ fn jumping_to_an_epoch_cancels_reads_and_prefetches_from_there() {
         let state = batches.checkpoint();
         drop(batches);
         let mut batches = loader(store.clone()).resume(state).host().unwrap();
-        // Resuming reads some samples directly, to compare them with the checkpoint. These reads do
-        // not count.
+        // To compare samples with the checkpoint, resuming reads some directly.
         store.state().direct = 0;
         let rest = contents(&mut batches, 5);
         assert!(rest[..] == contents(&mut plain, 5)[7..]);
@@ -288,8 +281,7 @@ fn errors_and_retries_equal_those_without_prefetching() {
 fn ranks_and_joined_datasets_prefetch_only_their_samples() {
     let _serial = serial();
     no_hang(|| {
-        // The budget of each store is larger than the 64 samples (four batches of 16) that the
-        // loader reads at a time.
+        // Each budget exceeds the 64 samples (four batches of 16) that the loader reads at a time.
         let stores = [Store::new(100, 10, 70), Store::new(60, 10, 80)];
         let joined =
             || Concat::new(stores.iter().map(|store| Arc::new(store.clone()) as Arc<dyn Source>).collect()).unwrap();

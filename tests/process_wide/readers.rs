@@ -1,7 +1,7 @@
-//! Tests the reader threads, which read ahead for the workers if reads block. There must be more
-//! reads in flight than workers, but a bounded number of bytes. Batches, errors, retries and
-//! shutdown must be the same as without readers. The number of readers grows while latency is the
-//! bottleneck. If no read blocks, no readers start.
+//! Tests the reader threads, which read ahead for the workers if reads block. More reads than
+//! workers must be in flight, with a bounded number of bytes. Batches, errors, retries and shutdown
+//! must be as without readers. The number of readers must grow while latency is the bottleneck. If
+//! no read blocks, no readers may start.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use warpfeed::format::Format;
 use warpfeed::source::{Sample, Source};
 use warpfeed::{Augment, Batches, Error, ErrorKind, HostBatch, Loader, OnError, Result};
 
-/// A source that calls a function before each read.
+/// Calls a function before each read.
 struct Slow<F>(Numbers, F);
 
 impl<F: Fn(usize) -> Result<()> + Send + Sync> Source for Slow<F> {
@@ -37,7 +37,7 @@ fn waits(ms: u64) -> impl Fn(usize) -> Result<()> + Send + Sync {
     }
 }
 
-/// Like [`waits`], but also records the maximum number of concurrent reads.
+/// [`waits`] that also records the maximum number of concurrent reads.
 fn in_flight(ms: u64) -> (Arc<AtomicUsize>, impl Fn(usize) -> Result<()> + Send + Sync) {
     let (now, max_reads) = (AtomicUsize::new(0), Arc::new(AtomicUsize::new(0)));
     let noted = max_reads.clone();
@@ -131,7 +131,7 @@ fn readers_pause_while_reads_do_not_block() {
         let mut batches = loader(source).workers(2).host().unwrap();
         assert!(run_until(&mut batches, |_| Duration::ZERO, |_| (), |stats| stats.ahead.is_some()));
         slow.store(false, Ordering::SeqCst);
-        // Eventually there must be an epoch in which the readers read no sample.
+        // In some epoch, the readers must be idle.
         let rested = (0..100).any(|number| {
             let before = read_ahead(&batches);
             batches.epoch(number).for_each(|batch| drop(batch.unwrap()));
@@ -149,8 +149,8 @@ fn readers_pause_while_reads_do_not_block() {
     });
 }
 
-/// A source of samples of `bytes` bytes. Its reads block. `ahead` counts the samples that have been
-/// read but not decoded.
+/// Samples of `bytes` bytes with blocking reads. `ahead` counts samples that have been read but not
+/// decoded.
 struct Large {
     len: usize,
     bytes: usize,
@@ -167,7 +167,7 @@ impl Source for Large {
         sleep(Duration::from_millis(1));
         let ahead = self.ahead.fetch_add(1, Ordering::SeqCst) + 1;
         self.max_reads.fetch_max(ahead, Ordering::SeqCst);
-        // Zeroed memory costs no CPU time, so the read does nothing but wait.
+        // Zeroed memory costs no CPU time, so the read only waits.
         *scratch = vec![0; self.bytes];
         Sample::new("large").with_field("img", scratch)
     }
@@ -218,8 +218,7 @@ fn bytes_that_are_read_but_not_decoded_are_bounded() {
             // If a part exceeds the bound, only one of its samples is read ahead.
             let min_ahead = if bytes < 16 * MIB { 20 } else { 4 };
             assert!(read_ahead(&batches) > min_ahead, "{}", batches.stats());
-            // Allow for the samples that fit within the bound, one sample per reader, and eight per
-            // worker.
+            // Samples within the bound, one per reader, and eight per worker.
             let bound = plan.ahead_bytes / bytes + 32 + 2 * 8;
             let max_read = max_read.load(Ordering::SeqCst);
             println!("at most {max_read} samples of {bytes} bytes were read ahead: {plan}");

@@ -1,4 +1,4 @@
-//! Checks that memory, file descriptors and threads stop growing after the first few epochs.
+//! Tests that memory, file descriptors and threads stop growing after the first few epochs.
 #![cfg(target_os = "linux")]
 
 use std::fs;
@@ -11,11 +11,10 @@ use warpfeed::pack::Pack;
 use warpfeed::source::Folder;
 use warpfeed::{Augment, Batches, HostBatch, Loader};
 
-/// Resources held by the process.
 #[derive(Debug, Clone, Copy, Default)]
 struct HeldResources {
-    /// Resident anonymous memory in KiB. Pages of mapped datasets are excluded, because their
-    /// number depends on the page cache.
+    /// Resident anonymous memory in KiB. Pages of mapped datasets depend on the page cache, so they
+    /// are excluded.
     anonymous: usize,
     files: usize,
     threads: usize,
@@ -42,8 +41,8 @@ impl HeldResources {
     }
 }
 
-/// Writes images that are as varied as those of real datasets: wide and tall, small and large,
-/// color and gray. They are JPEGs with and without chroma subsampling, and other formats.
+/// The images vary like those of real datasets: wide and tall, small and large, color and gray,
+/// JPEGs with and without chroma subsampling, and other formats.
 fn images(folder: &Path) {
     use image::{DynamicImage, RgbImage};
     let sizes = [(160, 120), (120, 160), (96, 96), (300, 40), (31, 200), (257, 129), (20, 17), (200, 150)];
@@ -72,10 +71,10 @@ fn images(folder: &Path) {
     }
 }
 
-/// Calls `round` repeatedly for `length`. Returns the peak resource usage in the middle third and
-/// in the last third.
+/// Calls `round` for `length`. Returns the peak resources in the middle third and in the last
+/// third.
 fn watch(length: Duration, mut round: impl FnMut(u64)) -> (HeldResources, HeldResources) {
-    // Seconds to sleep per second of work, so that a long run leaves CPU time for other programs.
+    // Seconds of sleep per second of work, which leaves CPU time for other programs.
     let rest: f64 = std::env::var("WARPFEED_SOAK_REST").ok().and_then(|v| v.parse().ok()).unwrap_or(0.0);
     let start = Instant::now();
     let (mut middle, mut last) = (HeldResources::default(), HeldResources::default());
@@ -98,7 +97,6 @@ fn watch(length: Duration, mut round: impl FnMut(u64)) -> (HeldResources, HeldRe
     (middle, last)
 }
 
-/// Creates the images as a folder, a tar and an LMDB.
 fn sets(root: &Path) -> [PathBuf; 3] {
     let paths = ["set", "x.tar", "x.lmdb"].map(|name| root.join(name));
     images(&paths[0]);
@@ -126,8 +124,8 @@ fn soak(length: Duration) {
             assert!(last.is_some_and(|batch| batch.len() <= 10));
         }
     });
-    // The buffers of a worker grow until each has held the largest image. On a busy machine, this
-    // takes more than a few seconds, so memory may grow in a short run.
+    // Workers' buffers grow until each has held the largest image. On a busy machine, this takes
+    // more than a few seconds, so memory may grow in a short run.
     let warming = if length < Duration::from_secs(60) { 2048 } else { 0 };
     assert!(
         last.anonymous <= middle.anonymous + middle.anonymous / 100 + warming,
@@ -139,8 +137,8 @@ fn soak(length: Duration) {
     drop(loaders);
     wait_for_threads(0);
 
-    // After thousands of loaders have been opened, glibc's per-thread arenas would hide leaks. The
-    // child process uses a single arena for all threads, so its memory must not grow at all.
+    // After thousands of loaders, glibc's per-thread arenas would hide leaks. The child process
+    // uses a single arena, so its memory must not grow at all.
     let status = child!(open_and_close_loaders)
         .env("MALLOC_ARENA_MAX", "1")
         .env("REOPEN_SECONDS", (length.as_secs_f64() / 4.0).to_string())
@@ -148,8 +146,8 @@ fn soak(length: Duration) {
     assert!(status.unwrap().success());
 }
 
-/// Returns the number of bytes that the program has allocated and not freed. The number of resident
-/// pages would be too noisy: a thread that ends late changes it by more than a leak does.
+/// Bytes that the program has allocated and not freed. Resident pages would be too noisy: a thread
+/// that ends late changes their number by more than a leak does.
 #[cfg(target_env = "gnu")]
 #[allow(unsafe_code)]
 fn allocated() -> usize {
@@ -158,7 +156,7 @@ fn allocated() -> usize {
 }
 
 /// Child process of [`soak`]: repeatedly opens a loader and drops it while holding some of its
-/// batches. One other loader stays open throughout.
+/// batches. One other loader stays open.
 #[test]
 #[ignore = "started by another test"]
 #[cfg(target_env = "gnu")]
@@ -168,8 +166,8 @@ fn open_and_close_loaders() {
     let root = tempfile::tempdir().unwrap();
     let paths = sets(root.path());
     let mut stays = open_loader(&paths[2]);
-    // Lowest number of allocated bytes in each block of 100 rounds. A leak increases it, but memory
-    // that is freed late does not.
+    // Fewest allocated bytes in each block of 100 rounds. A leak increases it, but memory that is
+    // freed late does not.
     let mut fewest = vec![usize::MAX];
     let (middle, last) = watch(Duration::from_secs_f64(seconds), |round| {
         let mut batches = open_loader(&paths[round as usize % 3]);
@@ -190,15 +188,14 @@ fn open_and_close_loaders() {
     let (before, after) = (smallest(&fewest[third..2 * third]), smallest(&fewest[2 * third..]));
     println!("{before:?} bytes allocated, then {after:?}");
     if let (Some(before), Some(after)) = (before, after) {
-        // Thread stacks and buffer growth make the minima of blocks of 100 rounds vary by about 40
-        // KiB.
+        // Thread stacks and buffer growth change the minimum of a block by about 40 KiB.
         assert!(
             after <= before + before / 100 + (64 << 10),
             "memory grew: {before} bytes allocated in the middle third, then {after}"
         );
     }
-    // Every round already checked the crate's own threads. The thread count is not compared here,
-    // because threads of other libraries may stay in `/proc` for a moment after they exit.
+    // Every round already checked the crate's own threads. Threads of other libraries may stay in
+    // `/proc` for a moment after they exit, so the thread count is not compared.
     assert!(last.files <= middle.files, "{middle:?}, then {last:?}");
     assert_eq!(stays.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>(), 64);
 }

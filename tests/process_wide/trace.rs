@@ -13,10 +13,9 @@ use serde_json::Value;
 use warpfeed::trace::{Schedule, span};
 use warpfeed::{ErrorKind, Loader};
 
-/// Consumes `batches` batches of 7 samples inside spans of its own, then drops everything
-/// mid-epoch.
+/// Consumes `batches` batches of 7 samples inside its own spans, then drops everything mid-epoch.
 fn train(path: &Path, schedule: Schedule, batches: usize) {
-    // Without the sleep, the first worker might finish before the second one starts.
+    // Otherwise, the first worker might finish before the second one starts.
     let slow = |_: &mut warpfeed::transform::ImageMut<'_>, _: &mut warpfeed::sampler::Rng| {
         std::thread::sleep(Duration::from_micros(100));
         Ok(())
@@ -37,7 +36,7 @@ fn train(path: &Path, schedule: Schedule, batches: usize) {
     });
 }
 
-/// Reads the trace, checks that each event has all required fields, and returns the events.
+/// Reads the trace, and checks that each event has all required fields.
 fn events(path: &Path) -> Vec<Value> {
     let document: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
     let events = document["traceEvents"].as_array().unwrap().clone();
@@ -56,7 +55,6 @@ fn events(path: &Path) -> Vec<Value> {
     events
 }
 
-/// Returns the events with a duration, grouped by the name of their row.
 fn rows(events: &[Value]) -> BTreeMap<String, Vec<Value>> {
     let names: BTreeMap<_, _> = events
         .iter()
@@ -75,8 +73,7 @@ fn range(event: &Value) -> (f64, f64) {
     (ts, ts + event["dur"].as_f64().unwrap())
 }
 
-/// Asserts that the spans of a row are sorted by start time, and that each span lies either inside
-/// an earlier span or after it.
+/// Spans must be sorted by start time, and each must lie either inside or after an earlier one.
 fn check_nesting(row: &[Value]) {
     let mut open: Vec<f64> = Vec::new();
     let mut last = 0.0;
@@ -84,8 +81,8 @@ fn check_nesting(row: &[Value]) {
         let (begin, end) = range(event);
         assert!(begin >= last, "{event} begins before its predecessor");
         last = begin;
-        // The tolerance of a thousandth of a nanosecond allows for converting decimal fractions to
-        // binary.
+        // The tolerance of a thousandth of a nanosecond covers the conversion of decimal fractions
+        // to binary.
         open.retain(|&outer| outer > begin + 1e-6);
         assert!(open.iter().all(|&outer| end <= outer + 1e-6), "{event} overlaps {open:?}");
         open.push(end);
@@ -127,8 +124,8 @@ fn a_trace_window_has_a_row_for_each_active_thread() {
             assert!(args["bytes"].as_u64().unwrap() > 0 && args["batch"].is_u64(), "{span}");
         }
     }
-    // All events must be inside the window. Allow for 5 ms at the start, because the window opens
-    // shortly before the first wait of the consumer.
+    // All events are inside the window. It opens shortly before the consumer's first wait, so allow
+    // 5 ms at the start.
     let (first, last) = (range(&consumer[0]).0 - 5e3, consumer.iter().map(|e| range(e).1).fold(0.0, f64::max));
     for event in rows.values().flatten() {
         assert!(range(event).0 >= first && range(event).1 <= last, "{event} is not in {first}..{last}");
@@ -142,7 +139,7 @@ fn the_file_is_complete_when_the_loader_is_dropped_in_a_window() {
     let path = dir.path().join("trace.json");
     train(&path, Schedule { wait: 2, warmup: 1, active: 1_000_000, repeat: 1 }, 30);
     let rows = rows(&events(&path));
-    // The loader is dropped before the end of the thirtieth step.
+    // The loader is dropped during the thirtieth step.
     assert_eq!(batches_of(&rows["consumer"]), (3..30).collect());
     rows.values().for_each(|row| check_nesting(row));
     for batches in [0, 1, 2] {
@@ -163,7 +160,8 @@ fn the_file_is_complete_while_a_monitor_outlives_the_loader() {
     drop(loader);
     let complete = fs::read(&path).unwrap();
     assert_eq!(batches_of(&rows(&events(&path))["consumer"]), (3..30).collect());
-    // The trace has ended, so this span must not be recorded, nor the file written again.
+    // After the end of the trace, this span must not be recorded, and the file must not be written
+    // again.
     drop(span("after the loader"));
     assert_eq!(monitor.stats().batches, 30);
     drop(monitor);

@@ -15,7 +15,7 @@ use crate::support::{Draw, Numbers, no_hang, run_until};
 use warpfeed::source::{Sample, Source};
 use warpfeed::{Augment, HostBatch, Loader, Result};
 
-/// A source with reads that block, as on a slow disk.
+/// Reads block, as on a slow disk.
 struct Waits(Numbers, Duration);
 
 impl Source for Waits {
@@ -39,12 +39,10 @@ fn a_bursty_consumer_gets_batches_ahead_within_the_memory_limit() {
     let _serial = serial();
     no_hang(|| {
         let slot = loader(8, Duration::ZERO).prefetch(1).host().unwrap().memory_plan().slot_bytes;
-        // The depth goes beyond two only if the limit also has room for all the scratch memory that
-        // the workers may use.
+        // The depth exceeds two only if the limit also fits all scratch memory of the workers.
         let scratch = loader(8, Duration::ZERO).workers(2).host().unwrap().memory_plan().scratch_bytes;
         let limit = 7 * slot + slot / 2 + scratch;
-        // Two workers produce a batch in 4 ms. Every twelfth step of the consumer takes as long as
-        // producing ten batches.
+        // Two workers produce a batch in 4 ms. Every twelfth step takes as long as ten batches.
         let loader = loader(2400, Duration::from_millis(1)).workers(2).memory_limit(limit);
         let mut batches = loader.host().unwrap();
         let plan = batches.memory_plan();
@@ -97,13 +95,13 @@ fn explicit_settings_do_not_change() {
         assert!(run_until(&mut batches, |_| Duration::ZERO, |_| (), |stats| changed(stats) || start.elapsed() > over));
         let stats = batches.stats();
         assert!(!changed(&stats), "{stats}");
-        // The two clocks are not read at the same instant, so their values may differ.
+        // The two clocks are not read at the same instant.
         assert!((0.5..1.5).contains(&(stats.worker_seconds / (2.0 * stats.seconds))), "{stats}");
         assert_eq!(batches.memory_plan().slots, 4);
     });
 }
 
-/// Runs this test again in a child process, with a low limit on threads and as a user without other
+/// Reruns this test in a child process, with a low limit on threads and as a user without other
 /// processes.
 #[cfg(target_os = "linux")]
 #[test]
@@ -131,14 +129,14 @@ fn a_loader_that_cannot_start_more_threads_continues() {
         return crate::require::missing("few-cores", "the thread limit is too low for more than eight cores");
     }
     // That user cannot read root's temporary folders, so the program is copied to a world-readable
-    // folder.
+    // one.
     let root = tempfile::tempdir().unwrap();
     let program = root.path().join("tune");
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     let test = child!(a_loader_that_cannot_start_more_threads_continues);
     std::fs::copy(test.get_program(), &program).unwrap();
     std::fs::set_permissions(root.path(), open).unwrap();
-    // `prlimit`'s limit counts the threads of all processes of that user.
+    // The limit counts the threads of all processes of that user.
     for time in 0..5 {
         let output = std::process::Command::new("setpriv")
             .args(["--reuid=65534", "--clear-groups", "prlimit", "--nproc=20:20"])

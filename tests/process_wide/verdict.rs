@@ -1,6 +1,6 @@
-//! Tests that `stats.verdict()` names the bottleneck: for each one, a loader sleeps in the
-//! corresponding stage. Copies and conversions would need a device, so `src/trace/verdict.rs` tests
-//! their rules on fixed statistics.
+//! Tests that `stats.verdict()` names the bottleneck. For each one, a loader sleeps in the
+//! corresponding stage. `src/trace/verdict.rs` tests the rules for copies and conversions on fixed
+//! statistics, because these need a device.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -17,10 +17,9 @@ use warpfeed::source::{Sample, Source};
 use warpfeed::trace::{Bottleneck, Stage};
 use warpfeed::{Augment, Dtype, Loader, Result, Stats, Verdict};
 
-/// Number of attempts before a wrong verdict fails the test.
 const TRIES: usize = 12;
 
-/// A source of one-byte samples. Each read takes `read`.
+/// One-byte samples. Each read takes `read`.
 struct Bytes {
     len: usize,
     read: Duration,
@@ -45,8 +44,8 @@ impl Source for Bytes {
     }
 }
 
-/// A codec of gray 16x16 images. Decoding the sample `key7` takes `straggler`; every other image
-/// takes `delay`.
+/// Gray 16x16 images. Decoding the sample `key7` takes `straggler`; every other image takes
+/// `delay`.
 struct Gray {
     delay: Duration,
     straggler: Duration,
@@ -89,8 +88,7 @@ fn loader(source: Bytes, codec: Gray) -> Loader {
     Loader::source(source).codec(codec).augment(Augment::train(16)).batch_size(8).workers(2).prefetch(2)
 }
 
-/// Runs `epochs` epochs in which step `n` takes `step(n)`. No epoch is prepared before it is
-/// requested.
+/// Runs `epochs` epochs in which step `n` takes `step(n)`. Nothing is prepared ahead.
 fn run(loader: Loader, epochs: u64, step: impl Fn(u64) -> Duration) -> (Stats, Verdict) {
     no_hang(|| {
         let mut batches = loader.epochs(0).host().unwrap();
@@ -113,9 +111,9 @@ fn cores() -> usize {
 
 /// Asserts that the verdict on `run` is the bottleneck `limit`, and that its text contains `words`.
 ///
-/// A busy machine may stop all threads for longer than the loader sleeps. In that case, something
-/// else really is the bottleneck, so the test makes several attempts. If a rule is wrong, every
-/// attempt fails. `src/trace/verdict.rs` tests each rule on fixed statistics.
+/// A busy machine may stop all threads for longer than the loader sleeps. Then something else
+/// really is the bottleneck, so the test makes several attempts. If a rule is wrong, every attempt
+/// fails.
 fn expect_verdict(limit: Bottleneck, words: &[&str], run: impl Fn() -> (Stats, Verdict)) -> Stats {
     for _ in 0..TRIES {
         let (stats, verdict) = run();
@@ -173,7 +171,6 @@ fn a_lack_of_workers_is_named() {
     });
 }
 
-/// A field that computes for 3 ms, as if it decoded audio.
 #[derive(Debug)]
 struct Slow;
 
@@ -239,7 +236,7 @@ fn a_slow_consumer_is_step_bound() {
     assert!(stats.verdict().text.contains(&step), "{stats}");
 }
 
-/// A codec of gray 16x16 images that takes 2 ms per image and counts the images.
+/// Gray 16x16 images that take 2 ms each. Counts the images.
 struct Counted(Arc<AtomicUsize>);
 
 impl Codec for Counted {
@@ -258,10 +255,10 @@ impl Codec for Counted {
     }
 }
 
-/// To get the same fractions of the time on a busy machine, steps follow the loader's progress
-/// instead of a clock. The consumer drains the slots in short steps, until it has waited for as
-/// long as filling them took. Then comes a long step: the slots fill up, and stay full for as long
-/// as draining and filling took together.
+/// Steps follow the loader's progress instead of a clock, so that their fractions of the time are
+/// the same on a busy machine. The consumer drains the slots in short steps until it has waited for
+/// as long as filling them took. Then comes a long step: the slots fill up, and stay full for as
+/// long as draining and filling took together.
 #[test]
 fn uneven_steps_with_few_slots_are_named() {
     let _serial = serial();
@@ -291,8 +288,8 @@ fn uneven_steps_with_few_slots_are_named() {
         drop(epoch);
         (batches.stats().since(&opened), cycles)
     });
-    // Other programs may delay these threads, and a descheduled thread looks like a slow sample.
-    // That would be a correct verdict, but not the one under test.
+    // A thread that other programs delay looks like a slow sample. That would be a correct verdict,
+    // but not the one under test.
     stats.delayed_seconds = 0.0;
     stats.slowest.clear();
     let verdict = stats.verdict();
@@ -321,7 +318,7 @@ fn one_slow_sample_is_named() {
 #[test]
 fn starts_of_short_epochs_are_named() {
     let _serial = serial();
-    // Each epoch consists of one batch, which takes 12 ms; a step takes 30 ms.
+    // Each epoch is one batch, which takes 12 ms; a step takes 30 ms.
     expect_verdict(
         Bottleneck::EpochStart,
         &["limited by the starts of epochs\n- ", "the first batches of 10 epochs", "`.repeat(n)`"],

@@ -1,7 +1,7 @@
 //! Tests that lists in the documentation are complete. A test of `source::open` checks the list of
-//! formats in docs/your-data.md. The help of the program, the docstring of the Python class and the
-//! page about stores must contain the same names. Two tables must contain the features in
-//! Cargo.toml. The documentation of `Loader` must list its options.
+//! formats in docs/your-data.md, and the other lists of formats must contain the same names. Two
+//! tables must contain the features in Cargo.toml, and the documentation of `Loader` must list its
+//! options.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,7 +9,6 @@ use std::path::Path;
 
 use warpfeed::source::DATA_FORMATS;
 
-/// The name of each format, with the word that identifies the format in the documentation.
 const WORDS: [(&str, &str); 21] = [
     ("arrow", "Arrow"),
     ("beton", "FFCV"),
@@ -34,7 +33,7 @@ const WORDS: [(&str, &str); 21] = [
     ("yolo", "YOLO"),
 ];
 
-/// The lists of formats. Each consists of a file and two texts that mark the beginning and end.
+/// The lists of formats: a file, and the texts at the beginning and the end of the list.
 const LISTS: [(&str, &str, &str); 2] = [
     ("cli/src/program.rs", "/// PATH is a local dataset", "#[derive(Parser)]"),
     ("python/warpfeed/_loader.py", "- The path or URL of a dataset", "- A :class:"),
@@ -44,7 +43,6 @@ fn read(path: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap_or_else(|e| panic!("{path}: {e}"))
 }
 
-/// Returns the formats that are missing from a list.
 fn missing(list: &str) -> BTreeSet<&'static str> {
     let named = |format: &str| {
         let (_, word) =
@@ -65,7 +63,7 @@ fn every_list_of_formats_names_every_format() {
     assert_eq!(missing("tar, LMDB").len(), DATA_FORMATS.len() - 2);
 }
 
-/// Formats that are not read with range requests are downloaded as whole files.
+/// The other formats are downloaded as whole files.
 #[test]
 fn the_page_on_stores_lists_every_format_that_a_store_supports() {
     let page = read("docs/object-stores.md");
@@ -75,8 +73,6 @@ fn the_page_on_stores_lists_every_format_that_a_store_supports() {
     assert_eq!(missing(layouts).len(), 0, "the text after the table names the formats that are downloaded");
 }
 
-/// Returns the names of the features in a manifest that users may set: all except `default` and
-/// names that start with `_`.
 fn features(manifest: &str) -> BTreeSet<&str> {
     let (_, section) = manifest.split_once("\n[features]\n").expect("a section of features");
     let lines = section.lines().take_while(|line| !line.starts_with('['));
@@ -84,7 +80,6 @@ fn features(manifest: &str) -> BTreeSet<&str> {
     names.filter(|name| *name != "default" && !name.starts_with('_')).collect()
 }
 
-/// Returns the first cells of the feature table in a page or in a crate's documentation.
 fn listed_formats(page: &str) -> BTreeSet<&str> {
     let lines = page.lines().map(|line| line.strip_prefix("//! ").unwrap_or(line));
     let table = lines.skip_while(|line| !line.starts_with("| feature | default |")).skip(2);
@@ -103,8 +98,7 @@ fn the_lists_of_features_are_complete() {
     }
 }
 
-/// Returns the public setters that are written by hand in `src/loader`. Macros define the others
-/// and list them.
+/// Public setters that are written by hand. Macros define and list the others.
 fn setters() -> BTreeSet<String> {
     let files = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/loader")).unwrap();
     let files =
@@ -116,7 +110,6 @@ fn setters() -> BTreeSet<String> {
     methods.map(|line| line.chars().take_while(|&c| c.is_alphanumeric() || c == '_').collect()).collect()
 }
 
-/// Returns the setters that are missing in `table`.
 fn unlisted<'a>(table: &str, setters: &'a BTreeSet<String>) -> Vec<&'a String> {
     setters.iter().filter(|name| !table.contains(&format!("[`{name}`](Loader::{name})"))).collect()
 }
@@ -131,14 +124,12 @@ fn the_table_of_options_is_complete() {
     assert_eq!(unlisted(&misspelled, &setters), ["subset"]);
 }
 
-/// Returns the commands of the command-line tool.
 fn commands(program: &str) -> BTreeSet<String> {
     let (_, list) = program.split_once("\nenum Command {\n").expect("a list of commands");
     let variants = list.lines().take_while(|line| *line != "}").filter_map(|line| line.trim().split_once('('));
     variants.filter(|(name, _)| !name.starts_with('#')).map(|(name, _)| name.to_lowercase()).collect()
 }
 
-/// Returns the commands that a page's shell blocks use.
 fn called(page: &str) -> BTreeSet<String> {
     let blocks = page.split("\n```sh\n").skip(1).map(|rest| rest.split("\n```").next().unwrap());
     let lines = blocks.flat_map(str::lines).filter_map(|line| line.trim().strip_prefix("warpfeed "));

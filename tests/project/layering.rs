@@ -1,8 +1,8 @@
 //! Tests which module may import which. Modules are ordered along the data flow, and a module
-//! imports only from modules upstream of it, under their original names. The files of a folder and
-//! the groups of a module must not depend on each other circularly. A `mod.rs` contains only a
-//! table of contents. `warpfeed-sources` follows the same rules with its own order. `warpfeed-jpeg`
-//! only has to avoid circular dependencies between its files.
+//! imports only from modules upstream of it, under their original names. Neither the files of a
+//! folder nor the groups of a module may depend on each other circularly. A `mod.rs` contains only
+//! a table of contents. `warpfeed-sources` follows the same rules with its own order.
+//! `warpfeed-jpeg` only has to avoid circular dependencies between its files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,17 +11,15 @@ use std::path::{Path, PathBuf};
 use syn::visit::{self, Visit};
 use syn::{Attribute, Item, UseTree, Visibility};
 
-/// The rules for the modules of a crate.
 struct Rules {
-    /// The modules in data flow order. A module imports only from modules before it.
+    /// The modules in data flow order. A module imports only from earlier ones.
     flow: &'static [&'static str],
     /// Modules outside of the data flow, each with everything that it may import.
     outside: &'static [(&'static str, &'static [&'static str])],
-    /// Modules that are divided into groups, and the order of the groups. A group imports only from
-    /// groups before it, and names them.
+    /// Modules that are divided into groups, in order. A group imports only from earlier groups of
+    /// its module.
     groups: &'static [(&'static str, &'static [&'static str])],
-    /// Whether all folders have at most [`MAX_FILES`] files and folders, or only modules with
-    /// groups.
+    /// Whether all folders have at most [`MAX_FILES`] entries, or only modules with groups.
     small: bool,
 }
 
@@ -55,28 +53,22 @@ const SOURCES: Rules = Rules {
     small: true,
 };
 
-/// Maximum number of files and folders in one folder.
 const MAX_FILES: usize = 25;
 
-/// Macros that define setters on a type that is downstream of them: the module of the macro, and
-/// the type. Such a macro may refer to the type but to nothing else downstream. The documentation
-/// of `transform::ops` explains why.
+/// Macros that define setters on a type that is downstream of them: the macro's module, and the
+/// type. Such a macro may refer to nothing else downstream. The documentation of `transform::ops`
+/// explains why.
 const SETTERS: [(&str, &str); 1] = [("transform::ops::random_effect", "transform::Augment")];
 
-/// Path of a module or item, from the crate root.
 type Name = Vec<String>;
 
-/// A module of the crate: a file, or an inline module in a file.
 struct Module {
-    /// Path under `src`.
     file: PathBuf,
     references: Seen,
 }
 
-/// The crate without its tests, by module name. The crate root has the empty name.
 struct Crate {
     modules: BTreeMap<Name, Module>,
-    /// What each module imports with `use`, by local name.
     uses: BTreeMap<Name, BTreeMap<String, Name>>,
 }
 
@@ -103,8 +95,8 @@ impl Crate {
         tree
     }
 
-    /// Resolves `path` in module `module` to an absolute name. Also returns whether the path
-    /// reached the root through `super`. Returns `None` if the path leads out of the crate.
+    /// Resolves `path` to an absolute name. Also returns whether the path reached the root through
+    /// `super`. Returns `None` if the path leads out of the crate.
     fn absolute(&self, module: &Name, path: &[String]) -> Option<(Name, bool)> {
         let supers = path.iter().take_while(|part| *part == "super").count();
         let base = match &*path[0] {
@@ -117,7 +109,7 @@ impl Crate {
         Some(([base, &path[supers..]].concat(), supers > 0 && base.is_empty()))
     }
 
-    /// Returns the module that defines `name`, after following all re-exports.
+    /// Follows all re-exports to the module that defines `name`.
     fn home(&self, name: &Name) -> Name {
         let mut name = name.clone();
         for _ in 0..8 {
@@ -131,9 +123,8 @@ impl Crate {
         panic!("the re-exports of {} form a cycle", name.join("::"));
     }
 
-    /// Returns all references between modules of the crate, except the references of
-    /// [`SETTERS`]. Each consists of the module, the absolute name, and whether the path reached
-    /// the root through `super`.
+    /// All references between modules of the crate, except those of [`SETTERS`]: the module, the
+    /// absolute name, and whether the path reached the root through `super`.
     fn imports(&self) -> Vec<(Name, Name, bool)> {
         let mut imports = self.references();
         imports.retain(|(module, name, _)| !SETTERS.contains(&(&module.join("::"), &name.join("::"))));
@@ -158,16 +149,12 @@ impl Crate {
     }
 }
 
-/// Content of a file, without tests.
 #[derive(Default)]
 struct Seen {
-    /// Paths in the code.
     paths: Vec<Name>,
-    /// Imports by `use`: local name and path.
     uses: Vec<(String, Name)>,
-    /// Local names of re-exports. They do not count as imports.
+    /// Local names of re-exports, which do not count as imports.
     shown: BTreeSet<String>,
-    /// Number of functions with a body.
     bodies: usize,
 }
 
@@ -252,7 +239,6 @@ impl<'a> Visit<'a> for Seen {
     fn visit_attribute(&mut self, _: &'a Attribute) {}
 }
 
-/// Adds the module called `name` with its inline modules to `modules`, and test modules to `tests`.
 fn add(modules: &mut BTreeMap<Name, Module>, tests: &mut Vec<Name>, name: Name, file: &Path, items: &[Item]) {
     let mut seen = Seen::default();
     for item in items {
@@ -285,8 +271,7 @@ fn rust_files(folder: &Path) -> Vec<PathBuf> {
     files.filter(|path| path.extension().is_some_and(|extension| extension == "rs")).collect()
 }
 
-/// Returns the imports that go against the data flow, through the crate root, or out of a folder
-/// with `super`.
+/// Imports that go against the data flow, through the crate root, or out of a folder with `super`.
 fn against_the_flow(all: &Crate, rules: &Rules) -> BTreeSet<String> {
     let mut violations = BTreeSet::new();
     for (module, name, leaves) in all.imports() {
@@ -315,9 +300,8 @@ fn against_the_flow(all: &Crate, rules: &Rules) -> BTreeSet<String> {
     violations
 }
 
-/// Returns all violations of the rules on groups. These are imports against the order of the
-/// groups, imports through the table of contents of their module, files that belong to no group,
-/// and folders with too many files.
+/// Violations of the rules on groups: imports against the order of the groups or through the table
+/// of contents of their module, files without a group, and folders with too many files.
 fn against_the_groups(all: &Crate, rules: &Rules) -> BTreeSet<String> {
     let mut violations = BTreeSet::new();
     let groups = |name: &Name| rules.groups.iter().find(|group| name.first().is_some_and(|first| first == group.0));
@@ -351,8 +335,8 @@ fn against_the_groups(all: &Crate, rules: &Rules) -> BTreeSet<String> {
     violations
 }
 
-/// Returns files in the same folder that depend on each other circularly. A subfolder counts as one
-/// file. Files in the root of `warpfeed` are ordered by the flow instead.
+/// Files in the same folder that depend on each other circularly. A subfolder counts as one file.
+/// Files in the root of `warpfeed` are ordered by the flow instead.
 fn circles(all: &Crate, in_root: bool) -> BTreeSet<String> {
     let mut folders: BTreeMap<Name, BTreeMap<String, BTreeSet<String>>> = BTreeMap::new();
     for (module, name, _) in all.imports() {
@@ -384,14 +368,12 @@ fn circles(all: &Crate, in_root: bool) -> BTreeSet<String> {
     circles
 }
 
-/// Returns the `mod.rs` files that contain more than a table of contents.
 fn full_tables(all: &Crate) -> BTreeSet<String> {
     let tables = all.modules.iter().filter(|(_, module)| module.file.ends_with("mod.rs"));
     let full = tables.filter(|(_, module)| module.references.bodies > 0);
     full.map(|(_, module)| format!("{}: functions in a table of contents", module.file.display())).collect()
 }
 
-/// Returns all violations of the rules.
 fn find_violations(all: &Crate, rules: &Rules) -> BTreeSet<String> {
     [against_the_flow(all, rules), against_the_groups(all, rules), circles(all, false), full_tables(all)]
         .into_iter()
@@ -457,7 +439,7 @@ fn each_kind_of_violation_is_detected() {
     for number in 0..=MAX_FILES {
         write(&format!("engine/state/f{number}.rs"), "");
     }
-    // A setter may name its type and nothing else. The rows of a list in a macro are imports.
+    // A setter may name only its type. The rows of a list in a macro are imports.
     write("transform/mod.rs", "mod augment; mod ops; pub use augment::{Augment, Plan};");
     write("transform/augment.rs", "pub struct Augment(super::ops::op::Op); pub struct Plan;");
     write(
@@ -496,9 +478,9 @@ fn each_kind_of_violation_is_detected() {
     assert!(find_violations(&Crate::read(src.path()), &Rules { small: true, ..WARPFEED }).contains(&full));
 }
 
-/// The folder of a vendor's driver. Few files outside of it may refer to its items. Support for a
-/// different vendor gets a separate folder, an opener next to `loader/nvidia.rs`, and a line in
-/// each of the other files.
+/// The folder of a vendor's driver. Few files outside of it may refer to its items. A different
+/// vendor gets a separate folder, an opener next to `loader/nvidia.rs`, and a line in each of the
+/// other files.
 const DRIVER: &str = "src/device/nvidia";
 const NAMES_THE_DRIVER: [&str; 6] = [
     "cli/src/commands/doctor_gpu.rs",
@@ -512,7 +494,6 @@ const NAMES_THE_DRIVER: [&str; 6] = [
 /// mention types of `cudarc` in public.
 const NAME_CUDARC: [&str; 3] = ["DecoderBuilder", "DeviceTensor", "Loader"];
 
-/// Returns the paths in a file and in its inline modules, without tests.
 fn paths(items: &[Item]) -> Vec<Name> {
     let mut seen = Seen::default();
     items.iter().for_each(|item| seen.visit_item(item));
@@ -528,8 +509,6 @@ fn paths(items: &[Item]) -> Vec<Name> {
     paths
 }
 
-/// Returns whether a path refers to the driver: to `cudarc`, to its types, or to the folder that
-/// wraps it.
 fn names_the_driver(path: &Name) -> bool {
     const WORDS: [&str; 8] =
         ["cuda", "cudarc", "nvidia", "CudaContext", "CudaSlice", "CudaStream", "CudaView", "DeviceRepr"];
@@ -538,8 +517,7 @@ fn names_the_driver(path: &Name) -> bool {
     path.iter().enumerate().any(|(i, part)| WORDS.contains(&&**part) && !of_a_type(i))
 }
 
-/// Returns the files in `sources`, relative to `root`, that refer to the driver and are outside of
-/// its folder, sorted.
+/// Files outside of the driver's folder that refer to the driver.
 fn namers(root: &Path, sources: &[&str]) -> Vec<String> {
     let files = sources.iter().flat_map(|source| rust_files(&root.join(source)));
     let mut names: Vec<String> = files
@@ -554,8 +532,7 @@ fn namers(root: &Path, sources: &[&str]) -> Vec<String> {
     names
 }
 
-/// Returns the types that are defined elsewhere and have public methods in the driver's files,
-/// sorted.
+/// Types that are defined elsewhere and have public methods in the driver's files.
 fn gaining(files: &[PathBuf]) -> Vec<String> {
     let (mut defined, mut gaining) = (BTreeSet::new(), BTreeSet::new());
     for file in files {
@@ -579,12 +556,12 @@ fn gaining(files: &[PathBuf]) -> Vec<String> {
 #[test]
 fn only_the_drivers_folder_and_one_opener_name_the_driver() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    // `video` looks up functions of the driver by itself, and does not depend on `cudarc`.
+    // `video` looks up functions of the driver itself, and does not depend on `cudarc`.
     let sources = ["cli/src", "jpeg/src", "python/src", "sources/src", "src", "stores/src"];
     assert_eq!(namers(root, &sources), NAMES_THE_DRIVER);
 }
 
-/// Programs that use only host batches must not be affected by a new release of `cudarc`.
+/// Programs that use only host batches must not be affected by a release of `cudarc`.
 #[test]
 fn methods_of_the_host_name_no_type_of_cudarc() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -8,8 +8,8 @@ fn every_package_contains_both_licenses() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     for name in ["LICENSE-APACHE", "LICENSE-MIT"] {
         let license = fs::read_to_string(root.join(name)).unwrap();
-        // `cargo package` takes only files in the package's folder, so the licenses there are
-        // symbolic links, which it follows.
+        // `cargo package` takes only files in the package's folder, and follows the symbolic links
+        // to the licenses there.
         for package in
             ["cli", "jpeg", "python", "sources", "stores", "video", "adaptors/burn", "adaptors/candle", "adaptors/tch"]
         {

@@ -20,7 +20,6 @@ fn rows(page: &str) -> Vec<Row> {
     lines.map(|line| cells(line).try_into().unwrap_or_else(|_| panic!("expected six cells: {line}"))).collect()
 }
 
-/// Iterates over the words in a cell that are formatted as code.
 fn code(cell: &str) -> impl Iterator<Item = &str> {
     cell.split('`').skip(1).step_by(2)
 }
@@ -49,7 +48,7 @@ fn rows_and_fuzz_harnesses_match() {
     for name in &named {
         assert!(harnesses.iter().any(|harness| harness == name), "there is no harness {name}");
     }
-    // These files do not fuzz a file parser, or contain code that harnesses share.
+    // These files fuzz no file parser, or contain shared code.
     let others = ["coverage.rs", "mod.rs", "repack.rs", "resume.rs"];
     for harness in harnesses.iter().filter(|harness| !others.iter().any(|other| harness.ends_with(other))) {
         assert!(named.contains(&**harness), "SECURITY.md has no row with {harness}");

@@ -1,5 +1,5 @@
-//! Tests that tests/PROMISES.md covers every section of docs/guarantees.md and every promise of the
-//! README, and that the tests it names exist and are not ignored.
+//! Tests that tests/PROMISES.md covers every section of docs/guarantees.md and every guarantee of
+//! the README, and that the tests it names exist and are not ignored.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,19 +10,17 @@ fn read(path: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-/// A claim in tests/PROMISES.md, and the tests (`file::name`) that check it.
 struct Claim {
     line: usize,
     text: String,
     tests: Vec<String>,
 }
 
-/// Returns the section headings of docs/guarantees.md.
 fn guarantees(page: &str) -> Vec<&str> {
     page.lines().filter_map(|line| line.strip_prefix("## ")).collect()
 }
 
-/// Parses the sections of tests/PROMISES.md in order: `## ` begins a section, and `- ` a claim.
+/// Parses the sections of tests/PROMISES.md. `## ` begins a section, and `- ` a guarantee.
 fn promises(index: &str) -> Vec<(String, Vec<Claim>)> {
     let mut promises: Vec<(String, Vec<Claim>)> = Vec::new();
     for (line, text) in index.lines().enumerate() {
@@ -32,7 +30,8 @@ fn promises(index: &str) -> Vec<(String, Vec<Claim>)> {
             if let Some(text) = text.strip_prefix("- ") {
                 claims.push(Claim { line: line + 1, text: text.to_owned(), tests: Vec::new() });
             } else if let Some(text) = text.strip_prefix("  ") {
-                let claim = claims.last_mut().unwrap_or_else(|| panic!("line {}: a test without a claim", line + 1));
+                let claim =
+                    claims.last_mut().unwrap_or_else(|| panic!("line {}: a test without a guarantee", line + 1));
                 claim.text += text;
             }
         }
@@ -44,7 +43,7 @@ fn promises(index: &str) -> Vec<(String, Vec<Claim>)> {
     promises
 }
 
-/// Returns the README's promises: the bold words at the start of list items.
+/// The README's guarantees: the bold words at the start of list items.
 fn promised(readme: &str) -> Vec<String> {
     let (_, list) = readme.split_once("\n## What it promises\n").expect("the README has a list of promises");
     let list = list.split("\n## ").next().unwrap();
@@ -52,8 +51,6 @@ fn promised(readme: &str) -> Vec<String> {
     bold.map(|(name, _)| name.to_owned()).collect()
 }
 
-/// Returns the names of the tests that `cargo test` runs from a Rust file, or pytest from a Python
-/// file.
 fn tests_of(file: &str, text: &str) -> Vec<String> {
     let name = |line: &str, before: &str| {
         let name: String =
@@ -80,7 +77,7 @@ fn tests_of(file: &str, text: &str) -> Vec<String> {
     tests
 }
 
-/// Returns all inconsistencies between the README, docs/guarantees.md and tests/PROMISES.md.
+/// Lists all inconsistencies between the README, docs/guarantees.md and tests/PROMISES.md.
 fn faults(readme: &str, page: &str, index: &str, file: &mut dyn FnMut(&str) -> Option<String>) -> Vec<String> {
     let guarantees = guarantees(page);
     let promises = promises(index);
@@ -97,11 +94,11 @@ fn faults(readme: &str, page: &str, index: &str, file: &mut dyn FnMut(&str) -> O
     let mut tests_by_path: BTreeMap<String, Option<Vec<String>>> = BTreeMap::new();
     for (promise, claims) in &promises {
         if claims.is_empty() {
-            faults.push(format!("`{promise}` has no claim with a test"));
+            faults.push(format!("`{promise}` has no guarantee with a test"));
         }
         for Claim { line, text, tests } in claims {
             if tests.is_empty() {
-                faults.push(format!("tests/PROMISES.md:{line}: the claim names no test: {text}"));
+                faults.push(format!("tests/PROMISES.md:{line}: the guarantee names no test: {text}"));
             }
             for test in tests {
                 let (path, name) = test.rsplit_once("::").expect("tests contain `::`");
@@ -155,8 +152,12 @@ fn each_kind_of_fault_is_detected() {
         assert!(faults(page, &index).contains(fault), "{index}\n{}", faults(page, &index));
     };
     seen("## Two", "## Four", "`Two` is in docs/guarantees.md, but tests/PROMISES.md has no such section");
-    seen("\n- `tests/a.rs::is_run`\n", "", "`Two` has no claim");
-    seen("`tests/a.rs::is_run`, `tests/a.py::test_is_run`", "by hand", "tests/PROMISES.md:5: the claim names no test");
+    seen("\n- `tests/a.rs::is_run`\n", "", "`Two` has no guarantee");
+    seen(
+        "`tests/a.rs::is_run`, `tests/a.py::test_is_run`",
+        "by hand",
+        "tests/PROMISES.md:5: the guarantee names no test",
+    );
     seen("a.rs::is_run", "b.rs::is_run", "tests/PROMISES.md:5: tests/b.rs does not exist");
     for name in ["a.rs::is_not_there", "a.rs::takes_hours", "a.rs::helper", "a.py::helper"] {
         let fault = format!("tests/{} that is run", name.replace("::", " has no test "));
@@ -164,7 +165,7 @@ fn each_kind_of_fault_is_detected() {
     }
 }
 
-/// Checks that tests that count threads or measure the memory of the process run one at a time.
+/// These tests count threads or measure the memory of the process.
 #[test]
 fn tests_that_observe_the_process_run_one_at_a_time() {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");

@@ -29,7 +29,6 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).to_owned()
 }
 
-/// Returns the files under `folder` whose names end with `extension`.
 fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
     let mut paths = Vec::new();
     for entry in fs::read_dir(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display())) {
@@ -43,7 +42,6 @@ fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
     paths
 }
 
-/// Returns the last path segment of the function that an expression calls.
 fn called(expr: &Expr) -> Option<String> {
     if let Expr::Call(call) = expr { function(call) } else { None }
 }
@@ -57,7 +55,7 @@ fn has(attributes: &[Attribute], name: &str) -> bool {
     attributes.iter().any(|attribute| attribute.path().is_ident(name))
 }
 
-/// Names of the non-test functions that call `missing`, such as `stream`.
+/// Non-test functions that call `missing`, such as `stream`.
 #[derive(Default)]
 struct Helpers {
     function: Option<String>,
@@ -78,7 +76,7 @@ impl<'a> Visit<'a> for Helpers {
         visit::visit_expr_call(self, call);
     }
 
-    /// Handles helpers that get their stream from another helper: `let known = stream()?;`.
+    /// A helper may get its stream from another helper: `let known = stream()?;`.
     fn visit_expr_try(&mut self, expr: &'a syn::ExprTry) {
         if called(&expr.expr).is_some_and(|name| self.names.contains(&name)) {
             self.names.extend(self.function.clone());
@@ -111,7 +109,7 @@ impl<'a> Visit<'a> for Returns<'_> {
         }
     }
 
-    /// Handles `let Some(stream) = stream() else { return };`.
+    /// `let Some(stream) = stream() else { return };`
     fn visit_local(&mut self, local: &'a Local) {
         let helped = local.init.as_ref().and_then(|init| called(&init.expr));
         if !helped.is_some_and(|name| self.helpers.contains(&name)) {
@@ -119,7 +117,7 @@ impl<'a> Visit<'a> for Returns<'_> {
         }
     }
 
-    /// Allows an early return in the child process of a test that reruns itself.
+    /// A test that reruns itself may return early in the child process.
     fn visit_expr_if(&mut self, expr: &'a ExprIf) {
         let read = match &*expr.cond {
             Expr::MethodCall(call) if call.method == "is_some" => called(&call.receiver),
@@ -132,15 +130,15 @@ impl<'a> Visit<'a> for Returns<'_> {
     }
 }
 
-/// Returns the tests in these files (path and text) that return early in a way that
-/// `WARPFEED_REQUIRE` does not turn into a failure.
+/// Tests (path and text) that return early in a way that `WARPFEED_REQUIRE` does not turn into a
+/// failure.
 fn silent(files: &[(String, String)]) -> Vec<String> {
     let parsed: Vec<_> = files
         .iter()
         .map(|(path, text)| (path, syn::parse_file(text).unwrap_or_else(|e| panic!("{path}: {e}"))))
         .collect();
     let mut helpers = Helpers::default();
-    // A helper may be defined before the helper that it calls, so one pass is not enough.
+    // A helper may be defined before the helper that it calls.
     for _ in 0..2 {
         parsed.iter().for_each(|(_, file)| helpers.visit_file(file));
     }

@@ -3,7 +3,7 @@
 //!
 //! A seed determines a schedule: the options of the loader; which samples fail, panic or are slow
 //! in the source, the decoder and the transform; how many batches of each epoch the consumer takes;
-//! and which batches it holds. The same seed determines the expected result, which is computed
+//! and which batches it holds. The seed also determines the expected result, which is computed
 //! without the engine and must match exactly: delivered + skipped + undelivered = all samples.
 
 use std::collections::{HashSet, VecDeque};
@@ -22,12 +22,10 @@ use warpfeed::transform::{ImageMut, Transform};
 use warpfeed::{Augment, Error, ErrorKind, HostBatch, LastBatch, Loader, OnError, Result};
 
 const SIDE: u32 = 4;
-/// Side in pixels, and encoded size in bytes, of a large sample. Some schedules with little memory
-/// have large samples.
+/// Side in pixels and encoded size in bytes. Some schedules with little memory have such samples.
 const LARGE: (u32, usize) = (32, 5_000);
 const SCARCE: usize = 25_000;
 
-/// Stage at which a sample fails or is slow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Read,
@@ -44,36 +42,30 @@ enum Fate {
     Panics(Stage),
 }
 
-/// How the consumer begins an epoch.
 #[derive(Debug, Clone, Copy)]
 enum Begin {
     Batch(u64),
-    /// In a new loader, at the position that the previous loader saved.
+    /// In a new loader, at the saved position of the previous one.
     Resumed,
 }
 
-/// What the consumer does with one batch.
 #[derive(Debug, Clone, Copy)]
 struct Use {
-    /// Delay before the request, in microseconds. Idle workers exit after about 25 ms.
+    /// Microseconds before the request. Idle workers exit after about 25 ms.
     pause: u64,
-    /// Whether the consumer holds the batch for a while.
     keeps: bool,
 }
 
-/// Random choices of a schedule.
 #[derive(Debug, Clone)]
 pub(crate) struct Schedule {
     seed: u64,
     fates: Arc<[Fate]>,
-    /// Whether each sample is large.
     large: Arc<[bool]>,
     scarce: bool,
     /// Whether images are larger from the second epoch on.
     grows: bool,
     /// Once set, no sample fails or is slow.
     calm: Arc<AtomicBool>,
-    /// Number of samples that readers have read.
     pub(crate) ahead: Arc<AtomicU64>,
     batch: usize,
     workers: usize,
@@ -81,15 +73,13 @@ pub(crate) struct Schedule {
     last: LastBatch,
     shuffle: bool,
     policy: OnError,
-    /// For each epoch: how it begins, and what the consumer does with each requested batch.
+    /// How each epoch begins, and what the consumer does with each requested batch.
     epochs: Vec<(Begin, Vec<Use>)>,
-    /// Whether the consumer pauses. With simulated scheduling, pauses take no time.
+    /// With simulated scheduling, pauses take no time.
     pub(crate) pauses: bool,
-    /// Whether the source receives notifications about batches.
     follows: bool,
     /// Received notifications that contradict the sample order.
     misled: Arc<Mutex<Vec<String>>>,
-    /// Whether the loader is dropped in the middle of the last epoch.
     closes: bool,
     /// Whether the loader is dropped before the batches that the consumer holds.
     loader_goes_first: bool,
@@ -158,7 +148,7 @@ impl Schedule {
             // 0 means automatic, which adds idle threads and spare slots.
             workers: below(5) as usize,
             prefetch: below(5) as usize,
-            // A loader without any batch is rejected, so use `Drop` only if there is a full batch.
+            // A loader without any batch is rejected, so `Drop` requires a full batch.
             last: [LastBatch::Keep, LastBatch::Drop][(below(2) as usize).min((len / batch as u64) as usize)],
             shuffle: below(2) == 0,
             policy,
@@ -188,12 +178,11 @@ impl Schedule {
         loader.on_error(self.policy)
     }
 
-    /// Returns the image side in an epoch.
     fn side(&self, epoch: u64) -> u32 {
         if self.grows && epoch > 0 { SIDE + 2 } else { SIDE }
     }
 
-    /// Fails, panics or sleeps if the schedule says so for `sample` at the stage `place`.
+    /// Fails, panics or sleeps if the schedule says so.
     fn meet(&self, sample: u64, place: Stage) -> Result<()> {
         if self.calm.load(Ordering::Relaxed) {
             return Ok(());
@@ -207,7 +196,6 @@ impl Schedule {
         Ok(())
     }
 
-    /// Returns the samples of each batch in an epoch.
     fn samples(&self, epoch: u64) -> Vec<Vec<u64>> {
         let len = self.fates.len() as u64;
         let order = Shuffled::new(len, self.seed);
@@ -222,7 +210,6 @@ impl Schedule {
     }
 }
 
-/// Implements the schedule as a source, a decoder and a transform.
 struct Scheduled(Schedule);
 
 impl Source for Scheduled {
@@ -249,9 +236,8 @@ impl Source for Scheduled {
     }
 }
 
-/// Checks the batch notifications that the source receives.
 struct Heard {
-    /// Batches that are done, if a run is in progress.
+    /// Batches that are done, during a run.
     run: Mutex<Option<HashSet<BatchIndex>>>,
     misled: Arc<Mutex<Vec<String>>>,
 }
@@ -305,7 +291,6 @@ impl Transform for Scheduled {
     }
 }
 
-/// Number of samples by outcome.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Account {
     pub(crate) delivered: u64,
@@ -313,12 +298,10 @@ pub(crate) struct Account {
     /// Samples of batches that were not requested or that come after an error.
     pub(crate) undelivered: u64,
     pub(crate) total: u64,
-    /// Number of epochs that ended with an error.
     pub(crate) stopped: u64,
 }
 
-/// Asserts that a batch is as expected: sample ids, validity, and the images and labels that
-/// replace invalid samples.
+/// Checks the sample ids, their validity, and the images and labels that replace invalid samples.
 fn check(schedule: &Schedule, batch: &HostBatch, samples: &[u64]) {
     let images = batch.images().as_u8().expect("u8 images");
     let image = schedule.side(batch.epoch()).pow(2) as usize * 3;
@@ -333,16 +316,15 @@ fn check(schedule: &Schedule, batch: &HostBatch, samples: &[u64]) {
     }
 }
 
-/// Runs a schedule and compares everything with the expected result.
 pub(crate) fn run(schedule: &Schedule) -> Account {
     let mut batches = schedule.loader().host().unwrap();
-    // With automatic prefetch, only four slots are always in use. The others may be spare.
+    // With automatic prefetch, only four slots are certain to be in use.
     let slots = if schedule.prefetch == 0 { 4 } else { batches.memory_plan().slots };
     let mut account = Account::default();
     // (epoch, batch, sample) of each sample's first failure, up to one more than allowed.
     let mut faults: Vec<(u64, u64, u64)> = Vec::new();
     let mut held_batches: VecDeque<(HostBatch, Vec<u64>)> = VecDeque::new();
-    // Epoch of each round, and the first batch that was not delivered.
+    // The current epoch, and the first undelivered batch.
     let (mut epoch, mut step) = (0, (0, 0));
     let batch_count = schedule.samples(0).len() as u64;
     for (round, (begin, uses)) in schedule.epochs.iter().enumerate() {
@@ -350,13 +332,13 @@ pub(crate) fn run(schedule: &Schedule) -> Account {
         let first = match begin {
             Begin::Batch(batch) => *batch,
             Begin::Resumed => {
-                // Saving and opening read some samples, during which no faults may occur.
+                // Saving and opening read some samples, and faults there would not be expected.
                 schedule.calm.store(true, Ordering::Relaxed);
                 let saved = batches.checkpoint();
                 drop(batches);
                 batches = schedule.loader().resume(saved).host().unwrap();
                 schedule.calm.store(false, Ordering::Relaxed);
-                // Held batches of the previous loader do not occupy slots of the new one.
+                // Batches of the previous loader do not occupy slots of the new one.
                 held_batches.clear();
                 faults.clear();
                 epoch = step.0;
@@ -414,21 +396,20 @@ pub(crate) fn run(schedule: &Schedule) -> Account {
             if keeps {
                 held_batches.push_back((batch, samples));
             }
-            // If all slots were held, requesting a batch would fail.
+            // If all slots were held, the request would fail.
             if held_batches.len() == slots {
                 held_batches.pop_front();
             }
         }
         drop(arriving);
         if schedule.closes && round + 1 == schedule.epochs.len() {
-            // Wait until samples are in flight.
             drop(batches);
             account.undelivered += expected.map(|(samples, _)| samples.len() as u64).sum::<u64>();
             held_batches.iter().for_each(|(batch, samples)| check(schedule, batch, samples));
             return account;
         }
         account.undelivered += expected.map(|(samples, _)| samples.len() as u64).sum::<u64>();
-        // Batches that the consumer holds do not change.
+        // Held batches must not change.
         held_batches.iter().for_each(|(batch, samples)| check(schedule, batch, samples));
     }
     let listed: Vec<_> = batches
@@ -438,7 +419,7 @@ pub(crate) fn run(schedule: &Schedule) -> Account {
         .collect();
     assert_eq!(listed, faults);
 
-    // No slot is lost: the consumer can hold all of them.
+    // If no slot is lost, the consumer can hold all of them.
     held_batches.retain(|_| schedule.loader_goes_first);
     schedule.calm.store(true, Ordering::Relaxed);
     let free = slots - held_batches.len();

@@ -7,7 +7,7 @@ use crate::faults::{Account, Schedule, run};
 use crate::scheduler::{self, Explored};
 use crate::support::quiet;
 
-/// Number of interleavings for each schedule of faults.
+/// Interleavings per schedule of faults.
 const ORDERS: u64 = 10;
 
 #[test]

@@ -14,7 +14,7 @@ use warpfeed::{Augment, Decoder, Error, ErrorKind, HostBatch, Result};
 
 const SIDE: u32 = 4;
 
-/// A codec that decodes one byte to pixels of this value. For some bytes, it fails or panics.
+/// Decodes one byte to pixels of this value. Some bytes fail or panic.
 struct Byte;
 
 fn is_bad(byte: u8) -> bool {
@@ -59,9 +59,7 @@ struct Drawn {
     batch: usize,
     workers: usize,
     queued: usize,
-    /// Requests of each client.
     clients: Vec<Vec<(Vec<u8>, Does)>>,
-    /// Number of responses after which the decoder is closed.
     closes: Option<u64>,
 }
 
@@ -85,7 +83,7 @@ impl Drawn {
         }
     }
 
-    /// Runs the clients. Returns the number of requests that were answered, refused and canceled.
+    /// Returns how many requests were answered, refused and canceled.
     fn run(&self) -> [u64; 3] {
         let decoder = Decoder::builder().codec(Byte).augment(Augment::pass_through(SIDE, SIDE)).batch_size(self.batch);
         let decoder = Arc::new(decoder.workers(self.workers).max_queued(self.queued).prefetch(1).host().unwrap());
@@ -102,8 +100,7 @@ impl Drawn {
                 }
                 decoder.close();
             }
-            // The threads are joined explicitly, because the end of a scope does not wait until its
-            // threads have exited.
+            // The end of a scope does not wait until its threads have exited.
             clients.into_iter().for_each(|client| client.join().unwrap());
         });
         drop(decoder);

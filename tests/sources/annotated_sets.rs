@@ -22,7 +22,6 @@ fn samples(source: &dyn Source) -> Vec<OwnedSample> {
     (0..source.len()).map(|index| sample(source, index)).collect()
 }
 
-/// Returns the names of a sample's fields.
 fn names(sample: &OwnedSample) -> Vec<String> {
     sample.as_sample().unwrap().fields().iter().map(|(name, _)| (*name).to_owned()).collect()
 }
@@ -31,7 +30,7 @@ fn text(sample: &OwnedSample, field: &str) -> String {
     String::from_utf8(sample.as_sample().unwrap().field(field).unwrap().to_vec()).unwrap()
 }
 
-/// Returns the type and the shape of an `.npy` field as Python prints them, and its numbers.
+/// The type and the shape of an `.npy` field as Python prints them, and its numbers.
 fn array(sample: &OwnedSample, field: &str) -> (String, Vec<f64>) {
     let sample = sample.as_sample().unwrap();
     let bytes = sample.field(field).unwrap_or_else(|| panic!("no {field} among {:?}", sample.fields().len()));
@@ -87,7 +86,7 @@ fn coco_returns_the_content_of_its_json() {
     assert_eq!(array(pair, "boxes.npy"), ("<f4 [2, 4]".to_owned(), vec![1.5, 2.0, 4.5, 6.0, 0.0, 0.0, 1.0, 1.0]));
     assert_eq!(array(pair, "boxes.class.npy"), ("<i8 [2]".to_owned(), vec![2.0, 1.0]));
     assert_eq!(array(pair, "boxes.crowd.npy"), ("|u1 [2]".to_owned(), vec![0.0, 0.0]));
-    // The file contains an area of 12 for the first box, and no area for the others.
+    // Only the first box has an area.
     assert_eq!(array(pair, "boxes.area.npy"), ("<f4 [2]".to_owned(), vec![12.0, 1.0]));
     assert_eq!(array(crowd, "boxes.area.npy").1, [200.0]);
     let points = vec![1.0, 2.0, 2.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0];
@@ -105,7 +104,7 @@ fn coco_returns_the_content_of_its_json() {
     }
     assert_eq!(text(empty, "boxes.masks.json"), "[]");
     assert_eq!(source.path(1).unwrap().canonicalize().unwrap(), root.path().join("val/b.png").canonicalize().unwrap());
-    // The start of an epoch detects a modified file.
+    // The start of an epoch must detect a modified file.
     assert!(source.check().is_ok());
     fs::write(root.path().join("annotations/instances_val.json"), "{}").unwrap();
     assert!(source.check().unwrap_err().cause().contains("was written to while open"));
@@ -124,7 +123,7 @@ fn coco_without_areas_masks_or_points_has_no_such_fields() {
     let source = Coco::open(root.path().join("annotations/instances_val.json")).unwrap();
     let fields = ["boxes.npy", "boxes.class.npy", "boxes.crowd.npy", "boxes.image_size.txt", "image_id.txt", "png"];
     assert!(samples(&source).iter().all(|sample| names(sample) == fields));
-    // The files of test splits contain no annotations.
+    // Test splits have no annotations.
     json.as_object_mut().unwrap().remove("annotations");
     let root = coco_dataset(&json);
     let source = Coco::open(root.path().join("annotations/instances_val.json")).unwrap();
@@ -167,7 +166,7 @@ fn an_image_folder_without_images_fails_on_opening() {
     let e = refused(open("empty"));
     assert!(e.cause().starts_with("the first 2 images, such as \"a.png\", were not found in "), "{e}");
     assert_eq!(e.path(), Some(&*root.path().join("a.json")));
-    // If some images are missing, only their samples fail.
+    // If some images are missing, only their samples may fail.
     let source = open("part").unwrap();
     assert_eq!(refused(source.read(0, &mut Vec::new())).kind(), ErrorKind::Io);
     assert!(source.read(1, &mut Vec::new()).is_ok());
@@ -208,7 +207,7 @@ fn a_misspelled_box_column_fails_on_opening() {
     let e = batch.labels().unwrap_err();
     assert!(e.cause().starts_with("no label: these images have one class per box"), "{e}");
     assert!(refused(open("box", Boxes::new(4))).cause().starts_with("no field \"box\" among "));
-    // Without annotations there are no boxes, so no box column can be missing.
+    // Without boxes, no box column can be missing.
     let mut json = coco();
     json.as_object_mut().unwrap().remove("annotations");
     let root = coco_dataset(&json);
@@ -265,7 +264,7 @@ fn invalid_coco_json_fails_with_its_position() {
             "{text}: {e}"
         );
     }
-    // An invalid annotation makes only its own sample fail.
+    // An invalid annotation must make only its own sample fail.
     for (pointer, value, words) in [
         (
             "/annotations/0/category_id",
@@ -334,7 +333,7 @@ fn yolo_returns_the_content_of_its_label_files() {
     for none in &found_samples[2..] {
         assert_eq!(array(none, "boxes.npy"), ("<f4 [0, 4]".to_owned(), vec![]));
     }
-    // A list of images defines one split, and folders define the others.
+    // A list of images defines one split; folders define the others.
     let val = Yolo::split(root.path().join("data.yaml"), "val").unwrap();
     let keys: Vec<_> = samples(&val).iter().map(|sample| sample.as_sample().unwrap().key().to_owned()).collect();
     assert_eq!(keys, ["val/z", "val/y"], "images are in the order of the list");
@@ -438,7 +437,7 @@ fn voc_returns_the_content_of_its_files() {
     assert_eq!(names(&a), [&fields[..], &["mask.first_class.txt", "mask.png", "png"]].concat());
     assert_eq!(text(&a, "mask.first_class.txt"), "1");
     assert_eq!(array(&b, "boxes.npy"), ("<f4 [0, 4]".to_owned(), vec![]));
-    // 1 was subtracted from the left and the top edge.
+    // 1 is subtracted from the left and the top edge.
     assert_eq!(array(&a, "boxes.npy"), ("<f4 [2, 4]".to_owned(), vec![0.0, 0.0, 20.0, 10.0, 2.0, 3.0, 3.0, 4.0]));
     assert_eq!(
         array(&a, "boxes.class.npy"),
@@ -452,11 +451,11 @@ fn voc_returns_the_content_of_its_files() {
     assert_eq!((dataset.len(), sample(&dataset, 0)), (3, a.clone()));
     let from_zero = sample(&Voc::from_zero(path_of("ImageSets/Main/train.txt")).unwrap(), 1);
     assert_eq!(array(&from_zero, "boxes.npy").1, [1.0, 1.0, 20.0, 10.0, 3.0, 4.0, 3.0, 4.0]);
-    // If other classes occur, the classes are the names in the files.
+    // Unknown names make the names in the files the classes.
     fs::write(path_of("Annotations/b.xml"), voc_xml(&object("boat", 0, [1, 1, 2, 2]))).unwrap();
     fs::write(path_of("Annotations/unlisted.xml"), voc_xml(&object("zebra", 0, [1, 1, 2, 2]))).unwrap();
     assert_eq!(Voc::open(path_of("ImageSets/Main/train.txt")).unwrap().classes(), ["boat", "cat", "dog", "zebra"]);
-    // If two images differ only in their extension, the annotations are ambiguous.
+    // The annotations are ambiguous if two images differ only in their extension.
     fs::copy(path_of("JPEGImages/a.png"), path_of("JPEGImages/a.bmp")).unwrap();
     let e = refused(Voc::open(path_of("")));
     assert!(e.cause().contains("\"a.bmp\" and \"a.png\" differ only in their extension"), "{e}");
@@ -496,7 +495,7 @@ fn invalid_voc_files_fail_with_file_and_line() {
     assert!(e.cause().starts_with("not a Pascal VOC dataset: "), "{e}");
 }
 
-/// Packs a dataset into an LMDB and into a tar, and checks that both have its samples.
+/// The LMDB and the tar must have the dataset's samples.
 fn assert_packs_unchanged(source: &Arc<dyn Source>, folder: &Path) {
     let expected = samples(&**source);
     for target in ["set.lmdb", "set.tar"] {
@@ -540,7 +539,7 @@ fn packing_keeps_every_field() {
     assert_packs_unchanged(&open(root.path().join("VOC/ImageSets/Main/train.txt")).unwrap(), root.path());
 }
 
-/// Returns the FNV-1a hash of a file.
+/// FNV-1a
 fn hash(path: &Path) -> u64 {
     let bytes = fs::read(path).unwrap();
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
@@ -556,7 +555,7 @@ fn packed_annotations_equal_earlier_versions() {
         ("labels/x.txt", "0 0.1 0.25 0.3 0.2 0.333333333 0.6\n1 0.5 0.5 1 1\n0 0 0 1 0 1 1 0.7 1"),
         ("labels/y.txt", "1 0.5 0.5 0.25 0.125"),
     ]);
-    // The reference predates support for COCO's areas and for the first class of VOC masks.
+    // The reference predates COCO's areas and the first class of VOC masks.
     let mut json = coco();
     json["annotations"][0].as_object_mut().unwrap().remove("area");
     let (coco, voc) = (coco_dataset(&json), voc());
@@ -571,8 +570,7 @@ fn packed_annotations_equal_earlier_versions() {
     }
 }
 
-/// Tests that the root of an annotated dataset is refused. Opened as class folders, it would have
-/// the meaningless labels 0, 0, 1, ….
+/// Class folders would give the meaningless labels 0, 0, 1, ….
 #[test]
 fn annotated_dataset_roots_do_not_open_as_class_folders() {
     let yaml = "path: .\ntrain: train/images\nval: valid/images\nnames: [cat, dog]\n";

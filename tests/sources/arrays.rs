@@ -16,8 +16,7 @@ fn path_of(name: &str) -> PathBuf {
     fixture("arrays").join(name)
 }
 
-/// Returns the images in the fixtures without using the crate. The header of `images.npy` has 128
-/// bytes.
+/// Reads the fixtures without the crate. The header of `images.npy` has 128 bytes.
 fn expected() -> Vec<OwnedSample> {
     let file = fs::read(path_of("npy/images.npy")).unwrap();
     let pixels = &file[128..];
@@ -38,7 +37,6 @@ fn all_samples(source: &dyn Source) -> Vec<OwnedSample> {
         .collect()
 }
 
-/// Returns the pixels and the label of each sample.
 fn originals(source: &dyn Source) -> Vec<OwnedSample> {
     let only = |sample: OwnedSample| {
         let sample = sample.as_sample().unwrap();
@@ -145,7 +143,6 @@ fn unusable_arrays_are_refused_with_advice() {
     fs::write(root.path().join("labels.npy"), &labels[..128 + 44]).unwrap();
     let shown = cause(root.path());
     assert!(shown.contains("\"images\" has shape [12, 24, 32, 3], but \"labels\" has [11]"), "{shown}");
-    // Other arrays can still be selected.
     let columns = TableOptions::new().without_label().columns(["images"]);
     assert_eq!(Options::new().table(columns).open(root.path()).unwrap().len(), COUNT);
 }
@@ -162,7 +159,7 @@ fn damaged_and_changed_files_fail() {
             assert!(shown.contains(&*path.to_string_lossy()), "{shown}");
         }
     }
-    // The checksum detects a changed byte in a compressed array.
+    // The checksum must detect a changed byte in a compressed array.
     let mut bytes = fs::read(path_of("splits.npz")).unwrap();
     bytes[20_000] ^= 0x10;
     let path = root.path().join("splits.npz");
@@ -192,7 +189,6 @@ fn an_ambiguous_image_layout_is_refused() {
     assert!(cause(&path).contains("may have its channels in the first or in the last axis"), "{}", cause(&path));
 }
 
-/// Returns an `.npy` file with these elements.
 fn npy(descr: &str, shape: &str, elements: &[u8]) -> Vec<u8> {
     let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}");
     let mut file = b"\x93NUMPY\x01\x00\x76\x00".to_vec();
@@ -224,7 +220,7 @@ fn label_array_names_ignore_case() {
         fs::write(folder.join(format!("{images}.npy")), npy("|u1", "(2, 8, 9)", &[1; 144])).unwrap();
         fs::write(folder.join(format!("{labels}.npy")), npy("|u1", "(2,)", &[5, 6])).unwrap();
         fs::write(folder.join("other.npy"), npy("|u1", "(3,)", &[0; 3])).unwrap();
-        // An array of a different length cannot be a column, so select the other arrays.
+        // An array of a different length cannot be a column.
         let columns = TableOptions::new().columns([images]);
         let source = Options::new().table(columns).open(&folder).unwrap();
         assert_eq!(source.label(1, &mut Vec::new()).unwrap(), Some(6), "{labels}");

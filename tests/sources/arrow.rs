@@ -1,5 +1,5 @@
-//! Tests that Arrow files written by `datasets` have the samples that this library itself returns,
-//! and that damaged files fail.
+//! Tests that Arrow files written by `datasets` have the samples that `datasets` returns, and that
+//! damaged files fail.
 
 use std::fs;
 use std::path::Path;
@@ -24,7 +24,7 @@ fn a_saved_dataset_gives_the_same_batches_as_the_folder() {
 fn the_names_of_a_class_label_are_the_classes() {
     let source = open(fixture("arrow/saved")).unwrap();
     assert_eq!(source.classes(), ["banded-ring", "dotted-triangle", "plain-disc", "striped-cross"]);
-    // The metadata of a single file contains the class names too.
+    // The metadata of a single file contains the class names, too.
     let part = open(fixture("arrow/saved/data-00000-of-00002.arrow")).unwrap();
     assert_eq!((part.classes(), part.len(), part.kind()), (source.classes(), 6, "arrow"));
 }
@@ -90,10 +90,10 @@ fn a_null_field_or_negative_label_is_absent() {
     assert_eq!((sample.fields().len(), sample.label().unwrap()), (0, None));
     let empty = source.read(2, &mut scratch).unwrap();
     assert_eq!((empty.value("text.txt"), empty.label().unwrap()), (Some(Value::Text("")), Some(0)));
-    // A list that contains a null makes only its own sample fail, and only if the column is read.
+    // A null in a list must make only its own sample fail, and only if the column is read.
     let e = source.read(3, &mut scratch).unwrap_err();
     assert!(e.to_string().contains("column \"list\": item 1 of a list is null"), "{e}");
-    // The error for a null image names its column.
+    // The error for a null image must name its column.
     for path in ["arrow_types/saved", "parquet_types/none.parquet"] {
         let table = TableOptions::new().columns(["text"]).image("blob");
         let e = Loader::new(fixture(path)).table(table).subset([1]).into_iter().next().unwrap().unwrap_err();
@@ -184,7 +184,7 @@ fn a_truncated_file_fails_at_every_length() {
     assert_eq!(open(&path).unwrap().len(), 4);
 }
 
-/// Returns the first samples with their labels, or `None` for samples that cannot be read.
+/// The first samples with their labels, or `None` for unreadable ones.
 fn readable(path: &Path) -> Option<Vec<Option<OwnedSample>>> {
     let source = open(path).ok()?;
     let mut scratch = Vec::new();
@@ -198,7 +198,7 @@ fn a_changed_byte_never_panics() {
     let bytes = fs::read(fixture("arrow_types/saved/data-00000-of-00001.arrow")).unwrap();
     let path = root.path().join("changed.arrow");
     let mut opened = 0;
-    // The fuzzer covers all positions.
+    // The fuzzer covers all offsets.
     for offset in (0..bytes.len()).step_by(5) {
         for value in [0, 0x7f, 0xff] {
             let mut changed = bytes.clone();

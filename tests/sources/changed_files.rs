@@ -9,8 +9,7 @@ use warpfeed::pack::{DatasetWriter, LmdbWriter, TarWriter, WriteOptions};
 use warpfeed::source::OwnedSample;
 use warpfeed::{Augment, Batches, ErrorKind, HostBatch, Loader};
 
-/// Writes a dataset of four images, all of a single gray value that tells an old dataset from a new
-/// one.
+/// Writes four images whose gray value identifies the dataset.
 fn write(mut writer: Box<dyn DatasetWriter>, gray: u8) {
     for i in 0..4 {
         let mut png = std::io::Cursor::new(Vec::new());
@@ -33,7 +32,7 @@ fn open(path: &Path) -> Batches<HostBatch> {
     Loader::new(path).augment(Augment::pass_through(8, 8)).batch_size(2).workers(1).host().unwrap()
 }
 
-/// Returns the gray value that all pixels of an epoch have.
+/// The gray value of all pixels of an epoch.
 fn gray(batches: &mut Batches<HostBatch>, epoch: u64) -> u8 {
     let mut pixels = Vec::new();
     for batch in batches.epoch(epoch) {
@@ -71,7 +70,7 @@ fn a_modified_shard_fails_the_next_epoch() {
     tar(&path, 10);
     let mut batches = open(&path);
     assert_eq!(gray(&mut batches, 0), 10);
-    // Overwrite the bytes of the same file, as `cp` does.
+    // Overwrite the bytes of the file, like `cp`.
     let mut file = File::options().write(true).open(&path).unwrap();
     file.seek(SeekFrom::Start(600)).unwrap();
     file.write_all(b"other bytes").unwrap();
@@ -83,7 +82,7 @@ fn a_modified_shard_fails_the_next_epoch() {
     assert!(!error.cause().contains(" bytes"), "its length has not changed: {error}");
     assert!(epoch.all(|batch| batch.is_err()));
     drop(epoch);
-    // The error persists, and starting many epochs without consuming their errors does not block.
+    // The error persists. Unconsumed errors must not block later epochs.
     for epoch in 2..50 {
         drop(batches.epoch(epoch));
     }
@@ -115,7 +114,7 @@ fn error_says_whether_length_or_mtime_changed() {
     assert!(cause.contains(&format!("it had {old} bytes when it was opened and has {} now", old + 512)), "{cause}");
 }
 
-/// Each epoch, the first worker to touch a shard checks it. Workers on other shards don't wait.
+/// In each epoch, the first worker that uses a shard checks it. Workers on other shards don't wait.
 #[test]
 fn a_modified_shard_fails_where_it_is_first_read() {
     let root = tempfile::tempdir().unwrap();
@@ -135,7 +134,7 @@ fn a_modified_shard_fails_where_it_is_first_read() {
     }
 }
 
-/// Tests that samples of a changed shard are never delivered, even if invalid samples are skipped.
+/// Skipping invalid samples must not hide the modification.
 #[test]
 fn no_sample_of_a_modified_shard_is_delivered() {
     let root = tempfile::tempdir().unwrap();

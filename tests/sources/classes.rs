@@ -24,7 +24,6 @@ fn small(loader: Loader) -> Loader {
     loader.augment(Augment::pass_through(8, 8)).batch_size(4).workers(2)
 }
 
-/// Returns the key and the label of every sample in epoch 0.
 fn labels(loader: Loader) -> Vec<(String, i64)> {
     let batches: Vec<HostBatch> = small(loader).prefetch(32).into_iter().collect::<Result<_>>().unwrap();
     let labels_of =
@@ -32,7 +31,7 @@ fn labels(loader: Loader) -> Vec<(String, i64)> {
     batches.iter().flat_map(labels_of).collect()
 }
 
-/// Returns whether each label is the index of the sample's class folder in the list.
+/// Whether each label is the index of the sample's class folder in the list.
 fn follow_the_list(labels: &[(String, i64)]) -> bool {
     !labels.is_empty() && labels.iter().all(|(key, label)| place(key.split('/').next().unwrap()) == *label)
 }
@@ -60,7 +59,7 @@ fn the_list_determines_labels_in_every_format() {
             assert_eq!(small(new(path).classes(LIST)).host().unwrap().classes(), LIST);
         }
     }
-    // Without a list, the labels are indices into the dataset's own classes.
+    // Without a list, labels are indices into the dataset's own classes.
     assert!(!follow_the_list(&labels(Loader::new(&val))));
     let mixture = Loader::mixture([(&train, 0.5), (&val, 0.5)]).classes(LIST);
     assert!(follow_the_list(&labels(mixture)));
@@ -171,7 +170,7 @@ fn an_invalid_list_is_refused_with_the_position() {
     assert!(refused(both).cause().contains("remove match_labels_by_name and keep_labels"));
 }
 
-/// A field with a second class per sample, which the loader must map like the classes of boxes.
+/// A second class per sample, which the loader must map like the classes of boxes.
 #[derive(Debug)]
 struct Other;
 
@@ -187,7 +186,7 @@ impl FieldType for Other {
     }
 }
 
-/// Returns one sample per class, in which the class is both the label and the second class.
+/// One sample per class, which is both the label and the second class.
 fn pairs(classes: &[&str]) -> Arc<dyn Source> {
     let sample = |i| OwnedSample::new(format!("{i}")).field("other", [i as u8]).label(i as i64);
     Arc::new(Memory::new((0..classes.len()).map(sample).collect()).with_classes(classes.iter().copied()))
@@ -203,7 +202,7 @@ fn other_classes_are_mapped_like_the_label() {
     };
     assert_eq!(others(Loader::source(pairs(&["cat", "dog"]))), [0, 1]);
     assert_eq!(others(Loader::source(pairs(&["cat", "dog"])).classes(LIST)), [2, 0]);
-    // The classes are matched by name first, and then mapped to the list.
+    // Classes are matched by name first, then mapped to the list.
     let joined = || Concat::match_labels_by_name(vec![pairs(&["zebra", "cat"]), pairs(&["cat", "axolotl"])]).unwrap();
     assert_eq!(others(Loader::source(joined())), [2, 1, 1, 0]);
     assert_eq!(others(Loader::source(joined()).classes(LIST)), [3, 2, 2, 1]);
@@ -212,7 +211,6 @@ fn other_classes_are_mapped_like_the_label() {
     assert!(deep.read(0, &mut Vec::new()).unwrap_err().cause().contains("more than 4 nested sources map labels"));
 }
 
-/// Returns an `.npy` file that contains `numbers` as `int64`.
 fn npy(numbers: &[i64]) -> Vec<u8> {
     let header = format!("{{'descr': '<i8', 'fortran_order': False, 'shape': ({},), }}\n", numbers.len());
     let mut bytes = [&b"\x93NUMPY\x01\x00"[..], &(header.len() as u16).to_le_bytes(), header.as_bytes()].concat();

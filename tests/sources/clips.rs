@@ -1,7 +1,7 @@
-//! Tests that clips contain exactly the frames that a naive index list predicts, and that each
-//! frame matches decoding it on its own. The start of a clip depends only on the seed, the epoch
-//! and the sample. Short, damaged and empty videos are padded, or cause errors that name the file
-//! and the frame.
+//! Tests that clips contain exactly the frames of a naive index list, and that each frame equals
+//! decoding it alone. The start of a clip must depend only on the seed, the epoch and the sample.
+//! Short, damaged and empty videos must be padded, or cause errors that name the file and the
+//! frame.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -21,8 +21,8 @@ fn video(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("video/tests/fixtures").join(name)
 }
 
-/// The videos of the tests: constant and variable frame rates, short and long groups of pictures,
-/// an edit list that hides frames, and fragments.
+/// Constant and variable frame rates, short and long groups of pictures, an edit list that hides
+/// frames, and fragments.
 const VIDEOS: [(&str, &str); 8] = [
     ("archery/a.mp4", "g2.mp4"),
     ("archery/b.mov", "long.mp4"),
@@ -51,7 +51,7 @@ fn pixels(frame: &[u8]) -> Vec<u8> {
     pixels.data().to_vec()
 }
 
-/// Decodes every frame of a video independently.
+/// Decodes every frame independently.
 fn all_frames(path: &Path) -> (Track, Vec<Vec<u8>>) {
     let file = fs::read(path).unwrap();
     let track = warpfeed_video::open(&file).unwrap();
@@ -73,8 +73,8 @@ fn all_frames(path: &Path) -> (Track, Vec<Vec<u8>>) {
 /// and the padding flags.
 type Expected = (usize, Vec<(Vec<usize>, Vec<u8>)>);
 
-/// Lists the clips of a video of `len` frames by brute force. `position(start, n)` is the frame at
-/// position n of a clip that begins at `start`, or `None` after the end of the video.
+/// Lists the clips of a video of `len` frames by brute force. `position(start, n)` is frame n of
+/// the clip from `start`, or `None` after the end of the video.
 fn naive(
     len: usize,
     (frames, per_video, jitter): (usize, usize, usize),
@@ -95,7 +95,7 @@ fn naive(
     (0..per_video).map(base).map(|base| (base, starts(base).map(choice).collect())).collect()
 }
 
-/// Checks all samples of `set`, which contains the clips that `expected` returns for each video.
+/// Compares all samples of `set` with the clips that `expected` returns for each video.
 fn check(set: &Clips, root: &Path, per_video: usize, expected: impl Fn(&Track) -> Vec<Expected>, what: &str) {
     assert_eq!(set.len(), VIDEOS.len() * per_video);
     let mut scratch = Vec::new();
@@ -188,7 +188,6 @@ fn loader(set: impl Source + 'static) -> Loader {
         .seed(1)
 }
 
-/// Returns the content of each sample of a batch: its index, its key and the bytes of its fields.
 fn rows(batch: Result<HostBatch>) -> Vec<(u64, String, Vec<Vec<u8>>)> {
     let batch = batch.unwrap();
     let row = |(row, (id, key)): (usize, (u64, &str))| {
@@ -241,11 +240,10 @@ fn clips_depend_only_on_the_seed_the_epoch_and_the_sample() {
     assert!(expected == sorted(epoch(open().batch_size(5).prefetch(1), 0)));
     let ranks = (0..3).flat_map(|rank| epoch(open().batch_size(2).rank(rank, 3), 0)).collect();
     assert!(expected == sorted(ranks));
-    // A sample gets the same clip in a subset as in the full dataset.
+    // A sample must have the same clip in a subset as in the full dataset.
     let subset = sorted(epoch(open().subset([9_u64, 2, 4]), 0));
     let of_all: Vec<_> = expected.iter().filter(|row| [2, 4, 9].contains(&row.0)).cloned().collect();
     assert!(subset == of_all);
-    // Resume after two batches.
     let mut first = open().host().unwrap();
     let rows_taken: Vec<_> = first.epoch(0).take(2).flat_map(rows).collect();
     let rest = epoch(open().workers(3).resume(first.checkpoint()), 0);

@@ -1,5 +1,5 @@
 //! Tests that closing a loader, abandoning an epoch, and aborting the opening of a dataset are fast
-//! and leave nothing behind. This must hold even if the store does not respond or always fails.
+//! and leave nothing behind, even if the store does not respond or always fails.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -15,32 +15,27 @@ use warpfeed::source::{
 };
 use warpfeed::{Augment, Error, Loader, Result};
 
-/// Closing must take less time than this. The limit is shorter than the half minute after which
-/// requests time out, and much longer than closing takes on a busy machine.
+/// Shorter than the half minute after which requests time out, and much longer than closing takes
+/// on a busy machine.
 const MAX_CLOSING_TIME: Duration = Duration::from_secs(20);
 
-/// The store responds to every request.
 const ANSWERS: u8 = 0;
-/// The store never responds. Blocked calls end only when they are canceled.
 const SILENT: u8 = 1;
-/// The store rejects every request.
 const FAILS: u8 = 2;
 
 #[derive(Clone)]
 struct Outage {
     files: Arc<HashMap<String, Vec<u8>>>,
     mode: Arc<AtomicU8>,
-    /// Responses that are never sent.
     replies: Arc<Mutex<Vec<ReadCompletion>>>,
     /// Whether `fetch` returns before the response arrives.
     asynchronous: bool,
-    /// Number of calls that have not returned yet.
+    /// Number of calls in progress.
     inside: Arc<AtomicUsize>,
     begun: Arc<AtomicUsize>,
 }
 
 impl Outage {
-    /// Returns a store with shards of `len` samples.
     fn of(len: usize, asynchronous: bool) -> Self {
         let root = tempfile::tempdir().unwrap();
         Pack::new(&Numbers::new(len)).shard_size(16_000).keep_bad(true).to(root.path().join("s.tar")).unwrap();
@@ -127,7 +122,7 @@ impl Store for Outage {
     }
 }
 
-/// A source without prefetching, so that workers and readers wait for the store themselves.
+/// Without prefetching, workers and readers wait for the store themselves.
 struct Unplanned(Arc<dyn Source>);
 
 impl Source for Unplanned {
@@ -160,7 +155,7 @@ fn a_loader_closes_quickly_during_an_outage() {
                         let source: Arc<dyn Source> = if planned { source } else { Arc::new(Unplanned(source)) };
                         let loader = Loader::source(source).codec(Draw).augment(Augment::train(16));
                         let loader = loader.batch_size(4).shuffle(3).workers(2).prefetch(2);
-                        // With this limit, only a few samples are prefetched.
+                        // Limits the number of prefetched samples.
                         let mut epochs = loader.memory_limit(8 << 20).host().unwrap();
                         if after == 0 {
                             store.becomes(mode);
@@ -215,7 +210,7 @@ fn opening_can_be_aborted_at_every_request() {
     no_hang(|| {
         for mode in [SILENT, FAILS] {
             for url in ["mem://set", "mem://set/s-{000000..000001}.tar"] {
-                // Make the store fail from its first, second, … request on.
+                // The store fails from its first, second, … request on.
                 for sound in 0..5 {
                     let store = Outage::of(60, false);
                     let abort = Arc::new(AtomicU8::new(0));
@@ -241,7 +236,7 @@ fn opening_can_be_aborted_at_every_request() {
     });
 }
 
-/// A store that fails permanently after a number of requests.
+/// Fails permanently after a number of requests.
 struct FailsAfter {
     store: Outage,
     sound: usize,

@@ -9,7 +9,7 @@ use crate::files::folder;
 use warpfeed::source::{Concat, Memory, OwnedSample, Source, open};
 use warpfeed::{Augment, ErrorKind, Loader};
 
-/// Creates two datasets that contain the `cat` class, with label 0 in one and label 1 in the other.
+/// Both datasets contain the `cat` class, with label 0 in one and label 1 in the other.
 fn sets(root: &Path) -> [PathBuf; 2] {
     [
         folder(root, "photos", &[("cat", 30), ("dog", 10)]),
@@ -17,7 +17,6 @@ fn sets(root: &Path) -> [PathBuf; 2] {
     ]
 }
 
-/// Returns the class in the path of a sample.
 fn class_of(key: &str) -> &str {
     key.split('/').next().unwrap()
 }
@@ -53,7 +52,7 @@ fn joined_by_name_every_sample_has_the_label_of_its_class() {
         assert_eq!(sample.label().unwrap(), Some(label));
         assert_eq!(class_of(sample.key()), joined.classes()[label as usize], "{}", sample.key());
     }
-    // The joined dataset has the same classes as a single folder with all images.
+    // The joined dataset has the classes of a single folder with all images.
     let merged = folder(root.path(), "merged", &[("axolotl", 1), ("cat", 1), ("dog", 1), ("zebra", 1)]);
     assert_eq!(joined.classes(), open(merged).unwrap().classes());
 }
@@ -89,8 +88,8 @@ fn balanced_draws_classes_of_joined_datasets_equally() {
             batch.unwrap().labels().unwrap().iter().for_each(|&label| *drawn.entry(label).or_default() += 1);
         }
     }
-    // Each of the four classes is expected in 700 of the 2,800 draws, with a standard deviation of
-    // 23.
+    // The 2,800 draws should contain each of the four classes 700 times, with a standard deviation
+    // of 23.
     assert_eq!(drawn.len(), 4);
     assert!(drawn.values().all(|n| (600..800).contains(n)), "{drawn:?}");
 }

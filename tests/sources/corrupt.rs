@@ -34,7 +34,7 @@ fn tar(members: &[Vec<u8>]) -> Vec<u8> {
     [members.concat(), vec![0; 2 * BLOCK]].concat()
 }
 
-/// Returns the samples of a tar, or the error. Checks that mapped and unmapped reads agree.
+/// Checks that mapped and unmapped reads of a tar agree.
 fn open_tar(bytes: &[u8]) -> Result<Vec<OwnedSample>> {
     let root = tempfile::tempdir().unwrap();
     let path = write_file(&root, "x.tar", bytes);
@@ -130,7 +130,7 @@ fn invalid_tar_members_are_refused() {
     assert_eq!(error.cause(), "field \"cls\" is not a number: \"three\"");
 }
 
-/// Tests a sample that has a repeated field or more than 16 fields, between two valid samples.
+/// The bad sample has a repeated field or more than 16 fields.
 #[test]
 fn one_bad_tar_sample_leaves_the_others_valid() {
     let root = tempfile::tempdir().unwrap();
@@ -179,8 +179,8 @@ fn shards_that_disagree_or_are_missing_are_named() {
     assert!(open(gzip).err().unwrap().cause().contains("gzip"));
 }
 
-/// Tests that a tar that is truncated between opening and reading does not kill the process.
-/// (Truncating it while a sample is in use does; see `tests/README.md`.)
+/// Truncating the tar between opening and reading must not kill the process. (Truncating it while a
+/// sample is in use does; see `tests/README.md`.)
 #[cfg(target_os = "linux")]
 #[test]
 fn a_tar_that_shrinks_while_open_fails() {
@@ -192,14 +192,12 @@ fn a_tar_that_shrinks_while_open_fails() {
         assert!(read_all(&source).is_ok());
         File::options().write(true).open(&path).unwrap().set_len(4096).unwrap();
         let error = source.read(7, &mut Vec::new()).unwrap_err();
-        // On kernels before 5.14, the truncation cannot be detected, and this read kills the
-        // process.
+        // Kernels before 5.14 cannot detect the truncation, and this read kills the process.
         assert!(error.path() == Some(&path) && error.cause().contains("truncated"), "{error}");
     }
 }
 
-/// Tests that without memory maps, truncation is an error on any kernel and at any time, even for a
-/// loader that has already read from the source.
+/// Without memory maps, truncation must be an error on any kernel and at any time.
 #[test]
 fn reading_a_tar_that_shrank_while_open_fails() {
     let root = tempfile::tempdir().unwrap();
@@ -253,7 +251,7 @@ fn a_stale_or_damaged_index_is_rebuilt() {
     assert_eq!(first(&Tar::open(&path).unwrap()), "c", "a changed tar is read again");
     assert_ne!(fs::read(&index).unwrap(), written);
 
-    // Opening succeeds even if the index cannot be written.
+    // Opening must succeed even if the index cannot be written.
     fs::remove_file(&index).unwrap();
     fs::create_dir(&index).unwrap();
     assert_eq!(first(&Tar::open(&path).unwrap()), "c");
@@ -263,8 +261,7 @@ fn a_stale_or_damaged_index_is_rebuilt() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
-    /// Changes bytes anywhere, and corrects the checksums of headers so that the changed headers
-    /// are parsed.
+    /// Corrects the checksums of changed headers, so that these are parsed.
     #[test]
     fn a_changed_tar_gives_samples_or_an_error(
         format in prop::sample::select(vec!["gnu.tar", "pax.tar", "ustar.tar"]),
@@ -441,7 +438,7 @@ fn a_database_without_samples_or_of_an_unknown_kind_is_refused() {
         cause(&[(b"0", b"\x80"), (b"__classes__", b"\x05")])
             .contains("key \"__classes__\": class names: expected a MessagePack array")
     );
-    // Decimal keys with a gap are listed instead of computed, so no sample is lost.
+    // Decimal keys with a gap must be listed instead of computed, so that no sample is lost.
     let source = open_lmdb(&handmade(4096, &[(b"00", b"\x80"), (b"01", b"\x80"), (b"03", b"\x80")])).unwrap();
     let keys: Vec<_> = (0..source.len()).map(|i| source.read(i, &mut Vec::new()).unwrap().key().to_owned()).collect();
     assert_eq!(keys, ["00", "01", "03"]);

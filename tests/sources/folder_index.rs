@@ -21,7 +21,7 @@ fn add(root: &Path, file: &str) {
     fs::write(path, file).unwrap();
 }
 
-/// Moves the modification times of all folders in the tree back by this many seconds.
+/// Moves the modification times of all folders in the tree back.
 fn backdate(path: &Path, seconds: u64) {
     for entry in fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()) {
         if entry.is_dir() {
@@ -35,10 +35,8 @@ fn index(root: &Path) -> PathBuf {
     root.join("set.warpfeed-index")
 }
 
-/// The key, the label and the image of a sample.
 type Row = (String, Option<i64>, Vec<u8>);
 
-/// Returns all samples and the classes.
 fn rows_and_classes(source: &dyn Source) -> (Vec<Row>, Vec<String>) {
     let mut scratch = Vec::new();
     let row = |i| {
@@ -48,8 +46,8 @@ fn rows_and_classes(source: &dyn Source) -> (Vec<Row>, Vec<String>) {
     ((0..source.len()).map(row).collect(), source.classes().to_vec())
 }
 
-/// Opens the folder with its index, and checks that the result equals a listing. Returns the number
-/// of samples.
+/// Opens the folder with its index, and compares the result with a listing. Returns the number of
+/// samples.
 fn same(root: &Path) -> usize {
     let set = root.join("set");
     let listed = rows_and_classes(&*open(&set).unwrap());
@@ -108,7 +106,7 @@ fn a_damaged_or_unwritable_index_is_ignored() {
         assert_eq!(same(root.path()), 2);
         assert_eq!(fs::read(index(root.path())).unwrap(), bytes, "the damaged index is rewritten");
     }
-    // Create a folder with the name of the index, so that the index cannot be written.
+    // A folder with the name of the index prevents writing it.
     fs::remove_file(index(root.path())).unwrap();
     fs::create_dir(index(root.path())).unwrap();
     fs::write(index(root.path()).join("full"), "").unwrap();

@@ -16,7 +16,6 @@ fn image(path: &Path, value: u8) {
     image::GrayImage::from_pixel(6, 4, image::Luma([value])).save(path).unwrap();
 }
 
-/// Returns the key, the label and the mask value of each sample.
 fn delivered(loader: Loader) -> Vec<(String, i64, u8)> {
     let loader = loader.augment(Augment::pass_through(6, 4)).unlabeled(true).batch_size(2);
     let mut delivered_rows = Vec::new();
@@ -48,7 +47,7 @@ fn masks_match_images_by_name_in_flat_and_class_folders() {
     let flat = || Loader::new(path_of("flat/train"));
     assert_eq!(delivered(flat().masks("trainannot")), [row("a", -1, 1), row("b.c", -1, 2)]);
     assert_eq!(delivered(flat().masks(path_of("flat/trainannot"))), [row("a", -1, 1), row("b.c", -1, 2)]);
-    // Without the option, these folders would be detected as a YOLO dataset.
+    // Without the option, these folders would open as a YOLO dataset.
     let deep = Loader::new(path_of("deep/images")).masks("labels");
     assert_eq!(delivered(deep), [row("cat/1", 0, 3), row("dog/deep/2", 1, 4)]);
     let options = Options::new().masks("labels");
@@ -60,7 +59,7 @@ fn masks_match_images_by_name_in_flat_and_class_folders() {
         Pack::new(&*source).to(path_of(target)).unwrap();
         assert_eq!(delivered(Loader::new(path_of(target))), [row("cat/1", 0, 3), row("dog/deep/2", 1, 4)], "{target}");
     }
-    // A star in the pattern represents the name of the image.
+    // A star in the pattern stands for the image's name.
     let starred = Options::new().masks("others/*_mask").open(path_of("flat/train")).unwrap();
     let mut scratch = Vec::new();
     assert!((0..2).all(|index| starred.read(index, &mut scratch).unwrap().value("mask.gif").is_some()));

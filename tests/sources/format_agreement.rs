@@ -30,8 +30,7 @@ fn options(source: &dyn Source) -> WriteOptions {
     WriteOptions { classes: source.classes().to_vec(), ..Default::default() }
 }
 
-/// Writes `source` in every format, in `folder`, and checks that each copy has the same samples and
-/// classes.
+/// Writes `source` in every format, and checks that each copy has the same samples and classes.
 fn assert_formats_agree(source: &dyn Source, folder: &Path) {
     let expected = read_all(source);
     let options = options(source);
@@ -165,7 +164,7 @@ fn nothing_is_overwritten_unless_forced() {
     let sharded = WriteOptions { shard_size: Some(12_000), ..plain.clone() };
     type Create<'a> = &'a dyn Fn(&WriteOptions) -> Result<Box<dyn DatasetWriter>>;
     let (lmdb, tar, shards) = (root.path().join("a.lmdb"), root.path().join("b.tar"), root.path().join("c.tar"));
-    // A path may end with a slash, which shells append when they complete it.
+    // Shell completion appends a slash.
     let with_slash = root.path().join("a.lmdb/");
     let create_lmdb: Create = &|o| Ok(Box::new(LmdbWriter::create(&with_slash, o)?));
     let create_tar: Create = &|o| Ok(Box::new(TarWriter::create(&tar, o)?));
@@ -307,7 +306,7 @@ fn open_detects_the_format_by_content() {
     assert_eq!(open(path_of("absent-{0..3}.tar")).err().unwrap().path(), Some(&*path_of("absent-0.tar")));
 }
 
-/// A loader accepts the source that `open` returns, and keeps the dataset's metadata.
+/// The loader must keep the dataset's metadata.
 #[test]
 fn a_loader_accepts_a_shared_source() {
     let root = tempfile::tempdir().unwrap();

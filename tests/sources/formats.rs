@@ -10,15 +10,12 @@ use warpfeed::{Augment, Loader};
 
 use crate::support::{Content, no_hang};
 
-/// Number of images per class in the reference.
 const PER_CLASS: usize = 3;
 
-/// Returns the path of a fixture in `tests/fixtures/formats`.
 pub(crate) fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/formats").join(name)
 }
 
-/// Returns a writable copy of a fixture.
 pub(crate) fn copy(name: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     for entry in fs::read_dir(fixture(name)).unwrap() {
@@ -35,8 +32,7 @@ pub(crate) fn owned(source: &dyn Source) -> Vec<OwnedSample> {
     (0..source.len()).map(|i| OwnedSample::try_from(&source.read(i, &mut scratch).unwrap()).unwrap()).collect()
 }
 
-/// Returns the reference dataset, which is a folder with the first three JPEGs of each class in
-/// `datasets/mini`.
+/// The reference dataset: a folder with the first three JPEGs of each class in `datasets/mini`.
 pub(crate) fn reference() -> &'static Path {
     static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
         let mini = Path::new(env!("CARGO_MANIFEST_DIR")).join("datasets/mini");
@@ -51,8 +47,8 @@ pub(crate) fn reference() -> &'static Path {
             fs::create_dir_all(&copy).unwrap();
             let jpegs = listed(&class).into_iter().filter(|path| path.extension().is_some_and(|end| end == "jpg"));
             for jpeg in jpegs.take(PER_CLASS) {
-                // Other processes may create the same folder concurrently, so each file is renamed
-                // into place when it is complete.
+                // Processes may create the same folder concurrently, so each complete file is
+                // renamed into place.
                 let (name, partial) = (jpeg.file_name().unwrap(), copy.join(format!("{}.partial", std::process::id())));
                 fs::copy(&jpeg, &partial).unwrap();
                 fs::rename(partial, copy.join(name)).unwrap();
@@ -63,7 +59,7 @@ pub(crate) fn reference() -> &'static Path {
     &FOLDER
 }
 
-/// Returns the batches, without their keys because these depend on the format.
+/// The batches without their keys, which depend on the format.
 fn batches(loader: Loader, epochs: impl IntoIterator<Item = u64>) -> Vec<Content> {
     let mut batches = loader.host().unwrap();
     let mut contents = Vec::new();
@@ -74,10 +70,8 @@ fn batches(loader: Loader, epochs: impl IntoIterator<Item = u64>) -> Vec<Content
     contents
 }
 
-/// A way to load a dataset: its name, and a function that returns the batches.
 type Way = (&'static str, fn(Loader) -> Vec<Content>);
 
-/// The ways to load a dataset. Each of them is tested with every format.
 const WAYS: [Way; 6] = [
     ("in order", |loader| batches(loader, 0..1)),
     ("two epochs, shuffled", |loader| batches(loader.shuffle(7), 0..2)),
@@ -90,8 +84,7 @@ const WAYS: [Way; 6] = [
     }),
 ];
 
-/// Stops a run in the middle of its first epoch, and returns the remaining batches from a new
-/// loader.
+/// Stops a run inside its first epoch, and loads the remaining batches with a new loader.
 fn resumed(make: &dyn Fn() -> Loader) -> Vec<Content> {
     let mut first = make().shuffle(7).host().unwrap();
     let mut epoch = first.epoch(0);
@@ -101,19 +94,17 @@ fn resumed(make: &dyn Fn() -> Loader) -> Vec<Content> {
     batches(make().shuffle(7).resume(state), 0..2)
 }
 
-/// Checks that the dataset at `path` gives the batches of [`reference`], bit for bit, in all
-/// [`WAYS`], with one worker and with three. `with` adds the options that the format needs.
+/// The dataset at `path` must give the batches of [`reference`] in all [`WAYS`], with one worker
+/// and with three. `with` adds the options that the format needs.
 pub(crate) fn agrees(path: impl AsRef<Path>, with: impl Fn(Loader) -> Loader) {
     let path = path.as_ref();
     loads_as_reference(&path.display().to_string(), &|| with(Loader::new(path)));
 }
 
-/// Checks the same as [`agrees`] for loaders that `make` creates.
 pub(crate) fn loads_as_reference(name: &str, make: &dyn Fn() -> Loader) {
     loads_alike(name, make, &|| Loader::new(reference()));
 }
 
-/// Checks the same as [`agrees`] for loaders that `make` creates, with a different reference.
 pub(crate) fn loads_alike(name: &str, make: &dyn Fn() -> Loader, reference: &dyn Fn() -> Loader) {
     no_hang(|| {
         let with = |loader: Loader, workers| loader.augment(Augment::train(48)).batch_size(5).workers(workers);
@@ -130,7 +121,6 @@ pub(crate) fn loads_alike(name: &str, make: &dyn Fn() -> Loader, reference: &dyn
     });
 }
 
-/// Returns the samples of the reference dataset.
 fn samples() -> Vec<OwnedSample> {
     owned(&*open(reference()).unwrap())
 }

@@ -12,7 +12,6 @@ fn path_of(name: &str) -> PathBuf {
     fixture("hdf5").join(name)
 }
 
-/// The label and the fields of a sample.
 type Fields = (Option<i64>, Vec<(String, Vec<u8>)>);
 
 fn samples(source: &dyn Source) -> Vec<Fields> {
@@ -129,7 +128,7 @@ fn damaged_and_changed_hdf5_files_fail() {
             let e = options(mapped).format("hdf5").open(&path).err().unwrap();
             assert_eq!(e.path(), Some(&*path), "{len} bytes: {e}");
         }
-        // The checksum that follows each compressed chunk detects damage.
+        // The checksum after each compressed chunk must detect damage.
         fs::write(&path, &file).unwrap();
         let source = options(mapped).open(&path).unwrap();
         let good = samples(&*source).len();

@@ -1,7 +1,7 @@
-//! Compares the samples of LeRobot datasets with the samples that the `LeRobotDataset` class of the
-//! `lerobot` library returns, including padding, tasks and pixels. Episodes, features and deltas
-//! that do not exist, cameras without a video file, and damaged files must cause errors that say
-//! what is wrong.
+//! Tests that the samples of LeRobot datasets equal those of the `LeRobotDataset` class of the
+//! `lerobot` library, including padding, tasks and pixels. Episodes, features and deltas that do
+//! not exist, cameras without a video file, and damaged files must cause errors that say what is
+//! wrong.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,17 +17,14 @@ use warpfeed::{Augment, Dtype, Loader};
 use crate::formats::fixture;
 use crate::stores::Objects;
 
-/// Names of the fixtures, one for each version of the format.
 pub(crate) const VERSIONS: [&str; 2] = ["v21", "v30"];
 
-/// Reads the samples that the library returned for a version. Each entry of the list opens the
-/// dataset with different options.
+/// The samples that the library returned for a version. Each entry has different dataset options.
 pub(crate) fn answers(version: &str) -> Vec<Json> {
     let file = fs::read(fixture("lerobot").join(format!("{version}.json"))).unwrap();
     serde_json::from_slice(&file).unwrap()
 }
 
-/// Returns the dataset options that an entry of the expected values was generated with.
 pub(crate) fn options(answer: &Json) -> LeRobotOptions {
     let mut options = LeRobotOptions::new();
     for (feature, deltas) in answer["delta_timestamps"].as_object().into_iter().flatten() {
@@ -44,13 +41,12 @@ fn opened(version: &str, options: &LeRobotOptions) -> LeRobot {
     LeRobot::with(fixture("lerobot").join(version), options, &Options::new()).unwrap()
 }
 
-/// Returns the CRC-32 that zlib computes.
+/// zlib's CRC-32.
 fn crc32(bytes: &[u8]) -> u32 {
     let bit = |crc: u32, _| if crc & 1 == 1 { crc >> 1 ^ 0xedb8_8320 } else { crc >> 1 };
     !bytes.iter().fold(!0_u32, |crc, &byte| (0..8).fold(crc ^ u32::from(byte), bit))
 }
 
-/// Returns the checksum of an image's pixels.
 fn pixels(image: &[u8]) -> u32 {
     let codecs = Codecs::new();
     let (mut image, mut pixels) = (codecs.open(image).unwrap(), Pixels::default());
@@ -58,7 +54,7 @@ fn pixels(image: &[u8]) -> u32 {
     crc32(pixels.data())
 }
 
-/// Converts a field to JSON, in the form of the expected values.
+/// Converts a field to the form of the expected values.
 fn described(name: &str, value: Value<'_>, expected: &Json) -> Json {
     match value {
         Value::Text(text) => text.into(),
@@ -87,7 +83,7 @@ fn nested(flat: &mut impl Iterator<Item = Json>, shape: &[usize]) -> Json {
     }
 }
 
-/// Checks that a sample has exactly the fields of `item`.
+/// The sample must have exactly the fields of `item`.
 fn check(sample: &Sample<'_>, item: &Json) {
     let item = item.as_object().unwrap();
     let stem = |name: &str| name.trim_end_matches(".npy").trim_end_matches(".txt").to_owned();
@@ -99,8 +95,7 @@ fn check(sample: &Sample<'_>, item: &Json) {
     }
 }
 
-/// Checks the samples of a source against an entry of the expected values. A sample has at most 16
-/// fields, so the fields are read in two halves, as by a loader.
+/// A sample has at most 16 fields, so the fields are read in two halves, as by a loader.
 pub(crate) fn check_samples(source: &dyn Source, answer: &Json) {
     let items = answer["items"].as_array().unwrap();
     assert_eq!(source.len(), items.len());
@@ -273,8 +268,6 @@ fn frames_and_seconds_are_the_same_deltas() {
     }
 }
 
-/// Returns a dataset that declares the `top` and `wrist` features as videos, but has no video
-/// files.
 fn with_videos(version: &str) -> tempfile::TempDir {
     let copy = writable(version);
     let path = copy.path().join("meta/info.json");
@@ -311,7 +304,7 @@ fn videos_without_files_are_left_out_unless_they_are_asked_for() {
     }
 }
 
-/// Returns a copy of the dataset of a version. A test may change the copy.
+/// A copy of the dataset that a test may change.
 pub(crate) fn writable(version: &str) -> tempfile::TempDir {
     fn copy(from: &Path, to: &Path) {
         fs::create_dir_all(to).unwrap();
@@ -325,7 +318,6 @@ pub(crate) fn writable(version: &str) -> tempfile::TempDir {
     root
 }
 
-/// Replaces text in a file.
 fn edit(root: &Path, file: &str, from: &str, to: &str) {
     let path = root.join(file);
     let text = fs::read_to_string(&path).unwrap();
@@ -407,7 +399,6 @@ fn rows_that_contradict_the_metadata_fail() {
     assert!(e.contains("column \"task_index\" holds 1, which is not among the tasks"), "{e}");
 }
 
-/// Returns a loader of states, chunks of actions, tasks and images.
 fn loader(set: impl Source + 'static) -> Loader {
     Loader::source(set)
         .drop_field("label")
@@ -420,10 +411,8 @@ fn loader(set: impl Source + 'static) -> Loader {
         .batch_size(4)
 }
 
-/// The states, the actions, the padding, the tasks and the images of a batch.
 type Contents = (Vec<f32>, Vec<f32>, Vec<u8>, Vec<String>, Vec<u8>);
 
-/// Returns all batches of an epoch.
 fn epoch(loader: Loader) -> Vec<Contents> {
     let mut batches = loader.host().unwrap();
     let read = |batch: warpfeed::Result<warpfeed::HostBatch>| {

@@ -1,7 +1,6 @@
 //! Tests LeRobot datasets that were packed with their frames, in parts or at once. Their samples
-//! must have the same indices, windows, padding, numbers, texts and keys as in the original
-//! dataset. Only recoded images differ. The packed dataset opens by its path, from a folder or a
-//! store.
+//! must have the indices, windows, padding, numbers, texts and keys of the original; only recoded
+//! images differ. The packed dataset must open by its path, from a folder or a store.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -150,7 +149,7 @@ fn parts_of_frames_are_merged_to_the_same_files() {
     let e = LeRobot::open(&parts).unwrap_err().to_string();
     assert!(e.contains("frames.tar"), "an unfinished dataset does not open: {e}");
     pack(0);
-    // A part that is complete is not packed again.
+    // A complete part is not packed again.
     pack(1);
     Merge::new(parts.join("frames.tar")).run().unwrap();
     let files = |path: &Path| -> Vec<(String, Vec<u8>)> {
@@ -179,7 +178,7 @@ fn an_interrupted_pack_of_frames_continues() {
     assert!(stopped.is_err() && LeRobot::open(root.path()).is_err());
     let mut reported = Vec::new();
     let report = pack().progress(|progress| reported.push(progress.samples)).to(root.path()).unwrap();
-    // The four complete shards are counted, and not packed again.
+    // The four complete shards are counted but not packed again.
     assert_eq!(reported, [2, 4, 6, 8, 9, 10, 11, 12, 13, 14, 15]);
     assert_eq!((report.samples, open(root.path()).unwrap().len()), (15, 15));
 }
@@ -204,7 +203,6 @@ fn videos_are_packed_as_jpegs() {
     }
 }
 
-/// Copies the files under `folder` to the store.
 fn upload(folder: &Path, url: &str, objects: &Objects) {
     for entry in fs::read_dir(folder).unwrap().map(std::result::Result::unwrap) {
         let url = format!("{url}/{}", entry.file_name().to_str().unwrap());
@@ -296,7 +294,7 @@ fn damaged_files_of_a_packed_dataset_are_named() {
     )
     .unwrap();
     assert!(cause(&path).contains("warpfeed_frames=2"), "{}", cause(&path));
-    // The frames of a different dataset have other keys.
+    // A different dataset has other keys.
     let (path, other) = (fresh("mixed"), root.path().join("other"));
     let copy = writable("v30");
     let set = LeRobot::with(copy.path(), &LeRobotOptions::new().episodes([1, 2]), &Options::new()).unwrap();

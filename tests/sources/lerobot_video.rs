@@ -1,7 +1,6 @@
-//! Tests LeRobot datasets with cameras that are stored as video. The frames must equal the frames
-//! that LeRobot's own dataset class returns, also with several frames per sample, padding, any
-//! sample order, and both file layouts. Frames at wrong times, damaged files and unsupported codecs
-//! must cause errors that say what is wrong.
+//! Tests LeRobot datasets with video cameras. The frames must equal those of LeRobot's own dataset
+//! class, in any sample order and both file layouts. Frames at wrong times, damaged files and
+//! unsupported codecs must cause errors that say what is wrong.
 
 use std::fs;
 use std::path::Path;
@@ -19,8 +18,8 @@ use crate::lerobot::writable;
 const FRONT: &str = "observation.images.front";
 const WRIST: &str = "observation.images.wrist";
 
-/// Maximum difference between the library's pixels and warpfeed's. The library uses swscale, which
-/// computes with fewer bits.
+/// Maximum difference from the library's pixels. The library uses swscale, which computes with
+/// fewer bits.
 const LEVELS: u8 = 3;
 
 /// The expected values contain every sixteenth pixel of every sixteenth row.
@@ -30,7 +29,7 @@ fn filmed() -> LeRobot {
     LeRobot::open(fixture("lerobot").join("v30_video")).unwrap()
 }
 
-/// Returns a copy of the dataset of version 2.1, with videos of the same frames.
+/// A copy of the version 2.1 dataset, with videos of the same frames.
 fn filmed_21() -> tempfile::TempDir {
     let folder = writable("v21");
     let videos = fixture("lerobot").join("v21_video/videos/chunk-000");
@@ -58,7 +57,6 @@ fn pixels(frame: &[u8]) -> Pixels {
     pixels
 }
 
-/// Returns the encoded frames of a camera.
 fn frames(set: &dyn Source, index: usize, camera: &str) -> Vec<Vec<u8>> {
     let mut scratch = Vec::new();
     let sample = set.read(index, &mut scratch).unwrap();
@@ -69,7 +67,7 @@ fn frames(set: &dyn Source, index: usize, camera: &str) -> Vec<Vec<u8>> {
     }
 }
 
-/// Checks every sixteenth pixel of every sixteenth row of a frame.
+/// Checks every sixteenth pixel of every sixteenth row.
 fn check(frame: &[u8], expected: &Json, what: &str) {
     let actual = pixels(frame);
     let width = actual.size().width as usize;
@@ -130,7 +128,7 @@ fn a_file_for_each_episode_has_the_same_frames_as_a_shared_file() {
     }
 }
 
-/// The batches of a loader with clips of one camera, single frames of the other, and the actions.
+/// Batches with clips of one camera, single frames of the other, and the actions.
 fn batches(loader: Loader, threads: usize, epoch: u64, skip: usize) -> Vec<Vec<u8>> {
     let mut batches = loader
         .drop_field("label")
@@ -196,19 +194,19 @@ fn batches_of_gpu_decoded_videos_are_equal_for_any_threads() {
 #[test]
 fn frames_at_a_different_time_fail() {
     let folder = filmed_21();
-    // Use a video in which the duration of the frames increases.
+    // In this video, the duration of the frames increases.
     let vfr = Path::new(env!("CARGO_MANIFEST_DIR")).join("video/tests/fixtures/vfr.mp4");
     fs::copy(vfr, folder.path().join("videos/chunk-000").join(FRONT).join("episode_000000.mp4")).unwrap();
     let set = LeRobot::open(folder.path()).unwrap();
     let mut scratch = Vec::new();
-    // The fourth frame is at 0.1 s, although the video has 30 frames per second at its start.
+    // The fourth frame is at 0.1 s, although the video starts with 30 frames per second.
     let frame = frames(&set, 1, FRONT).remove(0);
     assert!(String::from_utf8_lossy(&frame).contains("episode_000000.mp4: frame 3 at 0.1 s"));
     // The nearest frames are at 0.267 s and 0.333 s.
     let e = set.read(3, &mut scratch).unwrap_err().to_string();
     assert!(e.contains("episode_000000.mp4") && e.contains("no frame at 0.3"), "{e}");
     assert!(e.contains("the nearest is frame") && e.contains("tolerance_s=0.0001"), "{e}");
-    // The other episodes are not affected.
+    // The other episodes must not be affected.
     assert!(set.read(6, &mut scratch).is_ok());
     let loose = LeRobotOptions::new().tolerance_s(0.05);
     let set = LeRobot::with(folder.path(), &loose, &Options::new()).unwrap();
@@ -218,7 +216,7 @@ fn frames_at_a_different_time_fail() {
 #[test]
 fn videos_with_damage_fail_with_the_file_and_the_frame() {
     let folder = writable("v30_video");
-    // Use the file of the first two episodes, which starts with its tables.
+    // The file of the first two episodes starts with its tables.
     let path = folder.path().join("videos").join(WRIST).join("chunk-000/file-000.mp4");
     let file = fs::read(&path).unwrap();
     let track = warpfeed_video::open(&file).unwrap();
@@ -257,7 +255,7 @@ fn unreadable_videos_are_left_out_unless_requested() {
     let folder = filmed_21();
     let first = folder.path().join("videos/chunk-000").join(FRONT).join("episode_000000.mp4");
     let h264 = fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("video/tests/fixtures/h264.mp4")).unwrap();
-    // No feature and no GPU decodes this codec.
+    // Neither a feature nor a GPU supports this codec.
     let mut mpeg4 = h264.clone();
     let name = mpeg4.windows(8).position(|bytes| bytes[4..] == *b"avc1" && bytes[..3] == [0; 3]).unwrap();
     mpeg4[name + 4..name + 8].copy_from_slice(b"mp4v");

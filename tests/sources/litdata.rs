@@ -16,7 +16,7 @@ fn litdata_chunks_give_the_batches_of_the_folder() {
 #[test]
 fn compressed_litdata_chunks_are_decompressed_once_next_to_them() {
     let folder = copy("litdata_zstd");
-    // Select the label by its position, because the elements of a tuple have no names.
+    // A tuple's elements have no names, so select the label by its position.
     agrees(folder.path(), |loader| loader.table(TableOptions::new().label("1")));
     assert!(open(folder.path()).unwrap().label(0, &mut Vec::new()).unwrap().is_none());
     let chunk = folder.path().join("chunk-0-0.bin");
@@ -151,7 +151,7 @@ fn damaged_litdata_rows_fail_with_the_file() {
     let e = open(folder.path()).err().unwrap();
     assert!(e.path() == Some(&*path) && e.cause() == "the Arrow data has 1 rows, but the index claims 2", "{e}");
     fs::write(&index, text).unwrap();
-    // Write a chunk of items next to a chunk of Arrow rows.
+    // A chunk of items next to a chunk of Arrow rows.
     let items = [&1_u32.to_le_bytes()[..], &12_u32.to_le_bytes(), &(len as u32).to_le_bytes(), &bytes[12..]].concat();
     fs::write(&path, items).unwrap();
     let e = open(folder.path()).err().unwrap();

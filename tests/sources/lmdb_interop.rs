@@ -1,5 +1,4 @@
-//! Tests that warpfeed reads databases written by Python's `lmdb` and `msgpack`, and the other way
-//! round.
+//! Tests that warpfeed reads databases written by Python's `lmdb` and `msgpack`, and vice versa.
 //!
 //! `fixtures/make.py` wrote the fixtures.
 
@@ -10,7 +9,7 @@ use std::process::Command;
 use warpfeed::pack::{DatasetWriter, LmdbWriter, WriteOptions};
 use warpfeed::source::{Lmdb, OwnedSample, Sample, Source, ValueFormat, open};
 
-/// Copies a fixture, because opening a database creates a lock file next to it.
+/// Opening a database creates a lock file next to it, so the fixture is copied.
 fn fixture(name: &str, folder: &Path) -> std::path::PathBuf {
     let (from, to) = (Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name), folder.join(name));
     if from.is_dir() {
@@ -129,7 +128,6 @@ with env.begin() as txn:
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Creates a database with these keys. The bytes of each image end with its key.
 fn keyed(root: &Path, keys: &[&str]) -> Lmdb {
     let path = root.join(format!("{}.mdb", keys.join("-")));
     let env = lmdb::Environment::new().set_flags(lmdb::EnvironmentFlags::NO_SUB_DIR).open(&path).unwrap();

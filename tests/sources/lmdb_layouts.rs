@@ -9,14 +9,13 @@ use warpfeed::source::{Classes, Lmdb, OwnedSample, Source, open};
 
 use crate::formats::{agrees, fixture, reference};
 
-/// Copies a fixture, because opening a database creates a lock file next to it.
+/// Opening a database creates a lock file next to it, so the fixture is copied.
 fn copy(name: &str, folder: &Path) -> PathBuf {
     let dest = folder.join(name);
     fs::copy(fixture("lmdb").join(name), &dest).unwrap();
     dest
 }
 
-/// Writes `records` to the database `name` in the file at `path`.
 fn write(path: &Path, name: Option<&str>, records: &[(&[u8], Vec<u8>)]) {
     let env = Environment::new()
         .set_flags(EnvironmentFlags::NO_SUB_DIR)
@@ -39,7 +38,7 @@ fn all_samples(source: &dyn Source) -> Vec<OwnedSample> {
     (0..source.len()).map(|i| OwnedSample::try_from(&source.read(i, &mut scratch).unwrap()).unwrap()).collect()
 }
 
-/// Packs `source` into tar shards, and checks that they have the same samples.
+/// Packed as tar shards, `source` must have the same samples.
 pub(crate) fn assert_packs(source: &dyn Source) {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("packed.tar");
@@ -196,7 +195,7 @@ fn raw_values_of_lsun_basicsr_and_openmmlab_are_read() {
     fs::create_dir(&basic).unwrap();
     write(&basic.join("data.mdb"), None, &[(b"0001_s001", jpeg(0)), (b"0001_s002", jpeg(1))]);
     fs::write(basic.join("meta_info.txt"), "0001_s001.png (48,48,3) 1\n0001_s002.png (48,48,3) 1\n").unwrap();
-    // The LMDB backend of OpenMMLab (mmsegmentation) uses file paths as keys.
+    // OpenMMLab (mmsegmentation) uses file paths as keys.
     let openmmlab = root.path().join("img_dir.lmdb");
     fs::create_dir(&openmmlab).unwrap();
     let paths: [&[u8]; 2] = [b"train/aachen_000000.jpg", b"train/aachen_000001.jpg"];
@@ -211,7 +210,6 @@ fn raw_values_of_lsun_basicsr_and_openmmlab_are_read() {
     }
 }
 
-/// Returns a Caffe `Datum` with raw pixels.
 fn datum(channels: u8, data: &[u8]) -> Vec<u8> {
     [&[8, channels, 16, 2, 24, 3, 0x22, data.len() as u8], data, &[0x28, 7]].concat()
 }
@@ -239,7 +237,6 @@ fn caffe_pixels_are_read_in_the_declared_color_order() {
     assert_eq!(pixels(&Lmdb::open(&color).unwrap().bgr().unwrap()).unwrap(), bgr);
 }
 
-/// Returns a pickle of `(image, label)` in protocol 4.
 fn tuple(image: &[u8], label: &[u8]) -> Vec<u8> {
     let length = (image.len() as u32).to_le_bytes();
     [b"\x80\x04B", &length[..], image, label, b"\x86."].concat()

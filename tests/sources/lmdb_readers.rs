@@ -13,10 +13,10 @@ use warpfeed::source::{Lmdb, OwnedSample, Source};
 
 const PATH: &str = "WARPFEED_TEST_DATABASE";
 const READERS: &str = "WARPFEED_TEST_READERS";
-/// Number of reader slots in the lock file. The first process sets this number.
+/// Reader slots in the lock file, as set by the first process.
 const SLOTS: u32 = 4;
 
-/// Runs in child processes, started with this test's name and with the environment variables set.
+/// Child process: holds reader slots until it is killed.
 #[test]
 #[ignore = "started by the other tests"]
 fn hold_readers() {
@@ -31,7 +31,7 @@ fn hold_readers() {
     std::io::stdin().lines().next();
 }
 
-/// Starts a process that occupies `readers` slots until it is killed.
+/// Starts a process that occupies `readers` slots.
 fn holder(path: &Path, readers: u32) -> Child {
     let mut child = child!(hold_readers)
         .env(PATH, path)

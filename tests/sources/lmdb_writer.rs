@@ -1,5 +1,5 @@
-//! Tests that a database can be opened again however much another process has enlarged it, and how
-//! much it grows while an open loader keeps the writer from reusing pages.
+//! Tests that a database can be opened after another process has enlarged it, and how much it grows
+//! while an open loader keeps the writer from reusing pages.
 #![cfg(target_os = "linux")]
 
 use std::fs;
@@ -13,16 +13,13 @@ use warpfeed::source::{Lmdb, Source};
 use warpfeed::{ErrorKind, Loader};
 
 const PATH: &str = "WARPFEED_TEST_DATABASE";
-/// Map size of the first writer, in bytes.
 const SMALL_MAP: usize = 1 << 20;
-/// Map size of a later writer, in bytes.
 const LARGE_MAP: usize = 1 << 28;
 
 fn environment(path: &Path, map: usize) -> Environment {
     Environment::new().set_flags(EnvironmentFlags::NO_SUB_DIR).set_map_size(map).open(path).unwrap()
 }
 
-/// Returns `len` bytes that start like a JPEG.
 fn image(len: usize) -> Vec<u8> {
     let mut bytes = b"\xff\xd8\xff".to_vec();
     bytes.resize(len, 7);
@@ -45,9 +42,8 @@ fn database(root: &tempfile::TempDir) -> PathBuf {
     path
 }
 
-/// Runs in the writer process, started with this test's name and with the environment variables
-/// set. Executes one command per line: `FROM END LEN` stores images of `LEN` bytes under the keys
-/// `FROM..END` in one transaction.
+/// Child process: executes one command per line. `FROM END LEN` stores images of `LEN` bytes under
+/// the keys `FROM..END` in one transaction.
 #[test]
 #[ignore = "started by the other tests"]
 fn write_on_command() {
@@ -114,8 +110,6 @@ fn a_database_grown_by_a_different_process_is_opened() {
     assert_eq!(read_all(&new), 8 * 3000 + 32 * 200_000, "the newer loader does not need the older one");
 }
 
-/// Replaces the same images `times` times, with one commit each, like a writer that keeps a
-/// database up to date.
 fn rewrite(writer: &mut Writer, times: usize) {
     (0..times).for_each(|_| writer.put(0..8, 3000));
 }
@@ -137,8 +131,7 @@ fn an_open_loader_makes_a_writers_file_grow_until_it_is_dropped() {
     println!(
         "100 commits of 8 images of 3000 bytes: the file grew by {grown} bytes next to a loader, by 0 without one"
     );
-    // Each of the 100 commits adds eight images of a page each, and the few pages of the tree above
-    // them.
+    // Each of the 100 commits adds eight one-page images, and the few pages of the tree above them.
     assert!((100 * 8 * 3000..100 * 32 * 4096).contains(&grown), "the file grew by {grown}");
     assert_eq!(read_all(&source), 8 * 3000);
 

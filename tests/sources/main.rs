@@ -1,5 +1,5 @@
 //! Tests of the sources: folders, LMDB, tar, tables, annotated datasets, and formats of other
-//! libraries, on this machine and in object stores.
+//! libraries, locally and in object stores.
 
 #[path = "../support/annotated.rs"]
 mod annotated;

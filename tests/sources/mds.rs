@@ -40,7 +40,7 @@ fn a_damaged_mds_shard_differs_from_its_hash_and_is_named() {
     let errors = verify(0..12);
     assert!(errors.len() == 1 && errors[0].path() == Some(&*shard), "{errors:?}");
     assert!(errors[0].cause().starts_with("damaged: its xxh64 is "), "{}", errors[0]);
-    // Each shard is verified exactly once: with the part that contains its first sample.
+    // Each shard is verified once: with the part that contains its first sample.
     let parts: Vec<usize> = (0..12).map(|sample| verify(sample..sample + 1).len()).collect();
     assert_eq!(parts.iter().sum::<usize>(), 1);
     let first = parts.iter().position(|&count| count == 1).unwrap();
@@ -248,7 +248,7 @@ fn damaged_mds_shards_fail_with_their_location() {
     }
     fs::remove_file(&path).unwrap();
     assert_eq!(open(folder.path()).err().unwrap().kind(), ErrorKind::Io);
-    // Damage the length of one image: only its sample may fail.
+    // Damage the length of one image, so that only its sample fails.
     let first = u32::from_le_bytes(bytes[4..8].try_into().unwrap()) as usize;
     fs::write(&path, number(first, 1 << 30)).unwrap();
     let source = open(folder.path()).unwrap();
@@ -272,8 +272,7 @@ fn a_changed_mds_shard_fails_the_next_epoch() {
     }
 }
 
-/// Creates an MDS dataset with one shard. Each column has a name, an encoding and a size. `samples`
-/// contains the bytes of each sample.
+/// Creates a dataset with one shard. A column is a name, an encoding and a size.
 fn shard(columns: &[(&str, &str, usize)], samples: &[Vec<u8>]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let mut offsets = vec![4 * (samples.len() as u32 + 2)];

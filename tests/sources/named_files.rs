@@ -1,6 +1,6 @@
 //! Tests that only regular files are read, so that no file in a dataset can block a worker or
 //! exhaust memory. Paths in automatically detected columns must stay inside the table's folder.
-//! Warnings must state how many files were left out.
+//! Warnings must count the files that were left out.
 
 use std::fs;
 use std::path::Path;
@@ -17,13 +17,13 @@ fn first(source: &dyn Source) -> Error {
     refused(source.read(0, &mut Vec::new()))
 }
 
-/// Creates a pipe. Opening it for reading blocks until it has a writer.
+/// Opening a pipe for reading blocks until it has a writer.
 fn pipe(path: &Path) {
     let _ = fs::remove_file(path);
     assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
 }
 
-/// Creates a link to a device that has no end.
+/// A link to a device without an end.
 #[cfg(unix)]
 fn device(path: &Path) {
     let _ = fs::remove_file(path);
@@ -72,7 +72,7 @@ fn a_pipe_in_a_dataset_is_rejected() {
         fs::write(path_of("list.txt"), "b.png\n").unwrap();
         pipe(&path_of("b.txt"));
         is_refused(first(&Yolo::open(path_of("data.yaml")).unwrap()));
-        // These files are read while the dataset is opened.
+        // Opening the dataset reads these files.
         is_refused(refused(Classes::read(path_of("pipe.txt"))));
         pipe(&path_of("voc/Annotations/a.xml"));
         image::RgbImage::new(20, 10).save(path_of("voc/JPEGImages/b.png")).unwrap();
@@ -95,7 +95,7 @@ fn a_pipe_in_a_dataset_is_rejected() {
             other(&path_of("lmdb/data.mdb"));
             is_refused(refused(Lmdb::open(path_of("lmdb"))));
             is_refused(refused(open(path_of("lmdb"))));
-            // An index contains only redundant data, so an unreadable index is ignored.
+            // Indexes contain only redundant data, so an unreadable one is ignored.
             other(&path_of("shards/a.tar.index"));
             assert_eq!(Tar::open(path_of("shards/a.tar")).unwrap().len(), 4);
             other(&path_of("voc/JPEGImages.warpfeed-index"));
@@ -193,7 +193,7 @@ fn a_quote_that_swallows_rows_fails_with_its_line() {
     }
 }
 
-/// Tests that the second column has the cells that Python's `csv.reader(strict=True)` returns.
+/// The second column must have the cells that Python's `csv.reader(strict=True)` returns.
 #[test]
 fn rows_with_quotes_are_parsed_as_in_python() {
     for (cells, expected) in [

@@ -1,5 +1,5 @@
-//! Tests that the statistics count every network request, and the counters in a trace add up to the
-//! same numbers. If the loader waits for the network, the verdict says so.
+//! Tests that the statistics count every network request, and that a trace's counters have the same
+//! sums. If the loader waits for the network, the verdict must say so.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Range;
@@ -19,8 +19,8 @@ use warpfeed::{Augment, Error, Loader, Result};
 
 const DELAY: Duration = Duration::from_millis(90);
 
-/// A store behind a link with limited bandwidth and a latency of [`DELAY`]. Its server may reject
-/// the first attempt of some requests.
+/// Has limited bandwidth and a latency of [`DELAY`]. Its server may reject the first attempt of
+/// some requests.
 #[derive(Clone)]
 struct Throttled {
     files: Arc<HashMap<String, Vec<u8>>>,
@@ -113,7 +113,7 @@ fn a_throttled_store_is_network_bound_with_counted_requests() {
             assert_eq!((network.requests, network.bytes), (loaded(&store.requests), loaded(&store.bytes)));
             assert_eq!((network.refusals, network.retries), (loaded(&store.refused), loaded(&store.refused)));
             assert_eq!(network.refusals > 0, refuses);
-            // The total includes the bytes of the index and of the gaps between samples.
+            // The total includes the index and the gaps between samples.
             assert!(network.used_bytes > 120 * 1024 && network.used_bytes <= network.bytes, "{network:?}");
             assert_eq!(network.answers.bytes, network.bytes - store.files["mem://set/s.tar"].len() as u64);
             assert!(network.first_bytes.p50_seconds >= 0.9 * DELAY.as_secs_f64(), "{network:?}");
@@ -203,8 +203,8 @@ fn a_trace_counts_what_the_network_did_between_two_batches() {
     });
 }
 
-/// A store that refuses connections from the first request for a sample on, until a request has
-/// been tried `tries` times.
+/// Refuses connections from the first request for a sample until a request has been tried `tries`
+/// times.
 #[derive(Clone)]
 struct Refusing {
     files: Arc<HashMap<String, Vec<u8>>>,

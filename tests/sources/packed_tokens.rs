@@ -6,12 +6,11 @@ use std::fs;
 use warpfeed::source::{PackedTokens, Packing, Source, TokenType, Value};
 use warpfeed::{Dtype, HostBatch, LastBatch, Loader, Result, field};
 
-/// The token that ends a document.
+/// Ends a document.
 const END: u32 = 9;
-/// The token that fills a row.
+/// Fills a row.
 const PADDING: u32 = 77;
 
-/// A row: its documents, in order.
 type Row = Vec<Vec<u32>>;
 
 fn random(seed: u64) -> impl FnMut(u64) -> u64 {
@@ -42,8 +41,8 @@ fn packed(file: &[u32], length: usize, window: usize, max_documents: usize) -> V
     packed_rows
 }
 
-/// Writes random documents to files in `folder`. Returns the tokens of each file, in the order of
-/// the file names.
+/// Writes random documents to files. Returns the tokens of each file, in the order of the file
+/// names.
 fn corpus(folder: &std::path::Path, kind: TokenType, seed: u64) -> Vec<Vec<u32>> {
     let mut dice = random(seed);
     let files = 1 + dice(3);
@@ -66,7 +65,6 @@ fn corpus(folder: &std::path::Path, kind: TokenType, seed: u64) -> Vec<Vec<u32>>
     written.collect()
 }
 
-/// Computes the four arrays of a row naively.
 fn arrays(row: &Row, length: usize, max_documents: usize) -> [Vec<i64>; 4] {
     let (mut tokens, mut documents, mut positions, mut ends) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for (number, document) in row.iter().enumerate() {
@@ -188,7 +186,7 @@ fn ranks_and_resume_match_the_rows_of_a_single_run() -> Result<()> {
     assert_eq!(rows(open(0, 1, 16)?.resume(state.clone()))?, rows_of_one_run[2..]);
     let e = open(0, 1, 3)?.resume(state.clone()).host().unwrap_err();
     assert!(e.cause().contains("the number of source samples differs"), "{e}");
-    // Find a different window that results in the same number of rows.
+    // Find a different window with the same number of rows.
     let rows_of = |window| {
         let source = PackedTokens::open(folder.path(), TokenType::U16, Packing::new(8, END).window(window)).unwrap();
         let keys: Vec<_> = (0..source.len()).map(|row| source.key(row, &mut Vec::new()).unwrap()).collect();

@@ -1,5 +1,5 @@
-//! Tests that we read the same samples from Parquet files as the library that wrote them, in
-//! bounded memory.
+//! Tests that samples of Parquet files equal those of the library that wrote them, in bounded
+//! memory.
 
 use std::fs;
 use std::path::Path;
@@ -53,7 +53,7 @@ fn every_compression_and_type_has_the_values_of_the_arrow_file() {
             assert_eq!(encoded(&actual), encoded(&expected), "{compression}: row {row}");
             assert_eq!(actual.label().unwrap(), expected.label().unwrap());
         }
-        // A list that contains a null makes its sample fail.
+        // A null in a list makes its sample fail.
         let e = parquet.read(3, &mut scratch).unwrap_err().to_string();
         assert!(e.contains("column \"list\": item 1 of a list is null"), "{e}");
         assert_eq!(parquet.label(3, &mut scratch).unwrap(), None, "-1 is not a label");
@@ -134,7 +134,7 @@ fn damaged_files_are_rejected() {
 
 #[test]
 fn shards_with_different_class_names_name_both_files() {
-    // Rename a class in the second shard, so that the shards disagree.
+    // A renamed class makes the second shard contradict the first.
     for (folder, set, first, second) in [
         ("parquet/hub/data", "train", "train-00000-of-00002.parquet", "train-00001-of-00002.parquet"),
         ("arrow/saved", "", "dataset_info.json", "data-00001-of-00002.arrow"),
@@ -160,7 +160,7 @@ fn shards_with_different_class_names_name_both_files() {
     }
 }
 
-/// Returns the fields of a row in a fixture, as text.
+/// The fields of a row, as text.
 fn nested(name: &str, columns: &[&str], row: usize) -> warpfeed::Result<Vec<(String, String)>> {
     let columns = TableOptions::new().columns(columns.iter().copied());
     let source = Options::new().table(columns).open(fixture("nested").join(name))?;
@@ -170,7 +170,7 @@ fn nested(name: &str, columns: &[&str], row: usize) -> warpfeed::Result<Vec<(Str
     Ok(sample.fields().iter().map(|(name, value)| ((*name).to_owned(), text(value))).collect())
 }
 
-/// Columns with nested lists or nested structs.
+/// Columns with nested lists or structs.
 const NESTED: [&str; 6] =
     ["boxes", "ragged", "objects.bbox", "objects.category", "objects.about.area", "objects.about.note"];
 
@@ -248,7 +248,7 @@ fn a_missing_path_does_not_open_files_of_another_dataset() {
 #[test]
 fn unmarked_compressed_pages_of_old_pyarrow_are_read() {
     let mut bytes = fs::read(fixture("parquet/v2.parquet")).unwrap();
-    // Make the page of each column in the first row group declare that it is not compressed.
+    // The page of each column in the first row group declares that it is not compressed.
     for start in [4, 66193, 66354] {
         let header = &mut bytes[start..start + 30];
         let flag = header.windows(5).position(|part| part == [0x15, 4, 0x15, 0, 0x11]).unwrap() + 4;
@@ -263,8 +263,7 @@ fn unmarked_compressed_pages_of_old_pyarrow_are_read() {
     let mut scratch = Vec::new();
     let e = opened(&bytes).read(0, &mut scratch).unwrap_err().to_string();
     assert!(e.contains("bytes, but its header claims"), "{e}");
-    // Use the writer name of PyArrow before version 3, truncated to the length of the name in the
-    // file.
+    // The writer name of PyArrow before version 3, truncated to the length of the name in the file.
     let writer = b"parquet-cpp-arrow version 26.0.1";
     let offset = bytes.windows(writer.len()).position(|part| part == writer).unwrap();
     bytes[offset..offset + writer.len()].copy_from_slice(b"parquet-cpp version 1.5.1-SNAPSH");

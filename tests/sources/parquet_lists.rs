@@ -1,6 +1,6 @@
 //! Tests that lists of numbers can be read only if the decoded numbers fit into the memory plan, no
 //! matter how small they are when encoded. If they do not fit, opening the loader must fail with
-//! the amount of memory that is required. A column that no field reads must not cost anything.
+//! the required amount of memory. An unused column must not cost anything.
 
 use std::path::Path;
 
@@ -37,7 +37,7 @@ fn long_lists_must_fit_into_the_memory_plan() {
     assert!(e.cause().contains("raise the loader's memory_limit"), "{e}");
     let need: usize = e.cause().split("need ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
     assert!((4 * NUMBERS..5 * NUMBERS).contains(&need), "{need}");
-    // The limit that the message suggests is sufficient.
+    // The limit that the message suggests must be sufficient.
     let plan = loader(&path).field("ones", ones()).memory_limit(5 * need).host().unwrap().memory_plan();
     assert!(plan.source_bytes >= need, "{plan}");
 }

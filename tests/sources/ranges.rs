@@ -1,6 +1,6 @@
 //! Tests that record datasets are read from a store with range requests, without a cache. A few
-//! samples must take only some of the bytes, and batches must be bit-identical to batches of the
-//! local dataset. Formats that do not support range requests must be rejected.
+//! samples must take only some of the bytes, and batches must be bit-identical to local ones.
+//! Formats without range requests must be rejected.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::stores::Objects;
 use warpfeed::source::{Object, Options, Source, Store, open};
 use warpfeed::{Error, Loader, Result};
 
-/// A store that counts the bytes that it serves.
+/// Counts the bytes that it serves.
 #[derive(Clone, Default)]
 struct Counted {
     objects: Objects,
@@ -35,7 +35,6 @@ impl Store for Counted {
 }
 
 impl Counted {
-    /// Returns a store with the files of a folder under `mem://set`.
     fn of(folder: &Path) -> Self {
         let store = Counted::default();
         for entry in fs::read_dir(folder).unwrap() {
@@ -52,7 +51,6 @@ impl Counted {
         Options::new().store("mem", Arc::new(self.clone())).open(url)
     }
 
-    /// Returns the total number of bytes in all objects.
     fn size(&self) -> u64 {
         self.objects.0.lock().unwrap().values().map(|(_, bytes)| bytes.len() as u64).sum()
     }
@@ -155,7 +153,7 @@ fn arrays_in_a_store_equal_local_ones() {
         assert_eq!((local.kind(), there.kind()), (kind, kind), "{url}");
         assert!(owned(&*local) == owned(&*there), "{url}");
         assert_eq!((local.classes(), local.fields()), (there.classes(), there.fields()));
-        // A file with only an array of images contains no labels.
+        // A file with only an array of images has no labels.
         if name != "/images.npy" {
             let other = fixture(&path);
             loads_alike(&url, &|| Loader::new(&*url).store("mem", store.clone()), &|| Loader::new(&*other));
@@ -172,8 +170,7 @@ fn a_few_array_samples_download_few_bytes() {
     let mut npy = format!("\u{1}\0v\0{header:<117}\n").into_bytes();
     npy.splice(..0, *b"\x93NUMPY");
     npy.extend((0..64 * ROW).map(|i| (i * 31 % 251) as u8));
-    // The checksum of an archive in a store is not verified, because that would take all of its
-    // bytes.
+    // Verifying an archive's checksum would take all of its bytes.
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("x.npy"), &npy).unwrap();
     fs::write(folder.path().join("y.npz"), stored_zip("x.npy", &npy)).unwrap();
@@ -191,7 +188,7 @@ fn a_few_array_samples_download_few_bytes() {
     }
 }
 
-/// Returns a ZIP archive with one uncompressed file.
+/// A ZIP archive with one uncompressed file.
 fn stored_zip(name: &str, content: &[u8]) -> Vec<u8> {
     let (crc, len, size) = (crc32fast::hash(content), name.len() as u16, (content.len() as u32).to_le_bytes());
     let common =
@@ -215,7 +212,7 @@ fn remote_tfrecord_files_need_an_index_or_a_cache() {
     for name in ["train-00000-of-00002.tfrecord", "train-00001-of-00002.tfrecord"] {
         fs::write(folder.path().join(name), file.repeat(times)).unwrap();
     }
-    // Opening the local files writes their indexes.
+    // Opening local files writes their indexes.
     let local_source = open(folder.path()).unwrap();
     let store = Counted::of(folder.path());
     let there = store.open("mem://set").unwrap();

@@ -78,7 +78,7 @@ fn damaged_recordio_files_fail_with_their_location() {
     let (path, index) = (folder.path().join("train.rec"), folder.path().join("train.idx"));
     let bytes = fs::read(&path).unwrap();
     let lines = fs::read_to_string(&index).unwrap();
-    // A wrong entry in the index makes only its own sample fail.
+    // A wrong entry in the index must make only its own sample fail.
     let second: u64 = lines.lines().nth(1).unwrap().split('\t').next_back().unwrap().parse().unwrap();
     fs::write(&index, lines.replace(&format!("\t{second}\n"), &format!("\t{}\n", second + 4))).unwrap();
     let source = open(&path).unwrap();
@@ -100,9 +100,9 @@ fn damaged_recordio_files_fail_with_their_location() {
     }
 }
 
-/// Writes a file of records, each with an image of three bytes and one label. If `arrays` is false,
-/// the label is in the header. Otherwise, the label follows the header, as an array of one number.
-/// `mx.recordio.pack` writes lists in this way.
+/// Writes records with an image of three bytes and one label. With `arrays`, the label follows the
+/// header as an array of one number, as `mx.recordio.pack` writes lists. Otherwise, it is in the
+/// header.
 fn with_labels(path: &std::path::Path, labels: &[f32], arrays: bool) {
     let record = |label: &f32| {
         let header = match arrays {
@@ -148,14 +148,14 @@ fn recordio_labels_with_fractions_are_a_field_of_every_record() {
         (0..count).map(value).collect()
     };
     let field = |label: f32| (None, Some((vec![1], vec![label])));
-    // The first label is an integer, but it becomes a field as well, because the other labels do.
+    // The first label is an integer, but becomes a field like the other labels.
     with_labels(&path, &[1.0, 2.5, -3.0], false);
     assert_eq!(values(Options::new(), 3), [field(1.0), field(2.5), field(-3.0)]);
     with_labels(&path, &[1.0, 2.0], false);
     assert_eq!(values(Options::new(), 2), [(Some(1), None), (Some(2), None)]);
     let options = || Options::new().table(warpfeed::source::TableOptions::new().without_label());
     assert_eq!(values(options(), 2), [field(1.0), field(2.0)]);
-    // Opening does not inspect this record, because the file is large.
+    // The file is so large that opening does not inspect this record.
     let mut many = vec![4.0; 1000];
     many[37] = 0.5;
     with_labels(&path, &many, false);

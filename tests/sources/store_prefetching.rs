@@ -1,6 +1,6 @@
 //! Tests that samples prefetched from a store equal the local samples even if the network truncates
 //! bodies, refuses requests, loses replies or reorders them. Errors must name the object and the
-//! range. Prefetching must need few round trips and download few extra bytes.
+//! range. Prefetching must need few round trips and few extra bytes.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -17,7 +17,6 @@ use warpfeed::source::{
 };
 use warpfeed::{Augment, Error, Loader, Result};
 
-/// The files of a folder as objects of a store.
 #[derive(Clone)]
 struct Files(Arc<HashMap<String, Vec<u8>>>);
 
@@ -49,7 +48,6 @@ impl Store for Files {
     }
 }
 
-/// Creates three shards. Each has `len` samples of `size` bytes.
 fn shards(len: usize, size: usize) -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     let sample = |n: usize| {
@@ -65,7 +63,6 @@ fn owned(source: &dyn Source, index: usize) -> Result<OwnedSample> {
     OwnedSample::try_from(&source.read(index, &mut Vec::new())?)
 }
 
-/// Returns a pseudorandom number generator with this seed.
 fn random(seed: u64) -> impl FnMut(u64) -> u64 {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     move |below| {
@@ -76,16 +73,15 @@ fn random(seed: u64) -> impl FnMut(u64) -> u64 {
     }
 }
 
-/// A simulated network with random faults that depend only on `seed`.
+/// A simulated network whose random faults depend only on `seed`.
 #[derive(Clone)]
 struct Faulty {
     files: Files,
     seed: u64,
     requests: Arc<AtomicU64>,
-    /// Number of attempts for each object and first byte. From the third attempt on, a request
-    /// succeeds.
+    /// Number of attempts per object and first byte. The third attempt succeeds.
     attempts: Arc<Mutex<HashMap<(String, u64), u64>>>,
-    /// Offset in one of the objects. Reads beyond this offset fail permanently.
+    /// Reads beyond this offset in one of the objects fail permanently.
     permanent_from: Option<u64>,
 }
 
@@ -142,8 +138,7 @@ impl Store for Faulty {
         match fault {
             4 => drop(reply),
             5 => panic!("a fault of the store"),
-            // Responses arrive on other threads, in any order, and possibly before this call
-            // returns.
+            // Responses arrive on other threads, in any order, possibly before this call returns.
             6..9 => {
                 thread::spawn(move || {
                     thread::sleep(Duration::from_micros(300 * fault));
@@ -155,8 +150,7 @@ impl Store for Faulty {
     }
 }
 
-/// Reads epochs on several threads as a loader does, with a canceled epoch in between. Returns the
-/// first error.
+/// Reads epochs on several threads as a loader does, with a canceled epoch in between.
 fn drive(source: &Arc<dyn Source>, expected: &[OwnedSample], seed: u64, bytes: usize) -> Result<()> {
     let (len, batch) = (source.len() as u64, 5);
     let order = move |BatchIndex { epoch, batch: number }: BatchIndex| {
@@ -239,7 +233,7 @@ fn no_fault_schedule_loses_or_changes_samples() {
     });
 }
 
-/// Opens a dataset from a store that starts to fail permanently once the dataset is open.
+/// The store starts to fail permanently once the dataset is open.
 fn open_before_fault(store: &Faulty) -> Arc<dyn Source> {
     struct Late(Faulty, AtomicBool);
     impl Store for Late {
@@ -290,7 +284,7 @@ fn batches_from_a_faulty_store_equal_the_local_files() {
     });
 }
 
-/// A network with round trips: when no further request arrives, it answers all pending requests
+/// A network with round trips: when no further request arrives, all pending requests are answered
 /// together.
 #[derive(Clone)]
 struct Trips {
@@ -298,13 +292,13 @@ struct Trips {
     send: mpsc::Sender<Box<dyn FnOnce() + Send>>,
     trips: Arc<AtomicUsize>,
     bytes: Arc<AtomicU64>,
-    /// Number of bytes that were read without prefetching.
+    /// Bytes that were read without prefetching.
     direct: Arc<AtomicU64>,
     requests: Arc<AtomicUsize>,
 }
 
-/// A round trip ends when no request has arrived for this long. The time is generous, because
-/// requests of the same round trip may be delayed on a busy machine.
+/// Silence that ends a round trip. It is long, because a busy machine may delay requests of the
+/// same round trip.
 const QUIET: Duration = Duration::from_millis(1000);
 
 impl Trips {
@@ -428,9 +422,9 @@ fn a_windowed_shuffle_block_is_one_request_if_it_fits() {
     no_hang(|| {
         let (len, size, block) = (768u64, 30_000, 8);
         let root = shards(len as usize, size);
-        // A shuffle window consists of 8 blocks.
+        // A shuffle window has 8 blocks.
         let window = 8 * block * size as u64;
-        // The epoch has 96 blocks. Some are split at the end of a shard or of the epoch, and some
+        // Some of the epoch's 96 blocks are split at the end of a shard or of the epoch, and some
         // adjacent ones are merged.
         for (bytes, expected) in [(4 * window, 70..=110), (5 * window / 2, 70..=110), (window / 4, 300..=len)] {
             let store = Trips::new(Files::of(&root));
@@ -508,7 +502,7 @@ fn a_shard_index_is_used_unless_it_does_not_match() {
     let e = owned(&*source, 3).unwrap_err();
     assert!(e.cause().contains("the index does not match the tar"), "{e}");
     // Tars with the same files in a different order, or with one file of a different size, type or
-    // name. Only the samples that differ must fail.
+    // name. Only the samples that differ may fail.
     let index_of = |name: &str| {
         let header = bytes.chunks(512).position(|block| block.starts_with(name.as_bytes()) && block[name.len()] == 0);
         512 * header.expect("the shard contains this header")

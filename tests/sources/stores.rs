@@ -56,7 +56,7 @@ pub(crate) fn samples(source: &dyn Source) -> Vec<OwnedSample> {
     (0..source.len()).map(read).collect()
 }
 
-/// Returns shards with 40 samples, in a local folder and in a store.
+/// Shards with 40 samples, in a local folder and in a store.
 fn shards() -> (tempfile::TempDir, Objects) {
     let (root, store) = (tempfile::tempdir().unwrap(), Objects::default());
     Pack::new(&Numbers::new(40)).shard_size(16_000).keep_bad(true).to(root.path().join("s.tar")).unwrap();
@@ -66,7 +66,7 @@ fn shards() -> (tempfile::TempDir, Objects) {
         store.put(&format!("mem://set/{}", path.file_name().unwrap().to_str().unwrap()), fs::read(&path).unwrap());
     }
     store.put("mem://set/notes.txt", b"not a shard".to_vec());
-    // In this name, the last four bytes begin inside a multi-byte character.
+    // The last four bytes of this name begin inside a multi-byte character.
     store.put("mem://set/\u{30c7}\u{30fc}\u{30bf}", b"not a shard".to_vec());
     (root, store)
 }
@@ -79,8 +79,7 @@ fn shards_in_a_store_equal_local_ones() {
     let names: Vec<_> = store.list("mem://set/").unwrap().into_iter().map(|object| object.url).collect();
     let names: Vec<_> = names.iter().filter(|url| url.ends_with(".tar")).collect();
     assert!(names.len() > 1);
-    // Opening the path that was passed to `Pack::to` (`s.tar`) finds the shards through the
-    // manifest.
+    // `s.tar`, the path passed to `Pack::to`, finds the shards through the manifest.
     assert_eq!(samples(&*open(root.path().join("s.tar")).unwrap()), samples(&*local));
     assert_eq!(samples(&*options.open("mem://set/s.tar").unwrap()), samples(&*local));
     let e = options.open("mem://set/t.tar").err().unwrap();
@@ -107,7 +106,7 @@ fn a_manifest_in_a_store_determines_the_shards() {
     let bytes = |url: &str| store.0.lock().unwrap()[url].1.clone();
     let url = "mem://set/s.manifest.json";
     assert_eq!(samples(&*options.open(url).unwrap()), samples(&*local));
-    // Shards left over from an interrupted `pack` are ignored.
+    // Shards of an interrupted `pack` are ignored.
     store.put("mem://set/s-000077.tar", bytes("mem://set/s-000000.tar"));
     for url in ["mem://set", url] {
         assert_eq!(samples(&*options.open(url).unwrap()), samples(&*local), "{url}");
@@ -154,7 +153,7 @@ fn an_unusable_url_fails_with_advice() {
     assert!(e.to_string().contains("gs://bucket") && e.cause().contains("\"gs\""), "{e}");
     let path = format!("file://{}", root.path().display());
     assert_eq!(open(&path).unwrap().len(), 40);
-    // An explicit format overrides the format that the path suggests.
+    // An explicit format overrides the one that the path suggests.
     let e = Options::new().format("folder").open(root.path()).err().unwrap();
     assert!(e.cause().contains("no images"), "{e}");
 }
@@ -174,8 +173,8 @@ fn a_changed_object_fails_with_its_url() {
     assert!(source.read(0, &mut Vec::new()).is_ok(), "other shards are unchanged");
 }
 
-/// A store that lists objects in reverse order. If `busy` is true, the next call to `object` fails
-/// and sets `busy` to false.
+/// Lists objects in reverse order. If `busy` is true, the next call to `object` fails and sets
+/// `busy` to false.
 struct Busy {
     objects: Objects,
     busy: Arc<Mutex<bool>>,
@@ -200,7 +199,7 @@ impl Store for Busy {
     }
 }
 
-/// An unreachable store that counts its requests.
+/// Counts its requests.
 #[derive(Default)]
 struct Unreachable(Mutex<usize>);
 
@@ -254,7 +253,7 @@ fn parquet_files_in_a_store_equal_local_ones() {
         store.put(&format!("mem://org/name/data/{name}"), fs::read(&path).unwrap());
     }
     store.put("mem://org/name/README.md", b"# name".to_vec());
-    // One file has a page index. The other has none, so its pages are found by scanning.
+    // The file without a page index is scanned for its pages.
     for name in ["indexed", "pages"] {
         let bytes = fs::read(fixture("parquet").join(format!("{name}.parquet"))).unwrap();
         store.put(&format!("mem://one/{name}.parquet"), bytes);
@@ -292,7 +291,7 @@ fn parquet_files_in_a_store_equal_local_ones() {
     crate::formats::loads_as_reference("parquet in a store", &|| {
         Loader::new("mem://org/name/train").store("mem", store.clone())
     });
-    // The bytes of a different version are never mixed with the bytes of the opened one.
+    // Bytes of different versions must never be mixed.
     let url = "mem://one/indexed.parquet";
     let file = options.open(url).unwrap();
     store.put(url, vec![0; 100_000]);
@@ -300,7 +299,6 @@ fn parquet_files_in_a_store_equal_local_ones() {
     assert!(e.path().unwrap().to_str() == Some(url) && e.cause().contains("its tag is no longer"), "{e}");
 }
 
-/// Stores the files of a folder under `url`.
 #[cfg(feature = "parquet")]
 fn put_all(store: &Objects, folder: &std::path::Path, url: &str) {
     for entry in fs::read_dir(folder).unwrap() {
@@ -325,7 +323,7 @@ fn a_folder_is_the_same_dataset_on_this_machine_and_in_a_store() {
     let trees: [(&str, &[&str]); 24] = [
         ("folder", &["a/1.jpg", "b/2.jpg"]),
         ("folder", &["1.jpg", "2.jpg"]),
-        // Images take precedence over Parquet files, whatever folders they are in.
+        // Images take precedence over Parquet files in any folder.
         ("folder", &["a/1.jpg", "b/2.jpg", "x.parquet"]),
         ("folder", &["a/1.jpg", "b/2.jpg", "a/x.parquet"]),
         ("folder", &["a/1.jpg", "b/deep/2.jpg", "b/deep/deeper/x.parquet"]),
@@ -400,7 +398,7 @@ fn a_folder_is_the_same_dataset_on_this_machine_and_in_a_store() {
     }
 }
 
-/// A hub whose dataset gets a new commit on every `object` or `list` call.
+/// Its dataset gets a new commit on every `object` or `list` call.
 struct Hub {
     objects: Objects,
     commits: Mutex<u64>,

@@ -1,7 +1,7 @@
 //! Tests that a CSV, TSV or JSON Lines table gives the same batches as a folder with the same
 //! images, and as a packed copy. Quotes, line ends, byte order marks and other encodings must be
-//! read as a naive parser reads them, or rejected with the line number. An invalid row makes only
-//! its own sample fail, with an error that names the file and the line.
+//! read as a naive parser reads them, or rejected with the line number. An invalid row must make
+//! only its own sample fail, with an error that names the file and the line.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,6 @@ fn all_batches(loader: Loader) -> Vec<HostBatch> {
     loader.prefetch(32).into_iter().collect::<Result<_>>().unwrap()
 }
 
-/// The key, the label and the fields of a sample.
 type Row = (String, Option<i64>, Vec<(String, Vec<u8>)>);
 
 fn rows(source: &dyn Source) -> Vec<Row> {
@@ -44,7 +43,6 @@ fn rows(source: &dyn Source) -> Vec<Row> {
     (0..source.len()).map(row).collect()
 }
 
-/// Returns the text of the field called `name` in each row.
 fn column(path: &Path, name: &str) -> Vec<String> {
     let text =
         |(_, _, fields): Row| String::from_utf8(fields.into_iter().find(|(have, _)| have == name).unwrap().1).unwrap();
@@ -156,7 +154,6 @@ fn columns_are_found_by_name_or_by_option() {
     // Without images, the key is the row number.
     let plain = rows(&Table::open(&table).unwrap());
     assert_eq!((plain[1].0.as_str(), plain[1].1, plain[1].2.len()), ("1", None, 7));
-    // Test a table without a header line.
     let bare = write(root.path(), "bare.csv", "images/2.png;3\nimages/a/1.JPG;4\n");
     let opened = TableOptions::new().headerless().image("0").label("1").open(&bare).unwrap();
     assert_eq!(rows(&opened).iter().map(|row| row.1).collect::<Vec<_>>(), [Some(3), Some(4)]);
@@ -196,7 +193,7 @@ fn a_column_holds_paths_if_one_of_its_first_values_exists() {
         let sample = table.read(row, &mut scratch)?;
         Ok(sample.fields().iter().map(|(name, _)| name.to_string()).collect())
     };
-    // The mask of the first row is missing.
+    // The first row's mask is missing.
     let table = Table::open(write(root.path(), "t.csv", "path,mask,x\n1.png,m/1.png,0.5\n2.png,m/2.png,7\n")).unwrap();
     assert_eq!(names(1, &table).unwrap(), ["png", "x.txt", "mask.png"]);
     let e = names(0, &table).unwrap_err();
@@ -231,7 +228,7 @@ fn paths_may_omit_the_image_extension() {
     }
     let e = table.read(3, &mut Vec::new()).unwrap_err();
     assert!(e.path().unwrap().ends_with("p3.jpg") && e.cause().contains("line 5 of"), "{e}");
-    // The extension is ambiguous if there are files in two formats.
+    // Files in two formats make the extension ambiguous.
     write(root.path(), "train/p0.png", "png");
     let e = options().open(&path).unwrap_err();
     assert!(e.cause().contains("p0.jpg and p0.png") && e.path() == Some(&*path), "{e}");
@@ -281,7 +278,7 @@ fn labels_are_integers_names_or_fields() {
     let e = loader().into_iter().find_map(Result::err).unwrap();
     assert!(e.sample() == Some(1) && e.cause().contains("no label"), "{e}");
     assert_eq!(loader().unlabeled(true).into_iter().next().unwrap().unwrap().labels().unwrap(), [3, -1]);
-    // In JSON, too, a missing label makes its sample fail.
+    // The same in JSON.
     let lines = write(root.path(), "t.jsonl", "{\"label\": 4}\n\n{\"label\": null, \"b\": [1]}\n{\"label\": \"5\"}\n");
     assert_eq!(
         rows(&Table::open(&lines).unwrap()).iter().map(|row| row.1).collect::<Vec<_>>(),
@@ -303,7 +300,7 @@ fn a_missing_value_mark_among_integers_fails_its_row() {
         let e = table.label(0, &mut scratch).unwrap_err();
         assert_eq!(e.cause(), format!("line 2: label {mark:?} is not an integer"));
     }
-    // "unknown" is a class name like any other in a column without integers, or with a class list.
+    // In a column without integers, or with a class list, "unknown" is an ordinary class name.
     let classes = |text: &str| Table::open(write(root.path(), "t.csv", text)).unwrap().classes().to_vec();
     assert_eq!(classes("x,label\n1,NA\n2,DE\n"), ["DE", "NA"]);
     assert_eq!(classes("x,label\n1,NA\n2,?\n3,NA\n"), ["?", "NA"]);
@@ -338,7 +335,7 @@ fn a_mixed_label_column_is_class_names_with_a_warning() {
     let words = "na.csv: column \"label\": \"NA\" is treated as a class; if it means that the label is missing, leave \
                  the cell empty";
     assert!(warnings.ends_with(words), "{warnings}");
-    // If a number is not an integer, the column is a field, and reading labels fails with the
+    // A number that is not an integer makes the column a field, and reading labels fails with the
     // reason.
     let path = write(root.path(), "v.csv", "x,label\n1,3\n2,1.5\n");
     let batch = Loader::new(&path).drop_field("image").field("x", NdArray::new(Dtype::I64, [])).into_iter().next();
@@ -423,7 +420,7 @@ fn a_bad_row_is_one_bad_sample_with_its_line() {
         format!("{file}: source: line 5: the row has 4 cells, but the table has 3 columns")
     );
     let missing = read(3).unwrap_err();
-    // The path of the error is the missing file, so that programs can collect the files to repair.
+    // The error's path is the missing file, so that programs can collect the files to repair.
     let place = format!("{}: io: No such file", root.path().join("b.png").display());
     assert!(
         missing.starts_with(&place) && missing.ends_with(&format!("; line 6 of {file} names this file")),
@@ -459,7 +456,7 @@ fn a_chosen_label_column_names_its_first_bad_value() {
         e.cause().starts_with("line 1: column \"tags\" has no labels: \"[1]\"") && e.cause().ends_with("MultiHot"),
         "{e}"
     );
-    // A column with the name of a label column is a field if its values are not labels.
+    // A label column with values that are not labels is a field.
     let named = write(root.path(), "n.csv", "path,label\na.png,0.5\n");
     assert!(TableOptions::new().open(named).is_ok());
 }
@@ -490,7 +487,7 @@ fn a_misspelled_field_fails_with_the_intended_name() {
     let cause = "no field \"aeg\" among [\"age\", \"caption\", \"score\"]; did you mean \"age\"?";
     assert_eq!((e.kind(), e.cause(), e.path()), (ErrorKind::Config, cause, Some(&*path)));
     assert!(!open(&path, "weight").unwrap_err().cause().contains("did you mean"));
-    // Test other formats, and joined and relabeled datasets.
+    // Other formats, and joined and relabeled datasets.
     for name in ["arrow/saved", "parquet/hub/train", "arrays/stored.npz"] {
         let e = open(&fixture(name), "nothing").unwrap_err();
         assert!(e.kind() == ErrorKind::Config && e.cause().starts_with("no field \"nothing\""), "{name}: {e}");
@@ -514,7 +511,7 @@ fn the_label_error_names_the_integer_columns() {
     );
     let chosen = load(Loader::new(&path).table(TableOptions::new().label("fine_label")));
     assert_eq!(chosen.labels().unwrap(), [1, 2]);
-    // If there are no integer columns, the advice is general.
+    // Without integer columns, the advice is general.
     let path = write(root.path(), "u.csv", "age\n0.5\n");
     let load = load(Loader::new(&path).field("age", NdArray::new(Dtype::F32, [])));
     assert!(load.labels().unwrap_err().cause().starts_with("no label, like all samples of its batch"));
@@ -573,7 +570,7 @@ fn a_mask_in_a_separate_file_is_an_image_field() {
     assert_eq!((batch.images().bytes()[0], batch.field("mask").unwrap().bytes()[0]), (10, 90));
 }
 
-/// Parses a table naively, one character at a time. Returns the cells of each row.
+/// Parses a table naively, one character at a time.
 fn naive(text: &str) -> Vec<Vec<String>> {
     let (mut rows, mut row, mut cell) = (Vec::new(), Vec::new(), String::new());
     let (mut quoted, mut begun) = (false, false);
@@ -609,7 +606,7 @@ fn naive(text: &str) -> Vec<Vec<String>> {
     rows
 }
 
-/// Returns a cell, with quotes if they are necessary or `always` is true.
+/// Quotes the cell if this is necessary or `always` is true.
 fn quoted(cell: &str, always: bool) -> String {
     let must = always || cell.is_empty() || cell.contains([',', '"', '\n', '\r']);
     if must { format!("\"{}\"", cell.replace('"', "\"\"")) } else { cell.to_owned() }

@@ -1,5 +1,4 @@
-//! Tests that warpfeed reads shards written by Python's `tarfile` and GNU tar, and the other way
-//! round.
+//! Tests that warpfeed reads shards written by Python's `tarfile` and GNU tar, and vice versa.
 //!
 //! `fixtures/make.py` wrote the fixtures.
 
@@ -85,7 +84,6 @@ fn written(folder: &Path) -> PathBuf {
     path
 }
 
-/// Returns the names of the files that [`written`] writes, as other programs see them.
 fn names() -> Vec<String> {
     let stems = [
         "c0/1".into(),

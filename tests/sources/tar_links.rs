@@ -1,5 +1,5 @@
 //! Tests that links inside a tar resolve to members of that tar, for local and remote tars. Links
-//! that point outside the tar are skipped, and one warning says how many.
+//! that point outside must be skipped, and one warning must count them.
 
 use std::fs;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ fn member(name: &str, kind: u8, link: &str, data: &[u8]) -> Vec<u8> {
     block
 }
 
-/// Returns a tar with every type of link. It is larger than 1 MiB, so that its index is stored.
+/// Contains every type of link. It is larger than 1 MiB, so that its index is stored.
 fn tar() -> Vec<u8> {
     let file = |name: &str, data: &[u8]| member(name, b'0', "", data);
     let long = format!("{}/1.jpg", "a-long-folder/".repeat(9));

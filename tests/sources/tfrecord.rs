@@ -112,13 +112,13 @@ fn the_index_of_a_large_file_is_rebuilt_when_the_file_changes() {
     };
     let first = labels(&*open(&path).unwrap());
     assert_eq!(first.len(), 6 * times);
-    // Another program's file with a similar name is left alone.
+    // The file of another program has a similar name, and must be left alone.
     let foreign = root.path().join("large.tfrecord.index");
     fs::write(&foreign, "0 17\n").unwrap();
     let index = root.path().join("large.tfrecord.warpfeed-index");
     let original = fs::read(&index).unwrap();
     assert_eq!(labels(&*open(&path).unwrap()), first);
-    // Neither a damaged index nor the index of a different file is used.
+    // Neither a damaged index nor the index of a different file may be used.
     fs::write(&index, &original[..original.len() - 9]).unwrap();
     assert_eq!(open(&path).unwrap().len(), 6 * times);
     fs::write(&path, file.repeat(times + 1)).unwrap();

@@ -7,10 +7,10 @@ use std::path::Path;
 use warpfeed::source::{Sample, Source, TokenFile, TokenType, Value};
 use warpfeed::{Dtype, ErrorKind, HostBatch, LastBatch, Loader, OnError, Result, field};
 
-/// The token that ends a document.
+/// Ends a document.
 const END: u32 = 7;
 
-/// Returns the tokens of file `number`, in which documents end at irregular positions.
+/// The tokens of file `number`. Its documents end at irregular positions.
 fn text(number: u32, count: u32) -> Vec<u32> {
     let token =
         |i: u32| if (i * i + number).is_multiple_of(23) { END } else { (i.wrapping_mul(2_654_435_761) >> 17) | 8 };
@@ -44,8 +44,7 @@ fn llm_c(tokens: &[u32], kind: TokenType) -> Vec<u8> {
     file
 }
 
-/// Creates a folder with token files in three formats. One of them is too short for a window of 40
-/// tokens.
+/// Writes token files in three formats. One of them is too short for a window of 40 tokens.
 fn corpus(folder: &Path, kind: TokenType) -> Vec<Vec<u32>> {
     let files: Vec<_> = [500, 39, 333, 40].iter().zip(0..).map(|(count, n)| text(n, *count)).collect();
     fs::write(folder.join("a.bin"), stored(&files[0], kind)).unwrap();
@@ -60,7 +59,7 @@ fn windows(files: &[Vec<u32>], length: usize, stride: usize) -> Vec<Vec<u32>> {
     files.iter().flat_map(|file| file.windows(length).step_by(stride).map(<[u32]>::to_vec)).collect()
 }
 
-/// Computes the document and the position of each token naively, one token at a time.
+/// Computes the document and the position of each token naively.
 fn packed(window: &[u32]) -> (Vec<i32>, Vec<i32>) {
     let (mut documents, mut positions) = (Vec::new(), Vec::new());
     for end in 0..window.len() {
@@ -178,8 +177,8 @@ fn ranks_and_resume_match_a_single_run() -> Result<()> {
     Ok(())
 }
 
-/// Tests a different stride and a different length that both result in eleven windows, because the
-/// number of windows alone would show most changes.
+/// A different stride and a different length both result in eleven windows, so the number of
+/// windows does not reveal the change.
 #[test]
 fn resuming_with_different_windows_fails() -> Result<()> {
     let folder = tempfile::tempdir().unwrap();
@@ -298,7 +297,7 @@ fn out_of_range_token_error_names_the_sample() {
     assert!(e.cause().contains("has 16-bit tokens, which cannot hold the end token 128001"), "{e}");
 }
 
-/// A source without [`Source::stored`], so that a loader reads the windows one by one.
+/// Lacks [`Source::stored`], so a loader reads the windows one by one.
 struct OneByOne(TokenFile);
 
 impl Source for OneByOne {

@@ -1,6 +1,6 @@
-//! The frames of videos in a store need one request for each group of pictures, after the sample
-//! table, and upcoming samples are requested at the same time. A clip that may start anywhere in a
-//! long video reads only the frames that were drawn.
+//! Tests that videos in a store need one request for each group of pictures, after the sample
+//! table, and that upcoming samples are requested at the same time. A clip that may start anywhere
+//! in a long video must read only the frames that were drawn.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -24,8 +24,7 @@ use crate::stores::Objects;
 use crate::support::no_hang;
 
 const LATENCY: Duration = Duration::from_millis(30);
-/// Number of bytes between two groups of pictures of [`one_hour`]. Requests are not merged across
-/// such a gap.
+/// Bytes between two groups of pictures of [`one_hour`]. Requests are not merged across such a gap.
 const GAP: usize = 8 << 10;
 
 /// The URL of an object and the requested bytes.
@@ -76,7 +75,7 @@ fn atom(kind: &[u8; 4], content: &[u8]) -> Vec<u8> {
     [&(content.len() as u32 + 8).to_be_bytes(), &kind[..], content].concat()
 }
 
-/// Returns an atom at `path` in `file`, with its header.
+/// Finds an atom by its path, and returns it with its header.
 fn found<'a>(file: &'a [u8], path: &[&[u8; 4]]) -> &'a [u8] {
     let (mut rest, mut whole) = (file, file);
     for kind in path {
@@ -93,9 +92,9 @@ fn found<'a>(file: &'a [u8], path: &[&[u8; 4]]) -> &'a [u8] {
     whole
 }
 
-/// Returns a video with ten frames per second: a fixture with one group of pictures, repeated.
-/// `place` adds the packets of a group to the file, and returns their offsets in it. Also returns
-/// the number of bytes before the first packet.
+/// A video with ten frames per second that repeats a fixture with one group of pictures. `place`
+/// adds the packets of a group to the file, and returns their offsets. Also returns the offset of
+/// the first packet.
 fn video(repeats: usize, place: impl Fn(&mut Vec<u8>, &[&[u8]]) -> Vec<usize>) -> (Vec<u8>, u64) {
     let file = fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("video/tests/fixtures/long.mp4")).unwrap();
     let track = warpfeed_video::open(&file).unwrap();
@@ -125,12 +124,12 @@ fn video(repeats: usize, place: impl Fn(&mut Vec<u8>, &[&[u8]]) -> Vec<usize>) -
     for _ in 0..repeats {
         offsets.extend(place(&mut data, &bytes).iter().map(|offset| (start + offset) as u32));
     }
-    // Larger than a video that is read as a whole.
+    // Smaller videos are read as a whole.
     data.resize(data.len().max(17 << 20), 0);
     ([found(&file, &[b"ftyp"]), &minf(&offsets), &atom(b"mdat", &data)].concat(), start as u64)
 }
 
-/// Adds packets to a file, with `gap` bytes after each of them.
+/// Adds a packet to a file, followed by `gap` bytes.
 fn place(data: &mut Vec<u8>, packet: &[u8], gap: usize) -> usize {
     let offset = data.len();
     data.extend(packet);
@@ -146,7 +145,6 @@ fn one_hour() -> (Vec<u8>, u64) {
     })
 }
 
-/// Returns the bytes of the groups of pictures of `track`.
 fn groups(track: &Track) -> Vec<Range<u64>> {
     let is_key = |packet: &&[warpfeed_video::Packet]| packet[0].is_key;
     let runs: Vec<_> = track.packets().chunk_by(|_, next| !next.is_key).collect();
@@ -164,7 +162,7 @@ fn long_video() -> (tempfile::TempDir, Distant, Track, u64) {
     (folder, store, track, start)
 }
 
-/// The key and the frames of each sample.
+/// The index, the key and the frames of a sample.
 type Clip = (u64, String, Vec<u8>);
 
 fn loader(set: impl Source + 'static) -> Loader {
@@ -319,8 +317,8 @@ fn joined_datasets_ranks_and_resumed_loaders_read_the_drawn_clips_of_local_files
 #[test]
 fn packets_between_the_bytes_of_other_tracks_have_the_frames_of_local_files() {
     no_hang(|| {
-        // The gap after each packet, whether the packets are in reverse order, and whether the groups
-        // of pictures are prefetched.
+        // The gap after each packet, whether the packets are in reverse order, and whether the
+        // groups of pictures are prefetched.
         for (gap, is_reversed, is_prefetched) in [
             (0, true, true),
             (100, false, true),
@@ -431,7 +429,6 @@ fn the_lost_frames_of_a_truncated_video_in_a_store_are_errors() {
     });
 }
 
-/// Returns the files of a folder, with their paths relative to it.
 fn files(folder: &Path, below: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder.join(below)).unwrap().map(Result::unwrap) {

@@ -6,8 +6,8 @@ use std::fs;
 use serde_json::json;
 use warpfeed::{Error, Result};
 
-/// Writes `files`, given as (name, content) pairs, to a temporary folder. If the content of a
-/// `.png` file is empty, writes a 20x10 image.
+/// Writes (name, content) pairs to a temporary folder. If the content of a `.png` file is empty,
+/// writes a 20x10 image.
 pub fn set(files: &[(&str, &str)]) -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     for (name, text) in files {
@@ -25,7 +25,7 @@ pub fn refused<T>(result: Result<T>) -> Error {
     result.err().expect("an error")
 }
 
-/// Returns a COCO file with three images that are not sorted by id. One of them has no annotations.
+/// Three images that are not sorted by id. One of them has no annotations.
 pub fn coco() -> serde_json::Value {
     json!({
         "info": {"year": 2017},

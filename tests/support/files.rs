@@ -4,7 +4,6 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Size of a tar block in bytes.
 pub const BLOCK: usize = 512;
 
 /// Creates a folder of class folders, each with the given number of images.
@@ -19,8 +18,7 @@ pub fn folder(root: &Path, name: &str, classes: &[(&str, usize)]) -> PathBuf {
     root.join(name)
 }
 
-/// Returns a tar member with a ustar header. `edit` may change the header before its checksum is
-/// computed.
+/// A tar member with a ustar header. `edit` may change the header before its checksum is computed.
 pub fn member(name: &str, kind: u8, data: &[u8], edit: impl Fn(&mut [u8])) -> Vec<u8> {
     let mut block = vec![0; BLOCK];
     block[..name.len()].copy_from_slice(name.as_bytes());
@@ -34,7 +32,7 @@ pub fn member(name: &str, kind: u8, data: &[u8], edit: impl Fn(&mut [u8])) -> Ve
     block
 }
 
-/// Computes the checksum of a tar header and stores it there.
+/// Stores the checksum of a tar header.
 pub fn seal(header: &mut [u8]) {
     header[148..156].fill(b' ');
     let sum: u32 = header[..BLOCK].iter().map(|&byte| u32::from(byte)).sum();

@@ -3,8 +3,7 @@
 
 use std::path::Path;
 
-/// Fails if the file at `path` in the repository differs from `text`. With `WARPFEED_BLESS=1`,
-/// writes the file instead.
+/// Fails if the file at `path` in the repository differs from `text`.
 pub(crate) fn check_file(path: &str, text: &str) {
     let absolute = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
     if std::env::var_os("WARPFEED_BLESS").is_some() {
@@ -14,7 +13,7 @@ pub(crate) fn check_file(path: &str, text: &str) {
     assert!(current == text, "{path} differs from the generated text: run this test with WARPFEED_BLESS=1");
 }
 
-/// Like [`file`], but for the section of a file between the lines `begin` and `end`.
+/// [`check_file`] for the section of a file between the lines `begin` and `end`.
 pub(crate) fn check_part(path: &str, [begin, end]: [&str; 2], text: &str) {
     let current = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap();
     let parts = current.split_once(begin).and_then(|(head, rest)| Some((head, rest.split_once(end)?.1)));

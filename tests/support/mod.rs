@@ -13,7 +13,7 @@ use warpfeed::source::{Sample, Source};
 use warpfeed::transform::{Augment, ImageMut, Resizer};
 use warpfeed::{Batches, Error, HostBatch, Loader, Result, Stats};
 
-/// A source of `len` samples that counts its reads. The image field contains the sample index.
+/// Counts its reads. The image field contains the sample index.
 #[derive(Clone)]
 pub struct Numbers {
     pub len: usize,
@@ -46,8 +46,8 @@ impl Source for Numbers {
     }
 }
 
-/// A codec whose encoded image is a number. Each decoded value depends on the number, the position
-/// of the pixel and the channel.
+/// Decodes a number to an image. Each value depends on the number, the position of the pixel and
+/// the channel.
 pub struct Draw;
 
 impl Draw {
@@ -85,12 +85,11 @@ impl Codec for Draw {
     }
 }
 
-/// Returns a loader of `source` that decodes with [`Draw`] and crops to 16x16.
+/// A loader of `source` that decodes with [`Draw`] and crops to 16x16.
 pub fn loader(source: Numbers) -> Loader {
     Loader::source(source).codec(Draw).augment(Augment::train(16)).batch_size(7)
 }
 
-/// The content of a batch of `u8` images, for comparisons with other batches.
 #[derive(Debug, PartialEq, Clone)]
 pub struct Content {
     pub ids: Vec<u64>,
@@ -178,8 +177,8 @@ pub fn run_until(
     unreachable!("the range of epochs has no end")
 }
 
-/// Waits until the process has exactly `expected` threads of the crate. It has to wait, because a
-/// thread gets its name a little after it starts, and leaves the list a little after it is joined.
+/// Waits until the process has exactly `expected` threads of the crate. A thread gets its name a
+/// little after it starts, and leaves the list a little after it is joined.
 pub fn wait_for_threads(expected: usize) {
     for _ in 0..600_000 {
         if threads() == expected {
@@ -196,7 +195,7 @@ fn threads() -> usize {
     names.filter(|name| name.starts_with("warpfeed")).count()
 }
 
-/// Silences the messages of panics that a test causes deliberately in the crate's threads.
+/// Silences the panics that a test causes deliberately in the crate's threads.
 pub fn quiet() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

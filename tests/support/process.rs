@@ -4,8 +4,8 @@
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Blocks until no other test that called this function is running. Without this call, the tests of
-/// a binary run in parallel.
+/// Blocks until no other test that called this function is running. Otherwise, the tests of a
+/// binary run in parallel.
 pub fn serial() -> MutexGuard<'static, ()> {
     static LOCK: Mutex<()> = Mutex::new(());
     // Ignore poisoning: the lock protects no data, and a test that panicked has dropped its
@@ -13,11 +13,11 @@ pub fn serial() -> MutexGuard<'static, ()> {
     LOCK.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns a command that runs only the named test of this binary, even if it is marked as ignored:
+/// A command that runs only the named test of this binary, even if it is ignored:
 /// `child!(name_of_the_test)`.
 macro_rules! child {
     ($test:ident) => {{
-        // Reject a misspelled name, with which the command would run no test and succeed.
+        // With a misspelled name, the command would run no test and succeed.
         let _: fn() = $test;
         $crate::process::command(module_path!(), stringify!($test))
     }};
@@ -37,7 +37,7 @@ macro_rules! own_process {
 }
 pub(crate) use own_process;
 
-/// Environment variable that [`own_process`] sets in the child process.
+/// Set by [`own_process`] in the child process.
 pub const OWN: &str = "WARPFEED_TEST_OWN_PROCESS";
 
 /// Implements [`child`]. `module` is the `module_path!()` of the test.

@@ -1,5 +1,5 @@
 //! Reference conversion for the device tests. It runs on the host, pixel by pixel, and performs the
-//! operations in the same order as `convert.cu`.
+//! operations in the order of `convert.cu`.
 
 #![allow(dead_code)] // not every test uses all of it
 
@@ -15,7 +15,7 @@ pub(crate) struct Ops {
     pub(crate) erase: Option<(Rect, [f32; 3])>,
     /// Index of the partner sample, and the weight of this sample.
     pub(crate) mix: Option<(usize, f32)>,
-    /// Index of the partner sample, and the rectangle to replace with the partner's pixels.
+    /// Index of the partner sample, and the rectangle that shows its pixels.
     pub(crate) cut: Option<(usize, Rect)>,
 }
 
@@ -70,7 +70,7 @@ pub(crate) fn convert(
     out
 }
 
-/// Computes the checksum that the `checksum` kernel in `examples/kernels/probe.cu` computes.
+/// The checksum of the `checksum` kernel in `examples/kernels/probe.cu`.
 pub(crate) fn checksum(bytes: &[u8]) -> u64 {
     let words = bytes.as_chunks::<4>().0;
     words.iter().enumerate().fold(0, |sum: u64, (i, word)| {

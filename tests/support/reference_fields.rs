@@ -8,7 +8,6 @@ use warpfeed::field::{FieldType, Input, RowMut};
 use warpfeed::transform::{Interpolation, Plan};
 use warpfeed::{Augment, Dtype, Result};
 
-/// Returns an `.npy` file with this type, shape and data.
 pub fn npy(descr: &str, shape: &str, data: &[u8]) -> Vec<u8> {
     let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}");
     let mut bytes = b"\x93NUMPY\x01\x00\x76\x00".to_vec();
@@ -22,7 +21,7 @@ pub fn image(size: Size) -> Vec<u8> {
     npy("|u1", &shape, &vec![77; size.area() as usize * 3])
 }
 
-/// A field that records the plan as 14 integers: crop, resized size, offset, target and flips.
+/// Records the plan as 14 integers: crop, resized size, offset, target and flips.
 #[derive(Debug)]
 pub struct PlanRecord;
 
@@ -43,7 +42,7 @@ impl FieldType for PlanRecord {
     }
 }
 
-/// A two-dimensional array of values, such as one channel of a mask.
+/// Two-dimensional values, such as one channel of a mask.
 #[derive(Clone)]
 pub struct Plane {
     pub width: usize,
@@ -65,8 +64,7 @@ impl Plane {
         Plane::of(width, height, |i, j| self.at(x + i, y + j))
     }
 
-    /// Resizes like torch's `interpolate(mode="nearest")`: source positions are computed in 32-bit
-    /// floats and rounded down.
+    /// torch's `interpolate(mode="nearest")`: source positions are 32-bit floats, rounded down.
     pub fn resize(&self, width: usize, height: usize) -> Self {
         let from =
             |i: usize, from: usize, to: usize| ((i as f32 * (from as f32 / to as f32)).floor() as usize).min(from - 1);
@@ -85,7 +83,7 @@ impl Plane {
         Plane::of(self.width, self.height, |i, j| self.at(turn(i, self.width, across), turn(j, self.height, down)))
     }
 
-    /// Applies a plan, as encoded by [`PlanRecord`], to the whole plane, one step at a time.
+    /// Applies a plan, as encoded by [`PlanRecord`], one step at a time.
     pub fn follow(&self, plan: &[i64], output: Size, fill: i64) -> Self {
         let n: Vec<usize> = plan.iter().map(|&v| v as usize).collect();
         let resized = self.crop(n[0], n[1], n[2], n[3]).resize(n[4], n[5]);

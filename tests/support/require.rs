@@ -1,5 +1,5 @@
-//! Skips tests that cannot run on this machine. If something that a test requires is missing, the
-//! test calls [`missing`] and returns. If `WARPFEED_REQUIRE` lists the requirement, for example
+//! Skips tests that cannot run on this machine. If a requirement of a test is missing, the test
+//! calls [`missing`] and returns. If `WARPFEED_REQUIRE` lists the requirement, for example
 //! `WARPFEED_REQUIRE=cuda,nvrtc`, the test fails instead.
 #![allow(dead_code, unreachable_pub)] // not every test uses all of it
 
@@ -19,10 +19,10 @@ pub fn missing(word: &str, why: impl Display) {
     }
 }
 
-/// Returns whether the comma-separated list `required` contains `word`.
+/// Whether the comma-separated list `required` contains `word`.
 ///
 /// # Errors
-/// Returns a message if the list contains a word that is not in `require.txt`.
+/// The list contains a word that is not in `require.txt`.
 pub fn is_required(required: &str, word: &str) -> Result<bool, String> {
     let required = required.split(',').map(str::trim).filter(|word| !word.is_empty());
     for named in required.clone().chain([word]) {
@@ -34,7 +34,7 @@ pub fn is_required(required: &str, word: &str) -> Result<bool, String> {
     Ok(required.clone().any(|named| named == word))
 }
 
-/// Iterates over the words that `WARPFEED_REQUIRE` may contain.
+/// The words that `WARPFEED_REQUIRE` may contain.
 pub fn words() -> impl Iterator<Item = &'static str> {
     WORDS.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split_whitespace().next())
 }

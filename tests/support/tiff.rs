@@ -17,7 +17,7 @@ pub(crate) fn tiff(
     assert_eq!(size.height % rows, 0, "all strips must have the same height");
     let strips = size.height / rows * u32::from(planes);
     let strip = data.len() as u32 / strips;
-    // Each entry consists of the tag, the type (3: 16 bits, 4: 32 bits) and the values.
+    // An entry is the tag, the type (3: 16 bits, 4: 32 bits) and the values.
     let each = |value: u16, count: u16| vec![u32::from(value); usize::from(count)];
     let entries = [
         (256, 4, vec![size.width]),

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Metadata, Subscriber, span};
 
-/// A `tracing` subscriber that collects the messages of all warnings.
+/// Collects the messages of all logged warnings.
 #[derive(Clone, Default)]
 pub(crate) struct Warnings(pub(crate) Arc<Mutex<Vec<String>>>);
 

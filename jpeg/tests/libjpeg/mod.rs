@@ -1,5 +1,5 @@
-//! Wraps libjpeg, which the JPEG tests use as the reference decoder, and to encode every kind of
-//! file. The library is a build of mozjpeg without SIMD, with libjpeg-turbo's decoder.
+//! The reference decoder and encoder of the JPEG tests: bindings to mozjpeg, built without SIMD.
+//! Its decoder is libjpeg-turbo's.
 //!
 //! **Invariants**
 //! 1. A `jpeg_compress_struct` or `jpeg_decompress_struct` is used only inside `compress` or
@@ -17,9 +17,9 @@ use mozjpeg_sys::*;
 #[derive(Debug, Clone)]
 pub struct Options {
     pub quality: u8,
-    /// Sampling factors (h, v) of Y, Cb and Cr, or of gray alone. K uses Y's factors.
+    /// Sampling factors (h, v) of Y, Cb and Cr, or only of gray. K uses Y's factors.
     pub sampling: [(u8, u8); 3],
-    /// Number of MCUs between restart markers, or 0 for none.
+    /// Restart interval in MCUs, or 0 for no restart markers.
     pub restart: u32,
     pub optimize: bool,
     pub progressive: bool,
@@ -100,8 +100,8 @@ pub fn encode(pixels: &[u8], width: u32, height: u32, channels: usize, options: 
     })
 }
 
-/// Rewrites `jpeg` as a sequential file with a restart marker after every `restart` MCUs, like
-/// `jpegtran -restart`.
+/// Rewrites `jpeg` as a sequential file with a restart marker every `restart` MCUs, like `jpegtran
+/// -restart`.
 pub fn with_restarts(jpeg: &[u8], restart: u32, optimize: bool) -> Result<Vec<u8>, String> {
     decompress(jpeg, |d| unsafe {
         let coefficients = jpeg_read_coefficients(d);
@@ -142,8 +142,8 @@ pub fn one_scan_per_component(jpeg: &[u8], restart: u32) -> Result<Vec<u8>, Stri
     })
 }
 
-/// Decodes a file to RGB with libjpeg's defaults: the slow integer IDCT and fancy upsampling. A
-/// file with four components is decoded to CMYK and then converted to RGB as in Pillow.
+/// Decodes to RGB with libjpeg's defaults: the slow integer IDCT and fancy upsampling. Four
+/// components are decoded to CMYK, then converted to RGB as in Pillow.
 pub fn decode(jpeg: &[u8]) -> Result<Decoded, String> {
     decompress(jpeg, |d| unsafe {
         let four = d.num_components == 4;
@@ -163,10 +163,10 @@ pub fn decode(jpeg: &[u8]) -> Result<Decoded, String> {
     })
 }
 
-/// Computes Pillow's `cmyk2rgb` (libImaging/Convert.c) for one channel. `white` is 255 minus black.
+/// One channel of Pillow's `cmyk2rgb` (libImaging/Convert.c). `white` is 255 minus black.
 fn rgb_level(ink: u8, white: u8) -> u8 {
     let product = u32::from(ink) * u32::from(white);
-    // The product is divided by 255 and rounded to the nearest integer.
+    // Divide by 255, and round to nearest.
     white - ((2 * product + 255) / 510) as u8
 }
 

@@ -2,8 +2,8 @@
 //!
 //! 1. `directory`: reads tags and their values.
 //! 2. `page`: [`Tiff`], the first directory, with validated tags.
-//! 3. `chunks`: decodes strips and tiles, reverses the predictor, and converts values to native byte
-//!    order.
+//! 3. `chunks`: decodes strips and tiles, reverses the predictor, and converts values to native
+//!    byte order.
 //! 4. `decompress`: the compression methods.
 //!
 //! No crate supports palettes, JPEG compression with libjpeg's pixels, and planar tiles that extend

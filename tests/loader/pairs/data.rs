@@ -12,11 +12,9 @@ use warpfeed::sampler::{Rng, Sampler};
 use warpfeed::transform::ImageMut;
 use warpfeed::{Dataset, Loader, Result};
 
-/// Number of samples in each of the two datasets.
 pub(super) const COUNT: u64 = 11;
-/// Number of samples of the first class in each dataset. The others have the second class.
+/// Samples of the first class in each dataset. The others have the second class.
 pub(super) const OF_FIRST: u64 = 9;
-/// Name of each dataset, with its two classes.
 pub(super) const SETS: [(&str, [&str; 2]); 2] = [("set", ["even", "odd"]), ("other", ["odd", "zero"])];
 
 pub(super) const SUBSET: [u64; 7] = [7, 3, 5, 1, 8, 2, 10];
@@ -40,7 +38,7 @@ impl Sampler for Own {
     }
 }
 
-/// A replacement for the PNG codec. It decodes every image to a single color.
+/// Replaces the PNG codec, and decodes every image to a single color.
 pub(super) struct Red;
 
 impl Codec for Red {
@@ -64,19 +62,17 @@ pub(super) fn darker(image: &mut ImageMut<'_>, _: &mut Rng) -> Result<()> {
     Ok(())
 }
 
-/// Returns the class name of a sample.
 pub(super) fn class(id: u64) -> &'static str {
     let (_, [many, few]) = SETS[(id / COUNT) as usize];
     if id % COUNT < OF_FIRST { many } else { few }
 }
 
-/// Returns the class name of a sample in the `species` column.
 pub(super) fn swapped(id: u64) -> &'static str {
     let (_, [many, few]) = SETS[(id / COUNT) as usize];
     if id % COUNT < OF_FIRST { few } else { many }
 }
 
-/// Writes both datasets as folders and as tables, with masks. The upper half of each image is
+/// Writes both datasets as folders and tables, with masks. The upper half of each image is
 /// transparent.
 pub(super) fn write(root: &Path) {
     for (set, (name, _)) in SETS.iter().enumerate() {
@@ -114,11 +110,9 @@ pub(super) fn write(root: &Path) {
     fs::write(root.join("classes.txt"), LISTED_IN_FILE.join("\n")).unwrap();
 }
 
-/// Values that the setters take as arguments.
 pub(super) struct World<'a> {
     pub(super) root: &'a Path,
     pub(super) samples: u64,
-    /// A checkpoint after the first batch.
     pub(super) saved: Option<String>,
 }
 
@@ -128,7 +122,6 @@ impl World<'_> {
     }
 }
 
-/// Names of the datasets that a pair of setters requires.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Data(pub(super) Vec<String>);
 

@@ -26,7 +26,7 @@ pub(super) struct Batch {
     pub(super) arrays: Vec<Array>,
 }
 
-/// An image. Its values are from 0 to 1, unless it is normalized.
+/// Values from 0 to 1, unless the image is normalized.
 pub(super) struct ImageValues {
     pub(super) width: usize,
     pub(super) channels: usize,
@@ -38,7 +38,7 @@ impl ImageValues {
         self.values.chunks(self.channels).all(|pixel| pixel == &self.values[..self.channels])
     }
 
-    /// Returns whether the upper half, which is transparent, has a single color.
+    /// Whether the upper half, which is transparent, has a single color.
     pub(super) fn is_flat_above(&self) -> bool {
         let row = &self.values[..self.width * self.channels];
         row.chunks(self.channels).all(|pixel| pixel.iter().zip(row).all(|(a, b)| (a - b).abs() < 2e-3))
@@ -49,10 +49,8 @@ impl ImageValues {
     }
 }
 
-/// Everything that a caller can observe in two epochs.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Run {
-    /// Whether the loader opened.
     pub(super) opened: bool,
     pub(super) classes: Vec<String>,
     pub(super) rank: usize,
@@ -62,10 +60,8 @@ pub(super) struct Run {
     pub(super) seed: u64,
     pub(super) indexed: bool,
     pub(super) traced: bool,
-    /// Whether the label comes from the `species` column.
     pub(super) swapped: bool,
     pub(super) batches: Vec<Batch>,
-    /// A checkpoint after the first batch.
     pub(super) saved: Option<String>,
 }
 
@@ -77,7 +73,7 @@ impl PartialEq for Run {
 }
 
 impl Run {
-    /// Opens a loader of `data` with the setters `names`. If it is rejected, returns the reason.
+    /// Opens a loader of `data` with the setters `names`. Returns the reason if it is rejected.
     pub(super) fn of(
         names: &[&str],
         data: &Data,
@@ -136,7 +132,6 @@ impl Run {
         self.of_epoch(epoch).map(|batch| batch.ids.len()).collect()
     }
 
-    /// Returns the samples of an epoch, without padding.
     pub(super) fn ids(&self, epoch: u64) -> Vec<u64> {
         self.of_epoch(epoch).flat_map(Batch::valid_ids).collect()
     }
@@ -153,13 +148,13 @@ impl Run {
         self.batches.iter().map(|batch| batch.ids.len()).max().unwrap_or(0)
     }
 
-    /// Returns whether the labels come from the `species` column, or, for data without class names,
-    /// differ from the labels of `other`.
+    /// Whether the labels come from the `species` column. Without class names, compares them with
+    /// the labels of `other`.
     pub(super) fn has_other_labels(&self, other: &Run) -> bool {
         if self.classes.is_empty() { self.labels().ne(other.labels()) } else { self.named(swapped) }
     }
 
-    /// Returns whether each label is the index of a class within its own dataset.
+    /// Whether each label is the index of a class within its own dataset.
     pub(super) fn keeps_labels(&self, _: &Run) -> bool {
         let truth = self.truth();
         self.labels().all(|(label, id)| SETS[(id / COUNT) as usize].1[label as usize] == truth(id))
@@ -169,13 +164,11 @@ impl Run {
         self.ids(0) != self.ids(1) && !self.ids(1).is_sorted()
     }
 
-    /// Returns the number of batches with both short and long samples.
     pub(super) fn mixed_lengths(&self, epoch: u64) -> usize {
         let is_long = |batch: &Batch| batch.valid_ids().map(|id| length(id) > 4).collect::<BTreeSet<_>>();
         self.of_epoch(epoch).filter(|batch| is_long(batch).len() == 2).count()
     }
 
-    /// Returns whether every batch contains only even or only odd sample indices.
     pub(super) fn has_one_parity_per_batch(&self, _: &Run) -> bool {
         self.batches.iter().all(|batch| batch.valid_ids().map(|id| id % 2).collect::<BTreeSet<_>>().len() < 2)
     }
@@ -192,7 +185,6 @@ impl Run {
         self.arrays().map(|array| &array.bytes[..]).collect()
     }
 
-    /// Iterates over the arrays of the image or of the views.
     pub(super) fn image_arrays(&self) -> impl Iterator<Item = &Array> {
         self.arrays().filter(|array| array.name == "image" || array.name.starts_with("views."))
     }
@@ -209,7 +201,7 @@ impl Run {
         self.images().iter().flat_map(|image| &image.values).copied().fold(f32::MIN, f32::max)
     }
 
-    /// Iterates over the labels, each with its sample.
+    /// Each label with its sample.
     pub(super) fn labels(&self) -> impl Iterator<Item = (i64, u64)> {
         let values_of = |batch: &Batch| {
             let labels = batch.arrays.iter().find(|array| array.name == "label").map_or(&[][..], |array| &array.bytes);
@@ -219,7 +211,6 @@ impl Run {
         self.batches.iter().flat_map(values_of)
     }
 
-    /// Returns whether each label is the class of its sample.
     pub(super) fn named(&self, class: impl Fn(u64) -> &'static str) -> bool {
         self.labels().all(|(label, id)| self.classes.get(label as usize).is_some_and(|name| name == class(id)))
     }

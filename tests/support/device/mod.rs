@@ -20,7 +20,7 @@ const PROBE: &str = include_str!("../../../examples/kernels/probe.ptx");
 /// Width and height of the images in pixels.
 pub(crate) const SIDE: u32 = 64;
 
-/// Returns a stream on device 0. Without a device, prints why the test is skipped.
+/// A stream on device 0. Without a device, prints why the test is skipped.
 pub(crate) fn stream() -> Option<Arc<CudaStream>> {
     match warpfeed::cuda::stream(0) {
         Ok(stream) => Some(stream),
@@ -31,7 +31,6 @@ pub(crate) fn stream() -> Option<Arc<CudaStream>> {
     }
 }
 
-/// Kernels that keep a stream busy and compute checksums.
 pub(crate) struct Probe {
     spin: CudaFunction,
     checksum: CudaFunction,
@@ -101,18 +100,17 @@ impl Codec for Numbered {
     }
 }
 
-/// Returns a loader of `samples` [`Numbered`] images.
 pub(crate) fn loader(samples: usize) -> Loader {
     let source = Numbered(samples);
     Loader::source(source).codec(source).augment(Augment::pass_through(SIDE, SIDE))
 }
 
-/// Returns the number of batches in a test: `WARPFEED_BATCHES`, or `usual` if it is not set.
+/// Number of batches in a test: `WARPFEED_BATCHES`, or `usual` if it is not set.
 pub(crate) fn batches(usual: usize) -> usize {
     std::env::var("WARPFEED_BATCHES").ok().and_then(|n| n.parse().ok()).unwrap_or(usual)
 }
 
-/// Returns a noisy gradient image of shape (height, width, 3).
+/// A noisy gradient image of shape (height, width, 3).
 pub(crate) fn textured(rng: &mut Rng, width: u16, height: u16) -> Vec<u8> {
     let mut pixels = Vec::new();
     for y in 0..height {

@@ -14,13 +14,13 @@ use super::schedule::{MAX_THREADS, Schedule, State, Step, WaitsFor, next_random}
 thread_local! {
     /// Index of this thread in the schedule, or `MAX_THREADS` if the schedule does not control it.
     pub(super) static ME: Cell<usize> = const { Cell::new(MAX_THREADS) };
-    /// Whether this thread is currently executing the scheduler itself.
+    /// Whether this thread is executing the scheduler itself.
     pub(super) static INSIDE: Cell<bool> = const { Cell::new(false) };
-    /// Number of rounds of thread-local destructors that have begun on this thread.
+    /// Rounds of thread-local destructors that have begun on this thread.
     pub(super) static ROUNDS: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Returns the index of the calling thread, if the schedule controls it.
+/// Index of the calling thread, if the schedule controls it.
 pub(super) fn managed() -> Option<usize> {
     Some(ME.get()).filter(|me| *me < MAX_THREADS && !INSIDE.get())
 }
@@ -43,13 +43,12 @@ pub(super) struct Spin {
 unsafe impl Sync for Spin {}
 
 pub(super) static SCHEDULE: Spin = Spin { is_taken: AtomicBool::new(false), schedule: UnsafeCell::new(None) };
-/// Whether a schedule is running.
 pub(super) static IS_RUNNING: AtomicBool = AtomicBool::new(false);
-/// Whether the schedule has failed, so its threads must print their backtraces.
+/// The schedule has failed, so its threads must print their backtraces.
 pub(super) static FAILED: AtomicBool = AtomicBool::new(false);
 /// One futex word per thread.
 pub(super) static BATONS: [AtomicU32; MAX_THREADS] = [const { AtomicU32::new(0) }; MAX_THREADS];
-/// Key of a thread-local value that is destroyed after all other thread-local values.
+/// Key of the thread-local value that is destroyed last.
 pub(super) static LAST: AtomicU32 = AtomicU32::new(0);
 
 pub(super) struct LockedSchedule {
@@ -88,7 +87,7 @@ impl Drop for LockedSchedule {
     }
 }
 
-/// Writes to standard error without taking a lock.
+/// Writes to standard error without a lock.
 pub(super) struct Raw;
 
 impl Write for Raw {
@@ -133,7 +132,7 @@ pub(super) fn await_baton(me: usize) {
     }
 }
 
-/// Switches from thread `me` to thread `next`.
+/// Passes the baton from thread `me` to thread `next`.
 pub(super) fn hand_over(me: usize, next: usize) {
     if me != next {
         {
@@ -150,7 +149,7 @@ pub(super) fn hand_over(me: usize, next: usize) {
     }
 }
 
-/// A scheduling point: may switch to a different thread.
+/// A scheduling point: may pass the baton.
 pub(super) fn step() {
     if let Some(me) = managed() {
         let next = LockedSchedule::new().after(me, Step::Call);

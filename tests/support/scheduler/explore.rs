@@ -12,8 +12,8 @@ use super::functions::{end_key, pthread_join};
 use super::schedule::{Covered, MAX_THREADS, Schedule, State, WaitsFor};
 
 const SCHEDULES_PER_PROCESS: u64 = 50;
-/// Wall-clock limit per schedule, in seconds. Beyond it, some thread must be spinning without
-/// reaching a scheduling point.
+/// Wall-clock limit per schedule, in seconds. Beyond it, a thread must be spinning without a
+/// scheduling point.
 const WALL_CLOCK_LIMIT: c_uint = 120;
 
 /// Runs `body` and the threads that it starts under the schedule of `seed`. Returns when all of
@@ -40,13 +40,12 @@ fn run(seed: u64, body: impl FnOnce()) -> Covered {
     LockedSchedule::new().covered
 }
 
-/// Returns the number of running threads in the schedule, not counting the first.
+/// Number of running threads in the schedule, except the first.
 pub fn running() -> usize {
     LockedSchedule::new().threads.iter().skip(1).filter(|thread| thread.state != State::Ended).count()
 }
 
-/// What a child process reports about one schedule: its coverage, and the counters that the test
-/// returned.
+/// A child's report on one schedule: its coverage, and the counters that the test returned.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Report<const N: usize> {
@@ -55,13 +54,13 @@ struct Report<const N: usize> {
     counts: [u64; N],
 }
 
-/// Returns whether `WARPFEED_SCHEDULES` is set, and thus selects the seeds.
+/// Whether `WARPFEED_SCHEDULES` is set.
 pub fn are_selected() -> bool {
     std::env::var_os("WARPFEED_SCHEDULES").is_some()
 }
 
-/// Returns the seeds that `WARPFEED_SCHEDULES` selects, for example `0..1000000`. Returns `default`
-/// if the variable is not set.
+/// The seeds in `WARPFEED_SCHEDULES`, for example `0..1000000`. Returns `default` if the variable
+/// is not set.
 pub fn seeds(default: Range<u64>) -> Range<u64> {
     let Ok(text) = std::env::var("WARPFEED_SCHEDULES") else { return default };
     let parse = || text.split_once("..").and_then(|(first, end)| Some(first.parse().ok()?..end.parse().ok()?));
@@ -71,16 +70,16 @@ pub fn seeds(default: Range<u64>) -> Range<u64> {
 /// Results of several schedules.
 #[derive(Debug)]
 pub struct Explored<const N: usize> {
-    /// The counters that the test returned, summed over all schedules.
+    /// The test's counters, summed over all schedules.
     pub counts: [u64; N],
     /// Sum of the hashes of the thread interleavings.
     pub order: u64,
     pub covered: String,
 }
 
-/// Runs `run_seed` under the schedule of each seed, on all cores. If a schedule fails, returns its
-/// seed as the error. The calling thread must be the only one in the process, apart from the
-/// waiting main thread of the test harness.
+/// Runs `run_seed` under the schedule of each seed, on all cores. If a schedule fails, its seed is
+/// the error. The calling thread must be the only one in the process, except for the test harness's
+/// waiting main thread.
 pub fn explore<const N: usize>(seeds: Range<u64>, run_seed: impl Fn(u64) -> [u64; N]) -> Result<Explored<N>, u64> {
     let tasks = std::fs::read_dir("/proc/self/task").expect("Linux").count();
     assert!(tasks <= 2, "a process with other threads cannot be forked: see `own_process`");
@@ -149,7 +148,7 @@ pub fn explore<const N: usize>(seeds: Range<u64>, run_seed: impl Fn(u64) -> [u64
     Ok(Explored { counts, order: orders.iter().fold(0, |sum, order| sum.wrapping_add(*order)), covered })
 }
 
-/// Returns the next report from a process, if one has arrived.
+/// The next report from a process, if one has arrived.
 fn report_from<const N: usize>(pipe: c_int) -> Option<Report<N>> {
     let mut report = Report { seed: 0, covered: Covered::default(), counts: [0; N] };
     let bytes = size_of::<Report<N>>();
@@ -159,7 +158,6 @@ fn report_from<const N: usize>(pipe: c_int) -> Option<Report<N>> {
     (read == bytes as isize).then_some(report)
 }
 
-/// Returns the cores that this process may use.
 fn cores() -> Vec<usize> {
     // SAFETY: an all-zero `cpu_set_t` is valid, and the call may write it.
     unsafe {

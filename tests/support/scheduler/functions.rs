@@ -21,8 +21,7 @@ use super::schedule::{MAX_THREADS, PAGE, Stack, State, Step, WaitsFor, next_rand
 /// Number of cores that the library sees.
 pub(super) const CORES: usize = 2;
 
-/// Addresses of the interceptors that a sanitizer defines in place of libc's functions. They are 0
-/// without a sanitizer.
+/// Addresses of the interceptors that a sanitizer defines in place of libc's functions, or 0.
 mod sanitizer {
     macro_rules! functions {
         ($($name:ident $sanitizers:literal $label:literal)*) => {
@@ -55,7 +54,7 @@ mod sanitizer {
     }
 }
 
-/// Calls libc's function, or the sanitizer's interceptor, which calls libc's function.
+/// Calls the sanitizer's interceptor, which calls libc's function, or libc's function directly.
 macro_rules! libc_call {
     ($name:ident($($argument:expr),*) as $type:ty) => {{
         static FOUND: AtomicUsize = AtomicUsize::new(0);
@@ -146,9 +145,8 @@ extern "C" fn sched_yield() -> c_int {
     let Some(me) = managed() else { return libc_call!(sched_yield() as unsafe extern "C" fn() -> c_int) };
     let next = {
         let mut schedule = LockedSchedule::new();
-        // Threads often yield just before they wait, so a yield usually does not lower the
-        // priority. Lower the priority occasionally, so that two threads do not yield to each other
-        // forever.
+        // Threads often yield just before they wait, so a yield usually keeps the priority. Lower
+        // it occasionally, so that two threads do not yield to each other forever.
         if schedule.one_in(16) {
             schedule.demote(me);
         }
@@ -203,8 +201,8 @@ unsafe extern "C" fn clock_gettime(clock: libc::clockid_t, time: *mut libc::time
     0
 }
 
-/// Reports simulated CPU time and context switches, because the library uses them to decide whether
-/// to start readers.
+/// Simulated CPU time and context switches, from which the library decides whether to start
+/// readers.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn getrusage(who: c_int, usage: *mut libc::rusage) -> c_int {
     type Of = unsafe extern "C" fn(c_int, *mut libc::rusage) -> c_int;
@@ -224,8 +222,8 @@ unsafe extern "C" fn getrusage(who: c_int, usage: *mut libc::rusage) -> c_int {
     0
 }
 
-/// Returns random bytes that depend only on the seed of the schedule. std seeds hash maps with
-/// these bytes, so a replayed schedule repeats the iteration order of the maps.
+/// std seeds hash maps with these bytes. They depend only on the schedule's seed, so a replayed
+/// schedule repeats the maps' iteration order.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn getrandom(out: *mut c_void, bytes: usize, flags: c_uint) -> isize {
     type Of = unsafe extern "C" fn(*mut c_void, usize, c_uint) -> isize;
@@ -387,7 +385,7 @@ unsafe extern "C" fn pthread_detach(thread: libc::pthread_t) -> c_int {
     libc_call!(pthread_detach(thread) as Of)
 }
 
-/// Reports the guard page of the stack to std. libc doesn't know about it, because the scheduler
+/// Reports the stack's guard page to std. libc doesn't know about it, because the scheduler
 /// allocated the stack.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn pthread_getattr_np(thread: libc::pthread_t, attributes: *mut libc::pthread_attr_t) -> c_int {
@@ -425,8 +423,8 @@ unsafe impl GlobalAlloc for Allocator {
     }
 }
 
-/// Whether a branch is being handled. This prevents recursion, because the handler may have
-/// branches, too.
+/// Whether a branch is being handled. The handler may have branches, too, so this prevents
+/// recursion.
 pub(super) static AT_BRANCH: AtomicBool = AtomicBool::new(false);
 
 /// LLVM's coverage instrumentation calls this at every branch of an instrumented crate.

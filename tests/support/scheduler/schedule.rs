@@ -13,18 +13,17 @@ use super::baton::{FAILED, ME, Raw, report};
 /// Maximum number of threads in a schedule.
 pub(super) const MAX_THREADS: usize = 1024;
 
-/// Virtual time limit in nanoseconds. The threads of a schedule that exceeds it apparently wait for
-/// each other.
+/// Virtual time limit in nanoseconds. The threads of a longer schedule apparently wait for each
+/// other.
 pub(super) const TIME_LIMIT: u64 = 1_000_000_000_000;
 
-/// Number of steps after which a schedule is considered endless.
+/// A schedule with more steps is considered endless.
 pub(super) const STEPS: u64 = 20_000_000;
 
 /// `(n, m)`: each of the `n` steps after a timeout switches threads with a probability of 1 in `m`.
 /// Code that handles a timeout rarely runs, and the awaited event may still occur while it runs.
 pub(super) const RARE: (u32, u64) = (8, 4);
 
-/// What a thread waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WaitsFor {
     Futex { address: usize, bits: u32 },
@@ -43,21 +42,20 @@ pub(super) enum State {
 pub(super) struct Thread {
     pub(super) state: State,
     pub(super) timed_out: bool,
-    /// Number of upcoming steps of this thread that have a high probability of a switch.
+    /// Number of upcoming steps of this thread with a high probability of a switch.
     pub(super) rare: u32,
-    /// Handle of the thread, until the thread has been joined.
     pub(super) handle: Option<libc::pthread_t>,
-    /// Stack of the thread, until the thread has been joined.
+    /// The thread's stack, until it is joined.
     pub(super) stack: Option<Stack>,
     pub(super) priority: u64,
-    /// Virtual time in nanoseconds that the thread has run.
+    /// Virtual nanoseconds that the thread has run.
     pub(super) ran: u64,
     /// How often the thread waited.
     pub(super) waits: u64,
 }
 
-/// Memory of a thread's stack. Stacks are reused, because mapping new pages takes longer than many
-/// threads run.
+/// A thread's stack. Stacks are reused, because mapping new pages takes longer than many threads
+/// run.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Stack {
     pub(super) memory: *mut c_void,
@@ -78,7 +76,6 @@ impl Stack {
 
 pub(super) const PAGE: usize = 4096;
 
-/// How the next thread is chosen.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Style {
     /// `Uniform(n)`: each step switches to a uniformly chosen thread with a probability of 1 in
@@ -91,7 +88,6 @@ pub(super) enum Style {
     Priorities(u64),
 }
 
-/// A point at which a switch may occur.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
     /// A thread has been woken or started.
@@ -121,19 +117,16 @@ pub(super) struct Schedule {
     /// Whether a thread has become ready since the last choice by priority.
     pub(super) more: bool,
     pub(super) threads: Vec<Thread>,
-    /// Stacks that are not in use.
     pub(super) stacks: Vec<Stack>,
     pub(super) lowest: u64,
     pub(super) covered: Covered,
 }
 
-/// Statistics of a schedule.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Covered {
     pub threads: u64,
     pub steps: u64,
     pub switches: u64,
-    /// Hash of the thread interleaving.
     pub order: u64,
 }
 
