@@ -78,7 +78,7 @@ const NAMES: [(&str, &str); 62] = [
     ("Image::frames(", "Image(frames="),
     ("DenseMap::image", "DenseMap(image=True)"),
     ("DenseMap::frames(", "DenseMap(frames="),
-    ("DenseMap::of ", "DenseMap(of=...) "),
+    ("DenseMap::of(name)", "DenseMap(of=name)"),
     ("Patches::images(", "Patches(images="),
     ("the content that Frames::encode returns", "a list of images"),
     ("open it with `Codecs::open`", "open it with the registry"),

@@ -197,10 +197,10 @@ impl Boxes {
     /// All frames get the same crop, flips and warps as the frames of the clip. By default, a clip
     /// has one value of the field.
     ///
-    /// The sample has a value for each frame: a JSON list of lists, or
-    /// the list that [`Frames::encode`](crate::source::Frames::encode) returns for the encoded boxes
-    /// of each frame, or an array of shape (T, n, 4) if all frames have n boxes. The columns, masks
-    /// and points of the boxes are stored in the same way. `max_boxes` applies to each frame.
+    /// The sample has a value for each frame: a JSON list with the boxes of each frame, the list that
+    /// [`Frames::encode`](crate::source::Frames::encode) returns for the encoded boxes of each
+    /// frame, or an array of shape (T, n, 4) if all frames have n boxes, or (T, 4) if all have one.
+    /// Columns, masks and points are stored in the same way. `max_boxes` applies to each frame.
     /// A sample fails if it has a different number of values. For a clip of a video
     /// ([`Clips`](crate::source::Clips)), the sample instead has a value for each frame of the
     /// video, of which the field delivers those that the clip shows.

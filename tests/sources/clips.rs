@@ -498,4 +498,7 @@ fn packed_clips_have_the_same_frames_and_jitter_is_rejected() {
     assert!(clips(&*packed).iter().zip(clips(&set)).all(|(a, b)| a.len() == b.len()));
     let e = Pack::new(&jittered(folder.path())).to(dest.path().join("other.tar")).unwrap_err().to_string();
     assert!(e.contains("clips with jitter cannot be packed"), "{e}");
+    let masked = with_masks(&Arc::new(set), 0);
+    let e = Pack::new(&masked).to(dest.path().join("masked.tar")).unwrap_err().to_string();
+    assert!(e.contains("field \"mask\" has a value for each frame of the video, but packing"), "{e}");
 }
