@@ -46,7 +46,7 @@ impl PerFrame {
 
     /// See [`FieldType::write`].
     pub(super) fn write(&self, kind: &dyn FieldType, input: &Input<'_>, row: &mut RowMut<'_>) -> Result<()> {
-        self.for_each(kind, input, |frame, input| kind.write(input, &mut row.of_frame(frame, self.count)))
+        self.for_each(kind, input, |frame, input| kind.write(input, row.of_frame(frame, self.count)))
     }
 
     /// See [`FieldType::memory`].
