@@ -1,13 +1,13 @@
-//! Compares the first and the later epochs with several sizes of the cache of decoded images, for
-//! photographs, packed photographs and PNGs.
+//! Compares the first and the later epochs with several sizes and both formats of the cache of
+//! decoded images, for photographs, packed photographs, those in 4:2:0 and PNGs.
 //!
 //! ```text
 //! cargo bench --bench cache
 //! WARPFEED_PHOTOS=PHOTOGRAPHS cargo bench --bench cache    # with a folder of images instead of synthetic ones
 //! ```
 //!
-//! Each round opens a loader for each size of the cache in turn, which is not measured. All reads
-//! come from the page cache.
+//! Each round opens a loader for each cache in turn, which is not measured. All reads come from the
+//! page cache.
 #![allow(missing_docs)]
 
 use std::fs::{self, File};
@@ -18,13 +18,20 @@ use std::time::Instant;
 use warpfeed::decode::{Codecs, Pixels, Rect};
 use warpfeed::pack::Pack;
 use warpfeed::source::{Source, open};
-use warpfeed::{Augment, Loader};
+use warpfeed::{Augment, CacheFormat, Loader};
 use warpfeed_synth::Synth;
 
 const ROUNDS: usize = 5;
 const LATER_EPOCHS: u64 = 6;
-/// Sizes of the cache relative to the decoded dataset.
-const FRACTIONS: [f64; 4] = [0.0, 0.25, 0.5, 1.0];
+/// The caches, with the fraction of the dataset that fits.
+const CACHES: [(CacheFormat, f64); 6] = [
+    (CacheFormat::Pixels, 0.0),
+    (CacheFormat::Pixels, 0.25),
+    (CacheFormat::Pixels, 0.5),
+    (CacheFormat::Pixels, 1.0),
+    (CacheFormat::Coefficients, 0.5),
+    (CacheFormat::Coefficients, 1.0),
+];
 
 fn main() {
     let root = tempfile::tempdir().unwrap();
@@ -32,13 +39,34 @@ fn main() {
     if !photos.exists() {
         Synth::new().images(400).side(640).write(&photos).unwrap();
     }
-    let (packed, pngs) = (root.path().join("packed.tar"), root.path().join("png"));
+    let (packed, packed_halved) = (root.path().join("packed.tar"), root.path().join("packed-420.tar"));
+    let (halved, pngs) = (root.path().join("420"), root.path().join("png"));
     let source = open(&photos).unwrap();
     Pack::new(&*source).to(&packed).unwrap();
     to_png(&*source, &pngs);
+    copy_halved(&*source, &halved);
     drop(source);
-    for (name, path) in [("photographs", &photos), ("packed photographs", &packed), ("PNGs", &pngs)] {
+    let mut datasets = vec![("photographs", &photos), ("packed photographs", &packed)];
+    if halved.exists() {
+        Pack::new(&*open(&halved).unwrap()).to(&packed_halved).unwrap();
+        datasets.extend([("4:2:0 photographs", &halved), ("packed 4:2:0 photographs", &packed_halved)]);
+    }
+    datasets.push(("PNGs", &pngs));
+    for (name, path) in datasets {
         measure(name, path);
+    }
+}
+
+/// Copies the JPEGs with 4:2:0 subsampling.
+fn copy_halved(source: &dyn Source, folder: &Path) {
+    let (mut scratch, codecs) = (Vec::new(), Codecs::new());
+    for number in 0..source.len() {
+        let sample = source.read(number, &mut scratch).unwrap();
+        let bytes = sample.image().unwrap().1;
+        if codecs.open(bytes).unwrap().info().jpeg.is_some_and(|jpeg| jpeg.chroma == "4:2:0") {
+            fs::create_dir_all(folder.join("class")).unwrap();
+            fs::write(folder.join(format!("class/{number:05}.jpg")), bytes).unwrap();
+        }
     }
 }
 
@@ -59,25 +87,30 @@ fn to_png(source: &dyn Source, folder: &Path) {
 
 fn measure(name: &str, path: &Path) {
     let loader = Loader::new(path).batch_size(64).shuffle(1).augment(Augment::train(224));
+    let count = samples(&loader);
     // A cache of any size shows how many bytes all images need.
-    let (mut batches, count) = (loader.clone().cache_decoded(8 << 30).host().unwrap(), samples(&loader));
-    epochs(&mut batches, 0, 1);
-    let stats = batches.stats();
-    let total = stats.decoded_cache.unwrap();
-    let each = |bytes: u64, images: u64| bytes as f64 / 1e3 / images as f64;
-    println!(
-        "\n{count} {name}: {:.0} KB encoded, {:.0} KB in the cache, {} images cached",
-        each(stats.bytes_read, stats.prepared),
-        each(total.bytes, total.images),
-        total.images
-    );
-    drop(batches);
-    let mut rates = vec![[const { Vec::new() }; 2]; FRACTIONS.len()];
+    let total = |format| {
+        let mut batches = loader.clone().cache_decoded(8 << 30).cache_format(format).host().unwrap();
+        epochs(&mut batches, 0, 1);
+        let (stats, each) = (batches.stats(), |bytes: u64, images: u64| bytes as f64 / 1e3 / images as f64);
+        let cache = stats.decoded_cache.unwrap();
+        println!(
+            "\n{count} {name}: {:.0} KB encoded, {:.0} KB as {format:?}, {} images cached",
+            each(stats.bytes_read, stats.prepared),
+            each(cache.bytes, cache.images),
+            cache.images
+        );
+        cache.bytes as f64
+    };
+    let (pixels, coefficients) = (total(CacheFormat::Pixels), total(CacheFormat::Coefficients));
+    let sizes = CACHES.map(|(format, fraction)| {
+        (if format == CacheFormat::Pixels { pixels } else { coefficients } * fraction) as usize
+    });
+    let mut rates = vec![[const { Vec::new() }; 2]; CACHES.len()];
     // The first round is a warm-up.
     for round in 0..=ROUNDS {
-        for (fraction, rates) in FRACTIONS.into_iter().zip(&mut rates) {
-            let bytes = (total.bytes as f64 * fraction) as usize;
-            let mut batches = loader.clone().cache_decoded(bytes).host().unwrap();
+        for (((format, _), bytes), rates) in CACHES.into_iter().zip(sizes).zip(&mut rates) {
+            let mut batches = loader.clone().cache_decoded(bytes).cache_format(format).host().unwrap();
             let first = count as f64 / epochs(&mut batches, 0, 1);
             let later = count as f64 * LATER_EPOCHS as f64 / epochs(&mut batches, 1, LATER_EPOCHS);
             if round > 0 {
@@ -87,9 +120,9 @@ fn measure(name: &str, path: &Path) {
         }
     }
     let [plain_first, plain_later] = [0, 1].map(|epoch| rates[0][epoch].clone());
-    for (fraction, [first, later]) in FRACTIONS.into_iter().zip(&rates) {
+    for ((format, fraction), [first, later]) in CACHES.into_iter().zip(&rates) {
         println!(
-            "cache for {:3.0} %: first epoch {}, later epochs {}",
+            "{format:?} for {:3.0} %: first epoch {}, later epochs {}",
             100.0 * fraction,
             format_rates(first, &plain_first),
             format_rates(later, &plain_later)

@@ -199,7 +199,7 @@ mod warnings;
 mod generated_files;
 
 pub use batch::{BatchInfo, Dtype, HostBatch, Layout, Normalize, TensorView};
-pub use decode::AnnotationFrame;
+pub use decode::{AnnotationFrame, CacheFormat};
 #[cfg(feature = "cuda")]
 pub use device::CudaBatch;
 #[cfg(feature = "cuda")]

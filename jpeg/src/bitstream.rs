@@ -173,7 +173,7 @@ impl Bitstream {
     /// the region is not inside the image, if the data exceeds `limit` bytes, or if devices cannot
     /// decode the image: it is progressive, visibly damaged or in an unsupported format.
     pub fn take(&mut self, jpeg: &Jpeg<'_>, region: Rect, limit: usize) -> Option<Grid> {
-        let Jpeg { bytes, header, layout, closed } = jpeg;
+        let Jpeg { bytes, header, layout, closed, .. } = jpeg;
         region.fits(jpeg.size()).then_some(())?;
         let (frame, scan) = (&header.frame, &header.scan);
         let in_order = scan.components().iter().map(|c| usize::from(c.index)).eq(0..layout.components().len());

@@ -5,11 +5,12 @@
 use std::ops::Range;
 
 use crate::coefficients::{Coefficients, check_length};
+use crate::compact::CompactCoefficients;
 use crate::entropy::{KEPT_BYTES, Machine};
 use crate::error::{Error, Result, resize};
 use crate::jpeg::Jpeg;
-use crate::kernels::Backend;
-use crate::layout::Window;
+use crate::kernels::{Backend, Kernels};
+use crate::layout::{MAX_COMPONENTS, Window};
 use crate::orientation::Orientation;
 use crate::pixels::{Pixels, Rect};
 use crate::rows::{Blocks, Rows, View};
@@ -26,6 +27,10 @@ pub struct Job<'a> {
     pub out: &'a mut Pixels,
     /// The result of decoding.
     pub result: Result<()>,
+    /// The coefficients, if [`keep_coefficients`](Job::keep_coefficients) was called.
+    pub coefficients: Option<CompactCoefficients>,
+    /// Maximum number of bytes of `coefficients`, or 0.
+    keep: usize,
     /// Receives the pixels instead of `out`.
     rows: Option<&'a mut [u8]>,
 }
@@ -34,7 +39,18 @@ impl<'a> Job<'a> {
     /// Creates a job to decode `region` of `jpeg` into `out`.
     #[inline]
     pub fn new(jpeg: &'a Jpeg<'a>, region: Rect, out: &'a mut Pixels) -> Self {
-        Job { jpeg, region, out, result: Ok(()), rows: None }
+        Job { jpeg, region, out, result: Ok(()), coefficients: None, keep: 0, rows: None }
+    }
+
+    /// Stores the [coefficients](Job::coefficients), so that the image can be decoded again
+    /// [without its Huffman codes](Jpeg::set_coefficients). The region must be the whole image.
+    /// Nothing is stored if the image is damaged, if the coefficients take more than `max_bytes`
+    /// bytes, or if memory runs out.
+    #[must_use]
+    #[inline]
+    pub fn keep_coefficients(mut self, max_bytes: usize) -> Self {
+        self.keep = if self.region == Rect::full(self.jpeg.size()) { max_bytes } else { 0 };
+        self
     }
 
     /// [`Flight::free_buffers`] must have allocated the memory.
@@ -182,6 +198,9 @@ impl Decoder {
     /// # Errors
     /// If the whole image cannot be decoded.
     pub fn damage(&mut self, jpeg: &Jpeg<'_>) -> Result<Option<String>> {
+        if jpeg.coefficients.is_some() {
+            return Ok(None);
+        }
         let coefficients = &mut self.plain.coefficients;
         let decoded = coefficients.decode(jpeg.bytes, &jpeg.header);
         let damage = decoded.map(|()| coefficients.damage());
@@ -225,10 +244,15 @@ impl Decoder {
         flight.region = orientation.region(job.region, jpeg.layout.size);
         (flight.job, flight.orientation) = (index, orientation);
         (flight.lanes, flight.damaged, flight.done) = (0, false, false);
+        if let Some(compact) = &jpeg.coefficients {
+            self.plain.expand(self.backend, compact, &mut flight, job);
+            self.idle.push(flight);
+            return Ok(true);
+        }
         // Only the plain decoder reads the whole file, so only it detects missing pixels outside
         // the region.
         let started = if jpeg.closed {
-            flight.transit.begin(&mut self.machine, self.backend, jpeg, flight.region)
+            flight.transit.begin(&mut self.machine, self.backend, jpeg, flight.region, job.keep)
         } else {
             Err(Refusal::Never)
         };
@@ -271,11 +295,13 @@ impl Decoder {
                 continue;
             }
             let mut flight = self.flights.remove(i);
+            let kept = flight.transit.take_kept();
             flight.transit.end(&mut self.machine);
             let job = &mut jobs[flight.job];
             job.result = if flight.damaged {
                 self.plain(&mut flight, job)
             } else {
+                job.coefficients = kept;
                 flight.deliver(job);
                 Ok(())
             };
@@ -327,6 +353,7 @@ impl Flight {
 #[derive(Default)]
 struct Plain {
     coefficients: Coefficients,
+    expanded: Vec<i16>,
     rows: Rows,
 }
 
@@ -334,35 +361,64 @@ impl Plain {
     fn decode(&mut self, backend: Backend, flight: &mut Flight, job: &mut Job<'_>) -> Result<()> {
         let decoded = self.coefficients.decode(job.jpeg.bytes, &job.jpeg.header);
         if decoded.is_ok() {
-            self.render(backend, flight, job);
-            job.out.set_damage(self.coefficients.damage());
+            let (planes, damage) = (self.coefficients.planes(), self.coefficients.damage());
+            let quant = std::array::from_fn(|i| planes.get(i).map_or([0; 64], |plane| plane.quant));
+            let keep = if damage.is_none() { job.keep } else { 0 };
+            render(backend, &mut self.rows, (flight, job), (&mut self.coefficients, &quant), keep);
+            job.coefficients = self.rows.take_kept(&quant);
+            job.out.set_damage(damage);
         }
         self.coefficients.shrink(KEPT_BYTES);
         decoded
     }
 
-    fn render(&mut self, backend: Backend, flight: &mut Flight, job: &mut Job<'_>) {
-        let layout = &job.jpeg.layout;
-        let window = Window::new(layout, flight.region);
-        flight.free_buffers(job);
-        let rgb = if flight.orientation.is_upright() { job.out.data_mut() } else { &mut flight.stored };
-        let planes = self.coefficients.planes();
-        let quant = std::array::from_fn(|i| planes.get(i).map_or([0; 64], |plane| plane.quant));
-        let view = View { kernels: backend.kernels(), layout, window: &window, quant: &quant };
-        self.rows.begin(layout, &window);
-        for row in window.rows.clone() {
-            self.rows.mcu_row(&view, row, &self.coefficients, rgb);
-        }
-        flight.deliver(job);
+    fn expand(&mut self, backend: Backend, compact: &CompactCoefficients, flight: &mut Flight, job: &mut Job<'_>) {
+        let mut blocks = Expanded { compact, kernels: backend.kernels(), row: &mut self.expanded };
+        render(backend, &mut self.rows, (flight, job), (&mut blocks, &compact.quant), 0);
     }
+}
+
+fn render<B: Blocks>(
+    backend: Backend,
+    rows: &mut Rows,
+    (flight, job): (&mut Flight, &mut Job<'_>),
+    (blocks, quant): (&mut B, &[[u16; 64]; MAX_COMPONENTS]),
+    keep: usize,
+) {
+    let layout = &job.jpeg.layout;
+    let window = Window::new(layout, flight.region);
+    flight.free_buffers(job);
+    let rgb = if flight.orientation.is_upright() { job.rgb() } else { &mut flight.stored };
+    let view = View { kernels: backend.kernels(), layout, window: &window, quant };
+    rows.begin(layout, &window, keep);
+    for row in window.rows.clone() {
+        rows.mcu_row(&view, row, blocks, rgb);
+    }
+    flight.deliver(job);
 }
 
 impl Blocks for Coefficients {
     const FROM_LANES: bool = false;
 
-    fn locate(&self, index: usize, row: u32, columns: Range<u32>, offsets: &mut Vec<u32>) -> &[i16] {
+    fn locate(&mut self, index: usize, row: u32, columns: Range<u32>, offsets: &mut Vec<u32>) -> &[i16] {
         let plane = &self.planes()[index];
         offsets.extend(columns.map(|column| (row * plane.blocks_per_row as u32 + column) * 64));
         &plane.data
+    }
+}
+
+/// Expands each row of blocks just before it is rendered.
+struct Expanded<'a> {
+    compact: &'a CompactCoefficients,
+    kernels: &'a Kernels,
+    row: &'a mut Vec<i16>,
+}
+
+impl Blocks for Expanded<'_> {
+    const FROM_LANES: bool = true;
+
+    fn locate(&mut self, index: usize, row: u32, columns: Range<u32>, offsets: &mut Vec<u32>) -> &[i16] {
+        offsets.extend((0..columns.len() as u32).map(|block| 64 * block));
+        self.compact.expand(self.kernels, (index, row), columns, self.row)
     }
 }

@@ -30,10 +30,17 @@ impl Error {
 /// Reserves capacity for `more` elements. Allocations with a size that depends on the file must use
 /// this function, because an infallible allocation aborts the process when memory runs out.
 pub(crate) fn reserve<T>(vec: &mut Vec<T>, more: usize) -> Result<()> {
-    vec.try_reserve(more).map_err(|_| {
-        let bytes = more.saturating_mul(size_of::<T>());
-        Error { text: format!("cannot allocate {bytes} bytes").into(), memory: true }
-    })
+    vec.try_reserve(more).map_err(|_| out_of_memory::<T>(more))
+}
+
+fn out_of_memory<T>(elements: usize) -> Error {
+    let bytes = elements.saturating_mul(size_of::<T>());
+    Error { text: format!("cannot allocate {bytes} bytes").into(), memory: true }
+}
+
+/// Like [`reserve`], without spare capacity.
+pub(crate) fn reserve_exact<T>(vec: &mut Vec<T>, more: usize) -> Result<()> {
+    vec.try_reserve_exact(more).map_err(|_| out_of_memory::<T>(more))
 }
 
 /// Like [`Vec::resize`], for functions that do not return a `Result`. If the allocation fails,

@@ -1,5 +1,8 @@
 //! [`Jpeg`]: a JPEG file whose header has been read.
 
+use std::sync::Arc;
+
+use super::compact::CompactCoefficients;
 use super::header::{Coding, Header, unsupported};
 use super::layout::{Color, Layout};
 use super::markers::is_closed;
@@ -20,6 +23,8 @@ pub struct Jpeg<'a> {
     pub(crate) layout: Layout,
     /// Whether a marker follows the data of the first scan. Otherwise, the file may be truncated.
     pub(crate) closed: bool,
+    /// Decoded instead of the bytes.
+    pub(crate) coefficients: Option<Arc<CompactCoefficients>>,
 }
 
 impl<'a> Jpeg<'a> {
@@ -32,7 +37,7 @@ impl<'a> Jpeg<'a> {
         let header = Header::read(bytes)?;
         let layout = Layout::new(&header).map_err(|kind| unsupported(&kind))?;
         let closed = is_closed(bytes, header.scan.data);
-        Ok(Jpeg { bytes, header, layout, closed })
+        Ok(Jpeg { bytes, header, layout, closed, coefficients: None })
     }
 
     /// Ignores the color space and the EXIF orientation in the file. Call this method for a JPEG in
@@ -43,6 +48,38 @@ impl<'a> Jpeg<'a> {
         if self.header.frame.components().len() == 3 {
             self.layout.color = if from_ycbcr { Color::YCbCr } else { Color::Rgb };
         }
+    }
+
+    /// Decodes the image from `coefficients` instead of the bytes of the file, which is faster and
+    /// gives the same pixels. The coefficients must come from a file with the same bytes.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use warpfeed_jpeg::{Decoder, Jpeg, Job, Pixels, Rect};
+    ///
+    /// # let mut bytes = Vec::new();
+    /// # use jpeg_encoder::{ColorType, Encoder};
+    /// # Encoder::new(&mut bytes, 90).encode(&[99; 96 * 64 * 3], 96, 64, ColorType::Rgb).unwrap();
+    /// let (mut jpeg, mut pixels, mut decoder) = (Jpeg::open(&bytes)?, Pixels::new(), Decoder::new());
+    /// let whole = Rect::full(jpeg.size());
+    /// let mut jobs = [Job::new(&jpeg, whole, &mut pixels).keep_coefficients(1 << 20)];
+    /// decoder.decode_group(&mut jobs);
+    /// let coefficients = jobs[0].coefficients.take().expect("the file is not damaged");
+    ///
+    /// jpeg.set_coefficients(Arc::new(coefficients));
+    /// let mut again = Pixels::new();
+    /// decoder.decode(&jpeg, whole, &mut again)?;
+    /// assert!(again.data() == pixels.data());
+    /// # Ok::<(), warpfeed_jpeg::Error>(())
+    /// ```
+    pub fn set_coefficients(&mut self, coefficients: Arc<CompactCoefficients>) {
+        self.coefficients = Some(coefficients);
+    }
+
+    /// Returns the coefficients from which the image is decoded, if any.
+    #[inline]
+    pub fn coefficients(&self) -> Option<&Arc<CompactCoefficients>> {
+        self.coefficients.as_ref()
     }
 
     /// Returns all bytes of the file.
@@ -106,7 +143,9 @@ impl<'a> Jpeg<'a> {
         let (size, interval) = (self.layout.size, u64::from(self.header.restart_interval));
         let region = self.orientation().region(region, size);
         let row = self.layout.mcus.0.into();
-        let read = if self.header.frame.coding == Coding::Progressive {
+        let read = if self.coefficients.is_some() {
+            0
+        } else if self.header.frame.coding == Coding::Progressive {
             size.area()
         } else if interval == 0 {
             u64::from(size.width) * u64::from(region.y + region.height)
@@ -121,11 +160,12 @@ impl<'a> Jpeg<'a> {
     /// Estimates how much memory decoding `region` needs, in bytes, including the decoded pixels.
     /// In practice, the estimate is an upper bound.
     pub fn memory(&self, region: Rect) -> u64 {
-        let Jpeg { bytes, header, layout, closed } = self;
+        let Jpeg { bytes, header, layout, closed, coefficients: compact } = self;
         let frame = &header.frame;
         let pixels = region.size().area() * BYTES_PER_PIXEL * if self.orientation().is_upright() { 1 } else { 2 };
         // The lanes decode a copy of the data in a buffer that is a quarter larger.
         let data = bytes.len() as u64 * 5 / 4;
+        let data = if compact.is_some() { 0 } else { data };
         let columns = u64::from(layout.size.width.max(layout.size.height)) * BYTES_PER_COLUMN;
         let (across, down) = frame.mcus();
         let blocks: u64 = frame.components().iter().map(|c| u64::from(c.h) * u64::from(c.v)).sum();
@@ -134,7 +174,8 @@ impl<'a> Jpeg<'a> {
         // reveal.
         let in_order = header.scan.components().iter().map(|c| usize::from(c.index)).eq(0..frame.components().len());
         let in_lanes = frame.coding != Coding::Progressive && in_order && blocks <= 10 && *closed;
-        let coefficients = if in_lanes { 0 } else { u64::from(across) * u64::from(down) * blocks * 128 };
+        let coefficients =
+            if in_lanes || compact.is_some() { 0 } else { u64::from(across) * u64::from(down) * blocks * 128 };
         pixels + data + columns + coefficients
     }
 }
@@ -151,6 +192,6 @@ mod tests {
 
     #[test]
     fn a_jpeg_handle_is_cheap_to_move() {
-        assert!(size_of::<Jpeg<'_>>() <= 592, "{}", size_of::<Jpeg<'_>>());
+        assert!(size_of::<Jpeg<'_>>() <= 600, "{}", size_of::<Jpeg<'_>>());
     }
 }

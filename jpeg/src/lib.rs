@@ -10,7 +10,9 @@
 //! 4. [`repack`]: rewrites a file losslessly, so that a crop can be decoded without the rest of the
 //!    file.
 //! 5. [`bitstream`]: extracts the data that a device, such as a GPU, needs to decode a region.
-//! 6. [`Orientation`]: applies the EXIF orientation to pixels and regions.
+//! 6. [`CompactCoefficients`]: stores an image in memory, to decode it again without its Huffman
+//!    codes.
+//! 7. [`Orientation`]: applies the EXIF orientation to pixels and regions.
 //!
 //! ```
 //! use warpfeed_jpeg::{Decoder, Jpeg, Pixels, Rect};
@@ -114,11 +116,13 @@
 // grid of MCUs. `kernels` implements the transform, upsampling and color conversion for each
 // instruction set. `rows` converts coefficients to rows of pixels. `segments` finds and unstuffs
 // the restart segments that a region needs. `entropy` decodes many segments interleaved, each in a
-// **lane**. `transit` splits an image into pieces for the lanes.
+// **lane**. `transit` splits an image into pieces for the lanes. `compact` stores coefficients, so
+// that an image can be decoded again.
 
 mod bits;
 pub mod bitstream;
 mod coefficients;
+mod compact;
 mod decoder;
 #[allow(unsafe_code)]
 mod entropy;
@@ -138,6 +142,7 @@ mod scan;
 mod segments;
 mod transit;
 
+pub use compact::CompactCoefficients;
 pub use decoder::{Decoder, Job};
 pub use error::{Error, Result};
 pub use jpeg::Jpeg;

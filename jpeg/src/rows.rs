@@ -7,6 +7,7 @@
 use crate::error::resize;
 use std::ops::Range;
 
+use super::compact::CompactCoefficients;
 use super::kernels::{Kernels, PADDING, Transform};
 use super::layout::{Color, Component, Layout, MAX_COMPONENTS, Upsampling, Window};
 
@@ -20,7 +21,7 @@ pub(crate) trait Blocks {
 
     /// Appends the offset of each block of component `index` in block row `row` and `columns`. The
     /// offsets refer to the returned coefficients.
-    fn locate(&self, index: usize, row: u32, columns: Range<u32>, offsets: &mut Vec<u32>) -> &[i16];
+    fn locate(&mut self, index: usize, row: u32, columns: Range<u32>, offsets: &mut Vec<u32>) -> &[i16];
 }
 
 pub(crate) struct View<'a> {
@@ -35,6 +36,8 @@ pub(crate) struct Rows {
     stripes: [Stripe; MAX_COMPONENTS],
     offsets: Vec<u32>,
     next: u32,
+    /// Receives the coefficients of the whole image.
+    kept: Option<CompactCoefficients>,
 }
 
 #[derive(Debug, Default)]
@@ -56,7 +59,10 @@ impl Stripe {
 }
 
 impl Rows {
-    pub(crate) fn begin(&mut self, layout: &Layout, window: &Window) {
+    /// Keeps the coefficients of the image if they take at most `keep` bytes. The window must then
+    /// be the whole image.
+    pub(crate) fn begin(&mut self, layout: &Layout, window: &Window, keep: usize) {
+        self.kept = if keep == 0 { None } else { CompactCoefficients::new(layout, keep) };
         self.next = window.region.y;
         for (i, (stripe, component)) in self.stripes.iter_mut().zip(layout.components()).enumerate() {
             let span = window.span(i);
@@ -71,9 +77,14 @@ impl Rows {
         }
     }
 
+    /// Returns the coefficients of the image after its last row.
+    pub(crate) fn take_kept(&mut self, quant: &[[u16; 64]; MAX_COMPONENTS]) -> Option<CompactCoefficients> {
+        self.kept.take()?.finish(quant)
+    }
+
     /// Transforms MCU row `row`, and writes the pixel rows that it completes to `rgb`, the pixels
     /// of the window's region. All MCU rows must be passed in order.
-    pub(crate) fn mcu_row<B: Blocks>(&mut self, view: &View<'_>, row: u32, blocks: &B, rgb: &mut [u8]) {
+    pub(crate) fn mcu_row<B: Blocks>(&mut self, view: &View<'_>, row: u32, blocks: &mut B, rgb: &mut [u8]) {
         let View { kernels, layout, window, quant } = *view;
         let idct = if B::FROM_LANES { kernels.idct_of_lanes } else { kernels.idct };
         for (i, component) in layout.components().iter().enumerate() {
@@ -82,6 +93,9 @@ impl Rows {
             for block_row in rows {
                 self.offsets.clear();
                 let coefficients = blocks.locate(i, block_row, span.columns.clone(), &mut self.offsets);
+                if let Some(mut kept) = self.kept.take() {
+                    self.kept = kept.push((i, block_row), coefficients, &self.offsets, B::FROM_LANES).map(|()| kept);
+                }
                 self.stripes[i].transform(idct, component, 8 * block_row, coefficients, &self.offsets, &quant[i]);
             }
         }

@@ -1,6 +1,7 @@
 //! Tests that all backends agree. `tests/fuzz/jpeg.rs` tests damaged files.
 
 mod hostile;
+mod kept;
 mod small;
 mod trailing_bits;
 

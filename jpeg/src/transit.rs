@@ -9,6 +9,7 @@ use std::ops::Range;
 
 use arrayvec::ArrayVec;
 
+use super::compact::CompactCoefficients;
 use super::entropy::{Machine, Slot};
 use super::header::Coding;
 use super::jpeg::Jpeg;
@@ -124,13 +125,15 @@ fn pattern(machine: &mut Machine, jpeg: &Jpeg<'_>) -> Result<usize, Refusal> {
 }
 
 impl Transit {
-    /// Finds the segments that `region` of the stored image needs, and copies their data.
+    /// Finds the segments that `region` of the stored image needs, and copies their data. `keep` is
+    /// the maximum number of bytes for the coefficients, or 0.
     pub(crate) fn begin(
         &mut self,
         machine: &mut Machine,
         backend: Backend,
         jpeg: &Jpeg<'_>,
         region: Rect,
+        keep: usize,
     ) -> Result<(), Refusal> {
         let Jpeg { bytes, header, layout, .. } = jpeg;
         let (frame, scan) = (&header.frame, &header.scan);
@@ -164,7 +167,7 @@ impl Transit {
         // this check, a few bytes could expand to a large image.
         let enough = |s: &Segment| s.bytes.len() * 4 >= s.mcus.len() * layout.blocks as usize;
         let is_valid = is_collected && self.segments.iter().all(enough);
-        self.rows.begin(layout, &window);
+        self.rows.begin(layout, &window, if is_valid { keep } else { 0 });
         self.next_row = self.segments[0].mcus.start / layout.mcus.0;
         (self.oldest, self.filling, self.next_segment) = (0, 0, 0);
         for band in &mut self.bands {
@@ -200,6 +203,11 @@ impl Transit {
             }
             capacity = capacity.saturating_mul(2).min(data.len());
         }
+    }
+
+    /// Returns the coefficients of a complete image.
+    pub(crate) fn take_kept(&mut self) -> Option<CompactCoefficients> {
+        self.rows.take_kept(&self.plan.as_ref()?.quant)
     }
 
     /// None of the image's lanes may be busy.
@@ -317,9 +325,9 @@ impl Transit {
             if band.finished < band.pieces.len() {
                 return false;
             }
-            let blocks = BandBlocks { plan, band, coefficients: machine.coefficients() };
+            let mut blocks = BandBlocks { plan, band, coefficients: machine.coefficients() };
             for row in band.rows.start.max(plan.window.rows.start)..band.rows.end {
-                self.rows.mcu_row(&view, row, &blocks, rgb);
+                self.rows.mcu_row(&view, row, &mut blocks, rgb);
             }
             let end = band.rows.end;
             self.bands[self.oldest].clear();
@@ -349,7 +357,7 @@ struct BandBlocks<'a> {
 impl Blocks for BandBlocks<'_> {
     const FROM_LANES: bool = true;
 
-    fn locate(&self, index: usize, row: u32, columns: Range<u32>, offsets: &mut Vec<u32>) -> &[i16] {
+    fn locate(&mut self, index: usize, row: u32, columns: Range<u32>, offsets: &mut Vec<u32>) -> &[i16] {
         let component = self.plan.layout.components()[index];
         let window = &self.plan.window.columns;
         let mcus =

@@ -424,5 +424,15 @@ def test_a_cache_of_decoded_images_does_not_change_batches(mini: str) -> None:
         assert cache["images"] == 64 and cache["hits"] >= 128 and cache["bytes"] <= cache["limit"] == 1 << 26
         assert cached.memory_plan()["decoded_cache_bytes"] == 1 << 26
         assert warpfeed.metrics.as_dict(stats)["warpfeed_decoded_cache_hits_total"] == cache["hits"]
+    with (
+        Loader(mini, **options) as plain,
+        Loader(mini, cache_decoded=1 << 26, cache_format="coefficients", **options) as compact,
+    ):
+        assert all((a == b).all() for a, b in zip(epochs(plain), epochs(compact), strict=True))
+        coefficients = compact.stats()["decoded_cache"]
+        assert coefficients["images"] == 64 and coefficients["hits"] >= 128
+        assert coefficients["bytes"] < cache["bytes"]
+    with pytest.raises(ValueError, match="cache_format='jpeg': expected one of 'pixels', 'coefficients'"):
+        Loader(mini, cache_format="jpeg", **options)
     with pytest.raises(WarpfeedError, match=r"MiB for decoded images.*cache_decoded=\d+ fits"):
         Loader(mini, cache_decoded=1 << 40, memory_limit=1 << 30, **options)

@@ -242,6 +242,9 @@ class Loader(_other_names.EarlierNames):
             images in the cache are cropped instead of decoded again. Batches do not change. An
             image takes 3 bytes per pixel, about 0.5 MB for a photograph of ImageNet. By default,
             nothing is cached.
+        cache_format: ``"pixels"``, or ``"coefficients"`` to cache the DCT coefficients of JPEGs, which
+            take less than half as much memory. Pixels are then computed in each epoch, but Huffman
+            decoding is skipped. Other images are cached as pixels.
 
     Args: Errors and limits
         max_skipped: number of bad samples that may be skipped. By default, the first bad sample
@@ -334,6 +337,7 @@ class Loader(_other_names.EarlierNames):
         cache_dir: _options.Path | None = None,
         cache_refresh: bool = False,
         cache_decoded: int | None = None,
+        cache_format: Literal["pixels", "coefficients"] = "pixels",
         # Errors and limits
         max_skipped: int | None = None,
         strict: bool = False,

@@ -1,4 +1,5 @@
 //! [`DecodedCache`]: decoded images in memory, which later epochs crop without decoding.
+//! [`CacheFormat`]: whether JPEGs are stored as pixels or as coefficients.
 //!
 //! The key of an image is the 128-bit XXH3 hash of its encoded bytes, so changed files are decoded
 //! again, and samples with the same image share an entry. A hit costs the hash (about 10 µs for a
@@ -13,6 +14,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use twox_hash::XxHash3_128;
+use warpfeed_jpeg::CompactCoefficients;
 
 use super::{EncodedImage, Pixels, Size};
 use crate::error::guarded;
@@ -25,7 +27,20 @@ const ENTRY: usize = 256;
 /// Allocators round larger allocations up to whole pages.
 const PAGE: usize = 4096;
 
+/// How [`Loader::cache_decoded`](crate::Loader::cache_decoded) stores JPEGs in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CacheFormat {
+    /// Decoded pixels: 3 bytes per pixel, and the least work in later epochs.
+    #[default]
+    Pixels,
+    /// DCT coefficients, from which pixels are computed in each epoch. They take about twice as much
+    /// memory as the files, and less than half as much as pixels.
+    Coefficients,
+}
+
 pub(crate) struct DecodedCache {
+    format: CacheFormat,
     limit: usize,
     used: AtomicUsize,
     images: AtomicU64,
@@ -36,10 +51,18 @@ pub(crate) struct DecodedCache {
     shards: [Mutex<Shard>; SHARDS],
 }
 
-type Shard = HashMap<u128, Option<Arc<Pixels>>>;
+type Shard = HashMap<u128, Option<Cached>>;
+
+#[derive(Clone)]
+enum Cached {
+    Pixels(Arc<Pixels>),
+    Coefficients(Arc<CompactCoefficients>),
+}
 
 pub(crate) enum Lookup<'a> {
     Hit(Arc<Pixels>),
+    /// The coefficients of the image, from which it is now decoded.
+    Coefficients,
     /// The cache has space for the image, which must then be decoded completely.
     Admitted(Admission<'a>),
     /// The image is not in the cache and will not be.
@@ -51,11 +74,14 @@ pub(crate) struct Admission<'a> {
     cache: &'a DecodedCache,
     key: u128,
     bytes: usize,
+    /// Maximum size of the coefficients in bytes; 0 if pixels are stored.
+    pub(crate) keep: usize,
 }
 
 impl DecodedCache {
-    pub(crate) fn new(limit: usize) -> Self {
+    pub(crate) fn new(limit: usize, format: CacheFormat) -> Self {
         DecodedCache {
+            format,
             limit,
             used: AtomicUsize::new(0),
             images: AtomicU64::new(0),
@@ -65,7 +91,13 @@ impl DecodedCache {
         }
     }
 
-    pub(crate) fn find(&self, image: &EncodedImage<'_>) -> Lookup<'_> {
+    /// Returns how much memory decoding `image` needs in addition if its coefficients are stored.
+    pub(crate) fn kept_bytes(&self, image: &EncodedImage<'_>) -> usize {
+        let keeps = self.format == CacheFormat::Coefficients && image.is_jpeg();
+        if keeps { usize::try_from(image.size().area().saturating_mul(3)).unwrap_or(usize::MAX) } else { 0 }
+    }
+
+    pub(crate) fn find(&self, image: &mut EncodedImage<'_>) -> Lookup<'_> {
         let (encoded, pixels) = (image.bytes(), image.size().area().saturating_mul(3));
         // Reading an uncompressed image is as fast as a cache hit.
         if encoded.len() as u64 >= pixels {
@@ -74,15 +106,21 @@ impl DecodedCache {
         let key = XxHash3_128::oneshot(encoded);
         let mut shard = self.shard(key);
         match shard.get(&key) {
-            Some(Some(pixels)) => {
+            Some(Some(cached)) => {
                 self.hits.fetch_add(1, Relaxed);
-                return Lookup::Hit(pixels.clone());
+                return match cached {
+                    Cached::Pixels(pixels) => Lookup::Hit(pixels.clone()),
+                    Cached::Coefficients(coefficients) => {
+                        image.set_coefficients(coefficients.clone());
+                        Lookup::Coefficients
+                    }
+                };
             }
             None => {
                 if let Some(bytes) = self.take(pixels) {
                     shard.insert(key, None);
                     self.misses.fetch_add(1, Relaxed);
-                    return Lookup::Admitted(Admission { cache: self, key, bytes });
+                    return Lookup::Admitted(Admission { cache: self, key, bytes, keep: self.kept_bytes(image) });
                 }
             }
             Some(None) => {}
@@ -92,8 +130,7 @@ impl DecodedCache {
     }
 
     fn take(&self, pixels: u64) -> Option<usize> {
-        let pixels = usize::try_from(pixels).ok()?;
-        let bytes = pixels.checked_next_multiple_of(if pixels < 16 * PAGE { 1 } else { PAGE })?.checked_add(ENTRY)?;
+        let bytes = footprint(usize::try_from(pixels).ok()?, 1)?;
         let fits = |used: usize| used.checked_add(bytes).filter(|used| *used <= self.limit);
         self.used.fetch_update(Relaxed, Relaxed, fits).ok().map(|_| bytes)
     }
@@ -113,24 +150,45 @@ impl DecodedCache {
     }
 }
 
+/// Returns how much memory an entry takes if its data has `bytes` bytes in `large` allocations.
+fn footprint(bytes: usize, large: usize) -> Option<usize> {
+    let rounding = if bytes < 16 * PAGE { 0 } else { large * (PAGE - 1) };
+    bytes.checked_add(rounding + ENTRY)
+}
+
 impl Admission<'_> {
-    /// `pixels` must not be damaged.
-    pub(crate) fn fill(mut self, image: Size, pixels: &Pixels) {
+    /// Stores the coefficients, or a copy of the pixels if there are none. The image must not be
+    /// damaged.
+    pub(crate) fn fill(mut self, image: Size, pixels: &Pixels, coefficients: Option<CompactCoefficients>) {
         if (pixels.size(), pixels.origin()) != (image, (0, 0)) {
             return;
         }
-        let copied = guarded(|| {
-            let mut copy = Pixels::new();
-            copy.reset(pixels.size()).copy_from_slice(pixels.data());
-            Ok(Arc::new(copy))
-        });
-        if let Ok(copy) = copied {
-            self.cache.shard(self.key).insert(self.key, Some(copy));
+        let cached =
+            guarded(|| Ok(self.smaller(coefficients).unwrap_or_else(|| Cached::Pixels(Arc::new(copy(pixels))))));
+        if let Ok(cached) = cached {
+            self.cache.shard(self.key).insert(self.key, Some(cached));
             self.cache.images.fetch_add(1, Relaxed);
             // The entry now owns the space.
             self.bytes = 0;
         }
     }
+
+    /// Returns `coefficients` if they take less memory than pixels, and frees the difference.
+    fn smaller(&mut self, coefficients: Option<CompactCoefficients>) -> Option<Cached> {
+        let coefficients = coefficients?;
+        // Four lists, one of which is always small.
+        let bytes = footprint(coefficients.bytes(), 3).filter(|&bytes| bytes <= self.bytes)?;
+        self.cache.used.fetch_sub(self.bytes - bytes, Relaxed);
+        self.bytes = bytes;
+        Some(Cached::Coefficients(Arc::new(coefficients)))
+    }
+}
+
+/// Copies the pixels to a buffer without spare capacity.
+fn copy(pixels: &Pixels) -> Pixels {
+    let mut copy = Pixels::new();
+    copy.reset(pixels.size()).copy_from_slice(pixels.data());
+    copy
 }
 
 impl Drop for Admission<'_> {
@@ -145,7 +203,7 @@ impl Drop for Admission<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decode::{Codecs, Rect};
+    use crate::decode::{Codecs, Job, Rect, decode_group};
     use crate::libjpeg::{Options, encode};
 
     fn jpeg(number: u8) -> Vec<u8> {
@@ -160,20 +218,20 @@ mod tests {
 
     #[test]
     fn a_filled_entry_is_found_and_a_dropped_one_frees_its_space() {
-        let (codecs, cache, file) = (Codecs::new(), DecodedCache::new(1 << 20), jpeg(1));
+        let (codecs, cache, file) = (Codecs::new(), DecodedCache::new(1 << 20, CacheFormat::Pixels), jpeg(1));
         let mut image = codecs.open(&file).unwrap();
         let area = Rect::full(image.size());
-        let Lookup::Admitted(dropped) = cache.find(&image) else { panic!("an empty cache has space") };
-        assert!(matches!(cache.find(&image), Lookup::Declined), "a different worker is decoding the image");
+        let Lookup::Admitted(dropped) = cache.find(&mut image) else { panic!("an empty cache has space") };
+        assert!(matches!(cache.find(&mut image), Lookup::Declined), "a different worker is decoding the image");
         drop(dropped);
         assert_eq!((cache.stats().bytes, cache.stats().images), (0, 0));
-        let Lookup::Admitted(part) = cache.find(&image) else { panic!("the space is free again") };
-        part.fill(image.size(), &decoded(&mut image, Rect::new(0, 0, 16, 16)));
+        let Lookup::Admitted(part) = cache.find(&mut image) else { panic!("the space is free again") };
+        part.fill(image.size(), &decoded(&mut image, Rect::new(0, 0, 16, 16)), None);
         assert_eq!(cache.stats().bytes, 0);
-        let Lookup::Admitted(slot) = cache.find(&image) else { panic!("the space is free again") };
+        let Lookup::Admitted(slot) = cache.find(&mut image) else { panic!("the space is free again") };
         let pixels = decoded(&mut image, area);
-        slot.fill(image.size(), &pixels);
-        let Lookup::Hit(hit) = cache.find(&image) else { panic!("the image is in the cache") };
+        slot.fill(image.size(), &pixels, None);
+        let Lookup::Hit(hit) = cache.find(&mut image) else { panic!("the image is in the cache") };
         assert!(hit.data() == pixels.data() && hit.size() == pixels.size() && hit.origin() == (0, 0));
         let stats = cache.stats();
         assert_eq!((stats.hits, stats.misses, stats.images), (1, 4, 1));
@@ -183,10 +241,49 @@ mod tests {
     #[test]
     fn images_are_admitted_while_they_fit() {
         let (codecs, each) = (Codecs::new(), 120 * 90 * 3 + ENTRY);
-        let cache = DecodedCache::new(3 * each + each / 2);
+        let cache = DecodedCache::new(3 * each + each / 2, CacheFormat::Pixels);
         let files: Vec<_> = (0..6).map(jpeg).collect();
-        let admitted: Vec<_> = files.iter().map(|file| cache.find(&codecs.open(file).unwrap())).collect();
+        let admitted: Vec<_> = files.iter().map(|file| cache.find(&mut codecs.open(file).unwrap())).collect();
         let count = admitted.iter().filter(|lookup| matches!(lookup, Lookup::Admitted(_))).count();
         assert_eq!((count, cache.stats().bytes as usize), (3, 3 * each));
+    }
+
+    /// Decodes the whole image, and keeps its coefficients if the cache stores them.
+    fn fill(admission: Admission<'_>, image: EncodedImage<'_>) -> Pixels {
+        let (size, mut pixels) = (image.size(), Pixels::new());
+        let mut jobs = [Job { keep: admission.keep, ..Job::new(image, Rect::full(size), &mut pixels) }];
+        decode_group(&mut jobs);
+        let coefficients = jobs[0].coefficients.take();
+        drop(jobs);
+        admission.fill(size, &pixels, coefficients);
+        pixels
+    }
+
+    #[test]
+    fn a_jpeg_is_stored_as_coefficients_if_they_are_smaller_than_its_pixels() {
+        let codecs = Codecs::new();
+        let noise: Vec<u8> = (0..120 * 90 * 3).map(|i: u32| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+        let large = encode(&noise, 120, 90, 3, &Options::new(92, 1, 1));
+        for (file, format, as_coefficients) in [
+            (&jpeg(1), CacheFormat::Coefficients, true),
+            (&jpeg(1), CacheFormat::Pixels, false),
+            (&large, CacheFormat::Coefficients, false),
+        ] {
+            let cache = DecodedCache::new(1 << 20, format);
+            let mut image = codecs.open(file).unwrap();
+            let size = image.size();
+            let Lookup::Admitted(admission) = cache.find(&mut image) else { panic!("an empty cache has space") };
+            let pixels = fill(admission, image);
+            let mut image = codecs.open(file).unwrap();
+            let bytes = match cache.find(&mut image) {
+                Lookup::Coefficients => image.coefficients().unwrap().bytes(),
+                Lookup::Hit(hit) => hit.data().len(),
+                _ => panic!("the image is in the cache"),
+            };
+            assert_eq!(image.coefficients().is_some(), as_coefficients);
+            assert!(decoded(&mut image, Rect::full(size)).data() == pixels.data());
+            let stats = cache.stats();
+            assert_eq!((stats.hits, stats.misses, stats.images, stats.bytes as usize), (1, 1, 1, bytes + ENTRY));
+        }
     }
 }

@@ -2,10 +2,11 @@
 
 use std::any::Any;
 use std::marker::PhantomData;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use warpfeed_jpeg::bitstream::{Bitstream, Grid};
-use warpfeed_jpeg::{Jpeg, Orientation};
+use warpfeed_jpeg::{CompactCoefficients, Jpeg, Orientation};
 use warpfeed_sources::format::Format;
 
 use super::{Condition, Info, JpegInfo, Oriented, Pixels, Rect, Size};
@@ -282,13 +283,29 @@ impl<'a> EncodedImage<'a> {
         }
     }
 
+    /// Decodes a JPEG from `coefficients` instead of its bytes.
+    pub(crate) fn set_coefficients(&mut self, coefficients: Arc<CompactCoefficients>) {
+        if let Header::Jpeg(jpeg) = &mut self.header {
+            jpeg.set_coefficients(coefficients);
+        }
+    }
+
+    /// Returns the coefficients from which the image is decoded, if any.
+    pub(crate) fn coefficients(&self) -> Option<&Arc<CompactCoefficients>> {
+        match &self.header {
+            Header::Jpeg(jpeg) => jpeg.coefficients(),
+            _ => None,
+        }
+    }
+
     pub(crate) fn is_jpeg(&self) -> bool {
         matches!(self.header, Header::Jpeg(_))
     }
 
     /// Without restart markers, data must be decoded from the beginning, even for a crop.
     pub(crate) fn is_plain_jpeg(&self) -> bool {
-        matches!(&self.header, Header::Jpeg(jpeg) if jpeg.restart_interval() == 0)
+        let is_plain = |jpeg: &Jpeg<'_>| jpeg.restart_interval() == 0 && jpeg.coefficients().is_none();
+        matches!(&self.header, Header::Jpeg(jpeg) if is_plain(jpeg))
     }
 
     /// Whether several threads can share the decoding of the image.
@@ -342,12 +359,16 @@ pub struct Job<'a> {
     pub(crate) time: Option<Duration>,
     /// Whether idle threads of the current pool may decode parts of the image.
     pub(crate) divided: bool,
+    /// Maximum size in bytes of the `coefficients` that are kept; 0 keeps none.
+    pub(crate) keep: usize,
+    /// The coefficients of an undamaged JPEG that was decoded completely.
+    pub(crate) coefficients: Option<CompactCoefficients>,
 }
 
 impl<'a> Job<'a> {
     /// Creates a job that decodes `region` of `image` into `out`.
     pub fn new(image: EncodedImage<'a>, region: Rect, out: &'a mut Pixels) -> Self {
-        Job { image, region, out, result: Ok(()), time: None, divided: false }
+        Job { image, region, out, result: Ok(()), time: None, divided: false, keep: 0, coefficients: None }
     }
 
     /// Decodes this job on its own, and measures the time.
@@ -369,6 +390,6 @@ mod tests {
 
     #[test]
     fn encoded_images_are_cheap_to_move() {
-        assert!(size_of::<EncodedImage<'_>>() <= 656, "{}", size_of::<EncodedImage<'_>>());
+        assert!(size_of::<EncodedImage<'_>>() <= 664, "{}", size_of::<EncodedImage<'_>>());
     }
 }

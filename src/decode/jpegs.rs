@@ -47,13 +47,13 @@ impl Codec for Jpegs {
         }
         for jobs in jobs.chunks_mut(MAX_GROUP) {
             let mut group = ArrayVec::<_, MAX_GROUP>::new();
-            for Job { image, region, out, .. } in &mut *jobs {
-                group.push(jpeg::Job::new(opened(image), *region, out));
+            for Job { image, region, out, keep, .. } in &mut *jobs {
+                group.push(jpeg::Job::new(opened(image), *region, out).keep_coefficients(*keep));
             }
             DECODER.with_borrow_mut(|decoder| decoder.decode_group(&mut group));
-            let results: ArrayVec<_, MAX_GROUP> = group.into_iter().map(|job| job.result).collect();
-            for (job, result) in jobs.iter_mut().zip(results) {
-                job.result = result.map_err(from_jpeg);
+            let results: ArrayVec<_, MAX_GROUP> = group.into_iter().map(|job| (job.result, job.coefficients)).collect();
+            for (job, (result, coefficients)) in jobs.iter_mut().zip(results) {
+                (job.result, job.coefficients) = (result.map_err(from_jpeg), coefficients);
             }
         }
     }

@@ -117,6 +117,7 @@ mod video;
 
 #[cfg(test)]
 pub(crate) use bands::BANDED;
+pub use cache::CacheFormat;
 pub(crate) use cache::{Admission, DecodedCache, Lookup};
 pub use codecs::Codecs;
 pub use condition::Condition;

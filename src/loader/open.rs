@@ -275,7 +275,7 @@ impl Opened {
             reads,
             codecs: loader.images.codecs(),
             augments,
-            cache: (scratch.cache > 0).then(|| DecodedCache::new(scratch.cache)),
+            cache: (scratch.cache > 0).then(|| DecodedCache::new(scratch.cache, loader.images.cache_format)),
             order,
             transforms: loader.images.transforms,
             moves_pixels: loader.images.transform_moves_pixels,

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::batch::{Dtype, Layout, Normalize};
-use crate::decode::{AnnotationFrame, Codecs};
+use crate::decode::{AnnotationFrame, CacheFormat, Codecs};
 #[cfg(doc)]
 use crate::engine::Batches;
 use crate::engine::DecodeOn;
@@ -337,6 +337,23 @@ options! {
         /// The memory is allocated as images are added, and it is part of
         /// [`Batches::memory_plan`]. Opening fails if it is not available.
         loader fn cache_decoded(bytes: usize) -> usize = 0;
+
+        /// Sets how the [cache of decoded images](Self::cache_decoded) stores JPEGs;
+        /// [`CacheFormat::Pixels`] by default. Without a cache, this option has no effect.
+        ///
+        /// If the pixels of a dataset do not fit in memory, its coefficients may:
+        /// [`CacheFormat::Coefficients`] takes about 0.25 MB for a photograph of ImageNet. Later epochs
+        /// then skip Huffman decoding, which takes most of the time to decode a JPEG.
+        ///
+        /// ```
+        /// use warpfeed::CacheFormat;
+        /// # use warpfeed::Loader;
+        /// let loader = Loader::new("train").cache_decoded(32 << 30).cache_format(CacheFormat::Coefficients);
+        /// ```
+        ///
+        /// Images in other formats are stored as pixels, and so are JPEGs with coefficients that
+        /// take more memory than their pixels.
+        loader fn cache_format(format: CacheFormat) -> CacheFormat = CacheFormat::Pixels;
 
         /// Sets the number of epochs that the program uses; unlimited by default. The loader never
         /// prepares later epochs ahead, so a run with this many epochs ends without unnecessary

@@ -214,7 +214,7 @@ impl Recipe {
     }
 
     /// If the image is not in the cache, reserves space for it.
-    pub(crate) fn find_decoded(&self, encoded: &EncodedImage<'_>) -> Lookup<'_> {
+    pub(crate) fn find_decoded(&self, encoded: &mut EncodedImage<'_>) -> Lookup<'_> {
         self.cache.as_ref().map_or(Lookup::Declined, |cache| cache.find(encoded))
     }
 

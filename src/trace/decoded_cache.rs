@@ -21,9 +21,11 @@ pub struct DecodedCacheStats {
 }
 
 impl DecodedCacheStats {
-    /// Whether the cache has no space for an image of average size.
+    /// Returns whether the cache may have no space for another image. An image is admitted only if
+    /// its pixels would fit, which may be several times as large as its coefficients.
     pub(super) fn is_full(&self) -> bool {
-        self.images > 0 && self.bytes + self.bytes / self.images > self.limit
+        const LARGEST_RATIO: u64 = 6;
+        self.images > 0 && self.bytes + LARGEST_RATIO * self.bytes / self.images > self.limit
     }
 }
 

@@ -11,7 +11,7 @@ use warpfeed::field::{Boxes, Image, Mask};
 use warpfeed::sampler::Rng;
 use warpfeed::source::{Frames, Memory, OwnedSample, Sample, Source};
 use warpfeed::transform::{CopyPaste, ImageMut, Mix, Mosaic};
-use warpfeed::{Augment, Batches, Dtype, ErrorKind, HostBatch, Loader, OnError, Result};
+use warpfeed::{Augment, Batches, CacheFormat, Dtype, ErrorKind, HostBatch, Loader, OnError, Result};
 
 use crate::views::originals;
 
@@ -92,13 +92,17 @@ fn run(batches: &mut Batches<HostBatch>, epochs: u64) -> (Vec<Content>, Vec<Stri
     (contents, errors, batches.stats().damaged)
 }
 
-/// Caches of several sizes must not change three epochs, and a large cache must be used.
+/// Caches of several sizes and both formats must not change three epochs, and a large cache must
+/// be used.
 fn assert_unchanged(loader: &Loader, name: &str) {
     let expected = run(&mut loader.clone().workers(1).host().unwrap(), 3);
-    for (workers, bytes) in [(1, ALL), (3, ALL), (3, 300_000), (2, 1)] {
-        let mut batches = loader.clone().workers(workers).cache_decoded(bytes).host().unwrap();
+    let caches = [(1, ALL), (3, ALL), (3, 300_000), (2, 1)].map(|cache| (CacheFormat::Pixels, cache));
+    let compact = [(1, ALL), (3, ALL), (3, 300_000)].map(|cache| (CacheFormat::Coefficients, cache));
+    for (format, (workers, bytes)) in caches.into_iter().chain(compact) {
+        let loader = loader.clone().workers(workers).cache_decoded(bytes).cache_format(format);
+        let mut batches = loader.host().unwrap();
         let actual = run(&mut batches, 3);
-        assert!(actual == expected, "{name}: {workers} workers, {bytes} bytes");
+        assert!(actual == expected, "{name}: {workers} workers, {bytes} bytes of {format:?}");
         let cache = batches.stats().decoded_cache.unwrap();
         assert!(cache.bytes <= bytes as u64 && cache.limit == bytes as u64, "{name}: {cache:?}");
         assert_eq!(cache.hits > 0, bytes > 1, "{name}: {cache:?}");
@@ -135,9 +139,12 @@ fn ranks_with_caches_make_the_same_batches() {
 fn only_sound_compressed_images_are_cached() {
     let loader = Loader::source(dataset()).batch_size(1).on_error(OnError::Skip { max_skipped: 1000 });
     let loader = loader.augment(Augment::resize(40, 40)).convert_to_u8(true).cache_decoded(ALL);
-    let mut batches = loader.host().unwrap();
-    run(&mut batches, 3);
-    let cache = batches.stats().decoded_cache.unwrap();
+    let fill = |format| {
+        let mut batches = loader.clone().cache_format(format).host().unwrap();
+        run(&mut batches, 3);
+        batches.stats().decoded_cache.unwrap()
+    };
+    let cache = fill(CacheFormat::Pixels);
     let files: BTreeSet<_> = originals().into_iter().map(|(_, file)| file).chain(others()).collect();
     let is_sound = |file: &Vec<u8>| matches!(check(file), Condition::Sound);
     let size = |file: &Vec<u8>| Codecs::new().open(file).map_or(0, |image| image.size().area() * 3);
@@ -146,6 +153,41 @@ fn only_sound_compressed_images_are_cached() {
     assert!(cached < sound && sound + 9 < files.len());
     assert_eq!(cache.images as usize, cached, "{cache:?}");
     assert!(cache.hits >= 2 * cache.images, "{cache:?}");
+    let compact = fill(CacheFormat::Coefficients);
+    assert!(compact.bytes < cache.bytes, "{compact:?}, {cache:?}");
+    assert_eq!(compact.images, cache.images);
+}
+
+#[test]
+fn a_run_with_cached_coefficients_resumes() {
+    let loader = Loader::source(sound(20)).batch_size(3).shuffle(3).augment(Augment::train(40)).workers(2);
+    let expected = run(&mut loader.clone().host().unwrap(), 3).0;
+    let loader = loader.cache_decoded(ALL).cache_format(CacheFormat::Coefficients);
+    let mut batches = loader.clone().host().unwrap();
+    let mut contents: Vec<_> = batches.epoch(0).map(content).collect();
+    contents.extend(batches.epoch(1).take(2).map(content));
+    // The new loader begins with an empty cache.
+    let mut batches = loader.host().unwrap();
+    contents.extend(batches.epoch_from(1, 2).map(content));
+    contents.extend(batches.epoch(2).map(content));
+    assert!(contents == expected);
+}
+
+/// Idle workers help to decode a large image.
+#[test]
+fn a_large_packed_image_is_cached_as_coefficients() {
+    let large: Vec<u8> = (0..2600 * 1800 * 3).map(|i: u32| (i / 7 % 251) as u8 ^ (i % 3) as u8).collect();
+    let large = crate::jpeg(&large, (2600, 1800), false, 4);
+    let files: Vec<_> = (0..40).map(|n| if n == 30 { large.clone() } else { originals()[0].1.clone() }).collect();
+    let sample = |(n, file)| OwnedSample::new(format!("{n}")).field("jpg", file).label(1);
+    let source = Arc::new(Memory::new(files.into_iter().enumerate().map(sample).collect()));
+    let loader = Loader::source(source).batch_size(4).augment(Augment::train(40));
+    assert_unchanged(&loader, "a large image");
+    let mut batches = loader.workers(3).cache_decoded(ALL).cache_format(CacheFormat::Coefficients).host().unwrap();
+    run(&mut batches, 2);
+    let cache = batches.stats().decoded_cache.unwrap();
+    assert_eq!(cache.images, 2, "{cache:?}");
+    assert!(cache.bytes < 2600 * 1800 * 2, "{cache:?}");
 }
 
 fn invert(image: &mut ImageMut<'_>, rng: &mut Rng) -> Result<()> {

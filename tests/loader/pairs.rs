@@ -21,7 +21,9 @@ use warpfeed::field::{Image, Mask};
 use warpfeed::sampler::{At, MixtureOptions};
 use warpfeed::source::{Store, TableOptions};
 use warpfeed::trace::Schedule;
-use warpfeed::{AnnotationFrame, Augment, DecodeOn, Dtype, LastBatch, Layout, Loader, Normalize, OnError, Result};
+use warpfeed::{
+    AnnotationFrame, Augment, CacheFormat, DecodeOn, Dtype, LastBatch, Layout, Loader, Normalize, OnError, Result,
+};
 
 use self::data::{
     COUNT, Data, LISTED, LISTED_IN_FILE, OF_FIRST, ORDER, Own, Red, SUBSET, World, darker, length, write,
@@ -137,6 +139,7 @@ static SETTERS: &[Setter] = &[
         Ok(l.repeat(2))
     }),
     setter("cache_decoded", Nothing, |l, _| Ok(l.cache_decoded(1 << 20))),
+    setter("cache_format", Nothing, |l, _| Ok(l.cache_format(CacheFormat::Coefficients))),
     setter("epochs", Nothing, |l, _| Ok(l.epochs(1))),
     setter("augment", Shows(|run, _| run.sides() == [6].into()), |l, _| Ok(l.augment(Augment::resize(6, 6).flip(0.5)))),
     setter("augment_for", Shows(|run, other| run.bytes() != other.bytes()), |l, _| {

@@ -14,7 +14,7 @@ use warpfeed::field::{Boxes, Keypoints, Mask, NdArray, Patches};
 use warpfeed::pack::{Pack, Recode};
 use warpfeed::source::{Memory, OwnedSample, Sample, Source, TableOptions, Value};
 use warpfeed::transform::{Interpolation, Mosaic};
-use warpfeed::{Augment, Dtype, Loader, Normalize, Result};
+use warpfeed::{Augment, CacheFormat, Dtype, Loader, Normalize, Result};
 use warpfeed_synth::Synth;
 
 /// Some reads block, so that the loader starts reader threads.
@@ -51,7 +51,9 @@ fn nothing_is_allocated_for_a_sample_or_a_batch_once_warm() {
             epochs_without_allocations(image(source), ahead);
         }
         // Only some of the images fit into the cache.
-        epochs_without_allocations(image(packed.clone()).cache_decoded(4 << 20), false);
+        for (format, bytes) in [(CacheFormat::Pixels, 4 << 20), (CacheFormat::Coefficients, 1 << 20)] {
+            epochs_without_allocations(image(packed.clone()).cache_decoded(bytes).cache_format(format), false);
+        }
         let size = NdArray::new(Dtype::F32, [2]);
         epochs_without_allocations(image(table(&folder)).field("size", size), false);
         let lmdb = root.path().join("annotated.lmdb");

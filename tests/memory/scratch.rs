@@ -13,7 +13,7 @@ use warpfeed::field::{Boxes, DenseMap, Image, Patches};
 use warpfeed::format::Format;
 use warpfeed::source::{Memory, OwnedSample, Sample, Source};
 use warpfeed::transform::{Mix, RandomErasing};
-use warpfeed::{Augment, Loader, Result};
+use warpfeed::{Augment, CacheFormat, Loader, Result};
 
 /// Returns the maximum number of bytes allocated during `body`, without earlier allocations.
 pub(crate) fn peak<T>(body: impl FnOnce() -> T) -> (usize, T) {
@@ -337,23 +337,30 @@ fn the_cache_of_decoded_images_stays_within_its_size() {
                 })
                 .collect();
             let source = Arc::new(memory(images));
-            let used = |bytes: usize| {
+            let used = |format: CacheFormat, bytes: usize| {
                 let loader = Loader::source(source.clone()).batch_size(20).augment(Augment::resize(16, 16));
-                let mut batches =
-                    loader.drop_field("label").workers(2).prefetch(1).cache_decoded(bytes).host().unwrap();
+                let loader = loader.drop_field("label").workers(2).prefetch(1).cache_format(format);
+                let mut batches = loader.cache_decoded(bytes).host().unwrap();
                 let (peak, ()) = peak(|| (0..3).for_each(|epoch| batches.epoch(epoch).for_each(|b| drop(b.unwrap()))));
                 (peak, batches.stats().decoded_cache)
             };
-            let (without, none) = used(0);
+            let (without, none) = used(CacheFormat::Pixels, 0);
             assert_eq!(none, None);
             let total = count * side * side * 3;
             for bytes in [total / 3, total / 2, 2 * total] {
-                let (with, cache) = used(bytes);
+                let (with, cache) = used(CacheFormat::Pixels, bytes);
                 let cache = cache.unwrap();
                 assert!(cache.bytes <= bytes as u64 && cache.hits > 0, "{cache:?}");
                 assert!(cache.images as usize * side * side * 3 >= bytes.min(total) * 8 / 10, "{cache:?}");
                 let slack = 8 * side * side * 3;
                 assert!(with <= without + cache.bytes as usize + slack, "{with} with, {without} without, {cache:?}");
+                let (with, compact) = used(CacheFormat::Coefficients, bytes);
+                let compact = compact.unwrap();
+                assert!(compact.bytes <= bytes as u64 && compact.images >= cache.images, "{compact:?}");
+                assert!(
+                    with <= without + compact.bytes as usize + 2 * slack,
+                    "{with} with, {without} without, {compact:?}"
+                );
             }
         }
     });

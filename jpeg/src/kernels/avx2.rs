@@ -17,8 +17,9 @@ use std::arch::x86_64::{
     _mm256_unpacklo_epi32 as zip_low_i32, _mm256_unpacklo_epi64 as zip_low_i64,
 };
 
-use super::functions::Kernels;
+use super::functions::{EXPAND_PADDING, Kernels, value_bytes};
 use super::rows::SORT;
+use super::scalar::expand_block;
 
 type Shift = i32;
 const BLOCKS: usize = 2;
@@ -156,5 +157,50 @@ fn interleave(channels: [Bytes; 3], out: &mut [u8]) {
         _mm256_storeu_si256(out.cast(), _mm256_permute2x128_si256::<0x20>(blocks[0], blocks[1]));
         _mm256_storeu_si256(out.add(32).cast(), _mm256_permute2x128_si256::<0x30>(blocks[2], blocks[0]));
         _mm256_storeu_si256(out.add(64).cast(), _mm256_permute2x128_si256::<0x31>(blocks[1], blocks[2]));
+    }
+}
+
+/// For each byte of a mask, the shuffle that moves consecutive bytes to the positions of its bits,
+/// followed by the number of bits.
+const EXPAND: [[i8; 16]; 256] = {
+    let mut expand = [[-1; 16]; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let (mut bit, mut count) = (0, 0);
+        while bit < 8 {
+            if byte >> bit & 1 == 1 {
+                expand[byte][bit] = count;
+                count += 1;
+            }
+            bit += 1;
+        }
+        expand[byte][8] = count;
+        byte += 1;
+    }
+    expand
+};
+
+#[target_feature(enable = "avx2")]
+fn expand(masks: &[u64], dc: &[i16], mut values: &[u8], blocks: &mut [i16]) {
+    for ((&mask, &dc), block) in masks.iter().zip(dc).zip(blocks.as_chunks_mut::<64>().0) {
+        if mask & 1 == 0 {
+            let read = &values[..EXPAND_PADDING];
+            let mut next = 0;
+            for (byte, eight) in mask.to_le_bytes().into_iter().zip(block.as_chunks_mut::<8>().0) {
+                let shuffle = &EXPAND[usize::from(byte)];
+                let from = read[next..next + 8].as_ptr();
+                // SAFETY: the slice has eight bytes, the shuffle 16 and the output eight numbers.
+                unsafe {
+                    let bytes =
+                        _mm_shuffle_epi8(_mm_loadl_epi64(from.cast()), _mm_loadu_si128(shuffle.as_ptr().cast()));
+                    _mm_storeu_si128(eight.as_mut_ptr().cast(), _mm_cvtepi8_epi16(bytes));
+                }
+                next += shuffle[8] as usize;
+            }
+        } else {
+            expand_block(mask, values, block);
+        }
+        block[0] = dc;
+        values = &values[value_bytes(mask)..];
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! **Invariants**
 //! - Functions marked `target_feature` are called only through [`kernels`], which checks that the
-//!   CPU supports AVX-512 F and BW.
+//!   CPU supports AVX-512 F and BW, and VBMI2 and POPCNT for `expand`.
 //! - Every pointer comes from a slice. The function that creates the pointer asserts that the slice
 //!   covers all vectors that are read or written.
 
@@ -18,7 +18,8 @@ use std::arch::x86_64::{
 };
 
 use super::avx2;
-use super::functions::Kernels;
+use super::functions::{EXPAND_PADDING, Kernels, value_bytes};
+use super::scalar::expand_block;
 use crate::header::NATURAL;
 
 type Shift = u32;
@@ -26,10 +27,17 @@ type Shift = u32;
 /// The AVX-512 functions of this file, and the AVX2 functions for all other operations.
 pub(super) fn kernels() -> Option<Kernels> {
     let is_supported = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw");
+    let expands = is_x86_feature_detected!("avx512vbmi2") && is_x86_feature_detected!("popcnt");
     avx2::kernels().filter(|_| is_supported).map(|kernels| Kernels {
         // SAFETY: the CPU has AVX-512 (see the invariants).
         idct_of_lanes: |coefficients, offsets, quant, samples, stride| unsafe {
             idct(coefficients, offsets, quant, samples, stride)
+        },
+        expand: if expands {
+            // SAFETY: `expands` has checked the CPU.
+            |masks, dc, values, blocks| unsafe { expand(masks, dc, values, blocks) }
+        } else {
+            kernels.expand
         },
         ..kernels
     })
@@ -98,3 +106,24 @@ fn idct(coefficients: &[i16], offsets: &[u32], quant: &[u16; 64], samples: &mut 
 
 super::idct::pairs!("avx512f,avx512bw");
 super::idct::transform!("avx512f,avx512bw");
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,popcnt")]
+fn expand(masks: &[u64], dc: &[i16], mut values: &[u8], blocks: &mut [i16]) {
+    for ((&mask, &dc), block) in masks.iter().zip(dc).zip(blocks.as_chunks_mut::<64>().0) {
+        if mask & 1 == 0 {
+            let read = values[..EXPAND_PADDING].as_ptr();
+            // SAFETY: the slice has 64 bytes, and the block 64 coefficients.
+            unsafe {
+                let bytes = _mm512_maskz_expand_epi8(mask, _mm512_loadu_si512(read.cast()));
+                let low = _mm512_cvtepi8_epi16(_mm512_castsi512_si256(bytes));
+                let high = _mm512_cvtepi8_epi16(_mm512_extracti64x4_epi64::<1>(bytes));
+                _mm512_storeu_si512(block.as_mut_ptr().cast(), low);
+                _mm512_storeu_si512(block[32..].as_mut_ptr().cast(), high);
+            }
+        } else {
+            expand_block(mask, values, block);
+        }
+        block[0] = dc;
+        values = &values[value_bytes(mask)..];
+    }
+}

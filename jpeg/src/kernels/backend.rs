@@ -71,7 +71,7 @@ impl Backend {
 
 #[cfg(test)]
 mod tests {
-    use super::super::functions::PADDING;
+    use super::super::functions::{EXPAND_PADDING, PADDING, value_bytes};
     use super::*;
     use crate::fuzz::Random;
 
@@ -111,6 +111,32 @@ mod tests {
                     };
                     assert!(run(&kernels) == run(&scalar), "{name}, case {case}");
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn expanded_blocks_equal_plain_rust() {
+        let scalar = Backend::scalar().kernels;
+        for Backend { name, kernels, .. } in Backend::available() {
+            for case in 0..1200 {
+                let random = &mut Random::new(case);
+                let blocks = random.below(9);
+                let mask = |random: &mut Random| match random.below(4) {
+                    0 => random.next(),
+                    1 => random.next() & random.next() & 0xffff,
+                    2 => random.next() & !1,
+                    _ => [0, 1, u64::MAX, u64::MAX - 1][random.below(4)],
+                };
+                let masks: Vec<u64> = (0..blocks).map(|_| mask(random)).collect();
+                let dc: Vec<i16> = (0..blocks).map(|_| random.next() as i16).collect();
+                let values = bytes(random, masks.iter().map(|&mask| value_bytes(mask)).sum::<usize>() + EXPAND_PADDING);
+                let run = |kernels: &Kernels| {
+                    let mut out = vec![7; 64 * blocks];
+                    (kernels.expand)(&masks, &dc, &values, &mut out);
+                    out
+                };
+                assert!(run(&kernels) == run(&scalar), "{name}, case {case}");
             }
         }
     }

@@ -8,6 +8,17 @@ pub(crate) type Transform =
 
 pub(super) type Convert = fn(y: &[u8], cb: &[u8], cr: &[u8], rgb: &mut [u8]);
 
+pub(super) type Expand = fn(masks: &[u64], dc: &[i16], values: &[u8], blocks: &mut [i16]);
+
+/// Number of unused bytes after the values that [`Kernels::expand`] reads.
+pub(crate) const EXPAND_PADDING: usize = 64;
+
+/// Returns how many bytes the AC coefficients of a block in
+/// [`CompactCoefficients`](crate::CompactCoefficients) take.
+pub(crate) fn value_bytes(mask: u64) -> usize {
+    ((mask >> 1).count_ones() << (mask & 1)) as usize
+}
+
 /// The functions of one instruction set. Each function reads and writes only the documented
 /// samples, and the slices must include the [`PADDING`] where vectors may extend into it.
 #[derive(Clone, Copy)]
@@ -32,4 +43,8 @@ pub(crate) struct Kernels {
     /// Converts exactly `rgb.len() / 3` pixels from Y, Cb and Cr to interleaved RGB
     /// (`ycc_rgb_convert`). Reads up to [`PADDING`] more samples.
     pub(crate) ycc: Convert,
+    /// Expands the blocks of [`CompactCoefficients`](crate::CompactCoefficients), given their masks,
+    /// DC coefficients and values, to 64 coefficients each, in zigzag order. `values` must extend
+    /// [`EXPAND_PADDING`] bytes past the last block.
+    pub(crate) expand: Expand,
 }

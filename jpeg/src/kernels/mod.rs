@@ -6,7 +6,7 @@
 //! 3. `idct`: the inverse transform on vectors, written once for all widths.
 //! 4. `rows`: blocks and rows of samples, written once for AVX2 and NEON.
 //! 5. `avx2`: two blocks and 32 pixels at a time.
-//! 6. `avx512`: four blocks at a time; everything except the inverse transform comes from `avx2`.
+//! 6. `avx512`: four blocks at a time; upsampling and color conversion come from `avx2`.
 //! 7. `neon`: one block and 16 pixels at a time, on 64-bit Arm.
 //! 8. `backend`: [`Backend`], which chooses the instruction set.
 
@@ -28,6 +28,6 @@ mod rows;
 mod scalar;
 
 pub(crate) use backend::Backend;
-pub(crate) use functions::Kernels;
+pub(crate) use functions::{EXPAND_PADDING, Kernels, value_bytes};
 pub(super) use functions::{PADDING, Transform};
 pub use scalar::inverse_transform;

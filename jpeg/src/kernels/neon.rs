@@ -173,3 +173,8 @@ fn interleave([red, green, blue]: [Bytes; 3], out: &mut [u8]) {
     // SAFETY: the slice is 48 bytes long.
     unsafe { vst3q_u8(out, uint8x16x3_t(red, green, blue)) };
 }
+
+#[target_feature(enable = "neon")]
+fn expand(masks: &[u64], dc: &[i16], values: &[u8], blocks: &mut [i16]) {
+    super::scalar::expand(masks, dc, values, blocks);
+}

@@ -60,6 +60,8 @@ macro_rules! rows {
                 h2v2: |near, far, n, wide| unsafe { h2v2(near, far, n, wide) },
                 // SAFETY: as above.
                 ycc: |y, cb, cr, rgb| unsafe { ycc(y, cb, cr, rgb) },
+                // SAFETY: as above.
+                expand: |masks, dc, values, blocks| unsafe { expand(masks, dc, values, blocks) },
             })
         }
 

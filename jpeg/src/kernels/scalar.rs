@@ -5,10 +5,11 @@
 //! integer widths are those of libjpeg-turbo's SIMD code: products with the quantization table and
 //! sums of two inputs wrap at 16 bits, and the results between the passes saturate at 16 bits.
 
-use super::functions::Kernels;
+use super::functions::{Kernels, value_bytes};
 use crate::header::NATURAL;
 
-pub(super) const KERNELS: Kernels = Kernels { idct: idct::<false>, idct_of_lanes: idct::<true>, h2v1, h1v2, h2v2, ycc };
+pub(super) const KERNELS: Kernels =
+    Kernels { idct: idct::<false>, idct_of_lanes: idct::<true>, h2v1, h1v2, h2v2, ycc, expand };
 
 /// Returns the samples of one block, row by row.
 pub fn inverse_transform(block: &[i16; 64], quant: &[u16; 64]) -> [u8; 64] {
@@ -110,5 +111,25 @@ fn ycc(y: &[u8], cb: &[u8], cr: &[u8], rgb: &mut [u8]) {
         pixel[0] = (y + ((91881 * cr + 32768) >> 16)).clamp(0, 255) as u8;
         pixel[1] = (y + ((-22554 * cb - 46802 * cr + 32768) >> 16)).clamp(0, 255) as u8;
         pixel[2] = (y + ((116130 * cb + 32768) >> 16)).clamp(0, 255) as u8;
+    }
+}
+
+pub(super) fn expand(masks: &[u64], dc: &[i16], mut values: &[u8], blocks: &mut [i16]) {
+    for ((&mask, &dc), block) in masks.iter().zip(dc).zip(blocks.as_chunks_mut::<64>().0) {
+        expand_block(mask, values, block);
+        block[0] = dc;
+        values = &values[value_bytes(mask)..];
+    }
+}
+
+/// Expands the AC coefficients of one block.
+pub(super) fn expand_block(mask: u64, values: &[u8], block: &mut [i16; 64]) {
+    *block = [0; 64];
+    let (mut rest, is_wide) = (mask & !1, mask & 1 != 0);
+    let (lower, upper) = values.split_at(rest.count_ones() as usize);
+    for (i, &low) in lower.iter().enumerate() {
+        let value = if is_wide { i16::from_le_bytes([low, upper[i]]) } else { i16::from(low as i8) };
+        block[rest.trailing_zeros() as usize] = value;
+        rest &= rest - 1;
     }
 }

@@ -76,6 +76,7 @@ const TICK: Duration = Duration::from_millis(20);
 ///   12-megapixel photograph). Workers decode the other images, with bit-identical results. Set
 ///   [`max_pixels`](crate::DecoderBuilder::max_pixels) to reject images that are too large to
 ///   serve.
+///
 /// Dropping the decoder ends its threads, and requests without a response fail. Batches that you
 /// still hold stay valid.
 pub struct Decoder<B> {

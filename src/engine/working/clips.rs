@@ -63,15 +63,16 @@ impl<'a> PartFiller<'a> {
         let pixels = first.size().area().saturating_mul(3);
         let name = self.field_name(sample_image);
         let (region, mut most) = (self.largest_region(sample_image), 0);
+        let kept = self.recipe.cache.as_ref().map_or(0, |cache| cache.kept_bytes(first));
         for group in groups(frames) {
             // If only pixels count, all frames need the same memory, because they have the same
             // size.
             let memory = if self.counts_pixels(pixels) {
-                self.decoding_memory(first, region).saturating_mul(group.len())
+                self.decoding_memory(first, region).saturating_add(kept).saturating_mul(group.len())
             } else {
                 group.into_iter().try_fold(0_usize, |sum, frame| -> Result<usize> {
                     let encoded = self.recipe.open_frame(name, sample_image, frame)?;
-                    Ok(sum.saturating_add(self.decoding_memory(&encoded, region)))
+                    Ok(sum.saturating_add(self.decoding_memory(&encoded, region)).saturating_add(kept))
                 })?
             };
             most = most.max(memory);
@@ -150,7 +151,7 @@ impl<'a> PartFiller<'a> {
         let mut lookups = ArrayVec::<Lookup<'a>, MAX_GROUP>::new();
         for &frame in group {
             let mut encoded = recipe.open_frame(name, sample_image, frame)?;
-            let lookup = recipe.find_decoded(&encoded);
+            let lookup = recipe.find_decoded(&mut encoded);
             if recipe.strict && !matches!(lookup, Lookup::Hit(_)) {
                 Recipe::refuse_damage(&mut encoded).map_err(|e| at_frame(name, sample_image.frames, frame, e))?;
             }
@@ -162,22 +163,24 @@ impl<'a> PartFiller<'a> {
         let jobs = opened.into_iter().zip(buffers.iter_mut()).zip(&lookups);
         let jobs = jobs.filter_map(|((encoded, pixels), lookup)| match lookup {
             Lookup::Hit(_) => None,
-            Lookup::Admitted(_) => Some(Job::new(encoded, Rect::full(size), pixels)),
-            Lookup::Declined => Some(Job::new(encoded, sample_image.region, pixels)),
+            Lookup::Admitted(admission) => {
+                Some(Job { keep: admission.keep, ..Job::new(encoded, Rect::full(size), pixels) })
+            }
+            Lookup::Coefficients | Lookup::Declined => Some(Job::new(encoded, sample_image.region, pixels)),
         });
         let mut jobs: ArrayVec<Job<'_>, MAX_GROUP> = jobs.collect();
         Recipe::decode(&mut jobs);
-        let results: ArrayVec<Result<()>, MAX_GROUP> = jobs.into_iter().map(|job| job.result).collect();
+        let results: ArrayVec<_, MAX_GROUP> = jobs.into_iter().map(|job| (job.result, job.coefficients)).collect();
         let ns = self.meter.lap() / group.len() as u64;
         let (mut results, mut cached) = (results.into_iter(), CachedFrames::new());
         for ((&frame, lookup), pixels) in group.iter().zip(lookups).zip(buffers.iter_mut()) {
             let mut decoded = || results.next().expect("each frame that is not in the cache has a job");
             let (hit, result) = match lookup {
                 Lookup::Hit(hit) => (Some(hit), Ok(())),
-                Lookup::Declined => (None, decoded()),
+                Lookup::Coefficients | Lookup::Declined => (None, decoded().0),
                 Lookup::Admitted(admission) => match decoded() {
-                    Ok(()) if pixels.damage().is_none() => {
-                        admission.fill(size, pixels);
+                    (Ok(()), coefficients) if pixels.damage().is_none() => {
+                        admission.fill(size, pixels, coefficients);
                         (None, Ok(()))
                     }
                     _ => (

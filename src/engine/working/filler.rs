@@ -258,7 +258,8 @@ impl<'a> PartFiller<'a> {
             if encoded.is_plain_jpeg() {
                 self.meter.counts().plain_jpegs.bump();
             }
-            memory = memory.saturating_add(self.decoding_memory(encoded, sample_image.region));
+            let kept = sample_image.admission.as_ref().map_or(0, |admission| admission.keep);
+            memory = memory.saturating_add(self.decoding_memory(encoded, sample_image.region)).saturating_add(kept);
             if sample_image.wants_device && others.is_empty() && fields[sample_image.field].may_decode_on_device() {
                 copied = copied.max(encoded.bitstream_memory(sample_image.plan.region, self.part.free_encoded_bytes()));
             }
@@ -286,13 +287,18 @@ impl<'a> PartFiller<'a> {
         for index in 0..sample_images.len() {
             let (before, rest) = sample_images.split_at_mut(index);
             let sample_image = &mut rest[0];
-            let Some(encoded) = sample_image.opened.as_ref().filter(|_| sample_image.is_shown()) else { continue };
+            let is_shown = sample_image.is_shown();
+            let Some(encoded) = sample_image.opened.as_mut().filter(|_| is_shown) else { continue };
             if self.device_images == DeviceImages::All && encoded.is_jpeg() {
                 continue;
             }
-            if let Some(view) = before.iter().find(|view| view.shows_the_same(sample_image) && view.is_shown()) {
+            let shows_the_same =
+                |view: &&SampleImage<'_>| std::ptr::eq(view.bytes, sample_image.bytes) && view.is_shown();
+            if let Some(view) = before.iter().find(shows_the_same) {
                 if let Some(pixels) = view.cached.clone() {
                     sample_image.use_cached(pixels);
+                } else if let Some(coefficients) = view.opened.as_ref().and_then(EncodedImage::coefficients) {
+                    encoded.set_coefficients(coefficients.clone());
                 }
                 continue;
             }
@@ -301,7 +307,7 @@ impl<'a> PartFiller<'a> {
                 Lookup::Admitted(admission) => {
                     (sample_image.region, sample_image.admission) = (Rect::full(encoded.size()), Some(admission));
                 }
-                Lookup::Declined => {}
+                Lookup::Coefficients | Lookup::Declined => {}
             }
         }
     }
@@ -313,7 +319,9 @@ impl<'a> PartFiller<'a> {
         let large = pixels >= LARGE && self.meter.mean_decoded_bytes().is_some_and(|usual| pixels / RARE >= usual);
         sample_image.wants_device =
             self.device_images == DeviceImages::All || (large && alone && self.device_images == DeviceImages::Large);
-        sample_image.divided = large && sample_image.opened.as_ref().is_some_and(EncodedImage::is_divisible);
+        let keeps = sample_image.admission.as_ref().is_some_and(|admission| admission.keep > 0);
+        let is_divisible = sample_image.opened.as_ref().is_some_and(EncodedImage::is_divisible);
+        sample_image.divided = large && is_divisible && !keeps;
     }
 
     pub(super) fn process(&mut self, mut group: Group<'a>) {
@@ -350,7 +358,12 @@ impl<'a> PartFiller<'a> {
         for (index, (sample_image, pixels)) in group.sample_images.iter_mut().zip(self.pixels.iter_mut()).enumerate() {
             let Some(encoded) = sample_image.opened.take() else { continue };
             if !sample_image.on_device && sample_image.result.is_ok() && sample_image.is_shown() {
-                jobs.push(Job { divided: sample_image.divided, ..Job::new(encoded, sample_image.region, pixels) });
+                let keep = sample_image.admission.as_ref().map_or(0, |admission| admission.keep);
+                jobs.push(Job {
+                    divided: sample_image.divided,
+                    keep,
+                    ..Job::new(encoded, sample_image.region, pixels)
+                });
                 indices.push(index);
             }
         }
@@ -370,7 +383,7 @@ impl<'a> PartFiller<'a> {
                 // decode each of these images separately.
                 sample_image.separately = faulty && (shared || admission.is_some());
                 if let Some(admission) = admission.filter(|_| !faulty) {
-                    admission.fill(job.image.size(), job.out);
+                    admission.fill(job.image.size(), job.out, job.coefficients);
                 }
                 if !sample_image.separately {
                     sample_image.damaged = job.result.is_ok() && self.recipe.note_damage(id, key, job.out);

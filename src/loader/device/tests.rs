@@ -13,7 +13,7 @@ use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 
 use super::*;
 use crate::batch::{Course, Feed, Wait};
-use crate::decode::{Condition, check};
+use crate::decode::{CacheFormat, Condition, check};
 use crate::device::Variant;
 use crate::device::tests::coded::oriented;
 use crate::device::tests::sim::{Mistake, Sim, converted};
@@ -404,10 +404,12 @@ fn only_images_that_workers_decode_use_the_cache() {
     }
     let loader = loader(&originals).cache_decoded(1 << 24).epochs(0);
     let expected = [0, 1, 2].map(|epoch| on_host(loader.clone().cache_decoded(0), epoch));
-    for (decode_on, on_device) in [(DecodeOn::Cpu, false), (DecodeOn::Gpu, true), (DecodeOn::Auto, true)] {
+    let decoders = [(DecodeOn::Cpu, false), (DecodeOn::Gpu, true), (DecodeOn::Auto, true)];
+    let formats = [CacheFormat::Pixels, CacheFormat::Coefficients];
+    for ((decode_on, on_device), format) in decoders.into_iter().flat_map(|on| formats.map(|format| (on, format))) {
         let sim = Sim::new(Mistake::None, 20);
         let consumer = sim.stream().unwrap();
-        let loader = loader.clone().decode_on(decode_on);
+        let loader = loader.clone().decode_on(decode_on).cache_format(format);
         let OnDevice { ring, shared } = loader.on_device::<_, Held<Sim>>(sim.clone(), consumer).unwrap();
         let mut batches = Batches::new(ring, &shared);
         for (epoch, expected) in (0..).zip(&expected) {

@@ -1,0 +1,163 @@
+//! [`CompactCoefficients`]: the quantized coefficients of an image, stored in memory. Decoding the
+//! image again skips its Huffman codes.
+//!
+//! A block is stored as its DC coefficient, a 64-bit mask of its nonzero AC coefficients in zigzag
+//! order, and one byte per nonzero AC coefficient. If a coefficient does not fit in a byte, bit 0 of
+//! the mask is set, and the block has all lower bytes followed by all upper bytes. The masks allow
+//! starting at any block of a row, so a crop expands only its own blocks.
+//!
+//! A photograph takes about twice as much memory as its JPEG. Blocks are expanded row by row, just
+//! before the inverse transform.
+
+use std::ops::Range;
+
+use crate::error::{reserve_exact, resize};
+use crate::header::NATURAL;
+use crate::kernels::{EXPAND_PADDING, Kernels, value_bytes};
+use crate::layout::{Layout, MAX_COMPONENTS, Window};
+use crate::pixels::Rect;
+
+/// The coefficients of an image, from which it can be [decoded
+/// again](crate::Jpeg::set_coefficients) without its Huffman codes.
+/// [`Job::keep_coefficients`](crate::Job::keep_coefficients) creates them.
+pub struct CompactCoefficients {
+    pub(crate) quant: [[u16; 64]; MAX_COMPONENTS],
+    /// For each component, the index of its first row in `rows`.
+    first_rows: [usize; MAX_COMPONENTS],
+    rows: Vec<Row>,
+    masks: Vec<u64>,
+    dc: Vec<i16>,
+    /// Ends with [`EXPAND_PADDING`] unused bytes.
+    values: Vec<u8>,
+    max_bytes: usize,
+}
+
+/// Where the data of a row of blocks starts.
+#[derive(Clone, Copy, Default)]
+struct Row {
+    block: usize,
+    value: usize,
+}
+
+impl CompactCoefficients {
+    /// Returns the size in memory, in bytes.
+    pub fn bytes(&self) -> usize {
+        let lists = size_of_val(&*self.rows) + size_of_val(&*self.masks) + size_of_val(&*self.dc);
+        size_of::<Self>() + lists + self.values.len()
+    }
+
+    /// Returns empty coefficients for at most `max_bytes` bytes, or `None` if more are needed or an
+    /// allocation fails.
+    pub(crate) fn new(layout: &Layout, max_bytes: usize) -> Option<Self> {
+        let window = Window::new(layout, Rect::full(layout.size));
+        let (mut first_rows, mut rows, mut blocks) = ([0; MAX_COMPONENTS], 0, 0);
+        for (i, first) in first_rows.iter_mut().enumerate().take(layout.components().len()) {
+            let span = window.span(i);
+            *first = rows;
+            rows += span.rows.len();
+            blocks += span.rows.len() * span.columns.len();
+        }
+        let mut new = CompactCoefficients {
+            quant: [[0; 64]; MAX_COMPONENTS],
+            first_rows,
+            rows: Vec::new(),
+            masks: Vec::new(),
+            dc: Vec::new(),
+            values: Vec::new(),
+            max_bytes,
+        };
+        reserve_exact(&mut new.rows, rows).ok()?;
+        new.rows.resize(rows, Row::default());
+        reserve_exact(&mut new.masks, blocks).ok()?;
+        reserve_exact(&mut new.dc, blocks).ok()?;
+        Some(new)
+    }
+
+    /// Appends row `row` of component `index`. Returns `None` if the coefficients need too many
+    /// bytes or an allocation fails.
+    pub(crate) fn push(
+        &mut self,
+        (index, row): (usize, u32),
+        coefficients: &[i16],
+        offsets: &[u32],
+        is_zigzag: bool,
+    ) -> Option<()> {
+        self.rows[self.first_rows[index] + row as usize] = Row { block: self.masks.len(), value: self.values.len() };
+        // Grows in small steps, so that little memory is unused.
+        let (most, quarter) = (offsets.len() * 2 * 63, self.values.len() / 4);
+        if self.values.capacity() - self.values.len() < most {
+            reserve_exact(&mut self.values, most.max(quarter)).ok()?;
+        }
+        for &offset in offsets {
+            let block = &coefficients[offset as usize..][..64];
+            let block: [i16; 64] = if is_zigzag {
+                block.try_into().expect("a block has 64 coefficients")
+            } else {
+                std::array::from_fn(|k| block[usize::from(NATURAL[k])])
+            };
+            self.push_block(block);
+        }
+        (self.bytes() + EXPAND_PADDING <= self.max_bytes).then_some(())
+    }
+
+    fn push_block(&mut self, mut zigzag: [i16; 64]) {
+        self.dc.push(std::mem::take(&mut zigzag[0]));
+        let (mut lower, mut upper, mut count) = ([0; 64], [0; 64], 0);
+        let (mut mask, mut is_wide) = (0, false);
+        for (i, eight) in zigzag.as_chunks::<8>().0.iter().enumerate() {
+            if *eight == [0; 8] {
+                continue;
+            }
+            // Without branches, because the values are random.
+            for (k, &value) in (8 * i..).zip(eight) {
+                [lower[count & 63], upper[count & 63]] = value.to_le_bytes();
+                mask |= u64::from(value != 0) << k;
+                count += usize::from(value != 0);
+                is_wide |= i16::from(value as i8) != value;
+            }
+        }
+        self.values.extend_from_slice(&lower[..count]);
+        if is_wide {
+            mask |= 1;
+            self.values.extend_from_slice(&upper[..count]);
+        }
+        self.masks.push(mask);
+    }
+
+    /// Completes the coefficients after the last row. Returns `None` if an allocation fails.
+    pub(crate) fn finish(mut self, quant: &[[u16; 64]; MAX_COMPONENTS]) -> Option<Self> {
+        let mut values = Vec::new();
+        reserve_exact(&mut values, self.values.len() + EXPAND_PADDING).ok()?;
+        values.extend_from_slice(&self.values);
+        values.extend_from_slice(&[0; EXPAND_PADDING]);
+        (self.values, self.quant) = (values, *quant);
+        Some(self)
+    }
+
+    /// Expands blocks of row `row` of component `index` to 64 coefficients each, in zigzag order.
+    pub(crate) fn expand<'a>(
+        &self,
+        kernels: &Kernels,
+        (index, row): (usize, u32),
+        columns: Range<u32>,
+        blocks: &'a mut Vec<i16>,
+    ) -> &'a [i16] {
+        let row = self.rows[self.first_rows[index] + row as usize];
+        let before = &self.masks[row.block..][..columns.start as usize];
+        let value = row.value + before.iter().map(|&mask| value_bytes(mask)).sum::<usize>();
+        let range = row.block + columns.start as usize..row.block + columns.end as usize;
+        let coefficients = 64 * range.len();
+        if blocks.len() < coefficients {
+            resize(blocks, coefficients, 0);
+        }
+        let blocks = &mut blocks[..coefficients];
+        (kernels.expand)(&self.masks[range.clone()], &self.dc[range], &self.values[value..], blocks);
+        blocks
+    }
+}
+
+impl std::fmt::Debug for CompactCoefficients {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CompactCoefficients").field("bytes", &self.bytes()).finish_non_exhaustive()
+    }
+}
