@@ -37,7 +37,7 @@ pub(crate) enum DeviceImages {
 pub(super) struct ReadSample<'a> {
     pub(super) row: usize,
     pub(super) sample: Sample<'a>,
-    /// The other samples of a mosaic, each with its source index.
+    /// The other samples of the mosaic, each with its source index.
     pub(super) others: MosaicSamples<'a>,
     pub(super) timed: Timed<'a>,
     pub(super) image_count: usize,
@@ -100,7 +100,7 @@ pub(super) struct PartFiller<'a> {
     pub(super) resizer: &'a mut Resizer,
     pub(super) pasted: &'a mut Pasted,
     pub(super) boxes: &'a mut Vec<[f32; 4]>,
-    /// For the entropy-coded data of images that the device decodes.
+    /// Buffer for the entropy-coded data of images that the device decodes.
     pub(super) bitstream: &'a mut Bitstream,
     pub(super) device_images: DeviceImages,
     pub(super) part: &'a mut Part,
@@ -414,8 +414,8 @@ impl<'a> PartFiller<'a> {
         self.bitstream.keep(self.run.scratch.share().retained / 2);
     }
 
-    /// Copies the data of `encoded`, so that the device decodes it as frame `place.1` of row
-    /// `place.0`. Returns `false` if a worker must decode it.
+    /// Copies the data of `encoded` for the device. `place` is the row of the sample and the index
+    /// of the frame. Returns `false` if a worker must decode the image.
     pub(super) fn store_image(
         &mut self,
         encoded: &EncodedImage<'a>,
