@@ -32,7 +32,7 @@ impl Loader {
         Ok(Batches::new(ring, &shared))
     }
 
-    /// Opens the loader on a device, without delivering batches yet.
+    /// Opens the loader on a device, and returns the ring from which [`Batches`] takes its batches.
     pub(super) fn on_device<G: Gpu, B: From<Held<G>>>(mut self, gpu: G, consumer: G::Stream) -> Result<OnDevice<G, B>> {
         self.images.codecs = self.images.codecs.gpu(gpu.ordinal());
         let kinds = self.fields()?;

@@ -62,6 +62,8 @@ impl Loader {
         Ok(Batches::new(engine, &shared))
     }
 
+    /// Returns the options with which the source is opened.
+    ///
     /// # Errors
     /// If the class list cannot be read.
     pub(super) fn source_options(&self) -> Result<source::Options> {
@@ -107,9 +109,9 @@ struct Checked {
     kinds: Vec<(String, FieldKind)>,
     augments: Augments,
     output_sizes: OutputSizes,
-    /// For each combination of image sizes.
+    /// The fields of a batch, for each combination of image sizes.
     fields: Vec<Fields>,
-    /// For each combination of image sizes.
+    /// The arrays of a batch, for each combination of image sizes.
     arrays: Vec<Vec<(Field, Role)>>,
 }
 
@@ -234,6 +236,8 @@ struct Granted {
 }
 
 impl Opened {
+    /// Divides the memory among slots and workers.
+    ///
     /// # Errors
     /// If the plan exceeds the limit or the available memory.
     fn grant(&self, device_bytes: &dyn Fn(&Schemas, usize) -> usize) -> Result<Granted> {
@@ -339,6 +343,8 @@ impl Loader {
         Ok((0..datasets).map(|dataset| self.own_augments.get(&dataset).unwrap_or(common).clone()).collect())
     }
 
+    /// Returns the augmentations of all datasets.
+    ///
     /// # Errors
     /// If an augmentation is invalid, or if the augmentations of the datasets contradict each
     /// other.

@@ -1,4 +1,5 @@
-//! Decodes, transforms and writes the frames of clips. All frames of a clip are transformed alike.
+//! Decodes, transforms and writes the frames of clips. All frames of a clip get the same
+//! augmentation.
 //!
 //! A worker decodes up to eight frames at a time, so that decoders can interleave them, and reuses
 //! the buffers for the next frames. So memory use does not depend on the length of a clip. If a
@@ -28,7 +29,7 @@ fn groups(frames: usize) -> impl Iterator<Item = Range<usize>> {
 impl<'a> PartFiller<'a> {
     /// Marks the clips in `sample_images` so that single-image decoding skips them. Returns the
     /// peak memory, in bytes, for decoding the clips, and for copying a frame for the device.
-    /// `alone` is whether the images are not combined with images of other samples.
+    /// `alone` is true if no image is combined with images of other samples.
     pub(super) fn plan_clips(&self, sample_images: &mut [SampleImage<'a>], alone: bool) -> Result<(usize, usize)> {
         let (mut most, mut copied) = (0, 0);
         for sample_image in sample_images {

@@ -41,7 +41,7 @@ pub(crate) enum DeviceImages {
 pub(super) struct ReadSample<'a> {
     pub(super) row: usize,
     pub(super) sample: Sample<'a>,
-    /// The other samples of a mosaic, each with its source index.
+    /// The other samples of the mosaic, each with its source index.
     pub(super) others: MosaicSamples<'a>,
     pub(super) timed: Timed<'a>,
     pub(super) image_count: usize,
@@ -104,7 +104,7 @@ pub(super) struct PartFiller<'a> {
     pub(super) resizer: &'a mut Resizer,
     pub(super) pasted: &'a mut Pasted,
     pub(super) boxes: &'a mut Vec<[f32; 4]>,
-    /// For the entropy-coded data of images that the device decodes.
+    /// Buffer for the entropy-coded data of images that the device decodes.
     pub(super) bitstream: &'a mut Bitstream,
     pub(super) device_images: DeviceImages,
     pub(super) part: &'a mut Part,

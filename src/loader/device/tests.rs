@@ -280,7 +280,7 @@ fn the_device_applies_the_exif_orientation() {
     }
 }
 
-/// What the simulated convert kernel makes of a batch.
+/// Returns the output of the simulated convert kernel for a batch.
 fn all_converted(batch: Vec<u8>) -> Vec<u8> {
     batch.into_iter().map(|byte| converted(byte, 0)).collect()
 }

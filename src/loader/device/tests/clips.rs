@@ -117,8 +117,8 @@ fn clips_with_different_numbers_of_frames_match_the_host() {
     }
 }
 
-/// The device cannot decode one frame in seven. Some samples contain a frame that cannot be decoded
-/// at all, and are replaced by others.
+/// Returns a loader in which the device cannot decode one frame in seven. Some samples contain a
+/// frame that cannot be decoded at all, and other samples replace them.
 fn with_failures() -> Loader {
     let originals = upright(false);
     let sample = |(n, bytes): (usize, &Vec<u8>)| {
