@@ -33,6 +33,9 @@ fn bytes<T: bytemuck::NoUninit>(values: &[T]) -> Vec<u8> {
 /// A value of a frame: the type, the shape and the bytes of an array.
 type Array = (&'static str, Vec<usize>, Vec<u8>);
 
+/// Returns an array of a frame of a clip.
+type OfFrame = fn(usize, usize) -> Array;
+
 fn of_array((descr, shape, data): &Array) -> Vec<u8> {
     let shape: Vec<_> = shape.iter().map(|side| format!("{side},")).collect();
     npy(descr, &format!("({})", shape.concat()), data)
@@ -110,8 +113,7 @@ fn annotated_fields(loader: Loader, frames: Option<usize>) -> Loader {
 fn clip(clip: usize, count: usize, stored: Stored) -> OwnedSample {
     let frames: Vec<_> = (0..count).map(|_| image(size(clip))).collect();
     let mut sample = OwnedSample::new(clip.to_string()).field("top", Frames::encode(&frames)).label(0);
-    let arrays: [(&str, fn(usize, usize) -> Array); 4] =
-        [("mask", mask), ("depth", depth), ("flow", flow), ("points", points)];
+    let arrays: [(&str, OfFrame); 4] = [("mask", mask), ("depth", depth), ("flow", flow), ("points", points)];
     for (name, array) in arrays {
         let each: Vec<_> = (0..count).map(|frame| array(clip, frame)).collect();
         let content = match stored {
