@@ -316,7 +316,6 @@ def dali(options, recipe):
     from nvidia.dali import fn, pipeline_def, types
 
     size, count = RECIPES[recipe]
-    reader = {"legacy": fn.readers.video, "experimental": fn.experimental.readers.video}[options.decoder]
     device = "gpu" if options.device == "cuda" else "cpu"
     files = [str(file) for files in camera_files(options) for file in files]
     extra = {} if device == "gpu" else {"device_id": None}
@@ -329,7 +328,7 @@ def dali(options, recipe):
     def pipeline():
         results = []
         for number in range(options.workers):
-            frames = reader(
+            frames = fn.readers.video(
                 device=device, filenames=files, sequence_length=count, step=1, random_shuffle=True, initial_fill=16,
                 shard_id=number, num_shards=options.workers, seed=number,
             )  # fmt: skip
@@ -410,8 +409,7 @@ def settings(options, peer, _):
         # Threads per process, and processes.
         return [(f"--workers={t}", f"--processes={p}") for t, p in ((8, 1), (16, 1), (4, 4))]
     if peer == "dali":
-        readers = [("legacy", 4), ("legacy", 8), ("experimental", 8)]
-        return [(f"--decoder={kind}", f"--workers={number}") for kind, number in readers]
+        return [(f"--workers={number}",) for number in (4, 8)]
     workers = [f"--workers={number}" for number in options.sweep]
     decoders = [("--decoder=torchcodec",), ("--decoder=pyav",)] if peer == "lerobot" else [()]
     return [(*decoder, number) for decoder in decoders for number in workers]
