@@ -9,6 +9,8 @@ use warpfeed_jpeg::bitstream::{Bitstream, Grid};
 use warpfeed_jpeg::{CompactCoefficients, Jpeg, Orientation};
 use warpfeed_sources::format::Format;
 
+#[cfg(feature = "video")]
+use super::Options;
 use super::{Condition, Info, JpegInfo, Oriented, Pixels, Rect, Size};
 use crate::error::{Error, Result};
 
@@ -143,7 +145,7 @@ pub(super) enum Header<'a> {
     #[cfg(feature = "formats")]
     Image(super::decoder::Opened<'a>),
     #[cfg(feature = "video")]
-    Video(super::video::VideoFrames),
+    Video(Options),
     Own(Box<dyn Any + Send>),
 }
 

@@ -80,7 +80,7 @@ impl Codec for VideoFrames {
     fn open<'a>(&self, bytes: &'a [u8]) -> Result<EncodedImage<'a>> {
         let record = Record::parse(bytes).map_err(convert_error)?;
         let size = Orientation::new(record.orientation).size(Size::new(record.width, record.height));
-        Ok(EncodedImage::with(bytes, size, Header::Video(*self)).with_orientation(record.orientation))
+        Ok(EncodedImage::with(bytes, size, Header::Video(self.0)).with_orientation(record.orientation))
     }
 
     fn memory(&self, image: &EncodedImage<'_>, region: Rect) -> u64 {
@@ -173,7 +173,8 @@ pub(crate) fn decode_planes(
     let _lease = DecoderLease::begin(true);
     let records: Vec<_> = images.iter().map_while(|image| Record::parse(image.bytes()).ok()).collect();
     for (index, (image, record)) in images.iter().zip(&records).enumerate() {
-        let Header::Video(frames) = &image.header else { continue };
+        let Header::Video(options) = &image.header else { continue };
+        let frames = VideoFrames(*options);
         let orientation = Orientation::new(record.orientation);
         let show = |planes: &Planes<'_>, _: &mut Buffers| store(index, planes, orientation);
         // The worker decodes a frame that fails again, and reports the error.
