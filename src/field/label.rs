@@ -42,7 +42,7 @@ impl Label {
         if self.joined.is_none() || source.is_empty() {
             return Ok(());
         }
-        // An unreadable sample fails when it is delivered, not here.
+        // Ignore errors here, because an unreadable sample fails when it is delivered.
         let label = guarded(|| source.label(0, &mut Vec::new())).unwrap_or_default();
         self.check_joined(label)
     }
