@@ -41,7 +41,7 @@ pub(crate) type SendPart = Arc<dyn Fn(Part, Fetched) + Send + Sync>;
 
 /// Samples that a reader has read. Dropping this value returns their bytes to the budget.
 pub(crate) struct Fetched {
-    /// `None` if nothing was read.
+    /// The samples, or `None` if nothing was read.
     buffers: Option<ReadBuffers>,
     /// Bytes that are reserved in the budget for the samples.
     reserved: usize,

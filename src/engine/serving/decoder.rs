@@ -96,7 +96,8 @@ pub(super) trait CloseWithDecoder: Send + Sync {
 }
 
 impl<B: Send + 'static> Decoder<B> {
-    /// `requests` must be the source of `batches`.
+    /// Creates a decoder, and starts the thread that responds to requests. `requests` must be the
+    /// source of `batches`.
     pub(crate) fn new(requests: Arc<Requests<B>>, batches: Batches<B>) -> Result<Self>
     where
         B: Delivered,

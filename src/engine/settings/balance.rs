@@ -69,10 +69,11 @@ impl Pace {
     /// Fraction of the workers' time that may be spent. The rest is slack for other threads and
     /// delays.
     const USABLE_FRACTION: f64 = 0.9;
-    /// Maximum spare time, in parts per worker: the number of parts of a batch per worker.
+    /// Maximum spare time, in parts per worker. A worker's share of a batch is about this many
+    /// parts.
     const MAX_SPARE_PARTS: f64 = 4.0;
-    /// Minimum time until the batch is needed, in decoding times. It exceeds 1 because the last
-    /// parts of a batch start later than the first.
+    /// Minimum time until the batch is needed, as a multiple of the time to decode a part. The
+    /// factor exceeds 1 because the last parts of a batch start later than the first.
     const MARGIN: f64 = 2.0;
     /// While batches on the device wait for the consumer, a worker decodes a part at least this
     /// often, to update the average decoding time.

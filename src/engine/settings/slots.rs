@@ -116,8 +116,8 @@ impl Settings {
         self.depth.load(Relaxed)
     }
 
-    /// In addition to the prefetched batches, one slot is held by the consumer or copied to the
-    /// device, and one slot is being filled.
+    /// Returns the number of slots for a prefetch depth. In addition to the prefetched batches, one
+    /// slot is held by the consumer or copied to the device, and one slot is being filled.
     pub(crate) fn slots_for(prefetch: usize) -> usize {
         prefetch.saturating_add(2)
     }
@@ -133,8 +133,8 @@ impl Settings {
         self.reserve().in_use
     }
 
-    /// A part is a quarter of a worker's share of the batch, so that all workers finish at about
-    /// the same time.
+    /// Returns the number of samples in a part: a quarter of a worker's share of the batch, so that
+    /// all workers finish at about the same time.
     pub(crate) fn samples_per_part(batch: usize, workers: usize) -> usize {
         batch.div_ceil(4 * workers).clamp(1, MAX_GROUP)
     }
@@ -144,7 +144,7 @@ impl Settings {
         self.clock().since = Some(Instant::now());
     }
 
-    /// Does nothing if no epoch is in progress.
+    /// Stops the clock. Does nothing if no epoch is in progress.
     pub(crate) fn end(&self) {
         let mut clock = self.clock();
         *clock = Clock { since: None, seconds: clock.seconds() };

@@ -27,7 +27,8 @@ use crate::trace::{Counters, ProcessStats};
 const WINDOW_SECONDS: f64 = 0.15;
 /// Minimum length of a window, in batches.
 const WINDOW_BATCHES: f64 = 16.0;
-/// Minimum time between two reads of the counters. `delivered` otherwise costs one comparison.
+/// Minimum time between two reads of the counters. In between, a call of `delivered` costs one
+/// comparison.
 const READ_INTERVAL: Duration = Duration::from_millis(10);
 /// If an epoch begins within this time after the previous one, the counters from the end of the
 /// previous epoch are reused.
@@ -287,7 +288,7 @@ struct State {
 }
 
 impl Tuner {
-    /// Returns `None` unless the prefetch depth is automatic.
+    /// Creates a tuner, or returns `None` if the prefetch depth is fixed.
     pub(crate) fn new(settings: &Arc<Settings>) -> Option<Self> {
         if !settings.prefetch.is_range() {
             return None;
@@ -319,7 +320,7 @@ impl Tuner {
         state.skip = 0.0;
     }
 
-    /// The time until the next epoch is not measured.
+    /// Stops measuring. The time until the next epoch does not count.
     pub(crate) fn end(&self, counters: &Counters) {
         self.pause(&mut self.state(), counters);
     }
@@ -369,7 +370,8 @@ impl Tuner {
     fn apply(&self, Change { from, new: to, kind }: Change, rate: f64) {
         self.settings.use_prefetch(to);
         let (rate, was) = (rate.round(), from);
-        // Otherwise, a panic in the user's logger would lose the batch that is being delivered.
+        // Catch a panic in the user's logger, because it would lose the batch that is being
+        // delivered.
         let _ = guarded(|| {
             match kind {
                 Kind::Behind => {

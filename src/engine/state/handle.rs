@@ -29,8 +29,8 @@ pub(crate) struct Shared {
     pub(crate) device: OnceLock<Gauge>,
     /// Position of the first batch that has not been delivered yet.
     pub(crate) position: Mutex<BatchIndex>,
-    /// The keys of these samples are stored in checkpoints, to detect a different dataset. Read for
-    /// the first checkpoint.
+    /// The samples that checkpoints identify by their keys, to detect a different dataset. Their
+    /// keys are read for the first checkpoint.
     pub(crate) probes: OnceLock<Vec<Probe>>,
     /// Whether a change to the order affects prepared batches.
     changed: AtomicBool,

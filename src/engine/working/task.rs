@@ -19,11 +19,11 @@ pub(crate) struct Task {
 /// batch carries a copy.
 #[derive(Clone)]
 pub(crate) struct Redecode {
-    /// In ascending order.
+    /// Rows of these samples, in ascending order.
     pub(crate) rows: Arc<[usize]>,
-    /// The value is dropped when the batch is canceled.
+    /// A reference to a value that is dropped when the batch is canceled.
     pub(crate) is_canceled: Weak<()>,
-    /// Called with the full slot. Must not block.
+    /// The callback that receives the full slot. It must not block.
     pub(crate) on_done: Arc<dyn Fn(Full) + Send + Sync>,
 }
 

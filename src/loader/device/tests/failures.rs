@@ -10,7 +10,7 @@ use super::*;
 use crate::error::Error;
 use crate::source::{Sample, Source};
 
-/// The strong count of the `Arc` shows whether the source is still alive.
+/// A source that shows whether it is still alive, by the strong count of the `Arc`.
 struct Watched(Samples, #[allow(dead_code)] Arc<()>);
 
 impl Source for Watched {

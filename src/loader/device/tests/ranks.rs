@@ -14,7 +14,7 @@ const EPOCHS: u64 = 2;
 /// Samples per global batch, which is not divisible by the eight ranks.
 const GLOBAL: usize = 20;
 
-/// Read times depend on the case and the rank.
+/// A source that takes a different time for each read, depending on the case and the rank.
 struct Uneven {
     originals: Arc<[Vec<u8>]>,
     pace: u64,
@@ -89,8 +89,8 @@ impl Case {
     }
 }
 
-/// In each step, the rank requests its batch, waits for all other ranks, and reads the batch on the
-/// device.
+/// Trains one rank. In each step, the rank requests its batch, waits for all other ranks, and reads
+/// the batch on the device.
 fn train_rank(
     rank: usize,
     loader: Loader,
