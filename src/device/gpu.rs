@@ -93,7 +93,8 @@ pub trait Gpu: Clone + Send + Sync + 'static {
         offset: usize,
         bytes: usize,
     ) -> Result<()>;
-    /// Waits for all earlier work in `stream` before it copies the bytes.
+    /// Copies bytes of `memory` to `out` once all earlier work in `stream` is done, and waits for
+    /// the copy.
     fn download(&self, stream: &Self::Stream, memory: &Self::Buffer, offset: usize, out: &mut [u8]) -> Result<()>;
 
     /// Queues the decoding of one image field. Samples without a decode record are skipped.
@@ -125,7 +126,7 @@ pub struct Job {
     /// Either u8 images of shape (N, H, W, 3), or labels.
     pub(crate) from: usize,
     pub(crate) output: usize,
-    /// One record per sample.
+    /// Offset of the records, one per sample.
     pub(crate) records: Option<usize>,
     pub(crate) count: usize,
 }

@@ -69,12 +69,13 @@ enum Release {
 enum Driver {
     Current,
     Old,
-    /// Can mark all work, except while a stream that the loader does not know is being captured.
-    /// Captures start and end at random.
+    /// The driver can mark all work, except while a stream that the loader does not know is being
+    /// captured. Captures start and end at random.
     Captured,
 }
 
-/// Uploads `batches` batches, each on a random stream, and returns the number of torn batches.
+/// Uploads `batches` batches, each on a random stream, and returns the number of torn batches, in
+/// which the device read bytes of a later batch.
 fn torn(mistake: Mistake, driver: Driver, batches: usize, streams: usize, release: Release, seed: u64) -> usize {
     let sim = Sim::new(mistake, 30);
     sim.state().cannot_mark.store(driver == Driver::Old, Relaxed);

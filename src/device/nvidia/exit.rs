@@ -64,7 +64,8 @@ pub fn calls_in_progress() -> usize {
     GATE.inside.load(Ordering::SeqCst)
 }
 
-/// Returns `None` if the process is exiting.
+/// Counts a call as in progress until the result is dropped. Returns `None` if the process is
+/// exiting.
 pub(super) fn pass() -> Option<Pass> {
     GATE.pass()
 }

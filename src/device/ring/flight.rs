@@ -20,7 +20,7 @@ pub(super) struct Workspace<G: Gpu> {
 }
 
 pub(super) struct Flight<G: Gpu, H> {
-    /// Oldest first.
+    /// Uploads of host slots that the device has not finished, oldest first.
     pub(super) in_flight: VecDeque<Load<G, H>>,
     pub(super) events: Vec<G::Event>,
     pub(super) faults: Vec<G::Faults>,
@@ -30,7 +30,7 @@ pub(super) struct Flight<G: Gpu, H> {
 pub(super) struct Load<G: Gpu, H> {
     pub(super) host: H,
     pub(super) read: G::Event,
-    /// `None` if the device decodes none of the images.
+    /// The fault flags, or `None` if the device decodes none of the images.
     pub(super) faults: Option<G::Faults>,
 }
 

@@ -39,7 +39,7 @@ pub(crate) struct Shared<G: Gpu> {
     pub(super) variants: Vec<Variant>,
     pub(super) plan: DeviceMemory,
     pub(super) free: Sender<Box<Slot<G>>>,
-    /// 0 if there is no run.
+    /// Number of the current run, or 0 if there is none.
     pub(super) current_run: AtomicU64,
     /// The first driver error. No driver calls are made after it.
     pub(super) failed: Mutex<Option<Error>>,
@@ -58,7 +58,8 @@ pub(crate) struct Variant {
 
 pub(crate) struct Slot<G: Gpu> {
     pub(crate) offset: usize,
-    /// Moved here from the host slot once only the bytes of the host slot are still needed.
+    /// Metadata of the batch. It is moved here from the host slot once only the bytes of the host
+    /// slot are still needed.
     pub(crate) info: BatchInfo,
     pub(super) ready: G::Event,
     pub(super) released: G::Event,
@@ -71,6 +72,7 @@ pub(crate) struct Slot<G: Gpu> {
     /// until the preparation is done.
     pub(super) taken_back: bool,
 }
+/// The work that must end before a slot is reused.
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Used {
@@ -130,7 +132,7 @@ impl<G: Gpu> Shared<G> {
         Ok(())
     }
 
-    /// Interval between checks of batches that the device decodes.
+    /// Returns the interval between checks of batches that the device decodes.
     pub(super) fn poll(&self) -> Duration {
         if self.is_ordered_when_taken() { POLL_REQUEST } else { POLL }
     }

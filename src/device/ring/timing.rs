@@ -22,7 +22,7 @@ pub(super) enum Bracket {
     Copy,
     Decode,
     Convert,
-    /// From the request until the batch is ready.
+    /// The consumer's wait, from the request until the batch is ready.
     Stall,
 }
 
@@ -48,7 +48,8 @@ struct Clock<G: Gpu> {
 pub(super) struct Timing<G: Gpu> {
     counters: Arc<Counters>,
     spare: Vec<Pair<G>>,
-    /// In the order of recording. Operations complete in almost the same order.
+    /// Pairs of events that have not been read, in the order of recording. Operations complete in
+    /// almost the same order.
     pending: VecDeque<(Bracketed, Pair<G>)>,
     clock: Option<Clock<G>>,
 }

@@ -53,7 +53,7 @@ pub(crate) enum Mistake {
     EarlyReturn,
 }
 
-/// Clones refer to the same device.
+/// A simulated device. Clones refer to the same one.
 #[derive(Clone)]
 pub(crate) struct Sim(Arc<State>);
 

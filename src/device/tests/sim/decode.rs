@@ -186,7 +186,7 @@ impl<'a> Head<'a> {
     }
 }
 
-/// Returns `None` if the host must decode the sample.
+/// Decodes one sample into `out`. Returns `None` if the host must decode the sample.
 fn sample(record: &Record, arena: &[u8], output: Size, out: &mut [u8]) -> Option<()> {
     let parts = record.parts();
     let head = Head::new(record, &parts, arena);
@@ -200,7 +200,7 @@ fn sample(record: &Record, arena: &[u8], output: Size, out: &mut [u8]) -> Option
     Some(())
 }
 
-/// The pixels of the record's region, with the orientation applied.
+/// Returns the pixels of the record's region, with the orientation applied.
 fn oriented_pixels(record: &Record, parts: &[Component], planes: &[Plane]) -> Pixels {
     let (region, turned) = (record.rect(44), record.word(55));
     let (width, height) = (region.width as usize, region.height as usize);
@@ -230,7 +230,7 @@ fn oriented_pixels(record: &Record, parts: &[Component], planes: &[Plane]) -> Pi
     pixels
 }
 
-/// The plan that resizes the record's region to the output.
+/// Returns the plan that resizes the record's region to the output.
 fn plan(record: &Record, output: Size) -> Plan {
     let [left, right, top, bottom] = [56, 58, 60, 62].map(|i| record.double(i));
     let (region, shown) = (record.rect(44), record.rect(48));
@@ -248,7 +248,7 @@ fn plan(record: &Record, output: Size) -> Plan {
     plan
 }
 
-/// The value of a component at a pixel, with libjpeg-turbo's "fancy" upsampling.
+/// Returns the value of a component at a pixel, with libjpeg-turbo's "fancy" upsampling.
 fn upsampled(part: &Component, plane: &Plane, x: usize, y: usize) -> u8 {
     let (across, down) = (x / part.across, y / part.down);
     let beside =
@@ -285,7 +285,7 @@ impl Bits<'_> {
         three << (8 + self.position % 8) >> (32 - 16) >> (16 - count)
     }
 
-    /// Returns `None` if the next bits are not a code.
+    /// Returns the next symbol, or `None` if the next bits are not a code.
     fn symbol(&mut self, table: &Lookup) -> Option<usize> {
         let (symbol, length) = table.find(self.peek(16) as u16)?;
         self.position += usize::from(length);
