@@ -123,7 +123,7 @@ pub(crate) fn capturing(advice: &str) -> Error {
 #[derive(Debug, Clone, Copy)]
 pub struct Job {
     pub(crate) array: usize,
-    /// Either u8 images of shape (N, H, W, 3), or labels.
+    /// Offset of the input: u8 images of shape (N, H, W, 3), or labels.
     pub(crate) from: usize,
     pub(crate) output: usize,
     /// Offset of the records, one per sample.

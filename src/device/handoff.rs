@@ -27,6 +27,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// Interval between checks of the marks.
 const POLL: Duration = Duration::from_micros(200);
 
+/// The result of marking all submitted work.
 #[derive(Debug)]
 pub(crate) enum Marked<M> {
     At(M),

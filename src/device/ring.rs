@@ -26,8 +26,8 @@
 //! enclose the copy of the images, the conversion and the consumer's wait (`timing`).
 //!
 //! A ring *orders batches when they are taken* if a stream waits for a batch only when a thread
-//! takes the batch ([`Held::take_on`]). Decoders use such a ring. In other rings, the consumer's
-//! stream waits when `next` is called.
+//! takes the batch ([`Held::take_on`]). Decoders use such a ring. In other rings, `next`
+//! makes the consumer's stream wait.
 //!
 //! **Invariants**
 //! 1. A host slot stays in `in_flight`, unchanged, from its upload until `copied` has completed.

@@ -2,7 +2,7 @@
 //!
 //! A [`Spec`] is derived from the schema of host batches. It determines all offsets, copies and
 //! computations before the first batch, so the ring allocates one block of memory when it opens,
-//! and nothing later.
+//! and nothing later. A *host span* is the memory of one array in a host slot.
 
 use std::ops::Range;
 
@@ -68,6 +68,7 @@ pub(crate) struct Array {
     pub(crate) origin: Origin,
 }
 
+/// The operation that produces an array on the device.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Origin {
     /// Copied unchanged from host span `span`.
@@ -431,6 +432,7 @@ pub(crate) struct Upload {
     pub(crate) offset: usize,
 }
 
+/// The computation of one array. `output` and `records` are offsets in the slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Step {
     pub(crate) array: usize,
@@ -441,6 +443,7 @@ pub(crate) struct Step {
     pub(crate) records: Option<usize>,
 }
 
+/// An offset in a staging buffer or in the slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum At {
     Staging(usize),

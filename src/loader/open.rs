@@ -100,6 +100,7 @@ impl Loader {
     }
 }
 
+/// The checked options of a loader, and its fields.
 struct Checked {
     loader: Loader,
     format: Written,
@@ -213,6 +214,7 @@ impl Checked {
     }
 }
 
+/// An open dataset, and the order of its samples.
 struct Opened {
     checked: Checked,
     source: Arc<dyn Source>,
@@ -225,6 +227,7 @@ struct Opened {
     workers: usize,
 }
 
+/// The memory plan of a loader.
 struct Granted {
     prefetch: Bounds,
     scratch: ScratchPlan,

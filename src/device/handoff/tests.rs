@@ -57,6 +57,7 @@ fn upload(sim: &Sim, stream: &SimStream, memory: &SimMemory, number: usize, slot
     }
 }
 
+/// How the consumer returns its batches.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Release {
     Drop,
@@ -65,6 +66,7 @@ enum Release {
     Exact,
 }
 
+/// What the simulated driver can do.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Driver {
     Current,
@@ -250,7 +252,7 @@ fn a_slot_is_freed_after_the_capture_that_delayed_it() {
     assert!(over);
 }
 
-/// In an old driver, the thread waits for the work, and must not hold a lock that the consumer
+/// With an old driver, the thread waits for the work, and must not hold a lock that the consumer
 /// needs.
 #[test]
 fn with_an_old_driver_only_the_thread_waits() {

@@ -219,6 +219,7 @@ impl Stage {
     }
 }
 
+/// A stream that decodes one part of a batch.
 struct Branch {
     stream: Stream,
     done: Event,

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 /// the device take longer than a millisecond.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// Counts the calls in progress, and refuses new ones once it is closed.
 struct Gate {
     inside: AtomicUsize,
     closed: AtomicBool,

@@ -23,6 +23,7 @@ pub(super) const POLL_REQUEST: Duration = Duration::from_micros(10);
 /// the thread has failed.
 pub(super) const TICK: Duration = Duration::from_millis(20);
 
+/// A full host slot in page-locked memory. Dropping it frees the slot.
 pub(crate) trait FullSlot: Send + 'static {
     fn info(&self) -> &BatchInfo;
     fn info_mut(&mut self) -> &mut BatchInfo;
@@ -49,6 +50,7 @@ pub(crate) struct Shared<G: Gpu> {
     pub(super) counters: Arc<Counters>,
 }
 
+/// The arrays of a batch for one image size, and their offsets in a slot.
 pub(crate) struct Variant {
     pub(crate) spec: Spec,
     pub(crate) layout: SlotLayout,
@@ -56,6 +58,7 @@ pub(crate) struct Variant {
     pub(crate) small: Option<SlotLayout>,
 }
 
+/// The memory of a batch on the device.
 pub(crate) struct Slot<G: Gpu> {
     pub(crate) offset: usize,
     /// Metadata of the batch. It is moved here from the host slot once only the bytes of the host
@@ -72,8 +75,8 @@ pub(crate) struct Slot<G: Gpu> {
     /// until the preparation is done.
     pub(super) taken_back: bool,
 }
-/// The work that must end before a slot is reused.
 
+/// The work that must end before a slot is reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Used {
     /// The work in the consumer's stream.

@@ -22,6 +22,7 @@ use crate::device::spec::{At, DecodeStep, SlotLayout, Upload};
 use crate::device::{Decode, Gpu, Job};
 use crate::error::Result;
 
+/// The copy thread. It makes all device calls, except for calls on the consumer's streams.
 pub(super) struct Thread<G: Gpu, F: HostFeed> {
     pub(super) shared: Arc<Shared<G>>,
     pub(super) feed: Option<F>,
@@ -37,6 +38,7 @@ pub(super) struct Thread<G: Gpu, F: HostFeed> {
     /// The workspaces for large batches, and those for small batches. Both use the same memory, so
     /// when the batches change from large to small or back, the next copy waits (see `copy`).
     pub(super) workspaces: [Vec<Workspace<G>>; 2],
+    /// Whether the batch that was sent last is small.
     pub(super) is_small: bool,
     /// Number of batches sent so far, which determines the workspace of the next batch.
     pub(super) sent: usize,
@@ -197,6 +199,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         Queued { slot, stage: Stage::Repairing(self.feed().repair(host, &damaged)) }
     }
 
+    /// Sends a batch to the device again, after workers have decoded some of its images.
     fn repaired(&mut self, repair: Repair<F::Batch>, mut slot: Box<Slot<G>>) -> Result<Queued<G, F::Batch>> {
         match repair.take().ok_or_else(threads_ended_error).and_then(|batch| self.feed().repaired(batch)) {
             Ok(host) => {
@@ -280,6 +283,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         Ok(Queued { slot, stage: Stage::Decoding(Load { host, read: done, faults: Some(faults) }) })
     }
 
+    /// Returns whether the host slot that was added last fits into a workspace for small batches.
     fn is_small(&self) -> bool {
         let host = &self.flight.last().host;
         let (info, variant) = (host.info(), self.shared.variant(host.info()));

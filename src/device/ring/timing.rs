@@ -12,11 +12,13 @@ use crate::device::Gpu;
 use crate::error::Result;
 use crate::trace::{Args, Counters, Row};
 
+/// Two timed events: one before an operation, and one after it.
 pub(super) struct Pair<G: Gpu> {
     pub(super) begin: G::Event,
     pub(super) end: G::Event,
 }
 
+/// The kind of a timed operation.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Bracket {
     Copy,
@@ -26,6 +28,7 @@ pub(super) enum Bracket {
     Stall,
 }
 
+/// A timed operation, and the batch that it belongs to.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bracketed {
     pub(super) what: Bracket,

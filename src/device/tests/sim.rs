@@ -79,7 +79,7 @@ pub(crate) struct State {
     once: AtomicBool,
     /// The operation that failed.
     failure: Mutex<Option<String>>,
-    /// Whether an unknown stream is being captured.
+    /// Whether a stream that the loader does not know is being captured.
     pub(in crate::device) capture: AtomicBool,
     pub(in crate::device) cannot_mark: AtomicBool,
     /// Number and queue of each stream.

@@ -85,6 +85,7 @@ struct Component {
     tables: (usize, usize),
 }
 
+/// The samples of one component inside the decoded window.
 struct Plane {
     samples: Vec<u8>,
     stride: usize,

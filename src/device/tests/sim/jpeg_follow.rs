@@ -24,6 +24,7 @@ const MIN_SPLIT_BYTES: usize = DecodeOps::MIN_SPLIT_BYTES;
 const PASSES: usize = 96;
 const CHAIN: usize = 64;
 
+/// The data of one sample in the arena.
 pub(super) struct Sample<'a> {
     /// The arena, starting at the sample's head.
     pub(super) bytes: &'a [u8],
