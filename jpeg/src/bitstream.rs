@@ -20,6 +20,7 @@ use super::kernels::Backend;
 use super::layout::{Color, Layout, MAX_COMPONENTS, Upsampling, Window};
 use super::lengths::Lengths;
 use super::segments::{self, Refusal, Segment, Unstuff, uncached};
+use crate::orientation::Orientation;
 use crate::pixels::Rect;
 
 /// Devices do not decode CMYK.
@@ -78,6 +79,14 @@ impl OrientationFlags {
     pub const MIRRORED: u32 = 2;
     /// Top and bottom are swapped.
     pub const FLIPPED: u32 = 4;
+
+    /// Returns the flags of an orientation.
+    pub fn new(orientation: Orientation) -> u32 {
+        let flag = |is_set: bool, flag: u32| if is_set { flag } else { 0 };
+        flag(orientation.transposed, Self::TRANSPOSED)
+            | flag(orientation.mirrored, Self::MIRRORED)
+            | flag(orientation.flipped, Self::FLIPPED)
+    }
 }
 
 /// One component of an image.
@@ -223,12 +232,9 @@ impl Bitstream {
         let enough = |s: &Segment| s.bytes.len() * 4 >= s.mcus.len() * layout.blocks as usize;
         self.segments.iter().all(enough).then_some(())?;
         let mut grid = self.grid(layout, &window, color, &used);
-        let flag = |is_set: bool, flag: u32| if is_set { flag } else { 0 };
-        grid.turned = flag(orientation.transposed, OrientationFlags::TRANSPOSED)
-            | flag(orientation.mirrored, OrientationFlags::MIRRORED)
-            | flag(orientation.flipped, OrientationFlags::FLIPPED);
-        // A device writes the upright pixels over the coefficients, which have two bytes each, so
-        // the pixels must fit.
+        grid.turned = OrientationFlags::new(orientation);
+        // A device writes the upright pixels to the memory of the coefficients, which have two
+        // bytes each, so the pixels must fit in that memory.
         let turned = region.width.div_ceil(8) as usize * region.height.div_ceil(8) as usize * grid.components.len();
         (grid.turned == 0 || turned <= 2 * grid.kept_blocks()).then_some(grid)
     }

@@ -142,6 +142,8 @@ pub(super) enum Header<'a> {
     Jpeg(Jpeg<'a>),
     #[cfg(feature = "formats")]
     Image(super::decoder::Opened<'a>),
+    #[cfg(feature = "video")]
+    Video(super::video::VideoFrames),
     Own(Box<dyn Any + Send>),
 }
 
@@ -156,6 +158,8 @@ impl<'a> EncodedImage<'a> {
             Header::Jpeg(jpeg) => jpeg.orientation(),
             #[cfg(feature = "formats")]
             Header::Image(opened) => opened.orientation(),
+            #[cfg(feature = "video")]
+            Header::Video(_) => Orientation::default(),
             Header::None(_) | Header::Own(_) => Orientation::default(),
         };
         EncodedImage { bytes, size, orientation, header, codec: None }
@@ -217,7 +221,7 @@ impl<'a> EncodedImage<'a> {
         let is_image = matches!(self.header, Header::Image(_));
         #[cfg(not(feature = "formats"))]
         let is_image = false;
-        is_image || (warpfeed_sources::format::VIDEO.matches)(self.bytes)
+        is_image || self.is_video()
     }
 
     pub(crate) fn check_memory(&self) -> u64 {
@@ -302,7 +306,21 @@ impl<'a> EncodedImage<'a> {
         matches!(self.header, Header::Jpeg(_))
     }
 
-    /// Without restart markers, data must be decoded from the beginning, even for a crop.
+    /// Returns whether the image is a video frame, which the codec for videos decodes.
+    pub(crate) fn is_video(&self) -> bool {
+        #[cfg(feature = "video")]
+        return matches!(self.header, Header::Video(_));
+        #[cfg(not(feature = "video"))]
+        false
+    }
+
+    /// Returns whether a device can decode the image, or convert it after a worker has decoded it.
+    pub(crate) fn suits_device(&self) -> bool {
+        self.is_jpeg() || self.is_video()
+    }
+
+    /// Returns whether the image is a JPEG without restart markers. Its data must be decoded from
+    /// the beginning, even for a crop.
     pub(crate) fn is_plain_jpeg(&self) -> bool {
         let is_plain = |jpeg: &Jpeg<'_>| jpeg.restart_interval() == 0 && jpeg.coefficients().is_none();
         matches!(&self.header, Header::Jpeg(jpeg) if is_plain(jpeg))

@@ -131,7 +131,7 @@ fn allocate<G: Gpu>(gpu: G, consumer: G::Stream, specs: Vec<Spec>, prefetch: usi
     let shared = Shared {
         gpu,
         consumer,
-        when_taken: AtomicBool::new(false),
+        order_on_take: AtomicBool::new(false),
         memory,
         variants,
         plan,
@@ -235,7 +235,7 @@ impl<G: Gpu, B: From<Held<G>>> Ring<G, B> {
 
     /// Makes a stream wait for a batch only when the batch is taken ([`Held::take_on`]).
     pub(crate) fn order_when_taken(&self) {
-        self.shared.when_taken.store(true, Ordering::Relaxed);
+        self.shared.order_on_take.store(true, Ordering::Relaxed);
     }
 
     fn failed(&self, e: Error) -> Error {
@@ -307,8 +307,8 @@ impl<G: Gpu, B: From<Held<G>>> Feed for Ring<G, B> {
     /// Makes the consumer's stream wait for the next batch. The host waits only until all work for
     /// the batch has been queued.
     fn receive(&mut self, wait: &mut Wait<'_>) -> Option<Result<B>> {
-        let when_taken = self.shared.is_ordered_when_taken();
-        if !when_taken && self.shared.failure().is_none() {
+        let order_on_take = self.shared.is_ordered_when_taken();
+        if !order_on_take && self.shared.failure().is_none() {
             match self.shared.record_request(&self.request, wait.continues) {
                 Ok(()) => {}
                 // The ring can still be used after this error.
@@ -328,7 +328,7 @@ impl<G: Gpu, B: From<Held<G>>> Feed for Ring<G, B> {
                 }
                 Ok((_, None)) => return None,
                 Err(RecvTimeoutError::Timeout) => {
-                    let released = if when_taken { Ok(()) } else { self.shared.release_deferred() };
+                    let released = if order_on_take { Ok(()) } else { self.shared.release_deferred() };
                     if let Err(e) = released {
                         return Some(Err(self.failed(e)));
                     }

@@ -56,6 +56,7 @@ pub struct DenseMap {
     fill: f32,
     flow: bool,
     layout: Layout,
+    frames: Option<usize>,
 }
 
 #[derive(Debug, Clone, Default, serde::Deserialize)]
@@ -119,6 +120,23 @@ impl DenseMap {
         self
     }
 
+    /// Makes the field a map for each of the `frames` frames of a
+    /// [clip](super::Image::frames). Each array gets an additional axis for the frames, T, after N.
+    /// All frames get the same crop, flips and warps as the frames of the clip. By default, a clip
+    /// has one value of the field.
+    ///
+    /// The sample has a value for each frame: the list that
+    /// [`Frames::encode`](crate::source::Frames::encode) returns for the files of the maps, or an
+    /// array of shape (T, height, width) or (T, height, width, C).
+    /// A sample fails if it has a different number of values. For a clip of a video
+    /// ([`Clips`](crate::source::Clips)), the sample instead has a value for each frame of the
+    /// video, of which the field delivers those that the clip shows.
+    #[must_use]
+    pub fn frames(mut self, frames: usize) -> Self {
+        self.frames = Some(frames);
+        self
+    }
+
     /// Sets the value of pixels outside the image. The default is 0.
     #[must_use]
     pub fn fill(mut self, value: f32) -> Self {
@@ -131,6 +149,12 @@ impl FieldType for DenseMap {
     fn arrays(&self, name: &str, output: Size) -> Result<Vec<Field>> {
         if self.channels == Some(0) {
             return Err(Error::config(format!("field {name:?}: DenseMap::of_channels(0): expected at least 1")));
+        }
+        if let (MapSource::Image, Some(frames)) = (&self.of, self.frames) {
+            return Err(Error::config(format!(
+                "field {name:?}: DenseMap::image reads one image, but DenseMap::frames({frames}) needs {frames} maps: use \
+                 DenseMap::of(name)"
+            )));
         }
         let sides = [output.height as usize, output.width as usize];
         let shape = match self.layout {
@@ -150,6 +174,10 @@ impl FieldType for DenseMap {
 
     fn follows_image(&self) -> bool {
         true
+    }
+
+    fn frames(&self) -> Option<usize> {
+        self.frames
     }
 
     fn shows_image(&self) -> bool {

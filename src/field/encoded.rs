@@ -7,8 +7,7 @@ use super::json;
 use super::number::{Number, append_number, check_kept};
 use crate::batch::{Dtype, Element};
 use crate::error::{Error, Result};
-use crate::source::{Npy, Shape};
-use crate::source::{Sample, Value};
+use crate::source::{Frames, Npy, Sample, Shape, Value};
 
 /// Name suffixes, in the order in which they are tried.
 const SUFFIXES: [(&str, Encoding); 3] = [(".npy", Encoding::Npy), (".json", Encoding::Json), (".txt", Encoding::Text)];
@@ -90,7 +89,7 @@ pub(crate) fn numbers<T: Element>(sample: &Sample<'_>, name: &str, out: &mut Vec
     })
 }
 
-impl Encoded<'_> {
+impl<'a> Encoded<'a> {
     /// Calls `take` with the field's numbers, as `dtype` in native byte order, and with their
     /// shape. Arrays without a header have no shape and are passed on unchanged.
     pub(crate) fn with_numbers<R>(
@@ -126,6 +125,11 @@ impl Encoded<'_> {
             static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
         }
         if self.encoding == Encoding::Raw {
+            if Frames::matches(self.bytes) {
+                return Err(
+                    self.error("has a value for each frame of a clip: use the `frames` option of the field type")
+                );
+            }
             return take(self.bytes, None);
         }
         let is_array = matches!(self.encoding, Encoding::Npy | Encoding::Typed);
@@ -162,7 +166,7 @@ impl Encoded<'_> {
         self.at_field(&Error::in_source(format!("element {index} is {cause}")))
     }
 
-    pub(super) fn npy(&self) -> Result<(Npy<'_>, Shape)> {
+    pub(super) fn npy(&self) -> Result<(Npy<'a>, Shape)> {
         if let Value::Numbers(numbers) = self.value {
             return Ok((Npy::of(numbers), numbers.sides().collect()));
         }

@@ -134,8 +134,13 @@ pub trait FieldType: Send + Sync + Debug {
         None
     }
 
-    /// Returns the number of frames if the image is a [clip](super::Image::frames). The default is
-    /// `None`, a single image.
+    /// Returns the number of frames T if the field has a value for each frame of a
+    /// [clip](super::Image::frames). The default is `None`: the field has one value per sample.
+    ///
+    /// Unless the field is an image, all its arrays get an additional first axis of length T, and
+    /// [`write`](FieldType::write) is called once per frame. Each time, the fields of the sample
+    /// that the field type [reads](FieldType::reads) contain only the value of this frame, and the
+    /// row contains only this frame.
     fn frames(&self) -> Option<usize> {
         None
     }
@@ -235,6 +240,19 @@ impl<'a> Input<'a> {
         Input { name, sample, plan, others, pasted, rng, decoding }
     }
 
+    /// Returns the same input with a different sample.
+    pub(super) fn with_sample<'b>(&self, sample: &'b Sample<'b>) -> Input<'b>
+    where
+        'a: 'b,
+    {
+        Input { sample, ..self.clone() }
+    }
+
+    /// The generator from which [`rng`](Input::rng) is derived.
+    pub(super) fn sample_rng(&self) -> &Rng {
+        &self.rng
+    }
+
     pub(super) fn decoding(&self) -> Decoding<'a> {
         self.decoding
     }
@@ -272,11 +290,19 @@ pub struct RowMut<'a> {
     row: Row<'a>,
     first: usize,
     arrays: usize,
+    /// A frame and the number of frames, if only the values of this frame are written.
+    frame: Option<(usize, usize)>,
 }
 
 impl<'a> RowMut<'a> {
     pub(crate) fn new(row: Row<'a>, first: usize, arrays: usize) -> Self {
-        RowMut { row, first, arrays }
+        RowMut { row, first, arrays, frame: None }
+    }
+
+    /// Restricts the row to the values of frame `frame` of a clip with `count` frames.
+    pub(super) fn of_frame(&mut self, frame: usize, count: usize) -> &mut Self {
+        self.frame = Some((frame, count));
+        self
     }
 
     /// Returns the sample's bytes in array `array` of the field, in native byte order.
@@ -285,7 +311,10 @@ impl<'a> RowMut<'a> {
     /// If the field has no such array.
     pub fn bytes(&mut self, array: usize) -> &mut [u8] {
         assert!(array < self.arrays, "array {array}: the field has {} arrays", self.arrays);
-        self.row.bytes(self.first + array)
+        let bytes = self.row.bytes(self.first + array);
+        let Some((frame, count)) = self.frame else { return bytes };
+        let each = bytes.len() / count;
+        &mut bytes[frame * each..][..each]
     }
 
     pub(super) fn add_damaged(&mut self) {

@@ -9,6 +9,7 @@ use super::encoded;
 use super::field_type::{Decoding, Shown};
 use super::image::{ImageField, MixScratch, Written};
 use super::pasted::{Objects, Pasted};
+use super::per_frame::{PerFrame, clips};
 use super::split::{DecodeSpace, Split};
 use super::{FieldKind, FieldType, FieldWriter, Image, Input, Label, PasteRole, Patches, RowMut};
 use crate::batch::{BatchWriter, DecodeOps, Dtype, Field, Full, Part, Role, Row, SampleOps};
@@ -73,6 +74,8 @@ pub(crate) struct Member {
     kind: Arc<dyn FieldType>,
     first: usize,
     arrays: usize,
+    /// `None` if the field has one value per sample.
+    frames: Option<PerFrame>,
     /// Bytes per sample in all arrays of the field.
     pub(crate) bytes: usize,
 }
@@ -87,7 +90,11 @@ impl Member {
         index: usize,
     ) -> Result<()> {
         let mut row = RowMut::new(Row::new(part, index), self.first, self.arrays);
-        self.kind.write(&Input::new(&self.name, sample, shown, rng, decoding), &mut row)
+        let input = Input::new(&self.name, sample, shown, rng, decoding);
+        match &self.frames {
+            Some(frames) => frames.write(&*self.kind, &input, &mut row),
+            None => self.kind.write(&input, &mut row),
+        }
     }
 
     /// Tries [`FieldType::write_stored`], and returns whether it wrote the row.
@@ -104,7 +111,11 @@ impl Member {
     }
 
     pub(crate) fn memory(&self, sample: &Sample<'_>, shown: Shown<'_>, rng: Rng, decoding: Decoding<'_>) -> u64 {
-        self.kind.memory(&Input::new(&self.name, sample, shown, rng, decoding))
+        let input = Input::new(&self.name, sample, shown, rng, decoding);
+        match &self.frames {
+            Some(frames) => frames.memory(&*self.kind, &input),
+            None => self.kind.memory(&input),
+        }
     }
 }
 
@@ -130,6 +141,7 @@ impl Fields {
             copied: Vec::new(),
             computed: Vec::new(),
         };
+        let clips = clips(fields);
         for (name, FieldKind(kind)) in fields {
             let span = arrays.len();
             if let FieldWriter::Image(source_name) = kind.maker() {
@@ -148,10 +160,15 @@ impl Fields {
                 FieldWriter::Class => (Arc::new(label) as Arc<dyn FieldType>, Some(Role::Label)),
                 _ => (kind.clone(), Some(Role::Plain)),
             };
-            let field_arrays = kind.arrays(name, size)?;
+            let mut field_arrays = kind.arrays(name, size)?;
+            let frames = kind.frames().filter(|_| kind.maker() == FieldWriter::Write);
+            if let Some(count) = frames {
+                field_arrays.iter_mut().for_each(|array| array.shape.insert(0, count));
+            }
+            let frames = frames.map(|count| PerFrame::new(name, count, &clips)).transpose()?;
             let bytes = field_arrays.iter().map(Field::sample_bytes).sum();
             let out = if kind.copies() { &mut new_fields.copied } else { &mut new_fields.computed };
-            out.push(Member { name: name.clone(), kind, first: span, arrays: field_arrays.len(), bytes });
+            out.push(Member { name: name.clone(), kind, first: span, arrays: field_arrays.len(), frames, bytes });
             let role = |array| role.unwrap_or_else(|| Patches::role(array, span));
             arrays.extend(field_arrays.into_iter().enumerate().map(|(array, field)| (field, role(array))));
         }
@@ -207,12 +224,12 @@ impl Fields {
             image.records = Some(arrays.len());
             arrays.push((hidden(SampleOps::BYTES * image.images()), Role::Records { of: image.span }));
         }
-        if let Some(DecodeSpace { bytes, blocks }) = split.decode {
+        if let Some(DecodeSpace { images, bytes, blocks }) = split.decode {
             for image in &mut self.images {
                 image.decoding = Some(arrays.len());
                 arrays.push((hidden(DecodeOps::BYTES * image.images()), Role::Decoding { of: image.span }));
             }
-            arrays.push((hidden(bytes), Role::Encoded { blocks }));
+            arrays.push((hidden(images * bytes), Role::Encoded { blocks: images * blocks }));
         }
     }
 
@@ -291,6 +308,15 @@ impl Fields {
         if augment.needs_boxes() && self.with_boxes().next().is_none() {
             return Err(Error::config("augment: iou_crop needs a field with boxes, such as field::Boxes"));
         }
+        if augment.needs_boxes()
+            && let Some(Member { name, .. }) =
+                self.members().find(|field| field.frames.is_some() && field.kind.boxes().is_some())
+        {
+            return Err(Error::config(format!(
+                "augment: iou_crop needs the boxes of one image, but field {name:?} has boxes for each frame: remove \
+                 Augment::iou_crop"
+            )));
+        }
         augment.joins().try_for_each(|step| self.check_joins(augment, step))
     }
 
@@ -306,7 +332,7 @@ impl Fields {
                 "augment: {step} needs an image field that uses the loader's augmentation, but there is none"
             )));
         }
-        let planned = self.images.len() - tiled + augment.ever_most_images() * tiled;
+        let planned = self.images.len() - tiled + augment.max_images_of_all_epochs() * tiled;
         if planned > MAX_PLANNED {
             return Err(Error::config(format!(
                 "augment: {step} with {tiled} image fields needs {planned} images per sample: expected at most {MAX_PLANNED}"

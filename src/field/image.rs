@@ -4,6 +4,8 @@ use warpfeed_sources::format::is_image;
 
 use super::split::Split;
 use super::{FieldType, FieldWriter, Input, RowMut};
+#[cfg(feature = "video")]
+use crate::batch::YuvRegion;
 use crate::batch::{
     self, BatchWriter, DecodeOps, Dtype, Encoded, Field, Full, Layout, Normalize, Part, Role, Row, SampleOps,
     UncastImage,
@@ -353,14 +355,45 @@ impl ImageField {
         part: &mut Part,
         (index, frame): (usize, usize),
     ) -> bool {
-        let Some(decoding) = self.decoding else { return false };
-        let (bytes, blocks) = (stream.len(), grid.kept_blocks());
-        let Some((at, block, to)) = part.reserve_encoded(bytes + DecodeOps::SLACK, blocks) else { return false };
-        stream.write(&mut to[..bytes]);
-        let place = index * self.images() + frame;
-        let Some(ops) = DecodeOps::new(grid, plan, Encoded { place, offset: at, bytes, block }) else {
-            return false;
+        let reserved = (stream.len() + DecodeOps::SLACK, grid.kept_blocks());
+        let write = |to: &mut [u8], encoded: Encoded| {
+            stream.write(&mut to[..stream.len()]);
+            DecodeOps::new(grid, plan, Encoded { bytes: stream.len(), ..encoded })
         };
+        self.store_record(reserved, write, plan, part, (index, frame))
+    }
+
+    /// Stores a decoded video frame like [`store_encoded`](ImageField::store_encoded), so that the
+    /// device converts it to RGB.
+    #[cfg(feature = "video")]
+    pub(crate) fn store_yuv(
+        &self,
+        yuv: &YuvRegion<'_>,
+        plan: &Plan,
+        part: &mut Part,
+        (index, frame): (usize, usize),
+    ) -> bool {
+        let reserved = (yuv.len(), DecodeOps::rgb_blocks(plan.region.size()));
+        let write = |to: &mut [u8], encoded: Encoded| {
+            yuv.write(to);
+            DecodeOps::yuv(yuv, plan, encoded)
+        };
+        self.store_record(reserved, write, plan, part, (index, frame))
+    }
+
+    /// Reserves bytes and blocks of coefficients, and stores the record that `write` returns.
+    fn store_record(
+        &self,
+        (bytes, blocks): (usize, usize),
+        write: impl FnOnce(&mut [u8], Encoded) -> Option<DecodeOps>,
+        plan: &Plan,
+        part: &mut Part,
+        (index, frame): (usize, usize),
+    ) -> bool {
+        let Some(decoding) = self.decoding else { return false };
+        let Some((offset, block, to)) = part.reserve_encoded(bytes, blocks) else { return false };
+        let place = index * self.images() + frame;
+        let Some(ops) = write(to, Encoded { place, offset, bytes, block }) else { return false };
         ops.write(decode_record(part.bytes(decoding, index), frame));
         self.write_ops(plan, &mut Row::new(part, index).at_frame(frame));
         true

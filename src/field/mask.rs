@@ -65,13 +65,14 @@ pub struct Mask {
     classes: Option<u32>,
     ignore: Option<i64>,
     map: ValueMap,
+    frames: Option<usize>,
 }
 
 impl Mask {
     /// Creates a mask field with the integer type `dtype`. A sample fails if its mask contains a
     /// value that does not fit into this type.
     pub fn new(dtype: Dtype) -> Self {
-        Mask { of: None, dtype, fill: 0, classes: None, ignore: None, map: ValueMap::default() }
+        Mask { of: None, dtype, fill: 0, classes: None, ignore: None, map: ValueMap::default(), frames: None }
     }
 
     /// Reads the sample's field `name` instead of the field with the same name as the batch field.
@@ -135,6 +136,23 @@ impl Mask {
         self
     }
 
+    /// Makes the field a mask for each of the `frames` frames of a
+    /// [clip](super::Image::frames). Each array gets an additional axis for the frames, T, after N.
+    /// All frames get the same crop, flips and warps as the frames of the clip. By default, a clip
+    /// has one value of the field.
+    ///
+    /// The sample has a value for each frame: the list that
+    /// [`Frames::encode`](crate::source::Frames::encode) returns for the files of the masks, or an
+    /// array of shape (T, height, width).
+    /// A sample fails if it has a different number of values. For a clip of a video
+    /// ([`Clips`](crate::source::Clips)), the sample instead has a value for each frame of the
+    /// video, of which the field delivers those that the clip shows.
+    #[must_use]
+    pub fn frames(mut self, frames: usize) -> Self {
+        self.frames = Some(frames);
+        self
+    }
+
     fn find<'a>(&self, name: &str, sample: &Sample<'a>) -> Result<Encoded<'a>> {
         let name = self.of.as_deref().unwrap_or(name);
         let ended = |end: &str| sample.fields().iter().find(|(have, _)| have.strip_prefix(name) == Some(end));
@@ -190,6 +208,10 @@ impl FieldType for Mask {
 
     fn follows_image(&self) -> bool {
         true
+    }
+
+    fn frames(&self) -> Option<usize> {
+        self.frames
     }
 
     fn joins_images(&self) -> bool {

@@ -29,9 +29,28 @@ impl Split {
     }
 }
 
-/// Space per sample for images that a device decodes.
+/// Maximum number of bytes that are reserved for a video frame. Workers convert larger frames to RGB
+/// when the space is full.
+const MAX_FRAME_BYTES: usize = 1 << 20;
+
+/// Space that a batch reserves for images that a device decodes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DecodeSpace {
+    /// Number of images per sample.
+    pub(crate) images: usize,
+    /// Number of encoded bytes per image.
     pub(crate) bytes: usize,
     pub(crate) blocks: usize,
+}
+
+impl DecodeSpace {
+    /// Reserves enough for video frames of `pixels` pixels, with 8 bits and 4:2:0 chroma. Returns
+    /// whether the space has changed.
+    pub(crate) fn reserve_for_video(&mut self, pixels: u64) -> bool {
+        let samples = usize::try_from(pixels.div_ceil(2)).unwrap_or(MAX_FRAME_BYTES).saturating_mul(3);
+        let frame = samples.saturating_add(256).min(MAX_FRAME_BYTES).next_multiple_of(64);
+        let grows = pixels > 0 && frame > self.bytes;
+        self.bytes = if grows { frame } else { self.bytes };
+        grows
+    }
 }

@@ -120,8 +120,11 @@ impl Loader {
         let times = requests * encoded_images(images());
         Ok(Split {
             on_device: true,
-            decode: decode
-                .then_some(DecodeSpace { bytes: times * ENCODED_BYTES_PER_IMAGE, blocks: times * BLOCKS_PER_IMAGE }),
+            decode: decode.then_some(DecodeSpace {
+                images: times,
+                bytes: ENCODED_BYTES_PER_IMAGE,
+                blocks: BLOCKS_PER_IMAGE,
+            }),
             retouch,
             records: retouch || common.iter().any(Augment::mixes) || values,
         })

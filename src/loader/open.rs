@@ -189,6 +189,11 @@ impl Checked {
         let reads = field_names::names_read(&self.kinds)
             .and_then(|names| source.only(&names))
             .unwrap_or_else(|| source.clone());
+        if let Some(space) = &mut self.split.decode
+            && space.reserve_for_video(reads.video_pixels())
+        {
+            self.make()?;
+        }
         let cores = cores::cores(&self.rank);
         let workers = match self.loader.images.workers {
             0 => cores.min(MAX_WORKERS),
@@ -354,7 +359,7 @@ impl Loader {
         augment.check()?;
         let sizes = self.sampling.buckets.as_ref().map_or(&[][..], Buckets::sizes);
         let sized = sizes.iter().map(|size| augment.clone().output(size.width, size.height)).collect();
-        Ok(Augments::by_form(augment.clone(), sized))
+        Ok(Augments::by_variant(augment.clone(), sized))
     }
 }
 

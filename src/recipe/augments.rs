@@ -18,7 +18,7 @@ pub(crate) struct Augments {
 impl Augments {
     /// If batches are grouped by image size, `sized` contains the augmentation of each variant,
     /// which replaces `augment`.
-    pub(crate) fn by_form(augment: Augment, sized: Vec<Augment>) -> Self {
+    pub(crate) fn by_variant(augment: Augment, sized: Vec<Augment>) -> Self {
         Augments { common: augment, variants: sized, ends: None }
     }
 
@@ -101,7 +101,7 @@ impl Augments {
     }
 
     /// Returns the maximum over all epochs.
-    pub(crate) fn ever_most_images(&self) -> usize {
-        self.iter().map(Augment::ever_most_images).max().unwrap_or(1)
+    pub(crate) fn max_images_of_all_epochs(&self) -> usize {
+        self.iter().map(Augment::max_images_of_all_epochs).max().unwrap_or(1)
     }
 }

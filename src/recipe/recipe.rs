@@ -84,7 +84,7 @@ impl Recipe {
 
     /// Adds the index, key and file of a sample to an error. The cause names the partner and its
     /// file if the error belongs to a partner.
-    pub(crate) fn at_joined(&self, epoch: u64, entry: &Entry, key: &str, error: Error) -> Error {
+    pub(crate) fn at_global_sample(&self, epoch: u64, entry: &Entry, key: &str, error: Error) -> Error {
         let id = entry.sample;
         let partners = self.partners(epoch, entry).ok().flatten();
         let is_of_partner =
@@ -137,7 +137,7 @@ impl Recipe {
 
     /// Returns the maximum over all epochs.
     pub(crate) fn max_tiles_ever(&self) -> usize {
-        self.augments.ever_most_images()
+        self.augments.max_images_of_all_epochs()
     }
 
     /// Finds the image `name` of a sample in a batch of `epoch` and `variant`, reads its header and

@@ -114,7 +114,7 @@ statistics! {
         /// Prepared samples that are JPEGs without restart markers. Decoding a crop of such a JPEG
         /// cannot skip the data before the crop. `warpfeed pack` adds restart markers.
         plain_jpegs,
-        /// Images that workers sent to the device for decoding; see
+        /// Images that workers sent to the device for decoding or conversion; see
         /// [`Loader::decode_on`](crate::Loader::decode_on).
         decoded_on_device,
         /// Images that workers decoded because the batch had no device memory left for their

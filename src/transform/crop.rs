@@ -104,13 +104,15 @@ impl Crop {
                 part_of(resized, geometry::center_box(resized, output)?)
             }
             Crop::Center => Plan::resized_crop(size, geometry::center_box(size, output)?, output, full_output),
-            Crop::Exact if size != output => return Err(unlike(size, "but Augment::pass_through expects", output, "")),
+            Crop::Exact if size != output => {
+                return Err(wrong_size_error(size, "but Augment::pass_through expects", output, ""));
+            }
             Crop::Stretch | Crop::Exact => Plan::resized_crop(size, full_area, output, full_output),
             Crop::Own { shrink } => {
                 let fits = size.width <= output.width && size.height <= output.height;
                 if !fits && !shrink {
                     const HINT: &str = ": raise this size, or add Augment::shrink_larger";
-                    return Err(unlike(size, "but Augment::own_size allows at most", output, HINT));
+                    return Err(wrong_size_error(size, "but Augment::own_size allows at most", output, HINT));
                 }
                 let shown = if fits { size } else { geometry::fit_into(size, output) };
                 Plan::resized_crop(size, full_area, output, Rect::full(shown))
@@ -148,7 +150,7 @@ impl Crop {
 }
 
 /// `says` connects the two sizes in the message.
-fn unlike(actual: Size, says: &str, size: Size, hint: &str) -> Error {
+fn wrong_size_error(actual: Size, says: &str, size: Size, hint: &str) -> Error {
     let text = format!("the image is {}x{}, {says} {}x{}{hint}", actual.width, actual.height, size.width, size.height);
     Error::new(ErrorKind::Transform, text)
 }

@@ -97,7 +97,7 @@ impl Augment {
         }
     }
 
-    pub(crate) fn ever_most_images(&self) -> usize {
+    pub(crate) fn max_images_of_all_epochs(&self) -> usize {
         self.all().map(Augment::max_images).max().unwrap_or(1)
     }
 

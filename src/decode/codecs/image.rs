@@ -38,7 +38,7 @@ impl Codec for Image {
     /// An image that only a dense map can read, such as a TIFF with six bands, does not count as
     /// damaged.
     fn damage(&self, image: &mut EncodedImage<'_>) -> Result<Option<String>> {
-        if let Some(stored) = self.only_of_maps(image) {
+        if let Some(stored) = self.open_map_only(image) {
             stored?.check()?;
             return Ok(None);
         }
@@ -51,7 +51,7 @@ impl Codec for Image {
 impl Image {
     /// Returns `None` for images that have an RGB form, and an error if the values exceed a limit.
     /// The largest strip or tile may take as much memory as the largest allowed image.
-    fn only_of_maps<'a>(&self, image: &EncodedImage<'a>) -> Option<Result<FloatImage<'a>>> {
+    fn open_map_only<'a>(&self, image: &EncodedImage<'a>) -> Option<Result<FloatImage<'a>>> {
         let unread = matches!(&image.header, Header::Image(opened) if opened.check_memory() > 0);
         let stored = FloatImage::open(image.bytes()).ok().filter(|_| unread)?;
         let (bytes, part) = (stored.bytes(), stored.check_memory());

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crossbeam::channel::Sender;
 
 use super::gauge::Counters;
-use super::timing::{Bracket, Bracketed, Pair};
+use super::timing::{Pair, TimedKind, TimedOp};
 use crate::batch::BatchInfo;
 use crate::device::gpu::{Gpu, Recorded};
 use crate::device::spec::{DeviceMemory, SlotLayout, Spec};
@@ -35,7 +35,7 @@ pub(crate) struct Shared<G: Gpu> {
     pub(crate) consumer: G::Stream,
     /// Whether a stream waits for a batch only when the batch is taken; see
     /// [`Held::take_on`](super::Held::take_on).
-    pub(super) when_taken: AtomicBool,
+    pub(super) order_on_take: AtomicBool,
     pub(crate) memory: G::Buffer,
     pub(super) variants: Vec<Variant>,
     pub(super) plan: DeviceMemory,
@@ -90,10 +90,10 @@ pub(super) type Message<G> = (u64, Option<Result<Box<Slot<G>>>>);
 
 impl<G: Gpu> Slot<G> {
     /// Returns the events around the consumer's wait, if the batch was delivered.
-    pub(super) fn stall(&mut self) -> Option<(Bracketed, Pair<G>)> {
+    pub(super) fn stall(&mut self) -> Option<(TimedOp, Pair<G>)> {
         let waited = std::mem::take(&mut self.handed_over).then(|| self.waited.take()).flatten()?;
         let (epoch, number) = (self.info.epoch(), self.info.number());
-        Some((Bracketed { what: Bracket::Stall, epoch, number, bytes: 0 }, waited))
+        Some((TimedOp { what: TimedKind::Stall, epoch, number, bytes: 0 }, waited))
     }
 }
 
@@ -141,7 +141,7 @@ impl<G: Gpu> Shared<G> {
     }
 
     pub(super) fn is_ordered_when_taken(&self) -> bool {
-        self.when_taken.load(Ordering::Relaxed)
+        self.order_on_take.load(Ordering::Relaxed)
     }
 
     pub(super) fn release_deferred(&self) -> Result<()> {

@@ -16,7 +16,7 @@ use super::flight::{Flight, Load, Queued, Stage, Workspace, is_due};
 use super::on_time::wake_on_time;
 use super::repair::{HostFeed, Repair};
 use super::shared::{FullSlot, Message, Shared, Slot};
-use super::timing::{Bracket, Bracketed, Pair};
+use super::timing::{Pair, TimedKind, TimedOp};
 use crate::batch::{BatchInfo, Course, DecodeOps, Wait, threads_ended_error};
 use crate::device::spec::{At, DecodeStep, SlotLayout, Upload};
 use crate::device::{Decode, Gpu, Job};
@@ -252,13 +252,13 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
             slot.waited = Some(self.flight.timing.pair(&self.shared.gpu)?);
         }
         let time = self.flight.timing.pair(&self.shared.gpu)?;
-        let work = Bracketed { what: Bracket::Copy, epoch: info.epoch(), number: info.number(), bytes: 0 };
+        let work = TimedOp { what: TimedKind::Copy, epoch: info.epoch(), number: info.number(), bytes: 0 };
         // The host slot is in flight from its first upload on. Even if an upload fails, the slot
         // must not be freed before the copy stream has stopped.
         self.flight.in_flight.push_back(Load { host, read: copied, faults: None });
         let is_small = self.is_small();
         let switched = std::mem::replace(&mut self.is_small, is_small) != is_small;
-        let work = Bracketed { bytes: self.copy(&mut slot, &time, switched)?, ..work };
+        let work = TimedOp { bytes: self.copy(&mut slot, &time, switched)?, ..work };
         self.flight.timing.recorded(work, time);
         let mut decoded = None;
         if computes {
@@ -366,7 +366,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
 
     /// Queues the decoding of the most recent host slot. Returns its fault flags, and an event
     /// after which they are valid.
-    fn decode(&mut self, slot: &Slot<G>, work: Bracketed) -> Result<(G::Event, G::Faults)> {
+    fn decode(&mut self, slot: &Slot<G>, work: TimedOp) -> Result<(G::Event, G::Faults)> {
         let Shared { gpu, memory, .. } = &*self.shared;
         let time = self.flight.timing.pair(gpu)?;
         let (done, faults) = (self.flight.event(gpu)?, self.flight.faults.pop());
@@ -387,11 +387,11 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         unsafe { gpu.fetch(convert, memory, from, &mut faults) }?;
         gpu.record(&done, convert)?;
         gpu.record(&time.end, convert)?;
-        self.flight.timing.recorded(Bracketed { what: Bracket::Decode, ..work }, time);
+        self.flight.timing.recorded(TimedOp { what: TimedKind::Decode, ..work }, time);
         Ok((done, faults))
     }
 
-    fn compute(&mut self, slot: &Slot<G>, work: Bracketed) -> Result<()> {
+    fn compute(&mut self, slot: &Slot<G>, work: TimedOp) -> Result<()> {
         let Shared { gpu, memory, .. } = &*self.shared;
         let time = self.flight.timing.pair(gpu)?;
         let (info, (staging, _), convert) = (self.flight.last().host.info(), self.memory(), self.convert());
@@ -410,7 +410,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
             gpu.record(&workspace.converted, convert)?;
         }
         gpu.record(&slot.ready, convert)?;
-        self.flight.timing.recorded(Bracketed { what: Bracket::Convert, ..work }, time);
+        self.flight.timing.recorded(TimedOp { what: TimedKind::Convert, ..work }, time);
         Ok(())
     }
 

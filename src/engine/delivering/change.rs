@@ -78,7 +78,7 @@ impl<B> Batches<B> {
         let Some(changes) = changes else {
             return Err(Error::config(format!("{call}: this loader was opened without {needs}")));
         };
-        if recipe.all_augments().any(|augment| augment.ever_most_images() > 1) {
+        if recipe.all_augments().any(|augment| augment.max_images_of_all_epochs() > 1) {
             return Err(Error::config(format!(
                 "{call}: the augmentation combines each image with other samples of the epoch, which the change would replace; \
                  remove mosaic and copy_paste"

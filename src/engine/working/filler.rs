@@ -7,7 +7,11 @@ use std::time::Instant;
 use arrayvec::ArrayVec;
 
 use super::meter::{Meter, Timed};
+#[cfg(feature = "video")]
+use crate::batch::YuvRegion;
 use crate::batch::{DecodeOps, Header, Part, Row};
+#[cfg(feature = "video")]
+use crate::decode::decode_planes;
 use crate::decode::{Bitstream, EncodedImage, Job, Lookup, MAX_GROUP, MAX_PLANNED, Pixels, Rect};
 use crate::engine::reading::Fetched;
 use crate::engine::settings::Share;
@@ -151,7 +155,7 @@ impl<'a> PartFiller<'a> {
                 Err(e) => {
                     group.sample_images.truncate(before);
                     self.meter.finish_sample(&timed);
-                    self.part.meta(row).fault = Some(self.recipe.at_joined(epoch, &entry, timed.key, e));
+                    self.part.meta(row).fault = Some(self.recipe.at_global_sample(epoch, &entry, timed.key, e));
                 }
             }
         }
@@ -292,7 +296,7 @@ impl<'a> PartFiller<'a> {
             let sample_image = &mut rest[0];
             let is_shown = sample_image.is_shown();
             let Some(encoded) = sample_image.opened.as_mut().filter(|_| is_shown) else { continue };
-            if self.device_images == DeviceImages::All && encoded.is_jpeg() {
+            if self.device_images == DeviceImages::All && encoded.suits_device() {
                 continue;
             }
             let shows_the_same =
@@ -340,7 +344,7 @@ impl<'a> PartFiller<'a> {
             self.meter.finish_sample(&taken.timed);
             if let Err(e) = made {
                 let (epoch, entry) = self.entry(taken.row);
-                self.part.meta(taken.row).fault = Some(self.recipe.at_joined(epoch, &entry, taken.timed.key, e));
+                self.part.meta(taken.row).fault = Some(self.recipe.at_global_sample(epoch, &entry, taken.timed.key, e));
             }
         }
     }
@@ -408,7 +412,8 @@ impl<'a> PartFiller<'a> {
             {
                 let Some(encoded) = &sample_image.opened else { continue };
                 let start = Instant::now();
-                sample_image.on_device = self.store_image(encoded, sample_image, (taken.row, 0));
+                let stored = self.store_images(std::slice::from_ref(encoded), sample_image, (taken.row, 0));
+                sample_image.on_device = stored[0];
                 if sample_image.on_device {
                     sample_image.ns = Some(nanos(Instant::now(), start));
                 }
@@ -417,9 +422,56 @@ impl<'a> PartFiller<'a> {
         self.bitstream.keep(self.run.scratch.share().retained / 2);
     }
 
-    /// Copies the data of `encoded` for the device. `place` is the row of the sample and the index
-    /// of the frame. Returns `false` if a worker must decode the image.
-    pub(super) fn store_image(
+    /// Copies the data of `images`, which are `sample_image` or consecutive frames of it, so that the
+    /// device decodes them. `place` is the row and the index of the first frame. Returns `false` for
+    /// each image that a worker must decode.
+    pub(super) fn store_images(
+        &mut self,
+        images: &[EncodedImage<'a>],
+        sample_image: &SampleImage<'a>,
+        (row, first): (usize, usize),
+    ) -> ArrayVec<bool, MAX_GROUP> {
+        #[cfg(feature = "video")]
+        if images.iter().any(EncodedImage::is_video) {
+            return self.store_video(images, sample_image, (row, first));
+        }
+        let frames = images.iter().zip(first..);
+        frames.map(|(encoded, frame)| self.store_image(encoded, sample_image, (row, frame))).collect()
+    }
+
+    /// Like [`store_images`](Self::store_images), for the frames of a video. A worker decodes them,
+    /// and the device converts them to RGB.
+    #[cfg(feature = "video")]
+    fn store_video(
+        &mut self,
+        images: &[EncodedImage<'a>],
+        sample_image: &SampleImage<'a>,
+        (row, first): (usize, usize),
+    ) -> ArrayVec<bool, MAX_GROUP> {
+        let PartFiller { recipe, part, meter, .. } = self;
+        let (field, plan) = (&recipe.fields_of(part.header()).images[sample_image.field], &sample_image.plan);
+        let mut stored: ArrayVec<bool, MAX_GROUP> = images.iter().map(|_| false).collect();
+        // Do not decode frames twice if there is no space for them.
+        let fits =
+            plan.region.size().area().saturating_mul(3) / 2 * images.len() as u64 <= part.free_encoded_bytes() as u64;
+        if !field.device_supports(plan) || !fits {
+            meter.counts().device_full.add(if fits { 0 } else { images.len() as u64 });
+            return stored;
+        }
+        decode_planes(images, |index, planes, orientation| {
+            let yuv = YuvRegion::new(planes, orientation, plan.region);
+            stored[index] = yuv.is_some_and(|yuv| field.store_yuv(&yuv, plan, part, (row, first + index)));
+            Ok(())
+        });
+        for _ in stored.iter().filter(|&&stored| stored) {
+            meter.counts().decoded_on_device.bump();
+        }
+        stored
+    }
+
+    /// Copies the data of `encoded`, which is `sample_image` or one of its frames, so that the device
+    /// decodes it as frame `place.1` of row `place.0`. Returns `false` if a worker must decode it.
+    fn store_image(
         &mut self,
         encoded: &EncodedImage<'a>,
         sample_image: &SampleImage<'a>,

@@ -40,6 +40,8 @@ mod repairs;
 mod sizes;
 mod split;
 mod texts;
+#[cfg(feature = "video")]
+mod videos;
 
 fn jpeg(number: u64, sampling: SamplingFactor, quality: u8) -> Vec<u8> {
     let mut rng = Rng::new(number, 1, 1);

@@ -40,7 +40,7 @@ use super::images::Images;
 use super::vp9::References;
 use crate::codec::{Codec, CodecConfig};
 use crate::error::{Error, ErrorKind, Result};
-use crate::frame::Coding;
+use crate::frame::{Coding, Planes};
 
 /// Number of images that the parser holds back, so that the surfaces of the last frames are not
 /// reused immediately.
@@ -89,6 +89,8 @@ struct State {
     panic: Option<Box<dyn Any + Send>>,
     stream: ffi::Stream,
     host: HostMemory,
+    /// The last frame that was read. Its samples are in `host`.
+    frame: Frame,
     device: Device,
 }
 
@@ -117,6 +119,7 @@ impl Decoder {
             panic: None,
             stream,
             host: HostMemory { data: null_mut(), bytes: 0 },
+            frame: Frame::default(),
             device,
         });
         Ok(Decoder { group: None, input: Vec::new(), state: NonNull::from(Box::leak(state)) })
@@ -202,10 +205,10 @@ impl Decoder {
         Err(error)
     }
 
-    /// Returns `false` if the frame is no longer in GPU memory, which cannot happen for the last
-    /// packet. A frame is damaged if its packet, or an earlier packet on which the frame may
-    /// depend, is damaged.
-    pub(super) fn frame(&mut self, packet: usize, out: &mut Frame) -> Result<bool> {
+    /// Copies the frame of a packet to host memory. Returns `false` if the frame is no longer in GPU
+    /// memory, which cannot happen for the last packet. A frame is damaged if its packet, or an
+    /// earlier packet on which the frame may depend, is damaged.
+    pub(super) fn frame(&mut self, packet: usize) -> Result<bool> {
         let device = self.state().device.clone();
         let _here = device.enter()?;
         let group = self.group.as_ref().expect("`push` precedes `frame`");
@@ -219,10 +222,17 @@ impl Decoder {
         };
         let state = self.state();
         let Some((surface, image)) = state.images.surface(shown) else { return Ok(false) };
-        state.read(surface, image.is_field, shown, packet, &device, out)?;
+        state.read(surface, image.is_field, shown, packet, &device)?;
         Ok(true)
     }
 
+    /// The frame that [`frame`](Self::frame) has copied.
+    pub(super) fn planes(&mut self) -> Planes<'_> {
+        let state = self.state();
+        state.frame.planes(state.host.bytes())
+    }
+
+    /// Returns whether [`frame`](Self::frame) finds the frame of a packet in GPU memory.
     pub(super) fn has(&mut self, packet: usize) -> bool {
         let shown = self.group.as_ref().and_then(|group| group.shown[packet]);
         shown.is_some_and(|shown| self.state().images.surface(shown).is_some())
@@ -416,9 +426,20 @@ impl HostMemory {
             // SAFETY: the context is current. The driver writes the address before it returns.
             let status = unsafe { (driver.cuda.alloc_host)(&raw mut self.data, bytes) };
             driver.check(status, || format!("allocating {bytes} bytes of page-locked memory"))?;
+            // SAFETY: the driver has allocated the bytes.
+            unsafe { self.data.write_bytes(0, bytes) };
             self.bytes = bytes;
         }
         Ok(())
+    }
+
+    fn bytes(&self) -> &[u8] {
+        if self.bytes == 0 {
+            return &[];
+        }
+        // SAFETY: `grow` allocated this many bytes and set them to zero. Only `State::read` writes to
+        // them, and waits until the device has done so.
+        unsafe { std::slice::from_raw_parts(self.data.cast(), self.bytes) }
     }
 
     fn free(&mut self, device: &Device) {
@@ -557,16 +578,8 @@ impl State {
         Ok(())
     }
 
-    /// The context must be current.
-    fn read(
-        &mut self,
-        surface: usize,
-        is_field: bool,
-        index: usize,
-        packet: usize,
-        device: &Device,
-        out: &mut Frame,
-    ) -> Result<()> {
+    /// Copies the image in `surface` to host memory. The context must be current.
+    fn read(&mut self, surface: usize, is_field: bool, index: usize, packet: usize, device: &Device) -> Result<()> {
         let (Some(format), Some(session)) = (self.format, &self.session) else {
             return Err(Error::damaged("an image precedes its format"));
         };
@@ -577,8 +590,9 @@ impl State {
         let (width, height) = (right - left, bottom - top);
         let sample = if format.bit_depth_luma_minus8 == 0 { 1 } else { 2 };
         let (row, chroma_height) = (width.next_multiple_of(2) * sample, height.div_ceil(2));
-        let (luma_bytes, chroma_bytes) = (width * sample * height, row * chroma_height);
-        self.host.grow(device, luma_bytes + chroma_bytes)?;
+        let bits = 8 + format.bit_depth_luma_minus8;
+        let (luma_bytes, bytes) = Frame::bytes((width, height), bits);
+        self.host.grow(device, bytes)?;
 
         let mut params = ProcParams::zeroed();
         params.progressive = 1;
@@ -625,16 +639,12 @@ impl State {
         if let Some(position) = self.images.fault(index) {
             return Err(fault(position, "the video engine of the GPU reports an error"));
         }
-        // SAFETY: the copies are complete, and fill this many bytes.
-        let samples = unsafe { std::slice::from_raw_parts(host.cast::<u8>(), luma_bytes + chroma_bytes) };
-        let (luma, chroma) = samples.split_at(luma_bytes);
-        let bits = 8 + format.bit_depth_luma_minus8;
         let (matrix, is_full_range) = match self.codec {
             Codec::Vp9 => self.vp9_color,
             _ => (format.matrix, format.signal & 8 != 0),
         };
         let coding = Coding { matrix: matrix.into(), is_full_range, bits };
-        out.set((width, height), coding, luma, chroma)
+        self.frame.set((width, height), coding, &self.host.bytes()[..bytes])
     }
 }
 

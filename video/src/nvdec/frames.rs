@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use super::device::check_process;
-use super::frame::Frame;
 use super::pool::{Pool, Session};
 use crate::error::{Error, Result};
 use crate::frame::Planes;
@@ -19,14 +18,13 @@ pub struct FrameDecoder {
     gpu: usize,
     pool: Option<Arc<Pool>>,
     session: Option<Session>,
-    frame: Frame,
     decoded: u64,
 }
 
 impl FrameDecoder {
     /// Creates a decoder that uses the GPU with index `gpu`.
     pub fn new(gpu: usize) -> Self {
-        FrameDecoder { gpu, pool: None, session: None, frame: Frame::default(), decoded: 0 }
+        FrameDecoder { gpu, pool: None, session: None, decoded: 0 }
     }
 
     #[cfg(test)]
@@ -65,14 +63,14 @@ impl FrameDecoder {
         later: &[Record<'_>],
         show: impl FnOnce(&Planes<'_>) -> Result<T>,
     ) -> Result<T> {
-        let decoded = self.try_decode(record, later).and_then(|()| show(&self.frame.planes()));
+        let decoded = self.try_decode(record, later).and_then(|planes| show(&planes));
         decoded.map_err(|e| match record.label {
             "" => e,
             label => Error::new(e.kind(), format!("{label}: {e}")),
         })
     }
 
-    fn try_decode(&mut self, record: &Record<'_>, later: &[Record<'_>]) -> Result<()> {
+    fn try_decode(&mut self, record: &Record<'_>, later: &[Record<'_>]) -> Result<Planes<'_>> {
         check_process()?;
         let pool = match &self.pool {
             Some(pool) => pool.clone(),
@@ -88,8 +86,8 @@ impl FrameDecoder {
             Some(session) => session,
             none => none.insert(pool.take(record)?),
         };
-        self.decoded += session.decode(record, &later[..later.len().min(MAX_AHEAD)], &mut self.frame)? as u64;
-        Ok(())
+        self.decoded += session.decode(record, &later[..later.len().min(MAX_AHEAD)])? as u64;
+        Ok(session.planes())
     }
 }
 

@@ -12,7 +12,6 @@ use std::sync::Arc;
 use super::decoder::Decoder;
 use super::device::{Device, Driver};
 use super::ffi::{self, Cuda, Cuvid, Status};
-use super::frame::Frame;
 use super::frames::FrameDecoder;
 use super::pool::{MAX_SESSIONS, Pool};
 use super::vp9::{Header, for_each_frame, tests as vp9};
@@ -320,9 +319,8 @@ fn number_of(planes: &Planes<'_>) -> u8 {
 
 /// Returns `None` if the frame is no longer in GPU memory.
 fn number(decoder: &mut Decoder, packet: usize) -> Result<Option<u8>, String> {
-    let mut frame = Frame::default();
-    let found = decoder.frame(packet, &mut frame).map_err(|e| e.to_string())?;
-    Ok(found.then(|| number_of(&frame.planes())))
+    let found = decoder.frame(packet).map_err(|e| e.to_string())?;
+    Ok(found.then(|| number_of(&decoder.planes())))
 }
 
 fn run(images: &[(Kind, u8, bool)]) -> Vec<Result<Option<u8>, String>> {
@@ -381,12 +379,11 @@ fn the_frame_of_a_vp9_packet_is_the_one_that_it_shows() {
     ];
     let mut decoder = Decoder::new(device()).unwrap();
     decoder.start(&config(Codec::Vp9)).unwrap();
-    let mut frame = Frame::default();
     for (index, (packet, expected)) in packets.iter().enumerate() {
         decoder.push(packet).unwrap();
-        assert!(decoder.frame(index, &mut frame).unwrap());
-        assert_eq!(number_of(&frame.planes()), *expected);
-        assert_eq!(frame.planes().coding, Coding { matrix: 1, is_full_range: true, bits: 8 });
+        assert!(decoder.frame(index).unwrap());
+        assert_eq!(number_of(&decoder.planes()), *expected);
+        assert_eq!(decoder.planes().coding, Coding { matrix: 1, is_full_range: true, bits: 8 });
     }
 }
 

@@ -38,9 +38,9 @@ typedef signed short i16;
 // only one share if `heavy` is 0.
 struct Samples { u32 end, first, heavy; };
 
-// The work of a sample: bytes in the kernels that read entropy-coded data, and blocks in the
-// others.
-struct Bytes { static __device__ __forceinline__ u32 of(const DecodeOps& o) { return o.bytes; } };
+// What counts as a sample's work: bytes in the kernels that process entropy-coded data, and blocks
+// in the others.
+struct Bytes { static __device__ __forceinline__ u32 of(const DecodeOps& o) { return o.kind == JPEG ? o.bytes : 0; } };
 struct Blocks { static __device__ __forceinline__ u32 of(const DecodeOps& o) { return o.kept; } };
 
 // The samples that a thread block processes, and its share of each.
@@ -131,15 +131,15 @@ __device__ __forceinline__ u8* axis_of(u8* axes, u32 sample, u32 axis, u32 width
 }
 
 // The record for `jpeg_resize`. The planes start `planes` times 64 bytes after the start of the
-// coefficients. If an image has an EXIF orientation, its upright pixels overwrite its coefficients,
-// as one plane per color.
+// coefficients. If `jpeg_turn` has written the upright pixels, they are in the memory of the
+// coefficients, as one plane per color.
 __device__ __forceinline__ DecodeOps* view_of(u8* axes, u32 sample, u32 width, u32 height) {
     return reinterpret_cast<DecodeOps*>(axis_of(axes, sample, 0, width, height)) - 1;
 }
 __device__ __forceinline__ void write_view(DecodeOps* to, const DecodeOps& o, u32 planes) {
     *to = o;
     to->block = planes + o.block;
-    if (o.turned == 0) return;
+    if (o.turned == 0 && o.kind != YUV) return;
     to->block = o.block * 2;
     to->columns = (o.region.width + 7) / 8, to->rows = (o.region.height + 7) / 8;
     to->column = to->row = to->region.x = to->region.y = 0;
@@ -321,7 +321,7 @@ jpeg_tables(Built* all_built, const u8* arena, const DecodeOps* all, u32 count) 
     const u32 table = blockIdx.x;
     for (u32 n = blockIdx.y; n < count; n += gridDim.y) {
         const DecodeOps& o = all[n];
-        if (o.kind == 0) continue;
+        if (o.kind != JPEG) continue;
         Tables& tables = all_built[n].tables;
         const Spec& spec = specs_of(o, arena)[table];
         u32 dc = 0;     // one bit per table of DC differences
@@ -753,7 +753,7 @@ jpeg_follow(Followed* followed, u32* faults, const Built* built, const u8* arena
     for (Share share = Share::begin<Bytes>(all, samples); share.n < samples.end; share.next()) {
         const u32 n = share.n;
         const DecodeOps& o = all[n];
-        if (o.kind == 0 || o.longest < MIN_SPLIT_BYTES || o.place != n) continue;
+        if (o.kind != JPEG || o.longest < MIN_SPLIT_BYTES || o.place != n) continue;
         const Segment* const segments = segments_of(o, arena);
         const u32 lines = o.bytes / LINE_BYTES + 1;
         bool copied = false, lost = false;      // uniform across the threads
@@ -860,7 +860,7 @@ jpeg_starts(Start* starts, u32* faults, const Built* built, const u8* arena, con
     u32* const ring = rings + threadIdx.x / 32 * 32 * Bits::RING + threadIdx.x % 32;
     for (u32 n = samples.first + blockIdx.y; n < samples.end; n += gridDim.y) {
         const DecodeOps& o = all[n];
-        if (o.kind == 0 || o.longest < MIN_SPLIT_BYTES || o.place != n || faults[n] != 0) continue;
+        if (o.kind != JPEG || o.longest < MIN_SPLIT_BYTES || o.place != n || faults[n] != 0) continue;
         const Segment* const segments = segments_of(o, arena);
         const u32 begin = first_line(o), lines = o.bytes / LINE_BYTES + 1;
         Start* const own_starts = starts + o.at / LINE_BYTES;
@@ -1030,9 +1030,9 @@ jpeg_huffman(i16* coefficients, u32* faults, const Built* built, const u8* arena
     for (Share share = Share::begin<Bytes>(all, samples); share.n < samples.end; share.next()) {
         const u32 n = share.n;
         const DecodeOps& o = all[n];
-        if (o.kind == 0) continue;
-        // A different thread block may set the fault right now, so one thread reads it for the
-        // whole block.
+        if (o.kind != JPEG) continue;
+        // Another thread block may set the fault right now, so one thread reads it for the whole
+        // block.
         const bool lost = threadIdx.x == 0 && faults[o.place] != 0;
         if (lost && o.place != n) faults[n] = 1;
         const Pieces pieces(o, arena, starts);
@@ -1099,7 +1099,7 @@ jpeg_idct(u8* planes, const i16* coefficients, const u32* faults, const u8* aren
     for (Share share = Share::begin<Blocks>(all, samples); share.n < samples.end; share.next()) {
         const u32 n = share.n;
         const DecodeOps& o = all[n];
-        if (o.kind == 0 || faults[n] != 0) continue;
+        if (o.kind != JPEG || faults[n] != 0) continue;
         __syncthreads();
         for (u32 i = threadIdx.x; i < o.count * 64; i += blockDim.x) quant[i] = reinterpret_cast<const u16*>(arena + o.at)[i];
         __syncthreads();
@@ -1246,15 +1246,34 @@ struct Sums {
     __device__ __forceinline__ u32 tops() const { return __byte_perm(__byte_perm(red, green, 0x0073), blue, 0x0710); }
 };
 
-// --- EXIF orientation
+// --- EXIF orientation and video frames
+
+// The samples of a video frame. The arithmetic is the same as in `video/src/rgb.rs`.
+struct Frame {
+    const u8* data;
+    const YuvHead& head;
+    __device__ __forceinline__ Frame(const DecodeOps& o, const u8* arena)
+        : data(arena + o.at), head(*reinterpret_cast<const YuvHead*>(arena + o.at)) {}
+    __device__ __forceinline__ int sample(u32 at) const {
+        return head.sample_bytes == 1 ? data[at] : *reinterpret_cast<const u16*>(data + at);
+    }
+    __device__ __forceinline__ void pixel(u32 x, u32 y, u32 (&rgb)[3]) const {
+        const u32 at = (y >> head.chroma_y) * head.chroma_stride + (x >> head.chroma_x) * head.chroma_step;
+        const int cb = sample(head.cb + at) - int(head.center), cr = sample(head.cr + at) - int(head.center);
+        const int luma = sample(head.luma + y * head.luma_stride + x * head.sample_bytes) * int(head.luma_weight) + int(head.rounding);
+        rgb[0] = byte((luma + cr * int(head.red_cr)) >> 20);
+        rgb[1] = byte((luma + cr * int(head.green_cr) + cb * int(head.green_cb)) >> 20);
+        rgb[2] = byte((luma + cb * int(head.blue_cb)) >> 20);
+    }
+};
 
 // Writes the region's upright pixels over the coefficients, which are not needed anymore.
 extern "C" __global__ void __launch_bounds__(128)
-jpeg_turn(u8* turned, const u8* planes, const u32* faults, const DecodeOps* all, Samples samples) {
+jpeg_turn(u8* turned, const u8* planes, const u32* faults, const u8* arena, const DecodeOps* all, Samples samples) {
     for (Share share = Share::begin<Blocks>(all, samples); share.n < samples.end; share.next()) {
         const u32 n = share.n;
         const DecodeOps& o = all[n];
-        if (o.kind == 0 || o.turned == 0 || faults[n] != 0) continue;
+        if (o.kind == 0 || (o.turned == 0 && o.kind != YUV) || faults[n] != 0) continue;
         const bool transposed = o.turned & TRANSPOSED, mirrored = o.turned & MIRRORED, flipped = o.turned & FLIPPED;
         const u32 width = o.region.width, height = o.region.height;
         const u32 wide = transposed ? height : width, high = transposed ? width : height;   // as stored
@@ -1265,7 +1284,7 @@ jpeg_turn(u8* turned, const u8* planes, const u32* faults, const DecodeOps* all,
         for (u32 i = first; i < quads * high; i += step) {
             const u32 quad = transposed ? i / high : i % quads, row = transposed ? i % high : i / quads;
             u32 values[3] = {0, 0, 0};
-            for (u32 part = 0; part < o.count; part++) {
+            for (u32 part = 0; part < o.count && o.kind == JPEG; part++) {
                 const u32 up = o.parts[part].upsampling;
                 Four four;
                 four.prepare(o, planes, part, up, left + quad * 4);
@@ -1279,7 +1298,9 @@ jpeg_turn(u8* turned, const u8* planes, const u32* faults, const DecodeOps* all,
                 if (flipped) y = height - 1 - y;
                 u32 rgb[3];
                 for (u32 c = 0; c < 3; c++) rgb[c] = values[c] >> (8 * k) & 255;
-                if (o.color == YCBCR) {
+                if (o.kind == YUV) {
+                    Frame(o, arena).pixel(o.region.x + column, o.region.y + row, rgb);
+                } else if (o.color == YCBCR) {
                     const int luma = int(rgb[0] << 16) + 32768, cb = int(rgb[1]) - 128, cr = int(rgb[2]) - 128;
                     rgb[0] = byte((luma + 91881 * cr) >> 16);
                     rgb[1] = byte((luma - 22554 * cb - 46802 * cr) >> 16);

@@ -189,6 +189,12 @@ impl<'a> Head<'a> {
 
 /// Decodes one sample into `out`. Returns `None` if the host must decode the sample.
 fn sample(record: &Record, arena: &[u8], output: Size, out: &mut [u8]) -> Option<()> {
+    if record.word(0) == 2 {
+        let frame = &arena[record.word(2)..][..record.word(3)];
+        let pixels = oriented_pixels(record, |x, y| video_pixel(frame, x, y));
+        Resizer::new().run(&pixels, &plan(record, output), out).expect("the plan is valid");
+        return Some(());
+    }
     let parts = record.parts();
     let head = Head::new(record, &parts, arena);
     if !head.synchronizes(record, &parts, arena) {
@@ -196,13 +202,38 @@ fn sample(record: &Record, arena: &[u8], output: Size, out: &mut [u8]) -> Option
     }
     let coefficients = head.coefficients(record, &parts)?;
     let planes: Vec<Plane> = parts.iter().enumerate().map(|part| head.plane(record, part, &coefficients)).collect();
-    let pixels = oriented_pixels(record, &parts, &planes);
+    let pixels = oriented_pixels(record, |x, y| {
+        let values: Vec<u8> = parts.iter().zip(&planes).map(|(part, plane)| upsampled(part, plane, x, y)).collect();
+        match (record.word(11), &values[..]) {
+            (0, &[gray]) => [gray; 3],
+            (1, &[y, cb, cr]) => color(y, cb, cr),
+            (2, &[r, g, b]) => [r, g, b],
+            (kind, values) => panic!("unsupported color {kind} with {} components", values.len()),
+        }
+    });
     Resizer::new().run(&pixels, &plan(record, output), out).expect("the plan is valid");
     Some(())
 }
 
-/// Returns the pixels of the record's region, with the orientation applied.
-fn oriented_pixels(record: &Record, parts: &[Component], planes: &[Plane]) -> Pixels {
+/// Converts a pixel of a video frame to RGB. `frame` starts with the head.
+fn video_pixel(frame: &[u8], x: usize, y: usize) -> [u8; 3] {
+    let word = |i: usize| u32_at(frame, i * 4);
+    let sample = |offset: usize| match word(7) {
+        1 => i64::from(frame[offset]),
+        _ => i64::from(u16::from_le_bytes([frame[offset], frame[offset + 1]])),
+    };
+    let [luma_weight, rounding, center, red_cr, green_cr, green_cb, blue_cb] =
+        std::array::from_fn(|i| i64::from(word(i) as i32));
+    let [bytes, luma_stride, luma, cb, cr, stride, step] = std::array::from_fn(|i| word(7 + i) as usize);
+    let chroma = (y >> word(15)) * stride + (x >> word(14)) * step;
+    let luma = sample(luma + y * luma_stride + x * bytes) * luma_weight + rounding;
+    let (cb, cr) = (sample(cb + chroma) - center, sample(cr + chroma) - center);
+    [cr * red_cr, cr * green_cr + cb * green_cb, cb * blue_cb].map(|term| ((luma + term) >> 20).clamp(0, 255) as u8)
+}
+
+/// Returns the pixels of the record's region, with the orientation applied. `pixel` returns a pixel
+/// of the stored image.
+fn oriented_pixels(record: &Record, pixel_at: impl Fn(usize, usize) -> [u8; 3]) -> Pixels {
     let (region, turned) = (record.rect(44), record.word(55));
     let (width, height) = (region.width as usize, region.height as usize);
     let mut pixels = Pixels::new();
@@ -220,13 +251,7 @@ fn oriented_pixels(record: &Record, parts: &[Component], planes: &[Plane]) -> Pi
             (x, y) = (y, x);
         }
         let (x, y) = (region.x as usize + x, region.y as usize + y);
-        let values: Vec<u8> = parts.iter().zip(planes).map(|(part, plane)| upsampled(part, plane, x, y)).collect();
-        *pixel = match (record.word(11), &values[..]) {
-            (0, &[gray]) => [gray; 3],
-            (1, &[y, cb, cr]) => color(y, cb, cr),
-            (2, &[r, g, b]) => [r, g, b],
-            (kind, values) => panic!("unsupported color {kind} with {} components", values.len()),
-        };
+        *pixel = pixel_at(x, y);
     }
     pixels
 }

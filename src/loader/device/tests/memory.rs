@@ -15,7 +15,7 @@ fn noise() -> Vec<u8> {
 
 fn open(loader: Loader) -> Parts {
     let host = loader.images.written(Layout::Nhwc).unwrap();
-    let space = DecodeSpace { bytes: ENCODED_BYTES_PER_IMAGE, blocks: BLOCKS_PER_IMAGE };
+    let space = DecodeSpace { images: 1, bytes: ENCODED_BYTES_PER_IMAGE, blocks: BLOCKS_PER_IMAGE };
     let split = Split { on_device: true, decode: Some(space), retouch: false, records: false };
     loader.clone().open(loader.fields().unwrap(), host, split, |_, _| 0).unwrap()
 }
