@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 /// the device take longer than a millisecond.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// Counts the calls in progress, and refuses new ones once it is closed.
 struct Gate {
     inside: AtomicUsize,
     closed: AtomicBool,
@@ -64,7 +65,8 @@ pub fn calls_in_progress() -> usize {
     GATE.inside.load(Ordering::SeqCst)
 }
 
-/// Returns `None` if the process is exiting.
+/// Counts a call as in progress until the result is dropped. Returns `None` if the process is
+/// exiting.
 pub(super) fn pass() -> Option<Pass> {
     GATE.pass()
 }

@@ -53,7 +53,7 @@ pub(crate) enum Mistake {
     EarlyReturn,
 }
 
-/// Clones refer to the same device.
+/// A simulated device. Clones refer to the same one.
 #[derive(Clone)]
 pub(crate) struct Sim(Arc<State>);
 
@@ -79,7 +79,7 @@ pub(crate) struct State {
     once: AtomicBool,
     /// The operation that failed.
     failure: Mutex<Option<String>>,
-    /// Whether an unknown stream is being captured.
+    /// Whether a stream that the loader does not know is being captured.
     pub(in crate::device) capture: AtomicBool,
     pub(in crate::device) cannot_mark: AtomicBool,
     /// Number and queue of each stream.

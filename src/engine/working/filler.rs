@@ -30,6 +30,7 @@ use crate::transform::{Plan, Resizer, TILES};
 const LARGE: u64 = 6 << 20;
 const RARE: u64 = 12;
 
+/// The images of a part that the device decodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DeviceImages {
     None,
@@ -38,12 +39,14 @@ pub(crate) enum DeviceImages {
     All,
 }
 
+/// A sample that has been read and planned.
 pub(super) struct ReadSample<'a> {
     pub(super) row: usize,
     pub(super) sample: Sample<'a>,
     /// The other samples of the mosaic, each with its source index.
     pub(super) others: MosaicSamples<'a>,
     pub(super) timed: Timed<'a>,
+    /// Number of images of this sample in the group.
     pub(super) image_count: usize,
     /// Memory for decoding the images and computing the fields, in bytes.
     pub(super) memory: usize,

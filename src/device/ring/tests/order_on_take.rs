@@ -3,7 +3,7 @@
 
 use super::*;
 
-/// The consumer's stream is busy until the returned sender is dropped.
+/// Opens a ring, and keeps the consumer's stream busy until the returned sender is dropped.
 fn open_busy(sim: &Sim) -> (Ring<Sim>, crossbeam::channel::Sender<()>) {
     let ring = open(sim, CONVERTED, 0).unwrap();
     ring.order_when_taken();

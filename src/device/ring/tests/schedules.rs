@@ -4,6 +4,7 @@
 use super::*;
 use crate::scheduler;
 
+/// The random choices of a schedule.
 #[derive(Debug)]
 struct Drawn {
     what: usize,

@@ -85,6 +85,7 @@ struct Component {
     tables: (usize, usize),
 }
 
+/// The samples of one component inside the decoded window.
 struct Plane {
     samples: Vec<u8>,
     stride: usize,
@@ -186,7 +187,7 @@ impl<'a> Head<'a> {
     }
 }
 
-/// Returns `None` if the host must decode the sample.
+/// Decodes one sample into `out`. Returns `None` if the host must decode the sample.
 fn sample(record: &Record, arena: &[u8], output: Size, out: &mut [u8]) -> Option<()> {
     if record.word(0) == 2 {
         let frame = &arena[record.word(2)..][..record.word(3)];
@@ -255,7 +256,7 @@ fn oriented_pixels(record: &Record, pixel_at: impl Fn(usize, usize) -> [u8; 3]) 
     pixels
 }
 
-/// The plan that resizes the record's region to the output.
+/// Returns the plan that resizes the record's region to the output.
 fn plan(record: &Record, output: Size) -> Plan {
     let [left, right, top, bottom] = [56, 58, 60, 62].map(|i| record.double(i));
     let (region, shown) = (record.rect(44), record.rect(48));
@@ -273,7 +274,7 @@ fn plan(record: &Record, output: Size) -> Plan {
     plan
 }
 
-/// The value of a component at a pixel, with libjpeg-turbo's "fancy" upsampling.
+/// Returns the value of a component at a pixel, with libjpeg-turbo's "fancy" upsampling.
 fn upsampled(part: &Component, plane: &Plane, x: usize, y: usize) -> u8 {
     let (across, down) = (x / part.across, y / part.down);
     let beside =
@@ -310,7 +311,7 @@ impl Bits<'_> {
         three << (8 + self.position % 8) >> (32 - 16) >> (16 - count)
     }
 
-    /// Returns `None` if the next bits are not a code.
+    /// Returns the next symbol, or `None` if the next bits are not a code.
     fn symbol(&mut self, table: &Lookup) -> Option<usize> {
         let (symbol, length) = table.find(self.peek(16) as u16)?;
         self.position += usize::from(length);
