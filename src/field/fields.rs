@@ -76,7 +76,7 @@ pub(crate) struct Member {
     arrays: usize,
     /// `None` if the field has one value per sample.
     frames: Option<PerFrame>,
-    /// Bytes per sample in all arrays of the field.
+    /// Number of bytes per sample in all arrays of the field.
     pub(crate) bytes: usize,
 }
 

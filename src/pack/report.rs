@@ -93,7 +93,7 @@ pub(super) struct Counts {
     pub(super) encoded: u64,
     pub(super) raw: u64,
     pub(super) kept: u64,
-    /// Sum in hundredths of dB.
+    /// Sum of the ratios in hundredths of dB.
     #[serde(default)]
     pub(super) psnr_sum: u64,
     #[serde(default)]
@@ -199,7 +199,7 @@ impl Counts {
 pub(super) struct Tally<'a> {
     progress: Progress,
     callback: Option<Callback<'a>>,
-    /// Hashes of all keys, of eight bytes each.
+    /// Hashes of all keys. A hash takes eight bytes.
     keys: HashSet<u64>,
     pub(super) duplicate_keys: u64,
 }
