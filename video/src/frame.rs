@@ -3,7 +3,7 @@
 /// How the planes of a frame are subsampled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Layout {
-    /// Only luma.
+    /// There is only luma.
     Gray,
     /// Chroma has half the width and half the height.
     Yuv420,

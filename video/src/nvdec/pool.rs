@@ -32,14 +32,14 @@ pub(super) struct Pool {
 }
 
 struct Idle {
-    /// Idle decoders, the most recently used last.
+    /// Idle decoders. The most recently used one is the last.
     sessions: Vec<Session>,
-    /// Idle or in use.
+    /// Number of decoders, idle or in use.
     count: usize,
 }
 
 impl Pool {
-    /// The decoders are destroyed when the last user drops the pool.
+    /// Returns the pool of a GPU. The decoders are destroyed when the last user drops the pool.
     pub(super) fn of(gpu: usize) -> Result<Arc<Self>> {
         static POOLS: Mutex<Vec<(usize, Weak<Pool>)>> = Mutex::new(Vec::new());
         let device = Device::shared(gpu)?;
@@ -61,7 +61,7 @@ impl Pool {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits while other threads use all decoders.
+    /// Takes a decoder for `record`. Waits while other threads use all decoders.
     pub(super) fn take(&self, record: &Record<'_>) -> Result<Session> {
         let mut idle = self.idle();
         loop {
