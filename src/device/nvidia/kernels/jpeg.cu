@@ -1031,8 +1031,8 @@ jpeg_huffman(i16* coefficients, u32* faults, const Built* built, const u8* arena
         const u32 n = share.n;
         const DecodeOps& o = all[n];
         if (o.kind != JPEG) continue;
-        // Another thread block may set the fault right now, so one thread reads it for the whole
-        // block.
+        // A different thread block may set the fault right now, so one thread reads it for the
+        // whole block.
         const bool lost = threadIdx.x == 0 && faults[o.place] != 0;
         if (lost && o.place != n) faults[n] = 1;
         const Pieces pieces(o, arena, starts);
