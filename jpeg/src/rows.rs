@@ -1,8 +1,9 @@
 //! [`Rows`]: converts coefficients to rows of RGB pixels.
 //!
-//! Works through the image one MCU row at a time: inverse transform, upsampling and color
-//! conversion run while the samples are still in the cache. This takes scratch memory for two MCU
-//! rows per component instead of whole planes, because upsampling needs the neighboring rows.
+//! The image is processed one MCU row at a time: the inverse transform, upsampling and color
+//! conversion run while the samples are still in the cache. Because upsampling needs the
+//! neighboring rows, this takes scratch memory for two MCU rows per component, but not for whole
+//! planes.
 
 use crate::error::resize;
 use std::ops::Range;
@@ -16,7 +17,7 @@ use super::layout::{Color, Component, Layout, MAX_COMPONENTS, Upsampling, Window
 const MARGIN: usize = 64;
 
 pub(crate) trait Blocks {
-    /// Lanes store coefficients in zigzag order.
+    /// Whether coefficients are in zigzag order, as lanes store them.
     const FROM_LANES: bool;
 
     /// Appends the offset of each block of component `index` in block row `row` and `columns`. The
@@ -36,7 +37,7 @@ pub(crate) struct Rows {
     stripes: [Stripe; MAX_COMPONENTS],
     offsets: Vec<u32>,
     next: u32,
-    /// Receives the coefficients of the whole image.
+    /// If set, receives the coefficients of the whole image.
     kept: Option<CompactCoefficients>,
 }
 
@@ -50,7 +51,7 @@ struct Stripe {
 }
 
 impl Stripe {
-    /// `column` may be -1.
+    /// Returns the samples of a row, starting at `column`, which may be -1.
     fn samples_from(&self, row: u32, column: i64) -> &[u8] {
         let start = (row % self.rows) as usize * self.stride;
         let index = (column - i64::from(self.left)) + MARGIN as i64;
@@ -59,8 +60,8 @@ impl Stripe {
 }
 
 impl Rows {
-    /// Keeps the coefficients of the image if they take at most `keep` bytes. The window must then
-    /// be the whole image.
+    /// Prepares to convert the window. Keeps the coefficients if they take at most `keep` bytes;
+    /// the window must then be the whole image.
     pub(crate) fn begin(&mut self, layout: &Layout, window: &Window, keep: usize) {
         self.kept = if keep == 0 { None } else { CompactCoefficients::new(layout, keep) };
         self.next = window.region.y;
@@ -205,7 +206,8 @@ impl Stripe {
         self.upsampled = wide;
     }
 
-    /// The row must have been [upsampled](Stripe::upsample).
+    /// Returns the samples of row `y` from column `x` on. The row must have been
+    /// [upsampled](Stripe::upsample).
     fn line(&self, component: &Component, x: u32, y: u32) -> &[u8] {
         match component.upsampling {
             Upsampling::None => self.samples_from(y, x.into()),

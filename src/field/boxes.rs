@@ -222,7 +222,7 @@ impl Boxes {
 #[derive(Debug, Clone, Copy)]
 struct VisibleBox {
     index: usize,
-    /// (x1, y1, x2, y2) in pixels of the output.
+    /// Edges (x1, y1, x2, y2) in pixels of the output.
     corners: [f64; 4],
     /// Fraction of the box's area inside the crop.
     visible: f64,
