@@ -206,7 +206,7 @@ impl Settings {
         }
     }
 
-    /// Returns `slot` if it is still needed. Otherwise, moves it to the reserve.
+    /// Returns `slot` if it is still needed. If not, moves it to the reserve.
     pub(crate) fn keep(&self, slot: Free) -> Option<Free> {
         if !self.prefetch.is_range() {
             return Some(slot);
