@@ -1,5 +1,5 @@
 //! The prefetch ring. A thread uploads full host slots ahead of the consumer, and events order the
-//! work on the device.
+//! work on the device. The thread receives the host slots from its *feed*, which is the engine.
 //!
 //! The consumer holds one device slot while the next batches are uploaded into the other slots. The
 //! consumer's thread never waits for the device. Instead, each stream waits, on the device, for

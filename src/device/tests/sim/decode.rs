@@ -99,9 +99,10 @@ impl Plane {
     }
 }
 
-/// The head of a sample, which precedes its data.
+/// The head of a sample: its tables and the list of its segments. The sample's data follows the
+/// head.
 struct Head<'a> {
-    /// The head, followed by the data.
+    /// The bytes of the head and of the data.
     bytes: &'a [u8],
     quant: &'a [u8],
     tables: Vec<Lookup>,
@@ -113,7 +114,8 @@ impl<'a> Head<'a> {
         let bytes = &arena[record.word(2)..][..record.word(3)];
         let (quant, rest) = bytes.split_at(parts.len() * 128);
         let (specs, rest) = rest.split_at(record.word(13) * 272);
-        // DC symbols need no check here.
+        // With `true`, DC tables are read like AC tables. Their symbols are not checked, because
+        // the host has checked them.
         let tables = specs.chunks_exact(272).map(|spec| Lookup::new(&Spec::read(spec)?, true).ok());
         let tables = tables.collect::<Option<_>>().expect("the host has checked the tables");
         Head { bytes, quant, tables, segments: rest.chunks_exact(16).take(record.word(1)).collect() }
@@ -231,8 +233,8 @@ fn video_pixel(frame: &[u8], x: usize, y: usize) -> [u8; 3] {
     [cr * red_cr, cr * green_cr + cb * green_cb, cb * blue_cb].map(|term| ((luma + term) >> 20).clamp(0, 255) as u8)
 }
 
-/// Returns the pixels of the record's region, with the orientation applied. `pixel` returns a pixel
-/// of the stored image.
+/// Returns the pixels of the record's region, with the orientation applied. `pixel_at` returns a
+/// pixel of the stored image.
 fn oriented_pixels(record: &Record, pixel_at: impl Fn(usize, usize) -> [u8; 3]) -> Pixels {
     let (region, turned) = (record.rect(44), record.word(55));
     let (width, height) = (region.width as usize, region.height as usize);
@@ -263,7 +265,7 @@ fn plan(record: &Record, output: Size) -> Plan {
     let mut plan = Plan::resized_crop(region.size(), Rect::full(region.size()), output, shown);
     plan.window = Window { x: left, y: top, width: right - left, height: bottom - top };
     (plan.flip, plan.vertical_flip) = (record.word(52) != 0, record.word(53) != 0);
-    // A record contains the position after flips, a plan the position before flips.
+    // A record contains the position after flips, and a plan the position before flips.
     if plan.flip {
         plan.target.x = output.width - shown.x - shown.width;
     }
