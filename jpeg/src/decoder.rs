@@ -73,6 +73,7 @@ pub struct Decoder {
     plain: Plain,
 }
 
+/// An image that is being decoded in lanes, with its job and its buffer.
 struct Flight {
     job: usize,
     transit: Transit,

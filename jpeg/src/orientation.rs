@@ -126,8 +126,8 @@ fn exif_orientation(tiff: &[u8]) -> Option<u8> {
 mod tests {
     use super::*;
 
-    /// The image is 0 1 / 2 3 / 4 5. `expected` contains its upright version for each tag value,
-    /// according to the EXIF standard.
+    /// Tests every tag value on the image 0 1 / 2 3 / 4 5. `expected` contains its upright version
+    /// for each tag value, according to the EXIF standard.
     #[test]
     fn every_tag_rotates_as_in_the_exif_standard() {
         let size = Size::new(2, 3);

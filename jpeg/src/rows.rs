@@ -16,6 +16,7 @@ use super::layout::{Color, Component, Layout, MAX_COMPONENTS, Upsampling, Window
 /// alignment.
 const MARGIN: usize = 64;
 
+/// The coefficients of an image.
 pub(crate) trait Blocks {
     /// Whether coefficients are in zigzag order, as lanes store them.
     const FROM_LANES: bool;
@@ -25,6 +26,7 @@ pub(crate) trait Blocks {
     fn locate(&mut self, index: usize, row: u32, columns: Range<u32>, offsets: &mut Vec<u32>) -> &[i16];
 }
 
+/// State that is fixed while an image is rendered.
 pub(crate) struct View<'a> {
     pub(crate) kernels: &'a Kernels,
     pub(crate) layout: &'a Layout,
@@ -41,6 +43,7 @@ pub(crate) struct Rows {
     kept: Option<CompactCoefficients>,
 }
 
+/// The samples of a component in two MCU rows, and a row of upsampled samples.
 #[derive(Debug, Default)]
 struct Stripe {
     samples: Vec<u8>,

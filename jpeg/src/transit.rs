@@ -44,6 +44,7 @@ pub(crate) struct Transit {
     rows: Rows,
 }
 
+/// State that is fixed while an image is decoded.
 struct Plan {
     layout: Layout,
     window: Window,
@@ -60,6 +61,7 @@ struct Cursor {
     dc: [i32; MAX_COMPONENTS],
 }
 
+/// A range of MCU rows, and the pieces to decode for it.
 #[derive(Debug, Default)]
 struct Band {
     rows: Range<u32>,
@@ -70,6 +72,7 @@ struct Band {
     offsets: Vec<u32>,
 }
 
+/// The part of a restart segment that is in a band.
 #[derive(Debug, Clone, Copy)]
 struct Piece {
     segment: usize,
@@ -78,6 +81,7 @@ struct Piece {
     block: usize,
 }
 
+/// A piece that a lane is decoding.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ticket {
     band: usize,
@@ -85,6 +89,7 @@ pub(crate) struct Ticket {
     dc: [i32; MAX_COMPONENTS],
 }
 
+/// Why an image cannot be decoded in lanes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// The tables of other images currently use all links, so the image can be decoded later.

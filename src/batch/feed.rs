@@ -137,6 +137,7 @@ pub(crate) fn threads_ended_error() -> Error {
     Error::new(ErrorKind::Panic, "the loader's threads have ended after a panic; open the loader again")
 }
 
+/// A batch that the consumer receives.
 pub(crate) trait Delivered {
     fn info(&self) -> &BatchInfo;
 

@@ -51,6 +51,7 @@ pub(crate) struct Header {
     pub(crate) packed: Vec<(usize, usize)>,
 }
 
+/// Metadata of one sample.
 #[derive(Debug, Default)]
 pub(crate) struct SampleInfo {
     pub(crate) key: String,

@@ -215,6 +215,7 @@ pub(crate) struct Schema {
 #[derive(Debug, Clone)]
 pub(crate) struct Schemas(Arc<[Schema]>);
 
+/// An array of a batch, and its position in the buffer.
 #[derive(Debug, Clone)]
 pub(crate) struct Span {
     pub(crate) field: Field,

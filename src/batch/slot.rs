@@ -34,6 +34,7 @@ use super::{Schema, Schemas, SlotMemory, Span};
 /// Alignment of the entropy-coded data of each image, in bytes.
 const ENCODED_ALIGN: usize = 16;
 
+/// The buffer of a batch, and the batch's metadata.
 struct Slot {
     schemas: Schemas,
     variant: AtomicUsize,
@@ -81,6 +82,7 @@ impl Slots {
     }
 }
 
+/// A slot that contains no batch.
 pub(crate) struct Free(Arc<Slot>);
 
 impl Free {
@@ -200,6 +202,7 @@ impl Part {
     }
 }
 
+/// A row of a part, or a frame of a clip in that row.
 pub(crate) struct Row<'a> {
     part: &'a mut Part,
     row: usize,
@@ -234,6 +237,7 @@ impl<'a> Row<'a> {
     }
 }
 
+/// A slot with a complete batch.
 pub(crate) struct Full(Arc<Slot>);
 
 impl Full {

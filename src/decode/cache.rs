@@ -59,6 +59,7 @@ enum Cached {
     Coefficients(Arc<CompactCoefficients>),
 }
 
+/// The result of looking for an image in the cache.
 pub(crate) enum Lookup<'a> {
     Hit(Arc<Pixels>),
     /// The coefficients of the image, from which it is now decoded.

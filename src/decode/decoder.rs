@@ -12,19 +12,19 @@ pub(super) type AnyDecoder<'a> = Box<dyn Decoder + Send + 'a>;
 
 /// Decodes an image after its header has been read.
 pub(super) trait Decoder {
-    /// Size of the stored image. The width or height may be 0.
+    /// Returns the size of the stored image. The width or height may be 0.
     fn size(&self) -> Size;
 
-    /// Format of the pixels that [`read`](Decoder::read) writes.
+    /// Returns the format of the pixels that [`read`](Decoder::read) writes.
     fn color(&self) -> Color;
 
-    /// EXIF orientation from 1 to 8. Any other value stands for 1 (upright).
+    /// Returns the EXIF orientation from 1 to 8. Any other value stands for 1 (upright).
     fn orientation(&self) -> u8;
 
     /// Decodes the pixels to `out`, which must have exactly their size in bytes.
     fn read(self: Box<Self>, out: &mut [u8]) -> Result<(), String>;
 
-    /// Whether each pixel is stored as a palette index or gray value of at most 8 bits.
+    /// Returns whether each pixel is stored as a palette index or gray value of at most 8 bits.
     fn is_indexed(&self) -> bool {
         false
     }
@@ -68,6 +68,7 @@ impl Color {
     }
 }
 
+/// An image whose header has been read.
 pub(super) struct Opened<'a> {
     /// The decoder, or `None` after it has been used.
     pub(super) decoder: Option<AnyDecoder<'a>>,

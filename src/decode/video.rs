@@ -137,8 +137,8 @@ impl VideoFrames {
         Ok(())
     }
 
-    /// Decodes the frame of a record with the decoder of the calling thread, and passes the frame to
-    /// `show`. Then the frames of `later` will be decoded.
+    /// Decodes the frame of a record with the decoder of the calling thread, and passes the frame
+    /// to `show`. The records in `later` are those that the caller decodes next.
     fn show(
         &self,
         record: &Record<'_>,
@@ -177,7 +177,7 @@ pub(crate) fn decode_planes(
         let Header::Video(frames) = &image.header else { continue };
         let orientation = Orientation::new(record.orientation);
         let show = |planes: &Planes<'_>, _: &mut Buffers| store(index, planes, orientation);
-        // The worker decodes a frame that fails again, and reports the error.
+        // Ignore errors here: a worker decodes a frame that fails again, and reports the error.
         let _ = guarded(|| frames.show(record, &records[index + 1..], show));
     }
 }

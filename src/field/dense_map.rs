@@ -120,17 +120,17 @@ impl DenseMap {
         self
     }
 
-    /// Makes the field a map for each of the `frames` frames of a
-    /// [clip](super::Image::frames). Each array gets an additional axis for the frames, T, after N.
-    /// All frames get the same crop, flips and warps as the frames of the clip. By default, a clip
-    /// has one value of the field.
+    /// Delivers a map for each of the `frames` frames of a [clip](super::Image::frames). Each array
+    /// gets an additional axis for the frames, T, after N. The frames of the field get the same
+    /// crop, flips and warps as the frames of the clip. By default, the field has one value per
+    /// clip.
     ///
     /// The sample has a value for each frame: the list that
     /// [`Frames::encode`](crate::source::Frames::encode) returns for the files of the maps, or an
     /// array of shape (T, height, width) or (T, height, width, C).
-    /// A sample fails if it has a different number of values. For a clip of a video
-    /// ([`Clips`](crate::source::Clips)), the sample instead has a value for each frame of the
-    /// video, of which the field delivers those that the clip shows.
+    /// A sample fails if it does not have one value per frame. For a clip of a video
+    /// ([`Clips`](crate::source::Clips)), the sample has a value for each frame of the video
+    /// instead, and the field delivers the values of the frames that the clip shows.
     #[must_use]
     pub fn frames(mut self, frames: usize) -> Self {
         self.frames = Some(frames);

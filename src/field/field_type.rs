@@ -248,7 +248,7 @@ impl<'a> Input<'a> {
         Input { sample, ..self.clone() }
     }
 
-    /// The generator from which [`rng`](Input::rng) is derived.
+    /// Returns the generator from which [`rng`](Input::rng) is derived.
     pub(super) fn sample_rng(&self) -> &Rng {
         &self.rng
     }
@@ -291,7 +291,7 @@ pub struct RowMut<'a> {
     row: Row<'a>,
     first: usize,
     arrays: usize,
-    /// A frame and the number of frames, if only the values of this frame are written.
+    /// The index of a frame and the number of frames, if only the values of this frame are written.
     frame: Option<(usize, usize)>,
 }
 

@@ -19,6 +19,8 @@ use crate::sampler::Rng;
 use crate::source::{Numbers, Sample, Source};
 use crate::transform::{Augment, Plan};
 
+/// The fields of a loader. Images and labels are stored separately from the fields that only copy
+/// and those that compute.
 pub(crate) struct Fields {
     pub(crate) images: Vec<ImageField>,
     /// Name of the field that [delivers](FieldType::shows_image) the sample's image, if there are
@@ -69,12 +71,13 @@ fn check_clip(name: &str, image: &Image, augment: &Augment) -> Result<()> {
     Ok(())
 }
 
+/// A field that a field type writes.
 pub(crate) struct Member {
     pub(crate) name: String,
     kind: Arc<dyn FieldType>,
     first: usize,
     arrays: usize,
-    /// `None` if the field has one value per sample.
+    /// How the field is divided into frames, or `None` if it has one value per sample.
     frames: Option<PerFrame>,
     /// Number of bytes per sample in all arrays of the field.
     pub(crate) bytes: usize,

@@ -181,6 +181,7 @@ fn hint(names: &[&str]) -> String {
     }
 }
 
+/// The format of the images in a batch.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Written {
     /// Number of channels, 3 or 1.
@@ -229,6 +230,7 @@ impl FieldType for Image {
     }
 }
 
+/// An image field of a loader.
 pub(crate) struct ImageField {
     pub(crate) image: Image,
     pub(crate) name: String,

@@ -41,6 +41,8 @@ pub struct Pasted {
 
 pub(crate) static NOTHING: Pasted = Pasted { chosen: Vec::new(), covered: Vec::new(), image: Vec::new() };
 
+/// The number of pixels of a mask before and after pasting, and the box around the remaining
+/// pixels.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct VisiblePart {
     pub(super) before: u64,

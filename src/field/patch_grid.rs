@@ -60,7 +60,7 @@ impl Sizing {
         }
     }
 
-    /// Upper bound on the pixels of every [`size`](Sizing::size).
+    /// Returns an upper bound on the pixels of every [`size`](Sizing::size).
     pub(super) fn most_pixels(self) -> u64 {
         match self {
             Sizing::Pixels { factor, min: min_pixels, max: max_pixels } => {

@@ -26,6 +26,7 @@ macro_rules! integer {
 
 integer!(u8, u16, i16, i32, i64);
 
+/// The output for the mask of one sample.
 pub(super) struct Plane<'a, T> {
     pub(super) plan: &'a Plan,
     /// Orientation of the mask relative to the upright image.

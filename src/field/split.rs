@@ -2,6 +2,7 @@
 
 use crate::transform::Augment;
 
+/// Which steps of an image run on a device.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Split {
     /// Whether a device normalizes, casts, transposes and mixes the images.

@@ -95,6 +95,7 @@ pub(super) trait Destination: Sync {
     fn publish(&self, plan: &Plan, shards: Vec<ShardEntry>, existing: &[u64]) -> Result<Manifest>;
 }
 
+/// Under which name a shard is stored.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum State<'a> {
     /// The shard is complete, but the plan with this ID has not been merged.
@@ -179,6 +180,7 @@ pub(super) fn existing(ends: &[String]) -> Vec<u64> {
     numbers
 }
 
+/// The temporary files of packs, by their kind.
 #[derive(Debug, Default)]
 pub(super) struct Leftovers {
     pub(super) staged: Vec<String>,

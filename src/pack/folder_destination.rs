@@ -182,12 +182,14 @@ impl Destination for FolderDestination {
     }
 }
 
+/// A line of a journal.
 #[derive(Serialize, Deserialize)]
 struct Line {
     plan: String,
     entry: ShardEntry,
 }
 
+/// A shard that an attempt is writing.
 struct ShardFile {
     path: PathBuf,
     file: File,

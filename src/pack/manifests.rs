@@ -7,6 +7,7 @@ use super::plan::Plan;
 use super::report::Counts;
 use crate::source::MANIFEST_VERSION;
 
+/// The description of a shard in a manifest.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct ShardEntry {
     pub(super) name: String,
@@ -18,6 +19,7 @@ pub(super) struct ShardEntry {
     pub(super) counts: Counts,
 }
 
+/// The manifest of a complete part.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct PartManifest {
     warpfeed_part: u64,

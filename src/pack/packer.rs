@@ -300,6 +300,7 @@ impl Packer<'_> {
     }
 }
 
+/// The shards of a part, which are written one after the other.
 struct ShardSequence<'a, 'b> {
     packer: &'a Packer<'b>,
     id: &'a str,

@@ -29,6 +29,7 @@ const SPARE_BYTES: usize = 16 << 20;
 
 const MAX_NAMED: usize = 10;
 
+/// The indices of the samples to pack.
 pub(super) enum Chosen {
     All(usize),
     Listed(Vec<u64>),
@@ -50,6 +51,7 @@ impl Chosen {
     }
 }
 
+/// The options of a pack that affect samples.
 pub(super) struct Run<'a> {
     pub(super) source: &'a dyn Source,
     pub(super) codecs: &'a Codecs,

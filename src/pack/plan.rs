@@ -29,6 +29,7 @@ pub(super) struct Plan {
     pub(super) repeated: u64,
 }
 
+/// Properties and hashes that identify the samples of a source.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct SourceId {
     kind: String,

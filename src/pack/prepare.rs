@@ -24,6 +24,7 @@ pub(super) struct Prepared {
     scratch: Vec<Vec<u8>>,
 }
 
+/// An image of a sample that is ready to be written.
 pub(super) struct PreparedImage {
     /// What was done to the image, or `None` if it was stored unchanged because recoding failed.
     pub(super) treatment: Option<Treatment>,
@@ -112,6 +113,7 @@ fn check_annotations(codecs: &Codecs, sample: &Sample<'_>, image: &[u8], recoded
     )))
 }
 
+/// The options for preparing a sample.
 #[derive(Clone, Copy)]
 pub(super) struct Task<'a> {
     pub(super) source: &'a dyn Source,

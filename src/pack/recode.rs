@@ -60,6 +60,7 @@ pub enum RawSize {
     Exact(Size),
 }
 
+/// The way in which an image was recoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Treatment {
     Kept,

@@ -83,6 +83,7 @@ pub struct Report {
     pub written: Written,
 }
 
+/// The counts of a report, for one shard.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Counts {

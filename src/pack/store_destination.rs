@@ -129,9 +129,9 @@ impl Destination for StoreDestination {
         has(&self.remote, &self.url(&dest::shard(number)), entry, must_be_complete)
     }
 
-    /// A merge needs no lock, because it only writes the manifest, which can be written only once,
-    /// and removes files. If a file is missing, the merge checks whether another merge has written
-    /// the manifest.
+    /// Takes no lock, because a merge needs none: it only writes the manifest, which can be written
+    /// only once, and removes files. If a file is missing, the merge checks whether another merge
+    /// has written the manifest.
     fn lock(&self) -> Result<Lock> {
         Ok(Box::new(()))
     }

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+/// An order that determines the number of samples in each batch.
 pub(crate) trait Batched: Send + Sync {
     fn num_batches(&self, epoch: u64) -> u64;
 

@@ -15,6 +15,7 @@ use super::batched::Batched;
 use super::{Occurrence, Position, Sampler};
 use crate::error::{Error, Result};
 
+/// A change of the weights or proportions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Update {
     /// Position in the run, over all ranks, from which the change applies.
@@ -25,6 +26,7 @@ pub(crate) struct Update {
 // The values are finite, so each of them equals itself.
 impl Eq for Update {}
 
+/// The changes of an order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct History {
     /// All changes, in increasing order of their positions.

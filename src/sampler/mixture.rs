@@ -67,6 +67,7 @@ pub struct Mixture {
     changes: Arc<[Update]>,
 }
 
+/// A source of the mixture. Its samples start at index `first`.
 #[derive(Clone)]
 struct Component {
     first: u64,

@@ -48,6 +48,7 @@ pub struct MixtureOptions {
     global_batch_sizes: Vec<usize>,
 }
 
+/// A scheduled change of the proportions.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Planned {
@@ -88,6 +89,7 @@ impl Curve {
     }
 }
 
+/// Batch sizes and epoch lengths, with which points of a run are converted to positions.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clock {
     /// The global batch size, or the largest one if datasets have their own batch sizes.

@@ -15,6 +15,7 @@ pub(super) struct Quotas {
     pub(super) sections: Vec<Section>,
 }
 
+/// Consecutive rounds with the same quotas, starting at round `first`.
 #[derive(Debug, Clone)]
 pub(super) struct Section {
     pub(super) first: u64,
@@ -24,6 +25,7 @@ pub(super) struct Section {
     pub(super) quotas: Box<[Quota]>,
 }
 
+/// The draws from one source in each round of a section.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Quota {
     pub(super) draws: u64,

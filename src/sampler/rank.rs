@@ -31,6 +31,7 @@ pub struct Rank {
     pub local_world_size: Option<usize>,
 }
 
+/// The environment variables of a launcher.
 struct Launcher {
     name: &'static str,
     rank: &'static str,

@@ -36,6 +36,7 @@ pub enum LastBatch {
     Pad,
 }
 
+/// A sample of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Entry {
     pub(crate) sample: u64,
@@ -493,7 +494,8 @@ mod tests {
         );
     }
 
-    /// The number of ranks changes from batch to batch, as if nodes failed and came back.
+    /// Tests that every order is shared correctly if the number of ranks changes from batch to
+    /// batch, as if nodes failed and came back.
     #[test]
     fn a_thousand_ranks_share_every_order() {
         let len = 50_000;

@@ -28,6 +28,7 @@ pub struct Weighted {
     seed: u64,
 }
 
+/// The alias table for the weights from position `from` on.
 #[derive(Debug, Clone)]
 struct Table {
     from: u64,

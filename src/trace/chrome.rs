@@ -32,6 +32,7 @@ pub(super) const STEP: &str = "ProfilerStep#";
 /// End of the JSON document. The next window overwrites it.
 const TAIL: &[u8] = b"\n]}\n";
 
+/// A row of the trace: a thread or a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Row {
     /// A thread of the program, such as the consumer, with its number.
@@ -75,6 +76,7 @@ pub(crate) struct Args {
     pub(crate) bytes: Option<u64>,
 }
 
+/// A recorded span.
 struct Event {
     row: Row,
     name: Cow<'static, str>,
@@ -99,6 +101,7 @@ struct CompleteEvent<'a> {
 
 pub(crate) type NetworkCounters = Box<dyn Fn() -> Option<NetworkStats> + Send + Sync>;
 
+/// The network activity in an interval.
 struct NetworkInterval {
     /// Start in ns since the trace was created. `end` has the same unit.
     begin: u64,
@@ -120,6 +123,7 @@ pub(crate) struct Trace {
     machine: Mutex<Machine>,
 }
 
+/// The state of the windows, and the file.
 struct Machine {
     schedule: Schedule,
     phase: Phase,
@@ -382,8 +386,9 @@ impl Machine {
         }
     }
 
-    /// A counter in a trace keeps its value until its next event. The values of an interval are
-    /// therefore written with its start time, and zeros at the end of the window.
+    /// Writes the network counters. A counter in a trace keeps its value until its next event. The
+    /// values of an interval are therefore written with its start time, and zeros at the end of the
+    /// window.
     fn format_network(&mut self, text: &mut Vec<u8>, mut counted: Vec<NetworkInterval>) {
         let Some(&NetworkInterval { end, ref did, .. }) = counted.last() else { return };
         let mut zero = NetworkStats::default();

@@ -416,6 +416,7 @@ fn fade(slowest: &mut Vec<Slow>, now: f64) -> u64 {
     slowest.get(STRAGGLERS - 1).map_or(0, |last| (last.counts(now) * 1e9) as u64)
 }
 
+/// A straggler, and when it was slow.
 struct Slow {
     straggler: Straggler,
     /// When the straggler's `seconds` were measured, in seconds since the loader was opened.

@@ -272,7 +272,8 @@ pub struct Straggler {
 }
 
 impl Straggler {
-    /// The key is omitted if the sample could not be read.
+    /// Returns the index and the key of the sample. The key is omitted if the sample could not be
+    /// read.
     pub(super) fn name(&self) -> String {
         let Straggler { sample, key, .. } = self;
         if key.is_empty() { format!("sample {sample}") } else { format!("sample {sample} ({key})") }

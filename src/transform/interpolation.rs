@@ -59,6 +59,7 @@ impl Interpolation {
     }
 }
 
+/// The filter of a resize.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Resampling {
     pub(super) filter: Interpolation,

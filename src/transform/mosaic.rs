@@ -103,6 +103,7 @@ impl Mosaic {
     }
 }
 
+/// The random choices for a mosaic.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Tiling {
     /// Positions of the partners among the samples of the epoch.
@@ -116,6 +117,7 @@ pub(crate) struct Tiling {
     shift: [f64; 2],
 }
 
+/// The position of an image along one axis. `resized` is the length of the resized image.
 struct Span {
     resized: u32,
     /// Start of the visible section in the resized image.

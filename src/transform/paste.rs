@@ -82,6 +82,7 @@ impl CopyPaste {
     }
 }
 
+/// The random choices for pasting.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Pasting {
     /// Index of the partner among the samples of the epoch.

@@ -128,6 +128,7 @@ impl Augment {
     }
 }
 
+/// How the images of several samples are combined.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Join {
     Tiles(Tiling),

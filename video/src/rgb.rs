@@ -100,7 +100,7 @@ impl Weights {
         })
     }
 
-    /// Returns what is added to the weighted samples: one half for rounding, minus black.
+    /// Returns the number to add to the weighted samples: one half for rounding, minus black.
     pub fn offset(&self) -> i32 {
         (1 << (BITS - 1)) - self.black * self.luma
     }

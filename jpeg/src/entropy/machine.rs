@@ -59,6 +59,7 @@ struct Pattern {
     users: usize,
 }
 
+/// A cached Huffman table. `used` is the time of its last use.
 struct Cached {
     spec: Spec,
     ac: bool,
@@ -355,8 +356,8 @@ mod tests {
         assert!(refused(&mut machine), "the lane was stopped");
     }
 
-    /// The image's ten blocks per MCU use the first tables again after the last tables were
-    /// created.
+    /// Tests that an image keeps its own tables: the ten blocks per MCU use the first tables again
+    /// after the last tables were created.
     #[test]
     fn an_image_does_not_evict_its_own_tables() {
         let mut machine = Machine::new(Backend::scalar());

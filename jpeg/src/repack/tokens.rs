@@ -37,6 +37,7 @@ pub(super) struct Tokens {
     coefficients: Coefficients,
 }
 
+/// The number of MCUs of the rewritten file.
 pub(super) struct Grid {
     pub(super) across: u32,
     pub(super) down: u32,

@@ -4,6 +4,7 @@ use super::needed::{MARKER, Segment};
 use super::unstuff::Unstuff;
 use crate::lengths::Lengths;
 
+/// Why the segments cannot be collected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// Markers are missing, misplaced or invalid.

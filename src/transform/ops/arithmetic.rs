@@ -20,7 +20,8 @@ pub(super) fn gray(pixel: &[u8; 3]) -> u8 {
     luma(pixel.map(f32::from)) as u8
 }
 
-/// torchvision's `_blend`: returns `weight * value + rest * other`, clamped and truncated to a byte.
+/// Computes torchvision's `_blend`: `weight * value + rest * other`, clamped and truncated to a
+/// byte.
 #[inline(always)]
 pub(super) fn blend(value: f32, other: f32, [weight, rest]: [f32; 2]) -> u8 {
     level(fused(other, rest, value * weight))

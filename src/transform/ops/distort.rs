@@ -76,8 +76,9 @@ impl Operation for Distort {
         5
     }
 
-    /// Each effect draws one number to decide whether to apply it, and then its parameters. One
-    /// more number, before the permutation of the channels, decides where the contrast goes.
+    /// Draws the effects. Each effect draws one number to decide whether to apply it, and then its
+    /// parameters. One more number, before the permutation of the channels, decides where the
+    /// contrast goes.
     fn draw(&self, _: Size, rng: &mut Rng, drawn: &mut Drawn) {
         let mut factor = |[low, high]: Interval| rng.chance(self.probability).then(|| rng.range(low, high));
         let (brightness, contrast) = (factor(BRIGHTNESS), factor(CONTRAST));

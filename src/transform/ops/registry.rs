@@ -191,7 +191,8 @@ impl Drawn {
         self.pixels.push(effect.into());
     }
 
-    /// The geometric effects that also transform annotations, in the order in which they run.
+    /// Returns the geometric effects that also transform annotations, in the order in which they
+    /// run.
     pub(crate) fn warps(&self) -> impl DoubleEndedIterator<Item = &Warp> {
         self.pixels.iter().filter_map(|effect| match effect {
             OnPixels::Warp(warp) if warp.moves_annotations() => Some(warp),

@@ -31,6 +31,7 @@ pub(super) struct Axis {
     copy: bool,
 }
 
+/// The parameters that determine the filter of an axis.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Key {
     /// Number of positions in the source.

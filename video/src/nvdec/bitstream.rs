@@ -106,6 +106,7 @@ impl Bitstream {
     }
 }
 
+/// The content of a NAL unit.
 enum Unit {
     /// A slice of a picture. If `is_closed` is true, decoding may start with this picture, and
     /// later pictures do not refer to pictures before it.

@@ -58,6 +58,7 @@ pub(super) struct Decoder {
 // SAFETY: the handles may be used on any thread while their context is current (invariant 1).
 unsafe impl Send for Decoder {}
 
+/// The packets since the last key frame, which form a group of pictures.
 struct Group {
     bitstream: Bitstream,
     parser: ffi::Parser,
@@ -70,6 +71,7 @@ struct Group {
     has_leading: bool,
 }
 
+/// The state that the functions called by the parser access.
 struct State {
     session: Option<Session>,
     images: Images,
@@ -226,7 +228,7 @@ impl Decoder {
         Ok(true)
     }
 
-    /// The frame that [`frame`](Self::frame) has copied.
+    /// Returns the frame that [`frame`](Self::frame) has copied.
     pub(super) fn planes(&mut self) -> Planes<'_> {
         let state = self.state();
         state.frame.planes(state.host.bytes())
@@ -329,6 +331,7 @@ impl Group {
     }
 }
 
+/// A decoder of the driver.
 struct Session {
     handle: ffi::DecoderHandle,
     codec: c_int,
@@ -547,7 +550,7 @@ impl State {
         Ok(1)
     }
 
-    /// If there is an image in the surface, waits for it, and stores whether it is damaged.
+    /// Waits for the image in the surface, if there is one, and stores whether it is damaged.
     fn wait(&mut self, surface: usize) -> Result<()> {
         let Some(session) = &self.session else { return Ok(()) };
         if self.images.at(surface).is_none_or(|image| image.is_damaged.is_some()) {

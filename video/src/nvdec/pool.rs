@@ -18,6 +18,7 @@ use crate::record::Record;
 /// engines of an H100 need more than seven decoders. There, creating a decoder takes 36 ms.
 pub(super) const MAX_SESSIONS: usize = 24;
 
+/// A decoder with the packets that it has decoded.
 pub(super) struct Session {
     decoder: Decoder,
     format: Option<(Codec, u32, u32)>,
@@ -31,6 +32,7 @@ pub(super) struct Pool {
     freed: Condvar,
 }
 
+/// The decoders of a pool that no thread uses.
 struct Idle {
     /// Idle decoders. The most recently used one is the last.
     sessions: Vec<Session>,
@@ -124,8 +126,8 @@ impl Session {
     /// Decodes the frame of a record. Returns how many packets were decoded. After an error, the
     /// decoder starts again from a key frame with the next record.
     ///
-    /// The packets of `later` records in the same group are queued before the frame is read, so that
-    /// the engine continues while the caller converts the frame.
+    /// The packets of `later` records in the same group of pictures are queued before the frame is
+    /// read, so that the engine continues while the caller converts the frame.
     pub(super) fn decode(&mut self, record: &Record<'_>, later: &[Record<'_>]) -> Result<usize> {
         let mut result = self.try_decode(record, later);
         if result.is_err() && !later.is_empty() {
