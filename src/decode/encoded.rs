@@ -132,7 +132,7 @@ pub struct EncodedImage<'a> {
     size: Size,
     orientation: Orientation,
     pub(super) header: Header<'a>,
-    /// `None` if no registry has set it.
+    /// The codec that opened the image, or `None` if no registry has set it.
     pub(super) codec: Option<&'a dyn Codec>,
 }
 
@@ -216,7 +216,8 @@ impl<'a> EncodedImage<'a> {
         self.codec.map_or(0, |codec| codec.memory(self, region))
     }
 
-    /// Whether decoding the whole image finds all damage that [`check`](EncodedImage::check) finds.
+    /// Returns whether decoding the whole image finds all damage that
+    /// [`check`](EncodedImage::check) finds.
     #[cfg(feature = "pack")]
     pub(crate) fn is_checked_by_decoding(&self) -> bool {
         #[cfg(feature = "formats")]
@@ -270,7 +271,7 @@ impl<'a> EncodedImage<'a> {
         Info { format, size: self.size, oriented: self.oriented(), jpeg }
     }
 
-    /// `None` if a copy would have to read the header again.
+    /// Copies the image without reading its header again. Returns `None` if that is not possible.
     pub(crate) fn try_clone(&self) -> Option<Self> {
         let header = match &self.header {
             Header::Jpeg(jpeg) => Header::Jpeg(jpeg.clone()),
@@ -281,7 +282,8 @@ impl<'a> EncodedImage<'a> {
         Some(EncodedImage { bytes, size, orientation, header, codec })
     }
 
-    /// Costs are comparable only between regions of the same image.
+    /// Estimates the cost of decoding `region`. Costs are comparable only between regions of the
+    /// same image.
     pub(crate) fn cost(&self, region: Rect) -> u64 {
         match &self.header {
             Header::Jpeg(jpeg) => jpeg.cost(region),
@@ -328,7 +330,7 @@ impl<'a> EncodedImage<'a> {
         matches!(&self.header, Header::Jpeg(jpeg) if is_plain(jpeg))
     }
 
-    /// Whether several threads can share the decoding of the image.
+    /// Returns whether several threads can share the decoding of the image.
     pub(crate) fn is_divisible(&self) -> bool {
         matches!(&self.header, Header::Jpeg(jpeg) if jpeg.is_divisible())
     }
@@ -375,7 +377,7 @@ pub struct Job<'a> {
     pub out: &'a mut Pixels,
     /// The result of decoding.
     pub result: Result<()>,
-    /// `None` if the image was decoded together with other images.
+    /// The time that decoding took, or `None` if the image was decoded together with other images.
     pub(crate) time: Option<Duration>,
     /// Whether idle threads of the current pool may decode parts of the image.
     pub(crate) divided: bool,

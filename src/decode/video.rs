@@ -25,7 +25,7 @@ struct State {
     decoder: FrameDecoder,
     max_pixels: u32,
     gpu: usize,
-    /// Estimate.
+    /// Estimated memory of the decoder in bytes.
     bytes: u64,
     buffers: Buffers,
 }
@@ -43,7 +43,8 @@ thread_local! {
     static IN_GROUP: Cell<bool> = const { Cell::new(false) };
 }
 
-/// On drop, releases the GPU decoder for other threads, unless the thread is still in a group.
+/// Lets this thread keep the GPU decoder. On drop, releases the decoder for other threads, unless
+/// the thread is still in a group.
 struct DecoderLease {
     was_in_group: bool,
 }
@@ -109,7 +110,7 @@ impl Codec for VideoFrames {
 }
 
 impl VideoFrames {
-    /// Decodes an image before those of `later`.
+    /// Decodes an image. The images in `later` follow it, so the decoder may already prepare them.
     fn decode_before(
         &self,
         image: &EncodedImage<'_>,
@@ -136,8 +137,8 @@ impl VideoFrames {
         Ok(())
     }
 
-    /// Decodes the frame of a record with the decoder of the calling thread, and passes the frame to
-    /// `show`. Then the frames of `later` will be decoded.
+    /// Decodes the frame of a record with the decoder of the calling thread, and passes the frame
+    /// to `show`. The records in `later` are those that the caller decodes next.
     fn show(
         &self,
         record: &Record<'_>,
@@ -177,7 +178,7 @@ pub(crate) fn decode_planes(
         let frames = VideoFrames(*options);
         let orientation = Orientation::new(record.orientation);
         let show = |planes: &Planes<'_>, _: &mut Buffers| store(index, planes, orientation);
-        // The worker decodes a frame that fails again, and reports the error.
+        // Ignore errors here: a worker decodes a frame that fails again, and reports the error.
         let _ = guarded(|| frames.show(record, &records[index + 1..], show));
     }
 }
@@ -202,7 +203,7 @@ mod tests {
     use super::*;
     use crate::decode::{decode_group, standard};
 
-    /// The video has a key frame on every other frame.
+    /// Returns the records of a video in which every other frame is a key frame.
     fn records() -> Vec<Vec<u8>> {
         let file = include_bytes!("../../video/tests/fixtures/g2.mp4");
         let track = warpfeed_video::open(&file[..].to_vec()).unwrap();

@@ -103,10 +103,10 @@ pub trait FieldType: Send + Sync + Debug {
         false
     }
 
-    /// A fast path for a loader without other fields, if the source has the sample's `numbers` in
-    /// [memory](crate::source::Source::stored). Writes the same arrays as
-    /// [`write`](FieldType::write) and returns true. Returns false, the default, to leave the row
-    /// to `write`.
+    /// Writes a sample from numbers in memory. This is a fast path for a loader without other
+    /// fields, if the source has the sample's `numbers` in [memory](crate::source::Source::stored).
+    /// Writes the same arrays as [`write`](FieldType::write) and returns true, or returns false to
+    /// leave the row to `write`. The default returns false.
     fn write_stored(&self, numbers: Numbers<'_>, row: &mut RowMut<'_>) -> bool {
         let _ = (numbers, row);
         false
@@ -114,8 +114,8 @@ pub trait FieldType: Send + Sync + Debug {
 
     /// Returns the number of bytes that [`write`](FieldType::write) allocates for a sample. The
     /// default is 0. A worker first waits until this much scratch memory in the [memory
-    /// plan](crate::MemoryPlan) is available. Not called for field types that [only
-    /// copy](FieldType::copies).
+    /// plan](crate::MemoryPlan) is available. The loader does not call this method for field types
+    /// that [only copy](FieldType::copies).
     fn memory(&self, input: &Input<'_>) -> u64 {
         let _ = input;
         0
@@ -186,8 +186,8 @@ pub enum PasteRole<'a> {
     Gives(&'a dyn Objects),
 }
 
-/// The plan of the image, its additional tiles, and the objects that are pasted from the first
-/// tile.
+/// What the image of a sample shows: the plan of the image, its additional tiles, and the objects
+/// that are pasted from the first tile.
 pub(crate) type Shown<'a> = (Option<&'a Plan>, &'a [Tile<'a>], Option<&'a Pasted>);
 
 /// The input of [`FieldType::write`]: a sample, and the plan of its image.
@@ -208,7 +208,7 @@ pub struct Input<'a> {
     decoding: Decoding<'a>,
 }
 
-/// The loader's codecs, and whether damaged images are rejected.
+/// How images are decoded: the loader's codecs, and whether damaged images are rejected.
 pub(crate) type Decoding<'a> = (&'a Codecs, bool);
 
 /// A sample that contributes its image to an output that combines several images.
@@ -248,7 +248,7 @@ impl<'a> Input<'a> {
         Input { sample, ..self.clone() }
     }
 
-    /// The generator from which [`rng`](Input::rng) is derived.
+    /// Returns the generator from which [`rng`](Input::rng) is derived.
     pub(super) fn sample_rng(&self) -> &Rng {
         &self.rng
     }
@@ -263,7 +263,7 @@ impl<'a> Input<'a> {
         if self.pasted.is_none() { self.others } else { &[] }
     }
 
-    /// The tiles of a mosaic, except the first one, or the sample whose objects are pasted.
+    /// Returns the tiles of a mosaic, except the first one, or the sample whose objects are pasted.
     pub(super) fn tiles(&self) -> &'a [Tile<'a>] {
         self.others
     }
@@ -279,7 +279,8 @@ impl<'a> Input<'a> {
         self.rng.named(self.name)
     }
 
-    /// Panics if the sample has no image, so only field types that follow the image may call this.
+    /// Returns the plan of the image. Panics if the sample has no image, so only field types that
+    /// follow the image may call this.
     pub(super) fn image(&self) -> &'a Plan {
         self.plan.expect("a loader without images rejects field types that follow the image")
     }
@@ -290,7 +291,7 @@ pub struct RowMut<'a> {
     row: Row<'a>,
     first: usize,
     arrays: usize,
-    /// A frame and the number of frames, if only the values of this frame are written.
+    /// The index of a frame and the number of frames, if only the values of this frame are written.
     frame: Option<(usize, usize)>,
 }
 
@@ -319,7 +320,8 @@ impl<'a> RowMut<'a> {
 
     pub(super) fn add_damaged(&mut self) {
         let meta = self.row.meta();
-        // Count both: after a failed decode on a device, the field is not written a second time.
+        // Add to both counts, because after a failed decode on a device, the field is not written a
+        // second time.
         (meta.damaged, meta.damaged_in_fields) = (meta.damaged + 1, meta.damaged_in_fields + 1);
     }
 
@@ -327,7 +329,8 @@ impl<'a> RowMut<'a> {
         self.row.meta().set_text(name, text);
     }
 
-    /// `advice` is added to error messages about a missing label.
+    /// Sets whether the sample has a label. `advice` is added to error messages about a missing
+    /// label.
     pub(super) fn set_labeled(&mut self, labeled: bool, advice: Option<&Arc<str>>) {
         let meta = self.row.meta();
         meta.labeled = labeled;

@@ -19,10 +19,12 @@ use crate::sampler::Rng;
 use crate::source::{Numbers, Sample, Source};
 use crate::transform::{Augment, Plan};
 
+/// The fields of a loader. Images and labels are stored separately from the fields that only copy
+/// and those that compute.
 pub(crate) struct Fields {
     pub(crate) images: Vec<ImageField>,
-    /// The field that [delivers](FieldType::shows_image) the sample's image, if there are no image
-    /// fields.
+    /// Name of the field that [delivers](FieldType::shows_image) the sample's image, if there are
+    /// no image fields.
     pub(crate) shown: Option<String>,
     /// Index of the image that masks and boxes follow: the first one with the loader's
     /// augmentation.
@@ -69,14 +71,15 @@ fn check_clip(name: &str, image: &Image, augment: &Augment) -> Result<()> {
     Ok(())
 }
 
+/// A field that a field type writes.
 pub(crate) struct Member {
     pub(crate) name: String,
     kind: Arc<dyn FieldType>,
     first: usize,
     arrays: usize,
-    /// `None` if the field has one value per sample.
+    /// How the field is divided into frames, or `None` if it has one value per sample.
     frames: Option<PerFrame>,
-    /// Bytes per sample in all arrays of the field.
+    /// Number of bytes per sample in all arrays of the field.
     pub(crate) bytes: usize,
 }
 
@@ -186,7 +189,7 @@ impl Fields {
         new_fields.add_records(&mut arrays, split);
         arrays.extend(new_fields.label.and_then(|label| label.soft_array()));
         new_fields.check_names(&arrays)?;
-        // A device computes the soft labels itself, without an array in the batch.
+        // A device computes the soft labels itself, so the batch needs no array for them.
         if split.on_device {
             arrays.retain(|(_, role)| *role != Role::SoftLabels);
         }
@@ -366,7 +369,7 @@ impl Fields {
         })
     }
 
-    /// See [`Objects::paste`].
+    /// Adds the objects of a sample to `pasted` (see [`Objects::paste`]).
     pub(crate) fn paste(
         &self,
         sample: &Sample<'_>,
@@ -402,7 +405,7 @@ impl Fields {
         self.members().filter_map(|field| Some((&*field.name, field.kind.boxes()?)))
     }
 
-    /// Returns boxes in pixels of the upright image.
+    /// Reads the boxes of a sample, in pixels of the upright image.
     pub(crate) fn boxes(&self, sample: &Sample<'_>, original: Oriented, out: &mut Vec<[f32; 4]>) -> Result<()> {
         thread_local! {
             static NUMBERS: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
@@ -432,7 +435,8 @@ impl Fields {
         self.computed.iter().map(|field| field.bytes).sum()
     }
 
-    /// Call this method before failed samples are replaced.
+    /// Marks samples that lack a label as failed. Must be called before failed samples are
+    /// replaced.
     pub(crate) fn judge(&self, source: &dyn Source, full: &mut Full) {
         if let Some(label) = &self.label {
             label.judge(source, full);

@@ -55,17 +55,17 @@ impl Keypoints {
         self
     }
 
-    /// Makes the field the points for each of the `frames` frames of a
-    /// [clip](super::Image::frames). Each array gets an additional axis for the frames, T, after N.
-    /// All frames get the same crop, flips and warps as the frames of the clip. By default, a clip
-    /// has one value of the field.
+    /// Delivers the points for each of the `frames` frames of a [clip](super::Image::frames). Each
+    /// array gets an additional axis for the frames, T, after N. The frames of the field get the
+    /// same crop, flips and warps as the frames of the clip. By default, the field has one value
+    /// per clip.
     ///
     /// The sample has a value for each frame: an array of shape (T, K, 2),
     /// a JSON list, or the list that [`Frames::encode`](crate::source::Frames::encode) returns for
     /// the encoded points of each frame.
-    /// A sample fails if it has a different number of values. For a clip of a video
-    /// ([`Clips`](crate::source::Clips)), the sample instead has a value for each frame of the
-    /// video, of which the field delivers those that the clip shows.
+    /// A sample fails if it does not have one value per frame. For a clip of a video
+    /// ([`Clips`](crate::source::Clips)), the sample has a value for each frame of the video
+    /// instead, and the field delivers the values of the frames that the clip shows.
     #[must_use]
     pub fn frames(mut self, frames: usize) -> Self {
         self.frames = Some(frames);

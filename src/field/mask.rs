@@ -15,7 +15,7 @@ use crate::source::Npy;
 use crate::source::Sample;
 use crate::transform::Plan;
 
-/// In the order in which they are tried.
+/// The suffixes of a mask's name, in the order in which they are tried.
 const SUFFIXES: [&str; 8] = ["", ".png", ".npy", ".tif", ".tiff", ".gif", ".bmp", ".webp"];
 
 /// A mask: one integer for each pixel of the sample's image, such as the pixel's class. Masks are
@@ -136,17 +136,17 @@ impl Mask {
         self
     }
 
-    /// Makes the field a mask for each of the `frames` frames of a
-    /// [clip](super::Image::frames). Each array gets an additional axis for the frames, T, after N.
-    /// All frames get the same crop, flips and warps as the frames of the clip. By default, a clip
-    /// has one value of the field.
+    /// Delivers a mask for each of the `frames` frames of a [clip](super::Image::frames). Each
+    /// array gets an additional axis for the frames, T, after N. The frames of the field get the
+    /// same crop, flips and warps as the frames of the clip. By default, the field has one value
+    /// per clip.
     ///
     /// The sample has a value for each frame: the list that
     /// [`Frames::encode`](crate::source::Frames::encode) returns for the files of the masks, or an
     /// array of shape (T, height, width).
-    /// A sample fails if it has a different number of values. For a clip of a video
-    /// ([`Clips`](crate::source::Clips)), the sample instead has a value for each frame of the
-    /// video, of which the field delivers those that the clip shows.
+    /// A sample fails if it does not have one value per frame. For a clip of a video
+    /// ([`Clips`](crate::source::Clips)), the sample has a value for each frame of the video
+    /// instead, and the field delivers the values of the frames that the clip shows.
     #[must_use]
     pub fn frames(mut self, frames: usize) -> Self {
         self.frames = Some(frames);
@@ -240,7 +240,7 @@ impl FieldType for Mask {
         let fill = self.fill.to_le_bytes();
         thread_local! {
             static COPY: RefCell<Vec<u8>> = RefCell::default();
-            // Elements of `i64` align the buffer for every dtype.
+            // This buffer consists of `i64` elements, so that it is aligned for every dtype.
             static OTHER: RefCell<Vec<i64>> = RefCell::default();
         }
         for (tile, pasted) in input.tiles().iter().zip(input.pasted().filter(|pasted| pasted.len() > 0)) {
@@ -291,7 +291,8 @@ impl Mask {
         Ok(values)
     }
 
-    /// PNG and NumPy arrays are read row by row by [`Sampler`], without an image decoder.
+    /// Returns whether an image decoder reads the mask. PNG and NumPy arrays are read row by row by
+    /// [`Sampler`] instead, unless pixels are read by color.
     fn is_decoded(&self, field: &Encoded<'_>) -> bool {
         let other = !Png::matches(field.bytes) && !Npy::matches(field.bytes);
         self.map.is_of_colors() || (other && field.encoding != Encoding::Typed)
@@ -299,7 +300,7 @@ impl Mask {
 
     #[cfg_attr(not(feature = "formats"), allow(unused_variables))]
     fn decoded_memory(&self, name: &str, sample: &Sample<'_>) -> u64 {
-        // `write_tile` reports the errors.
+        // Ignore errors here, because `write_tile` reports them.
         #[cfg(feature = "formats")]
         if let Ok(field) = self.find(name, sample)
             && self.is_decoded(&field)

@@ -30,7 +30,7 @@ pub(super) fn clips(fields: &[(String, FieldKind)]) -> Vec<(String, Image)> {
 }
 
 impl PerFrame {
-    /// Fails if none of the `clips` has `count` frames.
+    /// Creates the division into frames. Fails if none of the `clips` has `count` frames.
     pub(super) fn new(name: &str, count: usize, clips: &[(String, Image)]) -> Result<Self> {
         match clips.iter().find(|(_, image)| image.clip() == Some(count)) {
             _ if count == 0 => {

@@ -2,6 +2,7 @@
 
 use crate::transform::Augment;
 
+/// Which steps of an image run on a device.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Split {
     /// Whether a device normalizes, casts, transposes and mixes the images.
@@ -17,8 +18,8 @@ pub(crate) struct Split {
 }
 
 impl Split {
-    /// Images that are mixed are converted only when the batch is full. Until then, records store
-    /// their effects on values.
+    /// Returns a split in which the host runs all steps. If images are mixed, they are converted
+    /// only when the batch is full. Until then, records store their effects on values.
     pub(crate) fn host<'a>(augments: impl IntoIterator<Item = &'a Augment>) -> Self {
         let records = augments.into_iter().any(|augment| augment.mixes() && augment.changes_values());
         Split { on_device: false, decode: None, retouch: false, records }

@@ -29,6 +29,7 @@ impl Listed {
     }
 }
 
+/// The name of a dataset, and its class names.
 type NamedClasses = (String, Vec<String>);
 
 /// Usual names of the folders with the splits of a dataset.

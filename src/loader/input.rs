@@ -25,6 +25,7 @@ impl From<Dataset> for Input {
 /// The number of samples and the proportion of each dataset of a mixture.
 pub(super) type Proportions = Vec<(u64, f64)>;
 
+/// The open source and, for a mixture, its proportions.
 pub(super) type Opened = (Arc<dyn Source>, Option<Proportions>);
 
 impl Input {

@@ -100,6 +100,7 @@ impl Loader {
     }
 }
 
+/// The checked options of a loader, and its fields.
 struct Checked {
     loader: Loader,
     format: Written,
@@ -218,6 +219,7 @@ impl Checked {
     }
 }
 
+/// An open dataset, and the order of its samples.
 struct Opened {
     checked: Checked,
     source: Arc<dyn Source>,
@@ -230,6 +232,7 @@ struct Opened {
     workers: usize,
 }
 
+/// The memory plan of a loader.
 struct Granted {
     prefetch: Bounds,
     scratch: ScratchPlan,

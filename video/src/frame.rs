@@ -3,7 +3,7 @@
 /// How the planes of a frame are subsampled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Layout {
-    /// Only luma.
+    /// There is only luma.
     Gray,
     /// Chroma has half the width and half the height.
     Yuv420,
@@ -76,7 +76,8 @@ impl Planes<'_> {
         }
     }
 
-    /// Returns a sample of luma (0), Cb (1) or Cr (2). Slow, so only for tests and tools.
+    /// Returns a sample of luma (0), Cb (1) or Cr (2). This method is slow, so use it only in tests
+    /// and tools.
     ///
     /// # Panics
     /// If there is no such sample.

@@ -56,7 +56,7 @@ pub struct Weights {
     pub blue_u: i32,
 }
 
-/// Weights of red and blue in luma.
+/// Returns the weights of red and blue in luma.
 fn luma_weights(matrix: u16) -> Result<(f64, f64)> {
     Ok(match matrix {
         1 => (0.2126, 0.0722),
@@ -100,7 +100,7 @@ impl Weights {
         })
     }
 
-    /// Returns what is added to the weighted samples: one half for rounding, minus black.
+    /// Returns the number to add to the weighted samples: one half for rounding, minus black.
     pub fn offset(&self) -> i32 {
         (1 << (BITS - 1)) - self.black * self.luma
     }
@@ -147,7 +147,7 @@ fn add_chroma<S: Sample>(u: &[S], v: &[S], shift: u32, skipped: usize, weights: 
         if skipped > 0 {
             terms[0] = term(channel, u[0], v[0]);
         }
-        // Fixed pairs vectorize. The last sample may cover a single pixel of the area.
+        // Writing fixed pairs vectorizes. The last sample may cover a single pixel of the area.
         let (u, v) = (&u[skipped..], &v[skipped..]);
         let (pairs, single) = terms[skipped..].as_chunks_mut::<2>();
         for (pair, (&u, &v)) in pairs.iter_mut().zip(u.iter().zip(v)) {
@@ -159,7 +159,7 @@ fn add_chroma<S: Sample>(u: &[S], v: &[S], shift: u32, skipped: usize, weights: 
     }
 }
 
-/// Each word contains red, green and blue, from its lowest byte.
+/// Computes a row of pixels. Each word contains red, green and blue, from its lowest byte.
 #[inline(always)]
 fn compute_row<S: Sample>(luma: &[S], weight: i32, terms: &[Vec<i32>; 3], pixels: &mut [u32]) {
     let [red, green, blue] = terms;
@@ -344,7 +344,7 @@ fn separate(
     Ok(planes)
 }
 
-/// The planes of the frame are green, blue and red.
+/// Converts a frame whose planes are green, blue and red.
 fn from_planes(frame: &Planes<'_>, (left, top, width, height): Area, out: &mut [u8]) -> Result<()> {
     // The range applies to each plane, so each is converted like luma.
     let weights = Weights::new(Coding { matrix: 2, ..frame.coding })?;

@@ -95,6 +95,7 @@ record! {
     }
 }
 
+/// Where the data of an image is in the arena, the buffer for the entropy-coded data of all images.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Encoded {
     /// Index of the image in the batch: the row, or for a clip the row times the number of frames
@@ -281,7 +282,7 @@ impl DecodeOps {
         self.segments
     }
 
-    /// Size in bytes.
+    /// Returns the size of the longest segment in bytes.
     pub(crate) fn longest(&self) -> u32 {
         self.longest
     }
@@ -301,7 +302,7 @@ impl DecodeOps {
         self.place as usize
     }
 
-    /// Width in pixels.
+    /// Returns the width of the region in pixels.
     pub(crate) fn columns(&self) -> u32 {
         self.region.width
     }
@@ -310,7 +311,7 @@ impl DecodeOps {
         self.turned != 0 || self.kind == Self::YUV
     }
 
-    /// Returns `None` if no record decodes an image.
+    /// Returns the maxima and sums over `records`, or `None` if no record decodes an image.
     pub(crate) fn largest(records: &[u8]) -> Option<Largest> {
         let records = records.as_chunks().0.iter().map(DecodeOps::read).enumerate();
         records.filter(|(_, ops)| ops.decodes()).fold(None, |largest, (place, ops)| {
@@ -366,8 +367,8 @@ mod tests {
         assert!(DecodeOps::supports(&plan(31 * 224, 300)) && !DecodeOps::supports(&plan(31 * 224 + 1, 300)));
     }
 
-    /// The pixels of a copy depend on data that the kernels write while they decode a different
-    /// row.
+    /// Tests that copied records are detected. The pixels of a copy depend on data that the kernels
+    /// write while they decode a different row.
     #[test]
     fn copied_records_are_recognized() {
         let records = |places: &[u32]| -> Vec<u8> {

@@ -1,8 +1,8 @@
 //! [`YuvHead`]: tells a device how to convert a decoded video frame to RGB.
 //!
 //! Workers decode videos, with the CPU or with the GPU's video engines. A device can convert the
-//! frames to RGB. A worker then copies the samples of the region instead of converting them, and the
-//! upload takes half as many bytes, because chroma is subsampled.
+//! frames to RGB. For such a frame, a worker only copies the samples of the region. The upload then
+//! takes half as many bytes as RGB, because chroma is subsampled.
 
 use crate::transform::record;
 #[cfg(feature = "video")]
@@ -72,7 +72,7 @@ mod region {
         /// a device does not support the format of the frame.
         pub(crate) fn new(planes: &'a Planes<'a>, orientation: Orientation, region: Rect) -> Option<Self> {
             let shifts = planes.layout.shifts();
-            // Such planes are red, green and blue.
+            // These planes are red, green and blue, not luma and chroma.
             if planes.coding.matrix == 0 && shifts.is_some() {
                 return None;
             }

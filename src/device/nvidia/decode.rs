@@ -1,7 +1,8 @@
 //! Loads and launches the kernels in `kernels/jpeg.cu`, which decode and resize JPEGs.
 //!
 //! The kernels cut a long segment of entropy-coded data into lines of 128 bytes, and decode these
-//! in parallel. The header of `jpeg.cu` explains how.
+//! in parallel. A sample that is much larger than the others is divided into shares, which
+//! different thread blocks process. The header of `jpeg.cu` explains both.
 //!
 //! **Invariants**
 //! 1. The parameters of each launch have the order and the widths that the entry point in `jpeg.cu`
@@ -218,6 +219,7 @@ impl Stage {
     }
 }
 
+/// A stream that decodes one part of a batch.
 struct Branch {
     stream: Stream,
     done: Event,
@@ -289,6 +291,8 @@ impl Decode {
         unsafe { self.launch_in_parts(stream, memory, layout, layout.parts()) }
     }
 
+    /// Like [`launch`](Decode::launch), but decodes the batch in at most `max_parts` parts.
+    ///
     /// # Safety
     /// See [`launch`](Decode::launch).
     ///

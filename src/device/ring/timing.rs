@@ -12,20 +12,23 @@ use crate::device::Gpu;
 use crate::error::Result;
 use crate::trace::{Args, Counters, Row};
 
+/// Two timed events: one before an operation, and one after it.
 pub(super) struct Pair<G: Gpu> {
     pub(super) begin: G::Event,
     pub(super) end: G::Event,
 }
 
+/// The kind of a timed operation.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum TimedKind {
     Copy,
     Decode,
     Convert,
-    /// From the request until the batch is ready.
+    /// The consumer's wait, from the request until the batch is ready.
     Stall,
 }
 
+/// A timed operation, and the batch that it belongs to.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TimedOp {
     pub(super) what: TimedKind,
@@ -48,7 +51,8 @@ struct Clock<G: Gpu> {
 pub(super) struct Timing<G: Gpu> {
     counters: Arc<Counters>,
     spare: Vec<Pair<G>>,
-    /// In the order of recording. Operations complete in almost the same order.
+    /// Pairs of events that have not been read, in the order of recording. Operations complete in
+    /// almost the same order.
     pending: VecDeque<(TimedOp, Pair<G>)>,
     clock: Option<Clock<G>>,
 }

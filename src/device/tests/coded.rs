@@ -15,7 +15,8 @@ pub(in crate::device) struct Coded {
     pub(in crate::device) size: (usize, usize),
     pub(in crate::device) records: Vec<u8>,
     pub(in crate::device) arena: Vec<u8>,
-    /// Per sample, `None` if the host does not decode it.
+    /// For each sample, the pixels that the host decodes, or `None` if it does not decode the
+    /// sample.
     pub(in crate::device) expected: Vec<Option<Vec<u8>>>,
     pub(in crate::device) blocks: usize,
     pub(in crate::device) segments: usize,
@@ -276,8 +277,8 @@ pub(in crate::device) fn with_rests(size: (usize, usize)) -> (Coded, Vec<bool>) 
     (coded, faults)
 }
 
-/// A plan for the last pixels of a square image. Without restart markers, all earlier data must be
-/// decoded first.
+/// Returns a plan for the last pixels of a square image. Without restart markers, all earlier data
+/// must be decoded first.
 pub(in crate::device) fn corner(side: u32, (height, width): (usize, usize)) -> Plan {
     let output = Size::new(width as u32, height as u32);
     let region = Rect::new(side - output.width, side - output.height, output.width, output.height);

@@ -36,7 +36,7 @@ pub struct Batches<B> {
     monitor: LoaderHandle,
     process: u32,
     first_epoch: u64,
-    /// Where a resumed loader continues. Reset when an epoch begins.
+    /// Position at which a resumed loader continues. Reset when an epoch begins.
     resume: BatchIndex,
     runs: u64,
     pub(super) batches_left: u64,
@@ -273,7 +273,7 @@ impl<B> Batches<B> {
             self.restart_if_changed();
         }
         if self.batches_left == 0 {
-            // Stop the clock at the last batch, although the `Epoch` may live on.
+            // Stop the clock at the last batch, because the program may keep the `Epoch` longer.
             if self.feed().is_some() {
                 self.shared().run.end();
             }

@@ -162,8 +162,8 @@ impl<B> Engine<B> {
             starts: Some(starts),
             full,
             slot_return,
-            // One more entry than slots, because the end-of-run message may also arrive out of
-            // order.
+            // There is one more entry than slots, because the end-of-run message may also arrive
+            // out of order.
             out_of_order: (0..=count).map(|_| None).collect(),
             run: 0,
             next: None,

@@ -77,8 +77,8 @@ pub(crate) struct ReadStage {
     budget: Mutex<Budget>,
     /// Notified when bytes of the budget are released, and when the stage is closed.
     freed: Condvar,
-    /// Held while a reader waits for a part and for space in the budget, so that parts are admitted
-    /// in order.
+    /// A reader holds this lock while it waits for a part and for space in the budget, so that
+    /// parts are admitted in order.
     admission: Mutex<()>,
     threads: Mutex<Threads>,
     depth: Mutex<Depth>,

@@ -84,7 +84,7 @@ pub struct Decoder<B> {
     monitor: LoaderHandle,
     memory: MemoryPlan,
     thread: Option<JoinHandle<()>>,
-    /// Called with each batch on the receiving thread, which may use the user's stream.
+    /// The function that the receiving thread calls with each batch. It may use the user's stream.
     on_receive: fn(&B) -> Result<()>,
     /// Dynamic batchers that are closed together with the decoder.
     batchers: Mutex<Vec<Weak<dyn CloseWithDecoder>>>,

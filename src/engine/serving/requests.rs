@@ -17,6 +17,7 @@ use crate::source::{Sample, Source};
 /// A value from the user's program that owns the bytes of an encoded image.
 pub(crate) type Owned = Box<dyn AsRef<[u8]> + Send + Sync>;
 
+/// An encoded image of a request.
 pub(super) enum Image {
     Kept(Owned),
     /// An image that exceeded the limit. The value is its size in bytes. The bytes have been

@@ -33,6 +33,7 @@ pub enum DecodeOn {
     Auto,
 }
 
+/// Decides for each part of a batch whether a worker or the device decodes it.
 #[derive(Debug)]
 pub(crate) struct Balance {
     on: DecodeOn,
@@ -146,6 +147,7 @@ fn average(mean: f64, value: f64) -> f64 {
 struct Allowance {
     /// Maximum fraction of the device's time for decoding, less than 1.
     share: f64,
+    /// Decoding time that is left, in ns, as of `updated`.
     budget: f64,
     updated: Instant,
     /// Total decoding time in ns, as of `updated`.
@@ -169,7 +171,8 @@ impl Allowance {
 }
 
 impl Balance {
-    /// `share` is the maximum fraction of device time for decoding, from 0 to 1.
+    /// Creates the state of a loader. `share` is the maximum fraction of device time for decoding,
+    /// from 0 to 1.
     pub(crate) fn new(decode_on: DecodeOn, share: f64, workers: usize) -> Self {
         let now = Instant::now();
         let allowance = Allowance { share, budget: 0.0, updated: now, spent: 0 };
@@ -405,6 +408,7 @@ mod tests {
         Outcome { rate: batches as f64 * 1e6 / now as f64, on_device: on_device as f64 / (begun * PARTS) as f64 }
     }
 
+    /// A rule that decides where each part is decoded.
     trait Choice {
         fn worker_decodes(&mut self, seq: u64, ahead: usize, us: u64) -> bool;
         fn batch_taken(&mut self, _turn: u64, _us: u64) {}

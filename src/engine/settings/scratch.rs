@@ -122,6 +122,7 @@ impl Share {
     }
 }
 
+/// The memory that all workers share, and the queue of requests for it.
 pub(crate) struct Scratch {
     plan: ScratchPlan,
     queue: Mutex<Queue>,
@@ -134,7 +135,7 @@ struct Queue {
     /// Waiting requests have the numbers `first..last`.
     first: u64,
     last: u64,
-    /// Largest number of bytes that [`Scratch::take`] granted.
+    /// Largest number of bytes that [`Scratch::take`] granted since the last reset.
     #[cfg(test)]
     largest: usize,
 }

@@ -12,9 +12,9 @@ use crate::trace::Task;
 
 use super::priority;
 
-/// Maximum number of workers: the core count of the largest machines. Even this many take a second
-/// to start and stop, because idle threads search each other's queues for work. For slow storage,
-/// add readers instead.
+/// Maximum number of workers: the core count of the largest machines. It takes a second to start
+/// and stop this many workers, because idle threads search each other's queues for work. Slow
+/// storage does not need more workers, because readers wait for it.
 pub(crate) const MAX_WORKERS: usize = 768;
 
 /// The range of a setting. Both limits are equal if the user sets a value.
@@ -78,7 +78,7 @@ struct Reserve {
     /// Channel for putting slots into use. `None` before the engine starts.
     free: Option<Sender<Free>>,
     in_use: usize,
-    /// Number of extra slots for a consumer that held every batch when it requested the next.
+    /// Number of extra slots for a consumer that held every batch when it requested the next one.
     lent: usize,
 }
 
@@ -206,7 +206,7 @@ impl Settings {
         }
     }
 
-    /// Returns `slot` if it is still needed. Otherwise, moves it to the reserve.
+    /// Returns `slot` if it is still needed. If not, moves it to the reserve.
     pub(crate) fn keep(&self, slot: Free) -> Option<Free> {
         if !self.prefetch.is_range() {
             return Some(slot);

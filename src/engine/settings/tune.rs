@@ -4,11 +4,11 @@
 //! sample is blocking delivery, and the workers are idle only because no slot is free. More slots
 //! are certain to help, so the tuner doubles the prefetch depth without a trial.
 //!
-//! Otherwise, the tuner uses hill climbing. It doubles the prefetch depth if workers are idle
-//! because all slots are full, but the consumer still waits. This happens if training steps vary in
-//! duration, if samples vary in cost, or if too few reads are in flight. The tuner does nothing
-//! while the cores are saturated, that is, while the CPU demand is high. CPU demand is the time
-//! that threads ran or waited for a core.
+//! In all other cases, the tuner uses hill climbing. It doubles the prefetch depth if workers are
+//! idle because all slots are full, but the consumer still waits. This happens if training steps
+//! vary in duration, if samples vary in cost, or if too few reads are in flight. The tuner does
+//! nothing while the cores are saturated, that is, while the CPU demand is high. CPU demand is the
+//! time that threads ran or waited for a core.
 //!
 //! The tuner compares counters over time windows in which batches were delivered. It keeps a trial
 //! that increases the sample rate, and reverts any other trial. Each reverted trial doubles the
@@ -59,9 +59,11 @@ struct Sums {
     samples: f64,
     waited: f64,
     stalled: f64,
+    /// Time in which the requested batch was missing while all later batches were complete.
     behind: f64,
     /// Time that the coordinator waited for free slots.
     blocked: f64,
+    /// Time that the workers spent in their stages.
     busy: f64,
     cpu: f64,
     /// Time that workers were runnable but not scheduled.
@@ -134,6 +136,7 @@ struct Change {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Trial,
+    /// A trial did not increase the rate enough, so the depth is restored.
     Revert,
     /// A slow sample blocks delivery while later batches are complete, so the depth is raised
     /// without a trial.

@@ -16,6 +16,7 @@ use crate::sampler::Schedule;
 use crate::source::{self, BatchIndex, Sample, retried};
 use crate::trace::{Stats, Verdict};
 
+/// State that an open loader shares with its handles and its threads.
 pub(crate) struct Shared {
     pub(crate) recipe: Arc<Recipe>,
     pub(crate) run: Arc<Run>,
@@ -23,6 +24,7 @@ pub(crate) struct Shared {
     pub(crate) on_error: OnError,
     pub(crate) faults: Mutex<Faults>,
     pub(crate) memory: MemoryPlan,
+    /// Epochs before this one may be prepared ahead.
     pub(crate) epochs: u64,
     /// Counters of the device's ring, if there is a device.
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]

@@ -18,6 +18,7 @@ use crate::field::ImageField;
 use crate::recipe::{Recipe, SampleImage, at_frame};
 use crate::trace::Stage;
 
+/// For each frame of a group, its pixels if they are in the cache of decoded images.
 type CachedFrames = ArrayVec<Option<Arc<Pixels>>, MAX_GROUP>;
 
 /// Divides the frames of a clip into groups of similar size, which are decoded together.

@@ -24,12 +24,13 @@ use crate::source::Sample;
 use crate::trace::{Stage, StageMap, nanos};
 use crate::transform::{Plan, Resizer, TILES};
 
-/// Idle workers help to decode an image if its pixels take at least `LARGE` bytes, and at least
-/// `RARE` times as much as the average. If all images are large, no worker is idle, and decoding
-/// the rows that two bands share would only take additional time.
+/// An image is divided into bands, which idle workers help to decode, if its pixels take at least
+/// `LARGE` bytes and at least `RARE` times as much as the average. If all images are large, no
+/// worker is idle, and decoding the rows that two bands share would only take additional time.
 const LARGE: u64 = 6 << 20;
 const RARE: u64 = 12;
 
+/// The images of a part that the device decodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DeviceImages {
     None,
@@ -38,12 +39,14 @@ pub(crate) enum DeviceImages {
     All,
 }
 
+/// A sample that has been read and planned.
 pub(super) struct ReadSample<'a> {
     pub(super) row: usize,
     pub(super) sample: Sample<'a>,
     /// The other samples of the mosaic, each with its source index.
     pub(super) others: MosaicSamples<'a>,
     pub(super) timed: Timed<'a>,
+    /// Number of images of this sample in the group.
     pub(super) image_count: usize,
     /// Memory for decoding the images and computing the fields, in bytes.
     pub(super) memory: usize,
@@ -159,8 +162,8 @@ impl<'a> PartFiller<'a> {
         group
     }
 
-    /// Reads and plans the sample in row `row` and the other samples of its mosaic. Returns the
-    /// sample, the other samples, the memory that they need in bytes, and the [plan for the
+    /// Reads and plans the sample in row `row`, and the other samples of its mosaic. Returns the
+    /// sample, the other samples, the memory in bytes that all of them need, and the [plan for the
     /// fields](ReadSample::field_plan).
     fn take(
         &mut self,
@@ -182,13 +185,13 @@ impl<'a> PartFiller<'a> {
                     cost.ahead_ns += ns;
                     sample
                 }
-                // Prefetched samples have a separate budget.
+                // Prefetched samples count toward a separate budget.
                 None => recipe
                     .read((id, entry), buffers, || run.tries_again(run_number))
                     .inspect(|read| cost.copied += read.memory()),
             };
-            // Name the other samples of a mosaic by their source index: a number that the user
-            // assigned applies only to the first sample.
+            // Name the other samples of a mosaic by their source index, because a number that the
+            // user assigned applies only to the first sample.
             let sample = sample.map_err(|e| recipe.at_sample(id, "", if tile > 0 { e.of_sample(id) } else { e }))?;
             cost.bytes += sample.memory();
             Ok(sample)
@@ -316,7 +319,7 @@ impl<'a> PartFiller<'a> {
         }
     }
 
-    /// Chooses where an image is decoded, and by how many threads. `alone` is whether it is the
+    /// Chooses where an image is decoded, and by how many threads. `alone` is true if it is the
     /// only image of its sample.
     fn choose(&self, sample_image: &mut SampleImage<'_>, alone: bool) {
         let pixels = sample_image.region.size().area().saturating_mul(3);
@@ -419,9 +422,9 @@ impl<'a> PartFiller<'a> {
         self.bitstream.keep(self.run.scratch.share().retained / 2);
     }
 
-    /// Copies the data of `images`, which are `sample_image` or consecutive frames of it, so that the
-    /// device decodes them. `place` is the row and the index of the first frame. Returns `false` for
-    /// each image that a worker must decode.
+    /// Copies the data of `images` for the device: `sample_image`, or consecutive frames of it.
+    /// `place` is the row of the sample and the index of the first frame. Returns `false` for each
+    /// image that a worker must decode.
     pub(super) fn store_images(
         &mut self,
         images: &[EncodedImage<'a>],
@@ -466,8 +469,9 @@ impl<'a> PartFiller<'a> {
         stored
     }
 
-    /// Copies the data of `encoded`, which is `sample_image` or one of its frames, so that the device
-    /// decodes it as frame `place.1` of row `place.0`. Returns `false` if a worker must decode it.
+    /// Copies the data of `encoded` for the device: `sample_image`, or one of its frames. `place`
+    /// is the row of the sample and the index of the frame. Returns `false` if a worker must decode
+    /// the image.
     fn store_image(
         &mut self,
         encoded: &EncodedImage<'a>,

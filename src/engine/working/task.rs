@@ -8,10 +8,12 @@ use std::sync::{Arc, Weak};
 use crate::batch::{Full, Part};
 use crate::engine::reading::Fetched;
 
+/// A part of a batch for a worker to process.
 pub(crate) struct Task {
     pub(crate) part: Part,
     pub(crate) fetched: Option<Fetched>,
-    /// Set if the part is full except for images that the device could not decode.
+    /// The request to decode images that the device could not decode. If it is set, the part is
+    /// full except for these images.
     pub(crate) redecode: Option<Redecode>,
 }
 

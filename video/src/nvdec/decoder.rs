@@ -58,6 +58,7 @@ pub(super) struct Decoder {
 // SAFETY: the handles may be used on any thread while their context is current (invariant 1).
 unsafe impl Send for Decoder {}
 
+/// The packets since the last key frame, which form a group of pictures.
 struct Group {
     bitstream: Bitstream,
     parser: ffi::Parser,
@@ -70,6 +71,7 @@ struct Group {
     has_leading: bool,
 }
 
+/// The state that the functions called by the parser access.
 struct State {
     session: Option<Session>,
     images: Images,
@@ -165,7 +167,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// The context must be current.
+    /// Destroys the parser. The context must be current.
     fn end(&mut self, device: &Device) {
         if let Some(group) = self.group.take() {
             // SAFETY: `start` created the parser. It is not running.
@@ -173,8 +175,8 @@ impl Decoder {
         }
     }
 
-    /// After an error, all later packets fail until [`start`](Self::start) is called, but the
-    /// frames of earlier packets can still be read if only the packet was damaged.
+    /// Decodes a packet. After an error, all later packets fail until [`start`](Self::start) is
+    /// called, but the frames of earlier packets can still be read if only the packet was damaged.
     pub(super) fn push(&mut self, packet: &[u8]) -> Result<()> {
         let device = self.state().device.clone();
         let _here = device.enter()?;
@@ -226,7 +228,7 @@ impl Decoder {
         Ok(true)
     }
 
-    /// The frame that [`frame`](Self::frame) has copied.
+    /// Returns the frame that [`frame`](Self::frame) has copied.
     pub(super) fn planes(&mut self) -> Planes<'_> {
         let state = self.state();
         state.frame.planes(state.host.bytes())
@@ -265,8 +267,8 @@ fn fault(packet: usize, why: &str) -> Error {
 }
 
 impl Group {
-    /// Returns the index of the image that the packet shows. If a function that the parser called
-    /// fails, its error is stored in the state.
+    /// Decodes a packet, and returns the index of the image that it shows. If a function that the
+    /// parser called fails, its error is stored in the state.
     fn push(
         &mut self,
         input: &mut Vec<u8>,
@@ -329,6 +331,7 @@ impl Group {
     }
 }
 
+/// A decoder of the driver.
 struct Session {
     handle: ffi::DecoderHandle,
     codec: c_int,
@@ -339,7 +342,7 @@ struct Session {
 }
 
 impl Session {
-    /// Reuses `session` for a format if possible.
+    /// Returns a decoder for a format. Reuses `session` if possible.
     fn fit(session: Option<Session>, device: &Device, format: &Format, name: Codec) -> Result<Session> {
         let driver = device.driver();
         let size = (format.coded_width, format.coded_height);
@@ -363,7 +366,7 @@ impl Session {
                     session.size = size;
                     return Ok(session);
                 }
-                // Creating a new one reports the reason if it fails as well.
+                // If creating a new decoder fails as well, that call reports the reason.
             } else if is_same {
                 max = (max.0.max(session.max.0), max.1.max(session.max.1));
             }
@@ -389,7 +392,7 @@ impl Session {
         Ok(Session { handle, codec: format.codec, bit_depth, size, max, surfaces })
     }
 
-    /// The context must be current.
+    /// Destroys the decoder. The context must be current.
     fn destroy(self, device: &Device) -> Option<Session> {
         // SAFETY: invariant 1.
         unsafe { (device.driver().cuvid.destroy_decoder)(self.handle) };
@@ -397,12 +400,12 @@ impl Session {
     }
 }
 
-/// The output width and height are even.
+/// Returns the size of the engine's output. The width and the height are even.
 fn output_size((width, height): (u32, u32)) -> (u32, u32) {
     (width.next_multiple_of(2), height.next_multiple_of(2))
 }
 
-/// Left, top, right and bottom of the shown area.
+/// Returns the left, top, right and bottom of the shown area.
 fn area(format: &Format) -> (c_int, c_int, c_int, c_int) {
     let ffi::Rect { left, top, right, bottom } = format.display_area;
     (left, top, right, bottom)
@@ -418,7 +421,7 @@ struct HostMemory {
 }
 
 impl HostMemory {
-    /// The context must be current.
+    /// Allocates at least `bytes` bytes. The context must be current.
     fn grow(&mut self, device: &Device, bytes: usize) -> Result<()> {
         if bytes > self.bytes {
             self.free(device);
@@ -452,7 +455,7 @@ impl HostMemory {
 }
 
 impl State {
-    /// Calls `function`, and stores its error or panic. A result of 0 makes the parser stop.
+    /// Calls `function`, and stores its error or panic. If the result is 0, the parser stops.
     ///
     /// # Safety
     /// `state` points to a [`State`] that no other code accesses during the call.
@@ -484,7 +487,7 @@ impl State {
         }
     }
 
-    /// Returns the number of surfaces.
+    /// Prepares for a format, and returns the number of surfaces.
     fn start(&mut self, format: &Format) -> Result<c_int> {
         let size = (format.coded_width, format.coded_height);
         if let (Some(before), Some(session)) = (&self.format, &self.session) {
@@ -547,7 +550,7 @@ impl State {
         Ok(1)
     }
 
-    /// If there is an image in the surface, waits for it, and stores whether it is damaged.
+    /// Waits for the image in the surface, if there is one, and stores whether it is damaged.
     fn wait(&mut self, surface: usize) -> Result<()> {
         let Some(session) = &self.session else { return Ok(()) };
         if self.images.at(surface).is_none_or(|image| image.is_damaged.is_some()) {
@@ -631,7 +634,8 @@ impl State {
         driver.check(synchronized, || "copying a decoded frame to host memory".into())?;
         driver.check(unmapped, || "releasing a decoded frame".into())?;
 
-        // An engine decodes the images of a session one after the other, so these are decoded.
+        // An engine decodes the images of a session one after the other, so all earlier images are
+        // decoded.
         let unknown: Vec<usize> = self.images.unknown(index).collect();
         for surface in unknown {
             self.wait(surface)?;

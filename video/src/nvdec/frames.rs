@@ -1,4 +1,4 @@
-//! [`FrameDecoder`]: decodes the frames of records.
+//! [`FrameDecoder`]: decodes the frames of [records](crate::record) on an NVIDIA GPU.
 
 use std::sync::Arc;
 
@@ -8,12 +8,13 @@ use crate::error::{Error, Result};
 use crate::frame::Planes;
 use crate::record::Record;
 
-/// More frames could replace the current frame in GPU memory before it is read.
+/// Maximum number of frames that are decoded ahead. With more, the decoder could overwrite the
+/// current frame in GPU memory before it is copied.
 const MAX_AHEAD: usize = 2;
 
 /// Decodes the frames of records on a GPU, and copies them to host memory. All threads share the
-/// decoders. A thread holds its decoder until [`rest`](Self::rest) is called, so that the frames of
-/// a clip continue from each other.
+/// decoders. A thread keeps its decoder until [`rest`](Self::rest) is called, so that each frame of
+/// a clip continues where the previous one stopped.
 pub struct FrameDecoder {
     gpu: usize,
     pool: Option<Arc<Pool>>,
@@ -50,13 +51,12 @@ impl FrameDecoder {
     }
 
     /// Decodes the frame of a record, and passes it to `show`. Waits while other threads use all
-    /// decoders.
+    /// decoders. Up to two of the `later` records are decoded ahead if they are in the same group
+    /// of pictures.
     ///
     /// # Errors
     /// If the GPU cannot decode the video, if a packet is damaged, or if a function of the driver
     /// fails. The message names the file and the frame.
-    ///
-    /// The frames of `later` records are decoded ahead if they are in the same group of pictures.
     pub fn decode<T>(
         &mut self,
         record: &Record<'_>,

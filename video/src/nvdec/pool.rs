@@ -18,6 +18,7 @@ use crate::record::Record;
 /// engines of an H100 need more than seven decoders. There, creating a decoder takes 36 ms.
 pub(super) const MAX_SESSIONS: usize = 24;
 
+/// A decoder with the packets that it has decoded.
 pub(super) struct Session {
     decoder: Decoder,
     format: Option<(Codec, u32, u32)>,
@@ -31,15 +32,16 @@ pub(super) struct Pool {
     freed: Condvar,
 }
 
+/// The decoders of a pool that no thread uses.
 struct Idle {
-    /// Idle decoders, the most recently used last.
+    /// Idle decoders. The most recently used one is the last.
     sessions: Vec<Session>,
-    /// Idle or in use.
+    /// Number of decoders, idle or in use.
     count: usize,
 }
 
 impl Pool {
-    /// The decoders are destroyed when the last user drops the pool.
+    /// Returns the pool of a GPU. The decoders are destroyed when the last user drops the pool.
     pub(super) fn of(gpu: usize) -> Result<Arc<Self>> {
         static POOLS: Mutex<Vec<(usize, Weak<Pool>)>> = Mutex::new(Vec::new());
         let device = Device::shared(gpu)?;
@@ -61,7 +63,7 @@ impl Pool {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits while other threads use all decoders.
+    /// Takes a decoder for `record`. Waits while other threads use all decoders.
     pub(super) fn take(&self, record: &Record<'_>) -> Result<Session> {
         let mut idle = self.idle();
         loop {
@@ -124,8 +126,8 @@ impl Session {
     /// Decodes the frame of a record. Returns how many packets were decoded. After an error, the
     /// decoder starts again from a key frame with the next record.
     ///
-    /// The packets of `later` records in the same group are queued before the frame is read, so that
-    /// the engine continues while the caller converts the frame.
+    /// The packets of `later` records in the same group of pictures are queued before the frame is
+    /// read, so that the engine continues while the caller converts the frame.
     pub(super) fn decode(&mut self, record: &Record<'_>, later: &[Record<'_>]) -> Result<usize> {
         let mut result = self.try_decode(record, later);
         if result.is_err() && !later.is_empty() {

@@ -1,11 +1,11 @@
-//! Checks the RGB conversion against the H.273 formulas, evaluated in double precision.
+//! Tests the RGB conversion against the H.273 formulas, evaluated in double precision.
 
 use warpfeed_video::rgb::{Scratch, to_rgb};
 use warpfeed_video::{Coding, Layout, Plane, Planes};
 
 use crate::support::Random;
 
-/// The formulas, without any optimization.
+/// Evaluates the formulas, without any optimization.
 fn oracle(frame: &Planes<'_>, x: usize, y: usize) -> [f64; 3] {
     let Coding { matrix, is_full_range, bits } = frame.coding;
     let (scale, max_value) = (f64::from(1 << (bits - 8)), f64::from((1 << bits) - 1));

@@ -10,7 +10,7 @@
 //   jpeg_starts   finds the blocks that begin in each line, from these states
 //   jpeg_huffman  decodes bytes to coefficients, one thread per short segment or line
 //   jpeg_idct     transforms coefficients to component samples, one thread per block
-//   jpeg_turn     writes upright pixels of images with an EXIF orientation
+//   jpeg_turn     writes upright RGB pixels of images with an EXIF orientation and of video frames
 //   jpeg_resize   resizes to the output, one thread block per eight rows or fewer
 //
 // Huffman decoding is serial within a segment, so a JPEG without restart markers would occupy a
@@ -19,6 +19,11 @@
 // the states agree (Weissenberger and Schmidt, "Massively Parallel Huffman Decoding on GPUs",
 // 2018). The result is exact. The cost is that each line is decoded at least twice: once for its
 // state, and once for its coefficients. Images that do not synchronize are left to the host.
+//
+// A line is LINE_BYTES bytes of a sample's data. A piece is the part of a segment that one thread
+// decodes: a short segment as a whole, and about one line of a long segment. A tile is the group of
+// lines that one thread block of `jpeg_follow` decodes. A share is the part of a large sample that
+// one row of the grid processes. A lane is a thread of a warp.
 //
 // All arithmetic is the same as on the host, in the same order, so both produce the same bits. The
 // host's code is in `jpeg/src/kernels/scalar.rs` and `jpeg/src/rows.rs` up to the pixels, and in
@@ -119,10 +124,10 @@ __device__ __forceinline__ const Segment* segments_of(const DecodeOps& o, const 
 
 enum { MAX_TAPS = 64 };
 
-// Start of a table with the filter along one axis of `n` outputs. n pairs (start, taps) follow it,
-// and then MAX_TAPS / 2 rows of n pairs of coefficients. An odd last tap is paired with a zero. The
-// sample's record for `jpeg_resize` precedes its two tables. `DecodeOps::axes_bytes` computes the
-// same size.
+// The start of the table with the resize filter along one axis, which has `n` outputs. It is
+// followed by n pairs (start, taps), and by MAX_TAPS / 2 rows of n pairs of coefficients. An odd
+// last tap is paired with a zero. The sample's record for `jpeg_resize` precedes its two tables.
+// `DecodeOps::axes_bytes` computes the same size.
 struct __align__(16) Axis { u32 precision, start, end, unused; };
 __device__ __forceinline__ u32 axis_bytes(u32 n) { return (16 + n * (8 + MAX_TAPS * 2) + 15) / 16 * 16; }
 __device__ __forceinline__ u8* axis_of(u8* axes, u32 sample, u32 axis, u32 width, u32 height) {
@@ -130,8 +135,8 @@ __device__ __forceinline__ u8* axis_of(u8* axes, u32 sample, u32 axis, u32 width
     return axes + size_t(sample) * (sizeof(DecodeOps) + across + axis_bytes(height)) + sizeof(DecodeOps) + (axis ? across : 0);
 }
 
-// The record for `jpeg_resize`. The planes start `planes` times 64 bytes after the start of the
-// coefficients. If `jpeg_turn` has written the upright pixels, they are in the memory of the
+// Returns the record for `jpeg_resize`. The planes start `planes` times 64 bytes after the start of
+// the coefficients. If `jpeg_turn` has written the upright pixels, they are in the memory of the
 // coefficients, as one plane per color.
 __device__ __forceinline__ DecodeOps* view_of(u8* axes, u32 sample, u32 width, u32 height) {
     return reinterpret_cast<DecodeOps*>(axis_of(axes, sample, 0, width, height)) - 1;
@@ -227,8 +232,8 @@ jpeg_axes(u8* axes, u32* faults, const DecodeOps* all, u32 count, u32 height, u3
 // --- Huffman decoding ------------------------------------------------------------------------------------------------------------
 
 // Only segments of at least LONG bytes are cut into pieces, and only in samples with a segment of
-// at least MIN_SPLIT_BYTES. For smaller ones, finding the pieces takes longer than decoding in
-// parallel saves.
+// at least MIN_SPLIT_BYTES. In smaller segments and samples, finding the pieces takes longer than
+// decoding in parallel saves.
 enum { LONG = 1024, MIN_SPLIT_BYTES = 2048 };
 
 enum { MAX_TABLES = 4, MOST_BLOCKS = 10 };     // two tables of DC differences, two of AC coefficients
@@ -290,8 +295,9 @@ struct __align__(16) Built {
     Tables tables;
     // These tables replace `dc` and `ac` in kernels that do not need the coefficients.
     //
-    // Like `dc`, but if an end-of-block code directly follows the difference, the entry skips both,
-    // and contains the length of the end-of-block code << 5.
+    // An entry of `dc_twice` is like an entry of `dc`. But if an end-of-block code directly follows
+    // the DC difference, the entry skips both, and bits 5 and up contain the length of the
+    // end-of-block code.
     u32 dc_twice[2 << DC_BITS];
     // The lower 16 bits contain one symbol, as in `ac`. The upper 16 bits contain two symbols if
     // the looked-up bits contain both, and otherwise the same symbol again.
@@ -453,7 +459,7 @@ struct Bits {
         filled += 4;
         ahead = __ldg(chunks + min(filled / 4, last));
     }
-    // A lane consumes at most four words until the next call, so the ring never runs empty.
+    // A lane consumes at most four words between two calls, so the ring never runs empty.
     __device__ __forceinline__ void fill() {
         static_assert(31 + MAX_BITS < 5 * 32 && 6 + 3 <= RING, "the ring has what is needed, and room for a chunk");
         if (filled - position / 32 < 6) put();
@@ -610,7 +616,7 @@ struct Extent { u32 from, to; };    // bits
 struct Line {
     Segment segment;
     Extent extent;
-    bool any, first;    // whether it contains a piece; whether that is the first of its segment
+    bool any, first;    // whether the line contains a piece, and whether it is the first of its segment
 
     // Each piece begins at the start of a line, except the first piece of a segment: it begins with
     // the segment, and extends to the end of the first whole line.
@@ -706,8 +712,8 @@ __device__ __forceinline__ u32 follow(const Tables& tables, const DecodeOps& o, 
     return State(bits.position - limit, b, place).code();
 }
 
-// Properties of a line that do not depend on the gains of the previous lines. A Start then
-// overwrites them.
+// Properties of a line that do not depend on the gains of the previous lines. `jpeg_follow` writes
+// them, and `jpeg_starts` overwrites them with a Start.
 struct __align__(16) Followed {
     u32 entry, exit;    // states
     u32 first;          // the bit at which the first block begins
@@ -718,7 +724,8 @@ struct __align__(16) Followed {
 static_assert(sizeof(Followed) == sizeof(Start), "a Start overwrites a Followed");
 
 // A thread block decodes TILE consecutive lines. The first OVERLAP of them are also the last lines
-// of the previous tile, so that the codes have synchronized at the start of the tile's own lines.
+// of the previous tile, so that the codes have usually synchronized where the tile's own lines
+// begin.
 enum { TILE = 128, OVERLAP = 16, STEP = TILE - OVERLAP };
 
 // Codes of regular patterns never synchronize: each pass fixes only one more line. So a sample is
@@ -733,10 +740,10 @@ __device__ __forceinline__ u32 own_line(const DecodeOps& o, u32 i) {
 }
 
 // Finds the decoder state at each line. First, each line is decoded as if an MCU began at its
-// start. Then it is decoded again from the exit state of the previous line, until no exit state
-// changes. After that, only lines before the tile can still change the tile's states. Between
-// passes, lines with a new entry state are compacted onto the first threads, so that most warps are
-// idle.
+// start. Then the lines are decoded again, each from the exit state of the previous line, until no
+// exit state changes. After that, only lines before the tile can still change the tile's states.
+// Between passes, lines with a new entry state are compacted onto the first threads, so that most
+// warps are idle.
 //
 // Where codes synchronize late, which is typical of high quality, a line's entry state often
 // alternates between a few values. So the last two decodings of each line are stored, and never
@@ -766,8 +773,8 @@ jpeg_follow(Followed* followed, u32* faults, const Built* built, const u8* arena
             if (!copied) built[n].copy<true>(tables);
             copied = true;
             const bool exact = line.first || threadIdx.x == 0;
-            // The last two decodings of this thread's line. `written` is whether `followed` has the
-            // last one.
+            // The last two decodings of this thread's line. `written` is whether the last one is
+            // stored in `followed`.
             Followed now = {~0u, 0, 0, 0, {0, {0, 0, 0}}}, earlier = now;
             bool written = true;
             extents[threadIdx.x] = line.extent;
@@ -956,7 +963,7 @@ struct Pieces {
           blocks(o.blocks), in_one(o.longest < MIN_SPLIT_BYTES) {
         count = short_ones + (in_one ? 0 : o.bytes / LINE_BYTES + 1 - first_line(o));
     }
-    // A long segment, or a line without a piece, gives a Start without blocks.
+    // Returns a Start without blocks for a long segment, and for a line without a piece.
     __device__ __forceinline__ Start operator[](u32 i) const {
         if (i >= short_ones) return starts[i - short_ones];
         const Segment s = segments[i];
@@ -1031,8 +1038,8 @@ jpeg_huffman(i16* coefficients, u32* faults, const Built* built, const u8* arena
         const u32 n = share.n;
         const DecodeOps& o = all[n];
         if (o.kind != JPEG) continue;
-        // Another thread block may set the fault right now, so one thread reads it for the whole
-        // block.
+        // A different thread block may set the fault right now, so one thread reads it for the
+        // whole block.
         const bool lost = threadIdx.x == 0 && faults[o.place] != 0;
         if (lost && o.place != n) faults[n] = 1;
         const Pieces pieces(o, arena, starts);
@@ -1169,7 +1176,7 @@ struct Four {
     // `pick` is the number of pixels per sample.
     u32 behind, pick;
 
-    // `x` is a multiple of 4. The whole row of the plane is readable.
+    // `x` must be a multiple of 4, and the whole row of the plane must be readable.
     __device__ __forceinline__ void prepare(const DecodeOps& o, const u8* planes, u32 part, u32 up, u32 x) {
         const Component& p = o.parts[part];
         const Plane plane(o, part);

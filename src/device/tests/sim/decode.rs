@@ -85,6 +85,7 @@ struct Component {
     tables: (usize, usize),
 }
 
+/// The samples of one component inside the decoded window.
 struct Plane {
     samples: Vec<u8>,
     stride: usize,
@@ -98,9 +99,10 @@ impl Plane {
     }
 }
 
-/// The head of a sample, which precedes its data.
+/// The head of a sample: its tables and the list of its segments. The sample's data follows the
+/// head.
 struct Head<'a> {
-    /// The head, followed by the data.
+    /// The bytes of the head and of the data.
     bytes: &'a [u8],
     quant: &'a [u8],
     tables: Vec<Lookup>,
@@ -112,7 +114,8 @@ impl<'a> Head<'a> {
         let bytes = &arena[record.word(2)..][..record.word(3)];
         let (quant, rest) = bytes.split_at(parts.len() * 128);
         let (specs, rest) = rest.split_at(record.word(13) * 272);
-        // DC symbols need no check here.
+        // With `true`, DC tables are read like AC tables. Their symbols are not checked, because
+        // the host has checked them.
         let tables = specs.chunks_exact(272).map(|spec| Lookup::new(&Spec::read(spec)?, true).ok());
         let tables = tables.collect::<Option<_>>().expect("the host has checked the tables");
         Head { bytes, quant, tables, segments: rest.chunks_exact(16).take(record.word(1)).collect() }
@@ -186,7 +189,7 @@ impl<'a> Head<'a> {
     }
 }
 
-/// Returns `None` if the host must decode the sample.
+/// Decodes one sample into `out`. Returns `None` if the host must decode the sample.
 fn sample(record: &Record, arena: &[u8], output: Size, out: &mut [u8]) -> Option<()> {
     if record.word(0) == 2 {
         let frame = &arena[record.word(2)..][..record.word(3)];
@@ -230,8 +233,8 @@ fn video_pixel(frame: &[u8], x: usize, y: usize) -> [u8; 3] {
     [cr * red_cr, cr * green_cr + cb * green_cb, cb * blue_cb].map(|term| ((luma + term) >> 20).clamp(0, 255) as u8)
 }
 
-/// Returns the pixels of the record's region, with the orientation applied. `pixel` returns a pixel
-/// of the stored image.
+/// Returns the pixels of the record's region, with the orientation applied. `pixel_at` returns a
+/// pixel of the stored image.
 fn oriented_pixels(record: &Record, pixel_at: impl Fn(usize, usize) -> [u8; 3]) -> Pixels {
     let (region, turned) = (record.rect(44), record.word(55));
     let (width, height) = (region.width as usize, region.height as usize);
@@ -255,14 +258,14 @@ fn oriented_pixels(record: &Record, pixel_at: impl Fn(usize, usize) -> [u8; 3]) 
     pixels
 }
 
-/// The plan that resizes the record's region to the output.
+/// Returns the plan that resizes the record's region to the output.
 fn plan(record: &Record, output: Size) -> Plan {
     let [left, right, top, bottom] = [56, 58, 60, 62].map(|i| record.double(i));
     let (region, shown) = (record.rect(44), record.rect(48));
     let mut plan = Plan::resized_crop(region.size(), Rect::full(region.size()), output, shown);
     plan.window = Window { x: left, y: top, width: right - left, height: bottom - top };
     (plan.flip, plan.vertical_flip) = (record.word(52) != 0, record.word(53) != 0);
-    // A record contains the position after flips, a plan the position before flips.
+    // A record contains the position after flips, and a plan the position before flips.
     if plan.flip {
         plan.target.x = output.width - shown.x - shown.width;
     }
@@ -273,7 +276,7 @@ fn plan(record: &Record, output: Size) -> Plan {
     plan
 }
 
-/// The value of a component at a pixel, with libjpeg-turbo's "fancy" upsampling.
+/// Returns the value of a component at a pixel, with libjpeg-turbo's "fancy" upsampling.
 fn upsampled(part: &Component, plane: &Plane, x: usize, y: usize) -> u8 {
     let (across, down) = (x / part.across, y / part.down);
     let beside =
@@ -310,7 +313,7 @@ impl Bits<'_> {
         three << (8 + self.position % 8) >> (32 - 16) >> (16 - count)
     }
 
-    /// Returns `None` if the next bits are not a code.
+    /// Returns the next symbol, or `None` if the next bits are not a code.
     fn symbol(&mut self, table: &Lookup) -> Option<usize> {
         let (symbol, length) = table.find(self.peek(16) as u16)?;
         self.position += usize::from(length);

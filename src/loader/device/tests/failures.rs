@@ -22,6 +22,7 @@ impl Source for Watched {
     }
 }
 
+/// The batches that arrived, and the errors.
 type Seen = (Vec<Vec<u8>>, Vec<Error>);
 
 /// Makes each driver call in `run` fail in turn. Returns the number of failures per driver

@@ -34,7 +34,9 @@ impl Source for Uneven {
     }
 }
 
+/// Epoch and number of a batch.
 type At = (u64, u64);
+/// Index, validity and pixels of each sample of a batch.
 type Share = Vec<(u64, bool, Vec<u8>)>;
 
 #[derive(Clone)]

@@ -1,4 +1,4 @@
-//! Tests that video frames that a device converts to RGB are bit-identical to frames that workers
+//! Tests that video frames that a device converts to RGB are bit-identical to those that workers
 //! convert.
 
 use super::*;
@@ -8,7 +8,7 @@ use crate::engine::memory_after_fill;
 use crate::field::{DecodeSpace, Image};
 use crate::source::Frames;
 
-/// A video of 96x64 pixels with a key frame on every other frame.
+/// A video of 96x64 pixels in which every other frame is a key frame.
 const VIDEO: &[u8] = include_bytes!("../../../../video/tests/fixtures/g2.mp4");
 
 /// Returns samples with a clip of `count` frames and a JPEG of the same size. In every fifth sample,

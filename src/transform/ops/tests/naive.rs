@@ -1,4 +1,4 @@
-//! Each effect is bit-identical to its simple implementation.
+//! Tests that each effect is bit-identical to its simple implementation.
 
 use super::random_effects::rows;
 use crate::decode::Size;
@@ -49,7 +49,7 @@ fn effects_without_setter(size: Size) -> Vec<Pair> {
     effects
 }
 
-/// A dark image, a bright one, one with the full range of values, and a constant one.
+/// Returns a dark image, a bright one, one with the full range of values, and a constant one.
 fn images(size: Size, rng: &mut Rng) -> [Vec<[u8; 3]>; 4] {
     let mut image = |from: u64, levels: u64| {
         (0..size.area()).map(|_| std::array::from_fn(|_| (from + rng.below(levels)) as u8)).collect()
@@ -76,7 +76,7 @@ fn effects_equal_their_simple_implementations() {
     }
 }
 
-/// Grays and ties between channels, where hue is ambiguous, are included.
+/// Tests colors that include grays and ties between channels, where hue is ambiguous.
 #[test]
 fn hue_rotations_equal_a_simple_loop() {
     let mut rng = Rng::new(1, 2, 3);
