@@ -294,7 +294,7 @@ fn annotations_must_have_a_value_for_each_frame() {
         ("mask", of_array(&mask(0, 0)), of_frames, "field \"mask\" has values for 50 frames: expected 3"),
         ("mask.png", b"\x89PNG\r\n\x1a\n".to_vec(), of_frames, single),
         ("mask", wrong, of_frames, "frame 1: field \"mask\": annotations are for 4x4 pixels, but the image has 40x50"),
-        ("mask", of_array(&half), of_frames, "frame 0: field \"mask\" is an npy of"),
+        ("mask", of_array(&half), of_frames, "frame 0: field \"mask\" is an .npy array of"),
         ("mask", masks(3), one, "is not in a supported format"),
         (
             "boxes.json",

@@ -247,7 +247,7 @@ fn options_incompatible_with_size_buckets_are_refused() {
         (bucketed(&[Size::new(70_000, 3)]), "augment: an output of 70000x3"),
         (bucketed(&[size, size]), "size_buckets: 8x8 is listed twice"),
         (bucketed(&[size]).last_batch(LastBatch::Pad), "size_buckets and last_batch(Pad)"),
-        (bucketed(&[size]).budget(63), "budget(63): "),
+        (bucketed(&[size]).budget(63), "budget(63) is too small"),
         (bucketed(&[size]).repeat(2), "size_buckets and repeat cannot be combined"),
         (bucketed(&[size]).weights(vec![1.0; 4]), "weights and size_buckets: each decides the order"),
         (
