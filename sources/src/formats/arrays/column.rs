@@ -36,7 +36,7 @@ pub(super) struct Heap {
 pub(super) type Choose<'a> = &'a dyn Fn(&[String]) -> Result<Vec<(usize, String)>>;
 
 pub(super) enum Storage {
-    /// In the file with index `file_index`, starting at byte `offset`.
+    /// The elements are in the file with index `file_index`, starting at byte `offset`.
     File {
         file_index: usize,
         offset: u64,

@@ -67,8 +67,8 @@ pub(crate) const HDF5: DataFormat = DataFormat {
     )
 };
 
-/// Maximum number of `.npy` files in a folder of arrays. A folder with more is not a dataset,
-/// because a sample has at most 16 fields.
+/// Maximum number of `.npy` files in a folder of arrays. A sample has at most 16 fields, so a
+/// folder with many more files is not a dataset of arrays.
 const MAX_ARRAYS: usize = 64;
 
 /// Returns whether a folder contains `.npy` files, and neither subfolders nor files of other

@@ -108,7 +108,7 @@ impl Clips {
             }
         };
         if names.len().checked_mul(options.per_video).is_none() {
-            return Err(Error::config(format!("per_video={}: the dataset is too large", options.per_video)));
+            return Err(Error::config(format!("per_video={}: the number of clips overflows", options.per_video)));
         }
         let videos = Videos {
             path,

@@ -209,7 +209,8 @@ impl LeRobot {
     }
 }
 
-/// If the dataset is packed, the result contains only the packed episodes and features.
+/// Reads the metadata. If the dataset is packed, the result contains only the packed episodes and
+/// features.
 fn metadata(root: &DatasetFolder) -> Result<(Info, Episodes, Option<Packed>)> {
     let mut info = Info::read(root)?;
     let mut all = Episodes::read(root, &info)?;
@@ -265,7 +266,8 @@ impl Source for LeRobot {
         of_reader!(&self.reader, path(self.frames.locate(index).row()))
     }
 
-    /// A dataset may have several cameras, so programs must name the images that they read.
+    /// Returns `None`, because a dataset may have several cameras and programs must name the images
+    /// that they read.
     fn has_images(&self) -> Option<bool> {
         Some(false)
     }
