@@ -266,7 +266,7 @@ impl Source for LeRobot {
         of_reader!(&self.reader, path(self.frames.locate(index).row()))
     }
 
-    /// Returns `None`, because a dataset may have several cameras and programs must name the images
+    /// Returns `Some(false)`: a dataset may have several cameras, so programs must name the images
     /// that they read.
     fn has_images(&self) -> Option<bool> {
         Some(false)

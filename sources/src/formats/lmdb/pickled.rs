@@ -120,8 +120,8 @@ fn name_items(nodes: &Nodes<'_>) -> Vec<String> {
         let mut matching = (0..items.len()).filter(|&index| is(&nodes[items[index]]));
         matching.next().filter(|_| matching.next().is_none())
     };
-    // An array counts as an image only if there are no other arrays and its elements are bytes.
-    // Otherwise, a mask could be mistaken for an image of floats.
+    // An array counts as an image only if it is the only array and its elements are bytes. If the
+    // image were an array of floats, a mask next to it could be mistaken for the image.
     let array = |node: &Node<'_>| matches!(node, Node::Array(Array { shape, .. }) if shape.len() >= 2);
     let pixels = |&index: &usize| match &nodes[items[index]] {
         Node::Array(Array { dtype, .. }) => dtype.element().is_ok_and(|element| element == Element::U8),

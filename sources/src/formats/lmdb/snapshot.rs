@@ -302,8 +302,7 @@ fn free_dead_slots(env: &lmdb::Environment) {
     unsafe { lmdb_sys::mdb_reader_check(env.env(), &mut 0) };
 }
 
-/// Opens an environment without a map that is too small. `map_size` is the size that the writer
-/// requested, in bytes.
+/// Opens the environment at `path`. `map_size` is the map size that the writer requested, in bytes.
 fn open_environment(path: &Path, is_folder: bool, map_size: u64) -> Result<lmdb::Environment> {
     let mut flags = EnvironmentFlags::READ_ONLY | EnvironmentFlags::NO_TLS | EnvironmentFlags::NO_READAHEAD;
     if !is_folder {

@@ -399,7 +399,8 @@ impl Source for Lmdb {
         }
     }
 
-    /// Returns a hash of the content that is the same for copies of the file.
+    /// Returns a hash of the number of samples and of the last commit. Copies of a file have the
+    /// same fingerprint.
     fn fingerprint(&self) -> Option<u64> {
         Some(Hash::default().number(self.len() as u64).number(self.commit as u64).end())
     }
