@@ -55,7 +55,7 @@ pub(crate) struct DataArgs {
 // The options of commands that read annotations. clap would use a doc comment as the help text of
 // the command.
 #[derive(clap::Args, Default, Clone, Copy)]
-pub(crate) struct FollowArgs {
+pub(crate) struct AnnotationFrameArgs {
     /// Whether annotations refer to the stored or to the EXIF-rotated image, if the declared size
     /// does not show which
     #[arg(long, value_name = "IMAGE", value_enum)]
@@ -70,7 +70,7 @@ enum Follow {
     Upright,
 }
 
-impl FollowArgs {
+impl AnnotationFrameArgs {
     pub(crate) fn exif(self) -> Option<AnnotationFrame> {
         self.annotations_follow.map(|follow| match follow {
             Follow::Stored => AnnotationFrame::Stored,

@@ -1,5 +1,5 @@
-//! The reference decoder and encoder of the JPEG tests: bindings to mozjpeg, built without SIMD.
-//! Its decoder is libjpeg-turbo's.
+//! Wraps libjpeg. The JPEG tests use it as the reference decoder, and to encode files of every
+//! kind. The library is a build of mozjpeg without SIMD, and its decoder is that of libjpeg-turbo.
 //!
 //! **Invariants**
 //! 1. A `jpeg_compress_struct` or `jpeg_decompress_struct` is used only inside `compress` or
@@ -23,7 +23,8 @@ pub struct Options {
     pub restart: u32,
     pub optimize: bool,
     pub progressive: bool,
-    /// Whether RGB or CMYK is stored without conversion. An Adobe segment marks such files.
+    /// Whether RGB or CMYK is stored as it is, marked by an Adobe segment, instead of being
+    /// converted to YCbCr or YCCK.
     pub rgb: bool,
 }
 
@@ -54,8 +55,8 @@ pub struct Decoded {
     pub warnings: c_long,
 }
 
-/// The coefficients of one component: blocks per row, block rows, and `64 * wide * high` values in
-/// natural order.
+/// The coefficients of one component. `data` has `64 * width * height` values, in natural order.
+/// `width` and `height` are in blocks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plane {
     pub width: usize,
@@ -63,7 +64,7 @@ pub struct Plane {
     pub data: Vec<i16>,
 }
 
-/// Pixels have `channels` (1, 3 or 4) interleaved samples.
+/// Encodes `pixels`, which have 1, 3 or 4 interleaved channels.
 pub fn encode(pixels: &[u8], width: u32, height: u32, channels: usize, options: &Options) -> Vec<u8> {
     compress(|c| unsafe {
         c.image_width = width;
@@ -163,7 +164,8 @@ pub fn decode(jpeg: &[u8]) -> Result<Decoded, String> {
     })
 }
 
-/// One channel of Pillow's `cmyk2rgb` (libImaging/Convert.c). `white` is 255 minus black.
+/// Computes one channel as in Pillow's `cmyk2rgb` (libImaging/Convert.c). `white` is 255 minus
+/// black.
 fn rgb_level(ink: u8, white: u8) -> u8 {
     let product = u32::from(ink) * u32::from(white);
     // Divide by 255, and round to nearest.

@@ -8,7 +8,7 @@ use crate::error::{Error, Result, push};
 use crate::machine::hash::Hash;
 use crate::model::value::{Element, Numbers};
 use crate::model::{Sample, Source};
-use crate::storage::{Files, OpenFile, RowBytes, of_files};
+use crate::storage::{Files, OpenFile, RowBytes, delegate_to_files};
 
 /// Size of the reads that find the documents of a file, in bytes.
 const SCANNED_BYTES: u64 = 1 << 20;
@@ -288,7 +288,7 @@ impl Source for PackedTokens {
         Sample::new(key).with_field("tokens.npy", tokens)?.with_field("lengths.npy", lengths)
     }
 
-    of_files!(files);
+    delegate_to_files!(files);
 
     fn label(&self, _index: usize, _scratch: &mut Vec<u8>) -> Result<Option<i64>> {
         Ok(None)

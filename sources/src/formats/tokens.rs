@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::error::{Error, Result};
 use crate::model::value::{Element, Numbers};
 use crate::model::{Sample, Source};
-use crate::storage::{Files, OpenFile, of_files};
+use crate::storage::{Files, OpenFile, delegate_to_files};
 use crate::values::Npy;
 
 /// Maximum window length and maximum stride, in tokens.
@@ -379,7 +379,7 @@ impl Source for TokenFile {
         Numbers::from_element(tokens, self.kind.element(), &[self.length])
     }
 
-    of_files!(files);
+    delegate_to_files!(files);
 
     fn label(&self, _index: usize, _scratch: &mut Vec<u8>) -> Result<Option<i64>> {
         Ok(None)

@@ -190,6 +190,7 @@ impl Source for Relabeled {
         fn len() -> usize;
         fn follow(order: Lookahead) -> Option<Box<dyn Prefetcher>>;
         fn ahead_bytes() -> usize;
+        fn video_pixels() -> u64;
         fn check() -> Result<()>;
         fn verify(samples: Range<usize>, found: &mut dyn FnMut(Error));
         fn is_unchanged() -> bool;

@@ -212,6 +212,10 @@ impl Source for Concat {
         self.parts.iter().fold(0, |all, part| all.saturating_add(part.ahead_bytes()))
     }
 
+    fn video_pixels(&self) -> u64 {
+        self.parts.iter().map(|part| part.video_pixels()).max().unwrap_or(0)
+    }
+
     fn only(&self, fields: &[String]) -> Option<Arc<dyn Source>> {
         let views: Vec<_> = self.parts.iter().map(|part| part.only(fields)).collect();
         if views.iter().all(Option::is_none) {

@@ -148,6 +148,12 @@ impl<'a> Sample<'a> {
         Ok(())
     }
 
+    /// Replaces the value of the field with the given index in [`fields`](Sample::fields).
+    #[doc(hidden)]
+    pub fn replace(&mut self, index: usize, value: Value<'a>) {
+        self.fields[index].1 = value;
+    }
+
     /// Sets the label to `class`.
     #[must_use]
     pub fn with_label(mut self, class: i64) -> Self {

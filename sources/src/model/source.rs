@@ -140,6 +140,13 @@ pub trait Source: Send + Sync {
         0
     }
 
+    /// Returns the number of pixels of a video frame, or 0, the default, if the source contains no
+    /// videos. If frames have different sizes, the result is the size of the largest one, or an
+    /// estimate of it. A loader on a device reserves memory for frames of this size.
+    fn video_pixels(&self) -> u64 {
+        0
+    }
+
     /// Checks that the files of the dataset have not changed since the source was opened. A check
     /// should cost no more than a few `stat` calls.
     ///
@@ -321,6 +328,7 @@ impl<S: Source + ?Sized> Source for Arc<S> {
         fn stored(index: usize, key: &mut String) -> Option<Numbers<'_>>;
         fn follow(order: Lookahead) -> Option<Box<dyn Prefetcher>>;
         fn ahead_bytes() -> usize;
+        fn video_pixels() -> u64;
         fn check() -> Result<()>;
         fn verify(samples: Range<usize>, found: &mut dyn FnMut(Error));
         fn is_unchanged() -> bool;

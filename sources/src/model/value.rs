@@ -164,6 +164,19 @@ pub enum Element {
 }
 
 impl Element {
+    const ALL: [Element; 10] = [
+        Element::U8,
+        Element::U16,
+        Element::U32,
+        Element::U64,
+        Element::I8,
+        Element::I16,
+        Element::I32,
+        Element::I64,
+        Element::F32,
+        Element::F64,
+    ];
+
     /// Returns NumPy's letter for the type, and the element size in bytes.
     fn kind_and_size(self) -> (u8, usize) {
         match self {
@@ -235,6 +248,14 @@ impl<'a> Numbers<'a> {
         }
         let size = shape.iter().try_fold(element.size(), |size, &side| size.checked_mul(side));
         (size == Some(bytes.len())).then_some(Numbers { bytes, shape: sides, element, axes: shape.len() as u8 })
+    }
+
+    /// Creates an array from the [parts](Numbers::parts) of an array and a shape. Returns `None` if
+    /// no element type matches, if there are too many axes, or if the number of bytes is wrong.
+    #[doc(hidden)]
+    pub fn of_parts(kind: u8, size: usize, bytes: &'a [u8], shape: &[usize]) -> Option<Self> {
+        let element = Element::ALL.into_iter().find(|element| element.kind_and_size() == (kind, size))?;
+        Self::from_element(bytes, element, shape)
     }
 
     /// Returns the length of each axis.

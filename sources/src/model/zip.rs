@@ -221,6 +221,10 @@ impl Source for Zip {
         self.parts.iter().fold(0, |all, part| all.saturating_add(part.source.ahead_bytes()))
     }
 
+    fn video_pixels(&self) -> u64 {
+        self.parts.iter().map(|part| part.source.video_pixels()).max().unwrap_or(0)
+    }
+
     fn network(&self) -> Option<NetworkStats> {
         self.parts.iter().filter_map(|part| part.source.network()).reduce(|all, part| all.plus(&part))
     }

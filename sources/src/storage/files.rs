@@ -37,7 +37,7 @@ pub(crate) fn are_unchanged<'a>(
 }
 
 /// Implements the methods of a [`Source`](crate::model::Source) that delegate to its [`Files`].
-macro_rules! of_files {
+macro_rules! delegate_to_files {
     ($($field:ident).+) => {
         $crate::model::forward::forward! { |this| this.$($field).+;
             fn len() -> usize;
@@ -52,7 +52,7 @@ macro_rules! of_files {
         }
     };
 }
-pub(crate) use of_files;
+pub(crate) use delegate_to_files;
 
 impl<T> Files<T> {
     /// Numbers the samples of `files`. `count` returns the number of samples in a file.

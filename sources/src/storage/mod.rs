@@ -31,7 +31,7 @@ pub use ahead::Remote;
 pub(super) use file::OpenFile;
 #[cfg(any(feature = "arrays", feature = "parquet"))]
 pub(super) use files::are_unchanged;
-pub(super) use files::{Files, of_files};
+pub(super) use files::{Files, delegate_to_files};
 pub(super) use location::DatasetLocation;
 pub(super) use row_bytes::RowBytes;
 pub(super) use siblings::Siblings;

@@ -77,7 +77,7 @@ fn find(objects: &[Object], url: &str) -> Option<u32> {
 
 /// Implements the methods of a [`Source`](crate::Source) that delegate to its `stored` field, an
 /// `Option<ReferencedFiles>`.
-macro_rules! of_stored {
+macro_rules! delegate_to_stored {
     () => {
         fn follow(&self, order: $crate::model::Lookahead) -> Option<Box<dyn $crate::model::Prefetcher>> {
             self.stored.as_ref()?.follow(order)
@@ -92,7 +92,7 @@ macro_rules! of_stored {
         }
     };
 }
-pub(crate) use of_stored;
+pub(crate) use delegate_to_stored;
 
 impl std::fmt::Debug for ReferencedFiles {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

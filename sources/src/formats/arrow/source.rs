@@ -14,7 +14,7 @@ use crate::model::{Sample, Source};
 use crate::options::Options;
 use crate::storage::splits;
 use crate::storage::tree::Tree;
-use crate::storage::{DatasetLocation, Files, OpenFile, of_files};
+use crate::storage::{DatasetLocation, Files, OpenFile, delegate_to_files};
 use crate::values::features::{Features, FileFeatures};
 use crate::values::record::{Column, ColumnType, Columns, Found, other_columns, sniffed};
 
@@ -287,7 +287,7 @@ impl Source for Arrow {
         sample.map_err(|e| e.at_path(&file.path))
     }
 
-    of_files!(files);
+    delegate_to_files!(files);
 
     fn label(&self, index: usize, scratch: &mut Vec<u8>) -> Result<Option<i64>> {
         let Some(column) = self.columns.label() else { return Ok(None) };

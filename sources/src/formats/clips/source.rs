@@ -18,7 +18,7 @@ use crate::stats::NetworkStats;
 use crate::storage::ahead::{Remote, ahead_of, identity};
 use crate::storage::{DatasetLocation, OpenFile, Storage};
 use crate::values::video::{VideoFile, VideoFiles};
-use crate::values::video_ahead::{VideoSamples, follow, whole_number};
+use crate::values::video_ahead::{VideoSamples, follow, whole_file_key};
 
 const FIELD: &str = "video";
 const PAD: &str = "video_is_pad.npy";
@@ -190,7 +190,7 @@ impl Videos {
         match self.object(video).zip(number(video)) {
             Some(((remote, object), file)) if is_next && object.len <= MAX_WHOLE => {
                 let (name, mut bytes) = (self.name(video)?, Vec::new());
-                remote.read(whole_number(file), object, 0, grow_to(&mut bytes, object.len)?)?;
+                remote.read(whole_file_key(file), object, 0, grow_to(&mut bytes, object.len)?)?;
                 let file = OpenFile::in_memory(self.path_of(video), bytes);
                 VideoFile::new(file, name.to_owned()).map(Arc::new)
             }
@@ -323,6 +323,11 @@ impl Source for Clips {
 
     fn ahead_bytes(&self) -> usize {
         ahead_of((0..self.videos.object_indices.len()).filter_map(|video| Some(self.videos.object(video)?.1.len)))
+    }
+
+    /// Opens the first video.
+    fn video_pixels(&self) -> u64 {
+        if self.has.0 { self.videos.table(0).map_or(0, |file| file.pixels()) } else { 0 }
     }
 
     fn check(&self) -> Result<()> {

@@ -13,7 +13,7 @@ use crate::format::Format;
 use crate::machine::slashes::root;
 use crate::model::{Sample, Source};
 use crate::options::Options;
-use crate::storage::referenced::{Below, ReferencedFiles, of_stored};
+use crate::storage::referenced::{Below, ReferencedFiles, delegate_to_stored};
 use crate::storage::{OpenFile, Storage};
 use crate::values::annotated::{Parts, below, check_box, key_and_field};
 
@@ -262,7 +262,7 @@ impl Source for Coco {
         self.json.check()
     }
 
-    of_stored!();
+    delegate_to_stored!();
 
     fn path(&self, index: usize) -> Option<PathBuf> {
         Some(format!("{}{}", self.root, self.set.images[index].name).into())

@@ -153,6 +153,13 @@ impl Reader {
         bytes
     }
 
+    pub(super) fn video_pixels(&self) -> u64 {
+        #[cfg(feature = "video")]
+        return self.read_videos().map(|(_, video)| video.pixels()).max().unwrap_or(0);
+        #[cfg(not(feature = "video"))]
+        0
+    }
+
     pub(super) fn is_unchanged(&self) -> bool {
         self.rows.is_unchanged()
     }

@@ -238,6 +238,13 @@ impl Source for LeRobot {
         of_reader!(&self.reader, ahead_bytes())
     }
 
+    fn video_pixels(&self) -> u64 {
+        match &self.reader {
+            FrameReader::Tables(reader) => reader.video_pixels(),
+            FrameReader::Packed(_) => 0,
+        }
+    }
+
     fn check(&self) -> Result<()> {
         of_reader!(&self.reader, check())
     }

@@ -77,6 +77,12 @@ impl Video {
         Ok(video)
     }
 
+    /// Returns the number of pixels of a frame in the first file, which is open.
+    pub(super) fn pixels(&self) -> u64 {
+        self.open.find(0).map_or(0, |file| file.pixels())
+    }
+
+    /// Returns an open file.
     fn file(&self, index: usize) -> Result<Arc<VideoFile>> {
         self.open.get(index, || {
             let path = &self.files[index];

@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::model::value::Element;
 use crate::storage::RowBytes;
-use crate::values::items::{decimal, f16_to_f32, pil, widened_brain};
+use crate::values::items::{bf16_to_f32, decimal, f16_to_f32, pil};
 use crate::values::record::{ColumnType, Found};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,7 +107,7 @@ impl Dtype {
         Ok(match self {
             Dtype::Of(element) => Found::array(element, shape, RowBytes::Borrowed(bytes)),
             Dtype::Half => f16_to_f32(bytes, shape, buffer),
-            Dtype::Brain => widened_brain(bytes, shape, buffer),
+            Dtype::Brain => bf16_to_f32(bytes, shape, buffer),
         })
     }
 }

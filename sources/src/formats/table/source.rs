@@ -20,7 +20,7 @@ use crate::machine::slashes::normalize_separators;
 use crate::model::store::Stores;
 use crate::model::{Classes, Sample, Source};
 use crate::options::TableOptions;
-use crate::storage::referenced::{Below, ReferencedFiles, is_url, of_stored, url_of};
+use crate::storage::referenced::{Below, ReferencedFiles, delegate_to_stored, is_url, url_of};
 use crate::values::record::Labels;
 
 /// The samples in a table: a CSV, TSV or JSON Lines file.
@@ -414,7 +414,7 @@ impl Source for Table {
         })
     }
 
-    of_stored!();
+    delegate_to_stored!();
 
     fn fields(&self) -> Option<Vec<String>> {
         Some(self.columns.stems().map(str::to_owned).collect())

@@ -16,7 +16,7 @@ use crate::machine::hash::Hash;
 use crate::machine::parallel::in_parallel;
 use crate::model::sample::MAX_FIELDS;
 use crate::model::{Lookahead, Prefetcher, Sample, Source};
-use crate::storage::{DatasetLocation, Files, OpenFile, Storage, of_files};
+use crate::storage::{DatasetLocation, Files, OpenFile, Storage, delegate_to_files};
 
 /// Minimum size of a shard for which an index is stored, in bytes. Smaller shards are scanned fast
 /// enough on a local disk. A larger shard may be copied to an object store together with its index,
@@ -266,7 +266,7 @@ impl Source for Tar {
         })
     }
 
-    of_files!(shards);
+    delegate_to_files!(shards);
 
     fn label(&self, index: usize, scratch: &mut Vec<u8>) -> Result<Option<i64>> {
         let (file, shard, sample_index) = self.shards.locate(index);

@@ -15,7 +15,7 @@ use crate::model::{Lookahead, Prefetcher, Sample, Source};
 use crate::options::Options;
 use crate::storage::download::Companions;
 use crate::storage::splits;
-use crate::storage::{DatasetLocation, Files, RowBytes, Storage, of_files};
+use crate::storage::{DatasetLocation, Files, RowBytes, Storage, delegate_to_files};
 use crate::values::record::{ColumnType, Found, Named, Rows, Survey};
 
 /// The `tf.train.Example` messages in a TFRecord file or in a folder of shards.
@@ -217,7 +217,7 @@ impl Source for TfRecord {
         self.shards.follow(order, Offsets::range)
     }
 
-    of_files!(shards);
+    delegate_to_files!(shards);
 
     fn fields(&self) -> Option<Vec<String>> {
         Some(self.rows.field_names())
