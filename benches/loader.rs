@@ -148,7 +148,7 @@ impl Set {
     }
 }
 
-/// A transform that does nothing, to measure only reading.
+/// A codec that decodes nothing, to measure only reading.
 struct Nothing;
 
 impl Codec for Nothing {

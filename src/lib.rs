@@ -117,7 +117,7 @@
 //! error names the feature.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
-// If a default feature is disabled, its helpers are unused.
+// Helpers of a disabled default feature are unused.
 #![cfg_attr(not(feature = "host"), allow(dead_code))]
 
 pub mod batch;

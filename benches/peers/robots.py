@@ -15,7 +15,8 @@ is measured in all `--turns` runs. `--videos` names the videos that the loaders 
 
 packed      warpfeed, one worker per core, after `warpfeed pack --frames`. With `--device cuda`, the GPU decodes
             all or some of the frames.
-videos      warpfeed, one worker per core, on the videos that LeRobot reads
+videos      warpfeed, one worker per core or more, on the videos that LeRobot reads. With `--device cuda`, workers or the
+            GPU convert the frames to RGB.
 lerobot     `LeRobotDataset` in a DataLoader, with torchcodec and with PyAV; `--sweep` lists the numbers of processes
 decord      `LeRobotDataset` with decord as its decoder
 lance       a Lance table with a JPEG of quality 95 per frame, read with `take`, decoded with torchvision, in a
@@ -122,7 +123,7 @@ def warpfeed(options, recipe, path):
     loader = wf.Loader(
         wf.LeRobot(path, delta_timestamps=deltas(count)), fields={**fields, "action": wf.NdArray("f32", [14])},
         augment=wf.Augment.resize((HEIGHT, WIDTH)), dtype="f32", normalize=([0, 0, 0], [1, 1, 1]), batch_size=size,
-        shuffle=True, seed=0, num_workers=options.workers, drop_last=True, **where,
+        shuffle=True, seed=0, num_workers=options.workers, drop_last=True, prefetch=options.prefetch, **where,
     )  # fmt: skip
     while True:
         for batch in loader:
@@ -399,8 +400,12 @@ ON_CPU = ["packed", "videos", "lerobot", "decord", "lance", "dav1d"]
 
 def settings(options, peer, _):
     if peer in ("packed", "videos", "dav1d"):
-        on = ["gpu", "auto"] if peer == "packed" and options.device == "cuda" else ["cpu"]
-        return [(f"--workers={options.cores}", f"--decode-on={decode_on}") for decode_on in on]
+        on = {"packed": ["gpu", "auto"], "videos": ["gpu", "cpu"]}.get(peer) if options.device == "cuda" else None
+        settings = [(f"--workers={options.cores}", f"--decode-on={decode_on}") for decode_on in on or ["cpu"]]
+        if peer == "videos" and options.device == "cuda":
+            # A worker waits while an engine decodes its frame.
+            settings.insert(0, (f"--workers={options.cores * 3 // 2}", "--decode-on=gpu", "--prefetch=12"))
+        return settings
     if peer == "torchcodec":
         # Threads per process, and processes.
         return [(f"--workers={t}", f"--processes={p}") for t, p in ((8, 1), (16, 1), (4, 4))]
@@ -424,6 +429,7 @@ def main():
     turns.add_arguments(parser, PEERS, ON_CPU, seconds=10, warmup=3)
     parser.add_argument("--decoder", default="torchcodec", help=argparse.SUPPRESS)
     parser.add_argument("--decode-on", default="cpu", help=argparse.SUPPRESS)
+    parser.add_argument("--prefetch", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--processes", type=int, default=1, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.step == "draw":

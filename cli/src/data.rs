@@ -56,7 +56,7 @@ pub(crate) struct DataArgs {
 // Options of commands that read annotations. This is not a doc comment, because clap would use it
 // as the command's help text.
 #[derive(clap::Args, Default, Clone, Copy)]
-pub(crate) struct FollowArgs {
+pub(crate) struct AnnotationFrameArgs {
     /// Whether annotations refer to the stored or to the EXIF-rotated image. Used only if the size
     /// that the annotations declare does not settle it
     #[arg(long, value_name = "IMAGE", value_enum)]
@@ -71,7 +71,7 @@ enum Follow {
     Upright,
 }
 
-impl FollowArgs {
+impl AnnotationFrameArgs {
     pub(crate) fn exif(self) -> Option<AnnotationFrame> {
         self.annotations_follow.map(|follow| match follow {
             Follow::Stored => AnnotationFrame::Stored,

@@ -1,4 +1,4 @@
-//! [`Bits`]: a bit reader for one scan. Interprets invalid data as libjpeg does.
+//! [`Bits`]: a bit reader for the data of one scan. It treats invalid data as libjpeg does.
 
 use super::huffman::{Lookup, extend};
 use super::markers::next_marker;
@@ -17,7 +17,7 @@ pub(crate) struct Bits<'a> {
     pub(crate) faults: u32,
 }
 
-/// Tests the complement of `word` for a zero byte.
+/// Returns whether `word` contains an 0xff byte: tests the complement for a zero byte.
 #[inline(always)]
 pub(crate) fn has_ff(word: u32) -> bool {
     (!word).wrapping_sub(0x0101_0101) & word & 0x8080_8080 != 0
@@ -86,7 +86,8 @@ impl<'a> Bits<'a> {
         (self.window, self.held) = (0, 64);
     }
 
-    /// The symbol's lower four bits are the number of value bits.
+    /// Decodes a symbol and the value after it. The symbol's lower four bits are the number of
+    /// value bits.
     #[inline(always)]
     pub(crate) fn symbol_and_bits(&mut self, table: &Lookup) -> (u8, u32) {
         self.fill();
@@ -135,7 +136,8 @@ impl<'a> Bits<'a> {
         }
     }
 
-    /// A valid segment leaves at most seven padding bits, so a whole unread byte counts as damage.
+    /// Ends a restart segment. A valid segment leaves at most seven padding bits, so a whole unread
+    /// byte counts as damage.
     pub(crate) fn close(&mut self) {
         if !self.starved {
             self.fill_bytes();
@@ -143,10 +145,11 @@ impl<'a> Bits<'a> {
         }
     }
 
-    /// Skips to the next marker, which should be the restart marker number `expected`. Otherwise,
-    /// resynchronizes like libjpeg's `jpeg_resync_to_restart`: if the number is one or two larger
-    /// than `expected`, or if the marker is not a restart marker, the next segment is empty. If the
-    /// number is one or two smaller, the marker is skipped. Any other restart marker is accepted.
+    /// Skips to the next marker, which should be restart marker number `expected`. If it is a
+    /// different marker, resynchronizes like libjpeg's `jpeg_resync_to_restart`: if the marker is
+    /// not a restart marker, or if its number is one or two larger than `expected`, the next
+    /// segment is empty. If the number is one or two smaller, the marker is skipped. Any other
+    /// restart marker is accepted.
     pub(crate) fn restart(&mut self, expected: u8) -> Result<()> {
         self.close();
         (self.window, self.held) = (0, 0);

@@ -20,9 +20,10 @@ use super::kernels::Backend;
 use super::layout::{Color, Layout, MAX_COMPONENTS, Upsampling, Window};
 use super::lengths::Lengths;
 use super::segments::{self, Refusal, Segment, Unstuff, uncached};
+use crate::orientation::Orientation;
 use crate::pixels::Rect;
 
-/// Devices do not decode CMYK.
+/// Maximum number of components. Devices do not decode CMYK.
 const MAX_GRID_COMPONENTS: usize = 3;
 const MAX_TABLES: usize = 2;
 const TABLE_BYTES: usize = 16 + 256;
@@ -31,12 +32,11 @@ const ENTRY_BYTES: usize = 16;
 /// `CUT` in warpfeed's `src/device/nvidia/kernels/jpeg.cu`. Images have fewer than 2^26 MCUs, so
 /// the bit is free.
 pub const CUT: u32 = 1 << 31;
-/// The device uses 32-bit bit offsets.
+/// Maximum size of the data in bytes, because the device uses 32-bit bit offsets.
 const MAX_BYTES: usize = 1 << 28;
 const INITIAL_CAPACITY: usize = 256 << 10;
-/// Limit of a product: the number of a component's blocks between two restarts, times the largest
-/// DC difference that the tables can code. Below this limit, sums of differences fit into 32 bits
-/// on the device.
+/// Maximum number of a component's blocks between two restarts, times the largest DC difference
+/// that the tables can code. Below this limit, sums of differences fit into 32 bits on the device.
 const MAX_DC: u64 = 1 << 31;
 
 /// The layout of an image, as a device needs it.
@@ -78,6 +78,14 @@ impl OrientationFlags {
     pub const MIRRORED: u32 = 2;
     /// Top and bottom are swapped.
     pub const FLIPPED: u32 = 4;
+
+    /// Returns the flags of an orientation.
+    pub fn new(orientation: Orientation) -> u32 {
+        let flag = |is_set: bool, flag: u32| if is_set { flag } else { 0 };
+        flag(orientation.transposed, Self::TRANSPOSED)
+            | flag(orientation.mirrored, Self::MIRRORED)
+            | flag(orientation.flipped, Self::FLIPPED)
+    }
 }
 
 /// One component of an image.
@@ -219,22 +227,20 @@ impl Bitstream {
         if self.len() > limit {
             return None;
         }
-        // As in `Transit::begin`: a few bytes must not expand to a large image.
+        // As in `Transit::begin`, so that a few bytes cannot expand to a large image.
         let enough = |s: &Segment| s.bytes.len() * 4 >= s.mcus.len() * layout.blocks as usize;
         self.segments.iter().all(enough).then_some(())?;
         let mut grid = self.grid(layout, &window, color, &used);
-        let flag = |is_set: bool, flag: u32| if is_set { flag } else { 0 };
-        grid.turned = flag(orientation.transposed, OrientationFlags::TRANSPOSED)
-            | flag(orientation.mirrored, OrientationFlags::MIRRORED)
-            | flag(orientation.flipped, OrientationFlags::FLIPPED);
-        // A device writes the upright pixels over the coefficients, which have two bytes each, so
-        // the pixels must fit.
+        grid.turned = OrientationFlags::new(orientation);
+        // A device writes the upright pixels to the memory of the coefficients, which have two
+        // bytes each, so the pixels must fit in that memory.
         let turned = region.width.div_ceil(8) as usize * region.height.div_ceil(8) as usize * grid.components.len();
         (grid.turned == 0 || turned <= 2 * grid.kept_blocks()).then_some(grid)
     }
 
-    /// The buffer starts small, because the segments may be a small part of `data`. Without restart
-    /// markers, nearly all of `data` is needed, so the buffer is enlarged only once.
+    /// Collects the segments and their data. The buffer starts small, because the segments may be a
+    /// small part of `data`. Without restart markers, nearly all of `data` is needed, so the buffer
+    /// is enlarged only once.
     fn collect(&mut self, data: &[u8], lengths: Lengths<'_>, has_restarts: bool, max_bytes: usize) -> Option<()> {
         let max_bytes = max_bytes.min(data.len());
         loop {
@@ -285,7 +291,7 @@ impl Bitstream {
         }
     }
 
-    /// Adds the table if it is new.
+    /// Returns the index of the Huffman table, and adds the table if it is new.
     fn table(&mut self, spec: Spec, ac: bool) -> Option<u32> {
         let existing = self.tables.iter().position(|(table_spec, class)| *class == ac && *table_spec == spec);
         if let Some(existing) = existing {
@@ -299,7 +305,7 @@ impl Bitstream {
         Some(self.tables.len() as u32 - 1)
     }
 
-    /// A power of two that bounds the magnitude of a DC difference. Baseline encoders code
+    /// Returns a power of two that bounds the magnitude of a DC difference. Baseline encoders code
     /// differences of at most 11 bits. The limit [`MAX_DC`] then allows a million blocks, or 67
     /// megapixels.
     fn most_difference(&self) -> u64 {

@@ -1,5 +1,5 @@
-//! [`Coefficients`]: the plain decoder. Decodes every scan of a Huffman-coded file into planes of
-//! quantized coefficients.
+//! [`Coefficients`]: the plain decoder, which decodes every scan of a Huffman-coded file into
+//! planes of quantized coefficients.
 //!
 //! The plain decoder is slower than decoding in lanes, but supports every kind of file. Damage has
 //! the same effect as in libjpeg: an invalid code counts as symbol 0, zero bits follow a segment
@@ -16,8 +16,8 @@ use crate::pixels::Size;
 
 pub(crate) const NO_EOI: &str = "jpeg has the data of all pixels, but no EOI marker";
 
-/// Encoders write about ten scans. Without a limit, many scans of a few bytes could each take as
-/// long as a scan of the whole image.
+/// Maximum number of scans. Encoders write about ten. Without a limit, many scans of a few bytes
+/// could each take as long as a scan of the whole image.
 const MAX_SCANS: u32 = 256;
 
 #[derive(Debug, Default)]
@@ -168,8 +168,8 @@ impl Coefficients {
         Ok(())
     }
 
-    /// Sets the quantization tables of the planes, and returns the scan's tables. The flag is set
-    /// if the scan contains bits in an order that T.81 forbids (G.1.1.1).
+    /// Sets the quantization tables of the planes, and returns the scan's tables and whether the
+    /// scan contains bits in an order that T.81 forbids (G.1.1.1).
     fn tables(&mut self, bytes: &[u8], header: &Header, mode: Mode) -> Result<(Tables, bool)> {
         let (frame, scan) = (&header.frame, &header.scan);
         let named = |cause: String| Error::new(format!("jpeg SOS at byte {}: {cause}", scan.offset));
@@ -262,8 +262,8 @@ impl Coefficients {
     }
 }
 
-/// Checks that every block has at least one bit for its DC code. This check limits memory in
-/// proportion to the size of the file.
+/// Checks that the file has at least one bit per block, for the block's DC code. The memory for
+/// coefficients is then at most proportional to the size of the file.
 pub(crate) fn check_length(bytes: &[u8], header: &Header) -> Result<()> {
     let (frame, available) = (&header.frame, bytes.len() - header.scan.data);
     let blocks = (0..frame.components().len()).map(|i| frame.blocks(i));

@@ -27,12 +27,12 @@ pub struct CompactCoefficients {
     rows: Vec<Row>,
     masks: Vec<u64>,
     dc: Vec<i16>,
-    /// Ends with [`EXPAND_PADDING`] unused bytes.
+    /// The values of all rows, followed by [`EXPAND_PADDING`] unused bytes.
     values: Vec<u8>,
     max_bytes: usize,
 }
 
-/// Where the data of a row of blocks starts.
+/// The start of a row of blocks in each buffer.
 #[derive(Clone, Copy, Default)]
 struct Row {
     block: usize,
@@ -46,8 +46,8 @@ impl CompactCoefficients {
         size_of::<Self>() + lists + self.values.len()
     }
 
-    /// Returns empty coefficients for at most `max_bytes` bytes, or `None` if more are needed or an
-    /// allocation fails.
+    /// Returns an empty store for the coefficients of an image. Returns `None` if they would need
+    /// more than `max_bytes` bytes, or if an allocation fails.
     pub(crate) fn new(layout: &Layout, max_bytes: usize) -> Option<Self> {
         let window = Window::new(layout, Rect::full(layout.size));
         let (mut first_rows, mut rows, mut blocks) = ([0; MAX_COMPONENTS], 0, 0);
@@ -83,7 +83,7 @@ impl CompactCoefficients {
         is_zigzag: bool,
     ) -> Option<()> {
         self.rows[self.first_rows[index] + row as usize] = Row { block: self.masks.len(), value: self.values.len() };
-        // Grows in small steps, so that little memory is unused.
+        // Grow in small steps, so that little memory is unused.
         let (most, quarter) = (offsets.len() * 2 * 63, self.values.len() / 4);
         if self.values.capacity() - self.values.len() < most {
             reserve_exact(&mut self.values, most.max(quarter)).ok()?;
@@ -108,7 +108,7 @@ impl CompactCoefficients {
             if *eight == [0; 8] {
                 continue;
             }
-            // Without branches, because the values are random.
+            // This loop has no branches, because they would be mispredicted: the values are random.
             for (k, &value) in (8 * i..).zip(eight) {
                 [lower[count & 63], upper[count & 63]] = value.to_le_bytes();
                 mask |= u64::from(value != 0) << k;

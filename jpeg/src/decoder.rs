@@ -31,7 +31,7 @@ pub struct Job<'a> {
     pub coefficients: Option<CompactCoefficients>,
     /// Maximum number of bytes of `coefficients`, or 0.
     keep: usize,
-    /// Receives the pixels instead of `out`.
+    /// If set, the buffer that receives the pixels instead of `out`.
     rows: Option<&'a mut [u8]>,
 }
 
@@ -53,7 +53,7 @@ impl<'a> Job<'a> {
         self
     }
 
-    /// [`Flight::free_buffers`] must have allocated the memory.
+    /// Returns the buffer for the pixels. [`Flight::free_buffers`] must have allocated it.
     fn rgb(&mut self) -> &mut [u8] {
         match &mut self.rows {
             Some(rows) => rows,
@@ -73,10 +73,11 @@ pub struct Decoder {
     plain: Plain,
 }
 
+/// An image that is being decoded in lanes, with its job and its buffer.
 struct Flight {
     job: usize,
     transit: Transit,
-    /// Unused for an upright image.
+    /// The pixels before the EXIF orientation is applied. Unused for an upright image.
     stored: Vec<u8>,
     orientation: Orientation,
     region: Rect,
@@ -162,7 +163,8 @@ impl Decoder {
     /// ```
     pub fn decode_group(&mut self, jobs: &mut [Job<'_>]) {
         if !self.flights.is_empty() {
-            // The previous group panicked because of a bug in this crate.
+            // The decoder is still in use only if the previous group panicked, because of a bug in
+            // this crate.
             *self = Decoder::with_backend(self.backend);
         }
         let mut next = 0;
@@ -221,7 +223,8 @@ impl Decoder {
         0
     }
 
-    /// Returns `false` if no started image has pieces left.
+    /// Starts an idle lane on the next piece of an image. Returns `false` if no started image has
+    /// pieces left.
     fn start_lane(&mut self) -> bool {
         for flight in self.flights.iter_mut().filter(|flight| !flight.damaged) {
             if let Some(ticket) = flight.transit.start(&mut self.machine) {
@@ -233,7 +236,8 @@ impl Decoder {
         false
     }
 
-    /// Returns `false` if the lanes currently have no capacity for this job.
+    /// Starts decoding an image. Returns `false` if the lanes currently have no capacity for this
+    /// job.
     fn start_job(&mut self, jobs: &mut [Job<'_>], index: usize) -> Result<bool> {
         let job = &mut jobs[index];
         let jpeg = job.jpeg;
@@ -407,7 +411,8 @@ impl Blocks for Coefficients {
     }
 }
 
-/// Expands each row of blocks just before it is rendered.
+/// The coefficients of a [`CompactCoefficients`], which are expanded one row of blocks at a time,
+/// just before the row is rendered.
 struct Expanded<'a> {
     compact: &'a CompactCoefficients,
     kernels: &'a Kernels,

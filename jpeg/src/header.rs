@@ -95,8 +95,8 @@ impl Frame {
     }
 
     /// Returns how many blocks per row, and how many block rows, cover the image in component
-    /// `index`. A scan of this component alone contains exactly these, whereas an interleaved scan
-    /// pads them to whole MCUs.
+    /// `index`. A scan of only this component contains exactly these blocks, whereas an interleaved
+    /// scan pads them to whole MCUs.
     pub(crate) fn blocks(&self, index: usize) -> (u32, u32) {
         let (h, v) = self.max_sampling();
         let c = self.components()[index];
@@ -238,8 +238,8 @@ impl Header {
         Some(table)
     }
 
-    /// If the file does not define table 0 or 1, which is common in Motion-JPEG, returns the
-    /// standard table.
+    /// Returns a Huffman table. If the file does not define table 0 or 1, which is common in
+    /// Motion-JPEG, returns the standard table.
     pub(crate) fn huffman(&self, bytes: &[u8], ac: bool, index: u8) -> Result<Spec, String> {
         let class = if ac { "AC" } else { "DC" };
         match self.huffman[usize::from(ac)][usize::from(index)] {
@@ -251,8 +251,8 @@ impl Header {
         }
     }
 
-    /// The result is empty if the file contains no lengths, or lengths for a different number of
-    /// MCUs than `mcus`.
+    /// Returns the lengths of the restart segments. The result is empty if the file contains no
+    /// lengths, or lengths for a different number of MCUs than `mcus`.
     pub(crate) fn lengths<'a>(&self, bytes: &'a [u8], mcus: u32) -> Lengths<'a> {
         self.lengths
             .and_then(|(offset, count)| bytes.get(offset..offset + usize::from(count)))

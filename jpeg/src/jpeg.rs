@@ -11,7 +11,8 @@ use crate::orientation::Orientation;
 use crate::pixels::{Rect, Size};
 
 const BYTES_PER_PIXEL: u64 = 3;
-/// Two bands of coefficients, each for one MCU row, and two rows of samples.
+/// Memory per image column during decoding: two bands of coefficients, each for one MCU row, and
+/// two rows of samples.
 const BYTES_PER_COLUMN: u64 = 256;
 
 /// A JPEG whose header has been read. Decoding takes this handle instead of the bytes, so that the
@@ -21,9 +22,10 @@ pub struct Jpeg<'a> {
     pub(crate) bytes: &'a [u8],
     pub(crate) header: Header,
     pub(crate) layout: Layout,
-    /// Whether a marker follows the data of the first scan. Otherwise, the file may be truncated.
+    /// Whether a marker follows the data of the first scan. If none does, the file may be
+    /// truncated.
     pub(crate) closed: bool,
-    /// Decoded instead of the bytes.
+    /// If set, the image is decoded from these coefficients instead of the bytes.
     pub(crate) coefficients: Option<Arc<CompactCoefficients>>,
 }
 

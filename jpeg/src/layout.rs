@@ -69,7 +69,8 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// The color space is determined as in libjpeg (`default_decompress_parms`).
+    /// Computes the layout of an image. The color space is determined as in libjpeg
+    /// (`default_decompress_parms`).
     pub(super) fn new(header: &Header) -> Result<Layout, String> {
         let frame = &header.frame;
         if let Some(kind) = frame.foreign_kind() {
@@ -132,14 +133,14 @@ pub(super) struct Span {
 pub(crate) struct Window {
     /// The region in pixels of the stored image.
     pub(super) region: Rect,
-    /// These ranges include the margin for upsampling.
+    /// The needed columns and rows of MCUs, including the margin for upsampling.
     pub(super) columns: Range<u32>,
     pub(crate) rows: Range<u32>,
     spans: [Span; MAX_COMPONENTS],
 }
 
 impl Window {
-    /// `region` must be inside the image.
+    /// Finds the MCUs and blocks that `region` needs. The region must be inside the image.
     pub(crate) fn new(layout: &Layout, region: Rect) -> Window {
         let mut spans: [Span; MAX_COMPONENTS] = Default::default();
         let (mut columns, mut rows) = (layout.mcus.0..0, layout.mcus.1..0);

@@ -56,8 +56,8 @@
 //! If libjpeg warns about damage and continues, this decoder also continues, with the same
 //! coefficients. The pixels equal libjpeg's, with two exceptions:
 //!
-//! - If scans of the first ten coefficients of a progressive file are missing, libjpeg smooths the
-//!   image. This decoder renders the coefficients of the scans without smoothing.
+//! If scans of the first ten coefficients of a progressive file are missing, libjpeg smooths the
+//! image. This decoder renders the coefficients that are present, without smoothing.
 //! - If values are far outside the 8-bit range before they are clamped, libjpeg's C code and its
 //!   SIMD code produce different results, so the result depends on the CPU. This decoder produces
 //!   the same values on every CPU.

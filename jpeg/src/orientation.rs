@@ -3,8 +3,8 @@
 
 use crate::pixels::{Rect, Size};
 
-/// One of the eight values of EXIF tag 0x0112, as the steps that make the stored image upright, in
-/// the order of the fields.
+/// The EXIF orientation (tag 0x0112), as the steps that make the stored image upright. The steps
+/// are applied in the order of the fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Orientation {
     /// Whether rows and columns are swapped.
@@ -96,12 +96,14 @@ impl Orientation {
 
 const PREFIX: &[u8] = b"Exif\0\0";
 
-/// Returns `None` if the APP1 segment contains no EXIF data.
+/// Returns the orientation tag in the body of an APP1 segment, or `None` if the segment contains no
+/// EXIF data.
 pub(crate) fn segment_orientation(body: &[u8]) -> Option<u8> {
     exif_orientation(body.strip_prefix(PREFIX)?)
 }
 
-/// Reads tag 0x0112 in the first directory of a TIFF structure (EXIF 2.3, 4.6.4), if it is 1 to 8.
+/// Returns tag 0x0112 from the first directory of a TIFF structure (EXIF 2.3, 4.6.4), if its value
+/// is 1 to 8.
 fn exif_orientation(tiff: &[u8]) -> Option<u8> {
     let big = match tiff.get(..4)? {
         b"II\x2a\0" => false,
@@ -124,8 +126,8 @@ fn exif_orientation(tiff: &[u8]) -> Option<u8> {
 mod tests {
     use super::*;
 
-    /// The image is 0 1 / 2 3 / 4 5. `expected` contains its upright version for each tag value,
-    /// according to the EXIF standard.
+    /// Tests every tag value on the image 0 1 / 2 3 / 4 5. `expected` contains its upright version
+    /// for each tag value, according to the EXIF standard.
     #[test]
     fn every_tag_rotates_as_in_the_exif_standard() {
         let size = Size::new(2, 3);

@@ -120,7 +120,8 @@ impl Pixels {
     pub fn reset(&mut self, size: Size) -> &mut [u8] {
         let bytes = size.area() as usize * 3;
         if self.data.len() < bytes {
-            // Growing the old buffer would copy bytes that are never read, and briefly take both.
+            // Growing the old buffer would copy bytes that are never read, and briefly allocate
+            // both buffers.
             self.data = Vec::new();
             resize(&mut self.data, bytes, 0);
         }

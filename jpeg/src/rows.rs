@@ -1,8 +1,9 @@
 //! [`Rows`]: converts coefficients to rows of RGB pixels.
 //!
-//! Works through the image one MCU row at a time: inverse transform, upsampling and color
-//! conversion run while the samples are still in the cache. This takes scratch memory for two MCU
-//! rows per component instead of whole planes, because upsampling needs the neighboring rows.
+//! The image is processed one MCU row at a time: the inverse transform, upsampling and color
+//! conversion run while the samples are still in the cache. Because upsampling needs the
+//! neighboring rows, this takes scratch memory for two MCU rows per component, but not for whole
+//! planes.
 
 use crate::error::resize;
 use std::ops::Range;
@@ -15,8 +16,9 @@ use super::layout::{Color, Component, Layout, MAX_COMPONENTS, Upsampling, Window
 /// alignment.
 const MARGIN: usize = 64;
 
+/// The coefficients of an image.
 pub(crate) trait Blocks {
-    /// Lanes store coefficients in zigzag order.
+    /// Whether coefficients are in zigzag order, as lanes store them.
     const FROM_LANES: bool;
 
     /// Appends the offset of each block of component `index` in block row `row` and `columns`. The
@@ -24,6 +26,7 @@ pub(crate) trait Blocks {
     fn locate(&mut self, index: usize, row: u32, columns: Range<u32>, offsets: &mut Vec<u32>) -> &[i16];
 }
 
+/// State that is fixed while an image is rendered.
 pub(crate) struct View<'a> {
     pub(crate) kernels: &'a Kernels,
     pub(crate) layout: &'a Layout,
@@ -36,10 +39,11 @@ pub(crate) struct Rows {
     stripes: [Stripe; MAX_COMPONENTS],
     offsets: Vec<u32>,
     next: u32,
-    /// Receives the coefficients of the whole image.
+    /// If set, receives the coefficients of the whole image.
     kept: Option<CompactCoefficients>,
 }
 
+/// The samples of a component in two MCU rows, and a row of upsampled samples.
 #[derive(Debug, Default)]
 struct Stripe {
     samples: Vec<u8>,
@@ -50,7 +54,7 @@ struct Stripe {
 }
 
 impl Stripe {
-    /// `column` may be -1.
+    /// Returns the samples of a row, starting at `column`, which may be -1.
     fn samples_from(&self, row: u32, column: i64) -> &[u8] {
         let start = (row % self.rows) as usize * self.stride;
         let index = (column - i64::from(self.left)) + MARGIN as i64;
@@ -59,8 +63,8 @@ impl Stripe {
 }
 
 impl Rows {
-    /// Keeps the coefficients of the image if they take at most `keep` bytes. The window must then
-    /// be the whole image.
+    /// Prepares to convert the window. Keeps the coefficients if they take at most `keep` bytes;
+    /// the window must then be the whole image.
     pub(crate) fn begin(&mut self, layout: &Layout, window: &Window, keep: usize) {
         self.kept = if keep == 0 { None } else { CompactCoefficients::new(layout, keep) };
         self.next = window.region.y;
@@ -205,7 +209,8 @@ impl Stripe {
         self.upsampled = wide;
     }
 
-    /// The row must have been [upsampled](Stripe::upsample).
+    /// Returns the samples of row `y` from column `x` on. The row must have been
+    /// [upsampled](Stripe::upsample).
     fn line(&self, component: &Component, x: u32, y: u32) -> &[u8] {
         match component.upsampling {
             Upsampling::None => self.samples_from(y, x.into()),

@@ -24,7 +24,7 @@ impl Mode {
     pub(super) fn of(coding: Coding, scan: &Scan) -> Result<Mode, String> {
         let Scan { start, end, high, low, .. } = *scan;
         if coding != Coding::Progressive {
-            // libjpeg only warns if a sequential scan declares a band.
+            // Ignore the band: libjpeg only warns if a sequential scan declares one.
             return Ok(Mode::Sequential);
         }
         let band = if start == 0 { end == 0 } else { start <= end && end < 64 && scan.components().len() == 1 };
@@ -65,7 +65,7 @@ impl<'a> State<'a> {
         self.bits.restart(expected)
     }
 
-    /// `component` is an index in the scan.
+    /// Decodes the next block of a component. `component` is an index in the scan.
     pub(super) fn block(
         &mut self,
         mode: Mode,
@@ -89,7 +89,7 @@ impl<'a> State<'a> {
         Ok(())
     }
 
-    /// The result lacks the lowest `low` bits, which later scans contain.
+    /// Decodes a DC coefficient. The result lacks the lowest `low` bits, which later scans contain.
     fn dc(&mut self, component: usize, table: &Lookup, low: u8) -> Result<i32> {
         let size = self.bits.symbol(table);
         let difference = self.bits.signed(size);

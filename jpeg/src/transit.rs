@@ -23,14 +23,14 @@ use crate::pixels::Rect;
 /// Maximum number of coefficient blocks per band, unless a single MCU row has more. They take 256
 /// KiB and stay in the L2 cache until the band is rendered.
 const BAND_BLOCKS: u32 = 2048;
-/// Replaces [`BAND_BLOCKS`] for an image with segments longer than an MCU row. It is lower because
-/// several such images are decoded at the same time.
+/// Like [`BAND_BLOCKS`], for an image with segments longer than an MCU row. The limit is lower
+/// because several such images are decoded at the same time.
 const PLAIN_BAND_BLOCKS: u32 = 128;
-/// Two bands are decoded at the same time, so that lanes have work while the last pieces of a band
-/// are being decoded.
+/// Number of bands that are decoded at the same time. With two bands, lanes have work while the
+/// last pieces of a band are being decoded.
 const BANDS: usize = 2;
 
-/// Reuses its memory for the next image.
+/// An image in progress. The memory is reused for the next image.
 #[derive(Default)]
 pub(crate) struct Transit {
     plan: Option<Plan>,
@@ -44,6 +44,7 @@ pub(crate) struct Transit {
     rows: Rows,
 }
 
+/// State that is fixed while an image is decoded.
 struct Plan {
     layout: Layout,
     window: Window,
@@ -60,6 +61,7 @@ struct Cursor {
     dc: [i32; MAX_COMPONENTS],
 }
 
+/// A range of MCU rows, and the pieces to decode for it.
 #[derive(Debug, Default)]
 struct Band {
     rows: Range<u32>,
@@ -70,6 +72,7 @@ struct Band {
     offsets: Vec<u32>,
 }
 
+/// The part of a restart segment that is in a band.
 #[derive(Debug, Clone, Copy)]
 struct Piece {
     segment: usize,
@@ -78,6 +81,7 @@ struct Piece {
     block: usize,
 }
 
+/// A piece that a lane is decoding.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ticket {
     band: usize,
@@ -85,6 +89,7 @@ pub(crate) struct Ticket {
     dc: [i32; MAX_COMPONENTS],
 }
 
+/// Why an image cannot be decoded in lanes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// The tables of other images currently use all links, so the image can be decoded later.
@@ -182,7 +187,8 @@ impl Transit {
         Ok(())
     }
 
-    /// Returns the memory and whether the data could be read, or `None` if an allocation fails.
+    /// Reserves memory and copies the data of the segments to it. Returns the memory and whether
+    /// the data could be read, or `None` if an allocation fails.
     fn collect(
         &mut self,
         machine: &mut Machine,
@@ -210,7 +216,7 @@ impl Transit {
         self.rows.take_kept(&self.plan.as_ref()?.quant)
     }
 
-    /// None of the image's lanes may be busy.
+    /// Frees the image's memory in `machine`. None of the image's lanes may be busy.
     pub(crate) fn end(&mut self, machine: &mut Machine) {
         if let Some(plan) = self.plan.take() {
             machine.release(plan.pattern);
@@ -274,7 +280,7 @@ impl Transit {
         let Cursor { bit, dc } = if piece.first == segment.mcus.start {
             Cursor { bit: (plan.slot.stream.start + segment.bytes.start) * 8, dc: [0; MAX_COMPONENTS] }
         } else if before.finished < before.issued {
-            // The segment's previous band is still being decoded.
+            // The segment's piece in the previous band is still being decoded.
             return None;
         } else {
             self.cursor
@@ -284,8 +290,8 @@ impl Transit {
         Some(Ticket { band: self.filling, piece: index, dc })
     }
 
-    /// Returns `None` if the data is damaged: the lane read past the end of its segment, or at
-    /// least a whole byte follows the last MCU.
+    /// Ends the lane of a piece, which stopped at `bit`. Returns `None` if the data is damaged: the
+    /// lane read past the end of its segment, or at least a whole byte follows the last MCU.
     pub(crate) fn finish(&mut self, machine: &mut Machine, ticket: Ticket, bit: usize) -> Option<()> {
         let plan = self.plan.as_ref()?;
         let band = &mut self.bands[ticket.band];
@@ -297,7 +303,7 @@ impl Transit {
         if !continues && !segment.may_leave(unread) {
             return None;
         }
-        // The stream contains differences of DC coefficients.
+        // The stream contains differences of DC coefficients, so add them up.
         let mut dc = ticket.dc;
         let mut block = piece.block;
         for _ in 0..piece.count {
@@ -316,7 +322,7 @@ impl Transit {
         Some(())
     }
 
-    /// Returns whether the image is complete.
+    /// Renders the bands that are decoded completely. Returns whether the image is complete.
     pub(crate) fn render(&mut self, machine: &Machine, kernels: &Kernels, rgb: &mut [u8]) -> bool {
         let Some(plan) = &self.plan else { return true };
         let view = View { kernels, layout: &plan.layout, window: &plan.window, quant: &plan.quant };

@@ -13,13 +13,13 @@ use crate::batch::{Batch, Delivered};
 use crate::buffer::{Buffer, IMAGE, type_name};
 use crate::either::{either, match_either};
 use crate::error::Raised as _;
-use crate::lending::Lending;
+use crate::lending::HeldBatches;
 use crate::waiting::{Process, SLICE, wait_interruptibly};
 use crate::wake::Caller;
 
 /// State shared by a decoder and its pending responses.
 pub(crate) struct Shared {
-    pub(crate) lending: Lending,
+    pub(crate) lending: HeldBatches,
     pub(crate) caller: Caller,
     pub(crate) process: Process,
 }

@@ -22,7 +22,7 @@ use crate::either::{either, match_either};
 use crate::error::{Raised as _, raised};
 use crate::function::{Calls, Function};
 use crate::gpu;
-use crate::lending::Lending;
+use crate::lending::HeldBatches;
 use crate::option_names::in_python;
 use crate::options::{self, Delivery};
 use crate::order::PythonOrder;
@@ -98,7 +98,7 @@ pub(crate) struct Core {
     next: Mutex<NextEpoch>,
     monitor: LoaderHandle,
     process: Process,
-    lending: Lending,
+    lending: HeldBatches,
     device: Option<usize>,
     order: Option<Arc<PythonOrder>>,
     /// Whether the sampler function is called at the beginning of each epoch, because it may depend
@@ -235,7 +235,7 @@ impl Core {
             next: Mutex::new(NextEpoch { epoch, generation: 0 }),
             monitor,
             process: Process::new("loader", advice),
-            lending: Lending::for_loader(copy, &plan),
+            lending: HeldBatches::for_loader(copy, &plan),
             device,
             order,
             calls_sampler_each_epoch,

@@ -14,7 +14,7 @@ use crate::dynamic_batcher::{DynamicBatcherCore, Requests};
 use crate::either::{either, map_either, match_either};
 use crate::error::Raised as _;
 use crate::gpu;
-use crate::lending::Lending;
+use crate::lending::HeldBatches;
 use crate::options::{self, Delivery};
 use crate::waiting::{Process, drop_detached, run_on_thread, spawn_shutdown};
 use crate::wake::Caller;
@@ -56,7 +56,7 @@ impl DecoderCore {
             None => Ok(Open::Host(Arc::new(options.host()?))),
             Some(ordinal) => on_device(options, ordinal, stream),
         })?;
-        let lending = Lending::for_decoder(copy);
+        let lending = HeldBatches::for_decoder(copy);
         let process = Process::new("decoder", "open it after forking");
         let shared = Arc::new(Shared { lending, caller: Caller::default(), process });
         Ok(DecoderCore { open: Mutex::new(Some(open)), ended: Arc::default(), shared })

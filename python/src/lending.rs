@@ -9,7 +9,7 @@ use crate::batch::{Batch, Delivered};
 use crate::either::match_either;
 
 /// Tracks the batches that the user holds without a copy.
-pub(crate) struct Lending {
+pub(crate) struct HeldBatches {
     /// The `copy` option. With `None`, a batch is copied if the user already holds `max_lent`
     /// batches.
     copy: Option<bool>,
@@ -18,16 +18,16 @@ pub(crate) struct Lending {
     lent: Mutex<Vec<Weak<dyn Send + Sync>>>,
 }
 
-impl Lending {
+impl HeldBatches {
     /// The user may hold all slots except one, so that the loader always has a slot to fill.
     pub(crate) fn for_loader(copy: Option<bool>, plan: &MemoryPlan) -> Self {
         let slots = if plan.device_slots > 0 { plan.device_slots } else { plan.slots };
-        Lending { copy, max_lent: slots.saturating_sub(1), lent: Mutex::default() }
+        HeldBatches { copy, max_lent: slots.saturating_sub(1), lent: Mutex::default() }
     }
 
     /// The user may hold one slot. The others are reserved for the `prefetch` requests in progress.
     pub(crate) fn for_decoder(copy: Option<bool>) -> Self {
-        Lending { copy, max_lent: 1, lent: Mutex::default() }
+        HeldBatches { copy, max_lent: 1, lent: Mutex::default() }
     }
 
     pub(crate) fn lend(&self, delivered: Delivered) -> Batch {

@@ -32,7 +32,7 @@ const OPTIONS: [&str; 17] = [
 ];
 
 /// Replacements. A text comes before all shorter texts that it contains.
-const NAMES: [(&str, &str); 59] = [
+const NAMES: [(&str, &str); 62] = [
     ("call Checkpoint::any_augment", "remove \"augment\" from the state"),
     ("add .field(\"image\", Image::new())", "add fields={\"image\": Image()}"),
     ("use .host() for", "use device=\"cpu\" for"),
@@ -76,6 +76,9 @@ const NAMES: [(&str, &str); 59] = [
     ("call PackedTokens::max_documents for the number", "set max_documents=... of PackedTokens"),
     ("Image::of(", "Image("),
     ("Image::frames(", "Image(frames="),
+    ("DenseMap::image", "DenseMap(image=True)"),
+    ("DenseMap::frames(", "DenseMap(frames="),
+    ("DenseMap::of(name)", "DenseMap(of=name)"),
     ("Patches::images(", "Patches(images="),
     ("the content that Frames::encode returns", "a list of images"),
     ("open it with `Codecs::open`", "open it with the registry"),

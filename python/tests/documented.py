@@ -190,7 +190,7 @@ def digest(batch: Any) -> str:
     return into.hexdigest()
 
 
-class Drive:
+class Driver:
     """Makes loops over loaders run until each loader has delivered `BATCHES` batches.
 
     If `again` is set, finished epochs are repeated. Loops with a body that depends on the epoch
@@ -210,14 +210,14 @@ class Drive:
         return self._of[of]
 
 
-class Driven:
+class RecordingIterator:
     """A loader's iterator that records the batches, and starts again at the end of each epoch."""
 
-    def __init__(self, drive: Drive, loader: Loader, begun: Any) -> None:
+    def __init__(self, drive: Driver, loader: Loader, begun: Any) -> None:
         self.drive, self.loader, self.inner = drive, loader, begun
         self.at, self.delivered = loader.epoch, 0
 
-    def __iter__(self) -> Driven:
+    def __iter__(self) -> RecordingIterator:
         return self
 
     def __len__(self) -> int:
@@ -246,10 +246,10 @@ ITER, EPOCH_FROM = Loader.__iter__, Loader.epoch_from
 
 
 @contextlib.contextmanager
-def driving(again: bool) -> Iterator[Drive]:
-    drive = Drive(again)
-    Loader.__iter__ = lambda self: Driven(drive, self, ITER(self))  # type: ignore[method-assign, assignment, return-value]
-    Loader.epoch_from = lambda self, *at: Driven(drive, self, EPOCH_FROM(self, *at))  # type: ignore[method-assign, assignment, return-value]
+def driving(again: bool) -> Iterator[Driver]:
+    drive = Driver(again)
+    Loader.__iter__ = lambda self: RecordingIterator(drive, self, ITER(self))  # type: ignore[method-assign, assignment, return-value]
+    Loader.epoch_from = lambda self, *at: RecordingIterator(drive, self, EPOCH_FROM(self, *at))  # type: ignore[method-assign, assignment, return-value]
     try:
         yield drive
     finally:

@@ -4,6 +4,7 @@ alone."""
 
 from __future__ import annotations
 
+import io
 import struct
 import threading
 from pathlib import Path
@@ -11,7 +12,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from warpfeed import Augment, ConfigError, Image, Loader, Mask, Mix, WarpfeedError, collate
+from warpfeed import (
+    Augment, Boxes, ConfigError, DenseMap, Image, Keypoints, Loader, Mask, Mix, WarpfeedError, collate,
+)  # fmt: skip
 
 OPTIONS: dict[str, Any] = {"batch_size": 4, "shuffle": True, "seed": 3, "output": "numpy"}
 
@@ -170,3 +173,80 @@ def test_collate_and_unpadded_know_the_axis_of_frames() -> None:
         first = batch.unpadded[0] if layout == "nhwc" else np.moveaxis(batch.unpadded[0], 1, -1)
         assert np.array_equal(first, np.stack([pixels(int(label), frame) for frame in range(2)]))
     assert seen[0].shape == (4, 2, 3, 64, 64) and np.array_equal(*seen)
+
+
+def annotations(clip: int, frame: int) -> dict[str, Any]:
+    boxes = [[1 + frame, 2, 12, 20 + clip], [5, 3, 30, 30]][: (clip + frame) % 3]
+    return {
+        "mask": pixels(clip, frame)[..., 0],
+        "depth": pixels(clip, frame)[..., :2].astype(np.float32),
+        "points": np.array([[4.5, 7 + frame], [20, 11 + clip]], np.float32),
+        "boxes": boxes,
+        "boxes.class": [frame + number for number in range(len(boxes))],
+    }
+
+
+def annotation_fields(count: int | None) -> dict[str, Any]:
+    return {
+        "mask": Mask("u8", fill=3, frames=count),
+        "depth": DenseMap(2, frames=count),
+        "points": Keypoints(2, flip_pairs=[(0, 1)], frames=count),
+        "boxes": Boxes(4, columns={"class": "i64"}, frames=count),
+    }
+
+
+class Annotated(Clips):
+    """Clips with annotations of each frame. ``as_masks`` converts the masks to a field's value."""
+
+    def __init__(self, count: int, as_masks: Any) -> None:
+        super().__init__(count)
+        self.as_masks = as_masks
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        frames = [annotations(index, frame) for frame in range(self.count)]
+        fields = {name: [frame[name] for frame in frames] for name in frames[0]}
+        stacked = {name: np.stack(fields[name]) for name in ("depth", "points")}
+        return {**super().__getitem__(index), **fields, **stacked, "mask": self.as_masks(fields["mask"])}
+
+
+class AnnotatedFrame(Frame):
+    def __getitem__(self, index: int) -> Any:
+        return {"image": pixels(index, self.frame), **annotations(index, self.frame), "label": index}
+
+
+def encoded_npy(array: Any) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("as_masks", [np.stack, lambda masks: [encoded_npy(mask) for mask in masks]])
+@pytest.mark.parametrize("augment", [Augment.train(24), Augment.letterbox(24, 24).flip(0.5).rotate(15)])
+def test_each_frame_has_the_annotations_of_the_frame_alone(as_masks: Any, augment: Augment) -> None:
+    options = {**OPTIONS, "augment": augment}
+    fields = {"image": Image(frames=3), **annotation_fields(3)}
+    batches = list(Loader(Annotated(3, as_masks), fields=fields, num_workers=2, **options))
+    assert batches[0]["mask"].shape == (4, 3, 24, 24) and batches[0]["boxes.count"].shape == (4, 3)
+    for frame in range(3):
+        singles = Loader(AnnotatedFrame(frame), fields=annotation_fields(None), **options)
+        for found, alone in zip(batches, singles, strict=True):
+            for name in ("mask", "depth", "points", "boxes", "boxes.count", "boxes.class"):
+                assert np.array_equal(found[name][:, frame], alone[name]), (name, frame)
+
+
+def test_annotations_must_have_a_value_for_each_frame() -> None:
+    def load(frames: int | None, as_masks: Any = np.stack) -> None:
+        fields = {"image": Image(frames=2), "mask": Mask("u8", frames=frames)}
+        list(Loader(Annotated(2, as_masks), fields=fields, **{**OPTIONS, "augment": Augment.train(24)}))
+
+    load(2)
+    with pytest.raises(WarpfeedError, match="values for 3 frames: expected 2, one for each frame"):
+        load(2, lambda masks: np.stack([*masks, masks[0]]))
+    with pytest.raises(WarpfeedError, match="frame 1: field .*annotations are for 7x9 pixels"):
+        load(2, lambda masks: [encoded_npy(masks[0]), encoded_npy(np.zeros((9, 7), np.uint8))])
+    with pytest.raises(ConfigError, match=r"no image field has 3 frames .* Image\(frames=3\)"):
+        load(3)
+    for kind in (lambda: Mask("u8", frames=0), lambda: Boxes(2, frames=0), lambda: Keypoints(2, frames=0)):
+        with pytest.raises(ConfigError, match="frames=0: expected at least 1"):
+            kind()
+    assert repr(DenseMap(frames=2)).endswith("frames=2)")

@@ -32,6 +32,11 @@ def _pairs(pairs: Pairs) -> tuple[tuple[int, int], ...]:
     return tuple((int(left), int(right)) for left, right in pairs)
 
 
+def _check_frames(kind: str, frames: int | None) -> None:
+    if frames is not None and operator.index(frames) < 1:
+        raise ConfigError(f"{kind}: frames={frames}: expected at least 1")
+
+
 def _mask_integer(what: str, number: Any) -> int:
     try:
         return operator.index(number)
@@ -81,8 +86,7 @@ class Image(Arguments):
     frames: int | None = None
 
     def __post_init__(self) -> None:
-        if self.frames is not None and operator.index(self.frames) < 1:
-            raise ConfigError(f"Image: frames={self.frames}: expected at least 1")
+        _check_frames("Image", self.frames)
 
     def _describe(self) -> dict[str, Any]:
         return {"image": {"of": self.of, "frames": self.frames}}
@@ -199,6 +203,9 @@ class Mask(Arguments):
             if its mask contains a value that is not in the dict, unless ``ignore`` is set.
         ignore: value of pixels that do not belong to any class. If ``classes`` is a dict,
             ``ignore`` replaces every value that is not in the dict.
+        frames: makes the field a mask for each of the T frames of an ``Image(frames=T)``, of shape
+            (N, T, H, W). A sample has an array of shape (T, height, width), or a list of T encoded
+            files. By default, a clip has one mask.
     """
 
     dtype: Dtype
@@ -206,8 +213,10 @@ class Mask(Arguments):
     fill: int = 0
     classes: int | Mapping[Any, int] | Sequence[tuple[Any, int]] | None = None
     ignore: int | None = None
+    frames: int | None = None
 
     def __post_init__(self) -> None:
+        _check_frames("Mask", self.frames)
         if isinstance(self.classes, Mapping):
             # Convert the dict, because fields must be hashable and the dict may change later.
             object.__setattr__(self, "classes", tuple(self.classes.items()))
@@ -218,7 +227,10 @@ class Mask(Arguments):
         values = [(_mask_key(key), _mask_integer("a class", value)) for key, value in pairs]
         if not is_count and not values:
             raise ConfigError("classes={}: expected at least one value of the mask")
-        described = {"dtype": dtype_name(self.dtype), "of": self.of, "fill": self.fill, "ignore": self.ignore}
+        described = {
+            "dtype": dtype_name(self.dtype), "of": self.of, "fill": self.fill, "ignore": self.ignore,
+            "frames": self.frames,
+        }  # fmt: skip
         return {"mask": {**described, "classes": self.classes if is_count else None, "map": values}}
 
 
@@ -242,6 +254,9 @@ class DenseMap(Arguments):
         fill: value of the padding around the image.
         of: name of the sample's field, if it differs from the name of the batch field.
         image: reads the image of the sample, which must be a PNG or TIFF, instead of a field.
+        frames: makes the field a map for each of the T frames of an ``Image(frames=T)``, with an
+            axis for the frames after N. A sample has an array of shape (T, height, width) or (T,
+            height, width, C), or a list of T encoded files. By default, a clip has one map.
     """
 
     channels: int | None = None
@@ -249,30 +264,35 @@ class DenseMap(Arguments):
     fill: float = 0.0
     of: str | None = None
     image: bool = False
+    frames: int | None = None
     _flow: bool = field(default=False, repr=False)
     _layout: str = field(default="nhwc", repr=False)
+
+    def __post_init__(self) -> None:
+        _check_frames("DenseMap", self.frames)
 
     def _laid_out(self, layout: str) -> DenseMap:
         return replace(self, _layout=layout)
 
     @classmethod
-    def flow(cls, nearest: bool = False, fill: float = 0.0) -> DenseMap:
+    def flow(cls, nearest: bool = False, fill: float = 0.0, frames: int | None = None) -> DenseMap:
         """Returns the type of an optical flow field. Its two channels are the displacements of each
         pixel to the right and down, in pixels. A resize also scales the displacements. A horizontal
         flip negates the first channel, and a vertical flip negates the second."""
-        return cls(2, nearest, fill, _flow=True)
+        return cls(2, nearest, fill, frames=frames, _flow=True)
 
     def __repr__(self) -> str:
         begin = "DenseMap.flow(" if self._flow else f"DenseMap(channels={self.channels}, "
         of = "" if self.of is None else f", of={self.of!r}"
-        return f"{begin}nearest={self.nearest}, fill={self.fill!r}{of}{', image=True' if self.image else ''})"
+        frames = "" if self.frames is None else f", frames={self.frames}"
+        return f"{begin}nearest={self.nearest}, fill={self.fill!r}{of}{', image=True' if self.image else ''}{frames})"
 
     def _describe(self) -> dict[str, Any]:
         if self.image and self.of is not None:
             raise ConfigError(f"DenseMap(of={self.of!r}, image=True): both select the field to read; set one of them")
         of = "same" if self.of is None else {"named": self.of}
         described: dict[str, Any] = {"channels": self.channels, "nearest": self.nearest, "fill": str(float(self.fill))}
-        described.update(of="image" if self.image else of, flow=self._flow, layout=self._layout)
+        described.update(of="image" if self.image else of, flow=self._flow, layout=self._layout, frames=self.frames)
         return {"dense_map": described}
 
 
@@ -288,18 +308,23 @@ class Keypoints(Arguments):
             for hidden, 2 for visible. A point outside the crop becomes (0, 0, 0).
         flip_pairs: pairs of points to exchange when the image is flipped horizontally, such as
             ``[(0, 1)]`` for the left and the right eye.
+        frames: makes the field the points for each of the T frames of an ``Image(frames=T)``, of
+            shape (N, T, K, 2). A sample has an array of shape (T, K, 2). By default, a clip has one
+            set of points.
     """
 
     count: int
     visibility: bool = False
     flip_pairs: Pairs = ()
+    frames: int | None = None
 
     def __post_init__(self) -> None:
+        _check_frames("Keypoints", self.frames)
         object.__setattr__(self, "flip_pairs", _pairs(self.flip_pairs))
 
     def _describe(self) -> dict[str, Any]:
         skeleton = {"count": self.count, "pairs": self.flip_pairs}
-        return {"keypoints": {"skeleton": skeleton, "visibility": self.visibility}}
+        return {"keypoints": {"skeleton": skeleton, "visibility": self.visibility, "frames": self.frames}}
 
 
 @dataclass(frozen=True)
@@ -339,6 +364,11 @@ class Boxes(Arguments):
         flip_pairs: pairs of points to exchange when the image is flipped horizontally.
         truncated: keeps only the first ``max_boxes`` boxes of a sample. By default, a sample with
             more boxes fails.
+        frames: makes the field the boxes for each of the T frames of an ``Image(frames=T)``. All
+            arrays get an axis for the frames after N, and ``max_boxes`` applies to each frame. A
+            sample has a list of T lists of boxes, or an array of shape (T, n, 4) if all frames have
+            n boxes. Columns, masks and points have the same form. By default, a clip has one set
+            of boxes.
     """
 
     max_boxes: int
@@ -353,8 +383,10 @@ class Boxes(Arguments):
     points: int | None = None
     flip_pairs: Pairs = ()
     truncated: bool = False
+    frames: int | None = None
 
     def __post_init__(self) -> None:
+        _check_frames("Boxes", self.frames)
         columns = self.columns.items() if isinstance(self.columns, Mapping) else self.columns
         object.__setattr__(self, "columns", _columns(columns))
         object.__setattr__(self, "flip_pairs", _pairs(self.flip_pairs))

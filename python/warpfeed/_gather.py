@@ -16,7 +16,7 @@ _SIMILAR = 0.05
 #: Stages with a key in the statistics. Each computed field is also a stage.
 _STAGES = ("wait", "step", "read", "ahead", "decode", "transform", "write", "copy", "convert", "device_decode", "stall")
 #: Stages of the training loop, which cannot make the loader slow.
-_OF_THE_LOOP = ("wait", "step", "stall")
+_LOOP_STAGES = ("wait", "step", "stall")
 
 
 def gather(stats: Stats, collect: Callable[[Any], Any] | None) -> Report:
@@ -106,7 +106,7 @@ def _why(slowest: Mapping[str, Any], others: list[dict[str, Any]]) -> list[str]:
     excess = {
         name: (seconds - usual, seconds, usual)
         for name, seconds in slowest["stages"].items()
-        if name not in _OF_THE_LOOP
+        if name not in _LOOP_STAGES
         for usual in [median(other["stages"].get(name, 0.0) for other in others)]
     }
     name, (extra, seconds, usual) = max(excess.items(), key=lambda entry: entry[1][0])

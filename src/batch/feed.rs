@@ -6,8 +6,8 @@ use super::BatchInfo;
 use crate::error::{Error, ErrorKind, Result};
 use crate::source::BatchIndex;
 
-/// A **run** delivers the batches of one epoch, and then those of every epoch that is prepared in
-/// advance.
+/// Which batches to deliver. A **run** delivers the batches of one epoch, and then those of every
+/// epoch that is prepared in advance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Course {
     /// Number of the run, starting at 1.
@@ -31,8 +31,9 @@ impl Course {
         Course { run, first, batches: batches.end, repeats: false, epochs: 0 }
     }
 
-    /// Returns the position after `index`, or `None` if the run ends there. Batch 0 means a new
-    /// epoch, which exists only if [`enter`](Course::enter) then returns true.
+    /// Returns the position after `index`, or `None` if the run ends there. A returned position
+    /// with batch 0 begins a new epoch, which exists only if [`enter`](Course::enter) then returns
+    /// true.
     pub(crate) fn after(&self, index: BatchIndex) -> Option<BatchIndex> {
         let batch = index.batch + 1;
         if batch < self.batches {
@@ -53,7 +54,7 @@ impl Course {
 
 /// A wait for the next batch. The caller can give up and continue the wait in a later call.
 pub(crate) struct Wait<'a> {
-    /// Moved forward by the time between calls, so that only time inside calls counts.
+    /// When the wait began. The time between calls is added, so that only time inside calls counts.
     pub(crate) since: Instant,
     /// Whether this call continues a wait that an earlier call gave up.
     pub(crate) continues: bool,
@@ -71,7 +72,7 @@ impl<'a> Wait<'a> {
         Wait::new(Instant::now(), false, idle)
     }
 
-    /// Returns `None` to give up.
+    /// Returns how long to sleep before the next attempt, or `None` to give up.
     pub(crate) fn pause(&mut self) -> Option<Duration> {
         let pause = (self.idle)();
         self.given_up = pause.is_none();
@@ -84,10 +85,10 @@ impl<'a> Wait<'a> {
 pub(crate) trait Feed: Send {
     type Batch;
 
-    /// Cancels the batches in flight.
+    /// Starts a run, and cancels the batches in flight.
     fn start(&mut self, course: Course);
 
-    /// `None` if no run is in progress.
+    /// Returns the position of the run's next batch, or `None` if no run is in progress.
     fn position(&self) -> Option<BatchIndex>;
 
     /// Waits for the run's next batch. Returns `None` if the run has no more batches or the caller
@@ -96,8 +97,8 @@ pub(crate) trait Feed: Send {
 
     fn stop(&mut self);
 
-    /// Returns `None` if the run has ended or the caller gives up the wait. An error ends the run
-    /// unless it is [recoverable](is_recoverable).
+    /// Waits for the run's next batch. Returns `None` if the run has ended or the caller gives up
+    /// the wait. An error ends the run unless it is [recoverable](is_recoverable).
     fn next(&mut self, wait: &mut Wait<'_>) -> Option<Result<Self::Batch>> {
         self.position()?;
         let received = self.receive(wait);
@@ -112,15 +113,15 @@ pub(crate) trait Feed: Send {
         received
     }
 
-    /// Sets the number of batches on the device that the program has not taken. Called each time
-    /// the device receives a batch, which itself does not count.
+    /// Reports the number of batches on the device that the program has not taken. The device calls
+    /// this function each time it receives a batch, which itself does not count.
     fn set_batches_ahead(&self, _batches: usize) {}
 
-    /// Number of batches that can be received without waiting.
+    /// Returns the number of batches that can be received without waiting.
     fn ready(&self) -> usize;
 
-    /// The consumer has just received a batch that it requested at `requested`. Returns when the
-    /// feed began to delay the consumer. While the consumer holds every slot, it delays itself.
+    /// Returns when the loader began to delay the consumer, which has just received the batch that
+    /// it requested at `requested`. While the consumer holds every slot, it delays itself.
     fn delayed_since(&self, requested: Instant) -> Instant {
         requested
     }
@@ -136,6 +137,7 @@ pub(crate) fn threads_ended_error() -> Error {
     Error::new(ErrorKind::Panic, "the loader's threads have ended after a panic; open the loader again")
 }
 
+/// A batch that the consumer receives.
 pub(crate) trait Delivered {
     fn info(&self) -> &BatchInfo;
 

@@ -27,12 +27,12 @@ pub struct HostBatch {
     slot_return: SlotReturn,
 }
 
-/// Where the slots of dropped batches go.
+/// Returns the slots of dropped batches to the loader.
 #[derive(Clone)]
 pub(crate) struct SlotReturn {
     pub(crate) free: Sender<Free>,
     pub(crate) held: Arc<AtomicUsize>,
-    /// `None` for pageable memory.
+    /// The keeper of slots in page-locked memory. `None` for pageable memory.
     pub(crate) keeper: Option<Arc<dyn Keeper<Free>>>,
     /// ID of the process that runs the loader's threads.
     pub(crate) process: u32,
@@ -42,8 +42,8 @@ pub(crate) struct SlotReturn {
 pub(crate) trait Keeper<T>: Send + Sync {
     fn keep(&self, slot: T);
 
-    /// If the consumer is waiting for a batch, slots are needed immediately. Fails if a device has
-    /// failed and may still be reading slots.
+    /// Sets whether the consumer is waiting for a batch, in which case slots are needed
+    /// immediately. Fails if a device has failed and may still be reading slots.
     fn set_waiting(&self, is_waiting: bool) -> Result<()>;
 
     fn held_count(&self) -> usize;
@@ -52,20 +52,20 @@ pub(crate) trait Keeper<T>: Send + Sync {
     /// cannot be recorded.
     fn waits_for_a_capture(&self) -> bool;
 
-    /// `None` if a slot is being held back.
+    /// Returns when the last held slot was released, or `None` if a slot is being held back.
     fn idle_since(&self) -> Option<Instant>;
 
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     fn as_any(&self) -> &dyn Any;
 }
 
-/// The keeper sends each slot through the sender once no device is reading it.
+/// Creates a keeper, which sends each slot through the sender once no device is reading the slot.
 pub(crate) type MakeKeeper = Box<dyn FnOnce(Sender<Free>) -> Result<Arc<dyn Keeper<Free>>>>;
 
 impl SlotReturn {
-    /// The consumer has just received a batch that it requested at `requested`. Returns when the
-    /// loader began to delay the consumer: not before the last slot was released, because until
-    /// then a device was still working for the consumer.
+    /// Returns when the loader began to delay the consumer, which has just received the batch that
+    /// it requested at `requested`. The delay did not begin before the last slot was released,
+    /// because until then a device was still working for the consumer.
     pub(crate) fn waited_since(&self, requested: Instant) -> Instant {
         match self.keeper.as_ref().map(|keeper| keeper.idle_since()) {
             None => requested,

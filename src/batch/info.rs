@@ -15,14 +15,15 @@ use crate::transform::Mixing;
 #[derive(Debug, Default)]
 pub struct BatchInfo {
     pub(crate) header: Header,
-    /// One element for each row of a full batch. Elements are reused from batch to batch.
+    /// The samples. There is one element for each row of a full batch, and elements are reused from
+    /// batch to batch.
     pub(crate) samples: Vec<SampleInfo>,
 }
 
 /// Metadata of the batch as a whole. The coordinator sets it, except where noted.
 #[derive(Debug, Default)]
 pub(crate) struct Header {
-    /// A batch of a run other than the current one is canceled.
+    /// The run of the batch. If it is not the current run, the batch is canceled.
     pub(crate) run: u64,
     /// Index within the run, starting at 0.
     pub(crate) seq: u64,
@@ -36,19 +37,21 @@ pub(crate) struct Header {
     /// Index of the batch's schema. It depends only on the epoch.
     pub(crate) variant: usize,
     pub(crate) entries: Vec<Entry>,
-    /// `None` if the batch is not mixed. The worker that finishes the batch mixes images in host
-    /// memory, and the conversion kernel mixes images in device memory.
+    /// How the samples are mixed, or `None` if they are not. The worker that finishes the batch
+    /// mixes images in host memory, and the conversion kernel mixes images in device memory.
     pub(crate) mixing: Option<Mixing>,
-    /// Set by the worker that finishes the batch.
+    /// Whether any sample has a label. Set by the worker that finishes the batch.
     pub(crate) labeled: bool,
-    /// Launch sizes of the decode kernels, for each image field that a device may decode. `None` if
-    /// the device does not decode the field for any sample. Set by the worker that finishes the
+    /// Launch sizes of the decode kernels, for each image field that a device may decode, or `None`
+    /// for a field of which the device decodes no sample. Set by the worker that finishes the
     /// batch.
     pub(crate) largest: Vec<Option<Largest>>,
-    /// Packed spans, and the length of their first axis. Set by the worker that finishes the batch.
+    /// For each packed span, its index and the length of its first axis. Set by the worker that
+    /// finishes the batch.
     pub(crate) packed: Vec<(usize, usize)>,
 }
 
+/// Metadata of one sample.
 #[derive(Debug, Default)]
 pub(crate) struct SampleInfo {
     pub(crate) key: String,
@@ -61,8 +64,8 @@ pub(crate) struct SampleInfo {
     /// Source index of the failed sample that this sample replaces.
     pub(crate) replaced: Option<u64>,
     pub(crate) damaged: u32,
-    /// Number of these images that fields such as patches have decoded. They are never decoded
-    /// again.
+    /// How many of the damaged images were decoded by fields such as patches. Such images are never
+    /// decoded again.
     pub(crate) damaged_in_fields: u32,
     /// Pairs of field name and text. Allocations are reused from batch to batch.
     texts: Vec<(String, String)>,
@@ -105,7 +108,7 @@ impl SampleInfo {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Largest {
     pub(crate) segments: u32,
-    /// Size in bytes.
+    /// Size of the longest restart segment, in bytes.
     pub(crate) longest: u32,
     /// Maximum width of a decoded region, in pixels.
     pub(crate) columns: u32,
@@ -212,7 +215,8 @@ impl BatchInfo {
         role == Role::Label && !self.header.labeled
     }
 
-    /// `row` is the shape of one sample.
+    /// Returns the length of the first axis of a span, and its other axes. `row` is the shape of
+    /// one sample.
     pub(crate) fn shape<'a>(&self, span: usize, row: &'a [usize]) -> (usize, &'a [usize]) {
         match self.header.packed.iter().find(|(packed, _)| *packed == span) {
             Some((_, len)) => (*len, &row[1..]),

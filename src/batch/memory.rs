@@ -62,7 +62,7 @@ struct Heap {
     layout: Layout,
 }
 
-/// Some system calls require whole pages.
+/// Alignment of the buffer. Some system calls require whole pages.
 const PAGE: usize = 4096;
 const _: () = assert!(PAGE.is_multiple_of(ALIGN));
 

@@ -33,7 +33,7 @@ pub(crate) fn mix<E: AsRef<[OnValues]>>(
     }
     last.clear();
     last.extend_from_slice(&images[count.saturating_sub(1) * row_bytes..][..if count == 0 { 0 } else { image }]);
-    // In this order, each partner is still unmixed when it is needed.
+    // Mix the last image first, so that each partner is still unmixed when it is needed.
     for index in (0..count).rev() {
         scratch_image.copy_from_slice(&images[index * row_bytes..][..image]);
         let (before, rest) = images.split_at_mut(index * row_bytes);

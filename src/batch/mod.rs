@@ -41,6 +41,8 @@ pub use info::BatchInfo;
 pub(crate) use info::{Header, Largest};
 pub(crate) use memory::SlotMemory;
 pub(crate) use mix::mix;
+#[cfg(feature = "video")]
+pub(crate) use records::YuvRegion;
 pub(crate) use records::{DecodeOps, Encoded, SampleOps};
 pub(crate) use schema::{ALIGN, COUNT, CU_SEQLENS, ENDS, GRID_THW, IMAGES, Role, SOFT_LABEL, Schema, Schemas, Span};
 pub use schema::{Dtype, Field, Layout, Normalize};

@@ -7,7 +7,7 @@
 use super::slot::Full;
 use super::{Role, Span};
 
-/// Time, height and width of a grid.
+/// Number of values of a grid: time, height and width.
 const AXES: usize = 3;
 
 impl Full {
@@ -102,7 +102,8 @@ mod tests {
         Field { name: name.into(), dtype, shape: shape.into() }
     }
 
-    /// `counts` contains the number of two-byte rows of each sample.
+    /// Creates a full batch, and returns it with the rows of each sample. `counts` contains the
+    /// number of two-byte rows of each sample.
     fn batch(counts: &[usize], max_rows: usize) -> (Full, Vec<Vec<u8>>) {
         let arrays = [
             (field("rows", Dtype::U8, &[max_rows, 2]), Role::Packed { counts: 1 }),

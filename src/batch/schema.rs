@@ -168,9 +168,9 @@ pub(crate) const CU_SEQLENS: &str = ".cu_seqlens";
 pub(crate) enum Role {
     /// A field that is delivered unchanged.
     Plain,
-    /// Delivered if the samples of the batch have labels.
+    /// The labels, which are delivered if the samples of the batch have labels.
     Label,
-    /// `u8` (H, W, 3) until a device converts the image to its final type.
+    /// An image field, which is `u8` (H, W, 3) until a device converts the image to its final type.
     Image,
     /// A field with a variable number of elements along its first axis. Span `counts` contains the
     /// number of elements of each sample, as i64. The worker that finishes the batch closes the
@@ -215,6 +215,7 @@ pub(crate) struct Schema {
 #[derive(Debug, Clone)]
 pub(crate) struct Schemas(Arc<[Schema]>);
 
+/// An array of a batch, and its position in the buffer.
 #[derive(Debug, Clone)]
 pub(crate) struct Span {
     pub(crate) field: Field,
@@ -223,12 +224,12 @@ pub(crate) struct Span {
     pub(crate) sample_bytes: usize,
 }
 
-/// In bytes. Sufficient for cache lines, AVX-512 registers, all element types, and 16-byte loads on
-/// a device.
+/// Alignment of each span in bytes. It suffices for cache lines, AVX-512 registers, all element
+/// types, and 16-byte loads on a device.
 pub(crate) const ALIGN: usize = 256;
 
 impl Schema {
-    /// Fails if the buffer would be larger than the address space.
+    /// Lays out the arrays of a batch. Fails if the buffer would be larger than the address space.
     pub(crate) fn new(batch: usize, arrays: impl IntoIterator<Item = (Field, Role)>) -> Result<Self> {
         let mut bytes = 0usize;
         let mut spans = Vec::new();
@@ -273,8 +274,9 @@ impl Schema {
 }
 
 impl Schemas {
-    /// `variants` contains, for each variant, the maximum number of samples in a batch and the
-    /// arrays. It must not be empty. Fails if variants differ in more than the lengths of axes.
+    /// Lays out each variant. `variants` contains the maximum number of samples in a batch and the
+    /// arrays for each variant, and must not be empty. Fails if variants differ in more than the
+    /// lengths of axes.
     pub(crate) fn new(variants: impl IntoIterator<Item = (usize, Vec<(Field, Role)>)>) -> Result<Self> {
         let schemas =
             variants.into_iter().map(|(batch, arrays)| Schema::new(batch, arrays)).collect::<Result<Arc<[_]>>>()?;
@@ -315,7 +317,7 @@ impl Schemas {
         Schemas(Arc::new([schema]))
     }
 
-    /// Panics if there is no such variant.
+    /// Returns the schema of a variant. Panics if there is no such variant.
     pub(crate) fn variant(&self, variant: usize) -> &Schema {
         &self.0[variant]
     }
@@ -324,7 +326,7 @@ impl Schemas {
         self.0.iter()
     }
 
-    /// Size of the largest variant in bytes.
+    /// Returns the size of the largest variant in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.iter().map(|schema| schema.bytes).max().unwrap_or(0)
     }

@@ -31,9 +31,10 @@ use super::info::{BatchInfo, Header, SampleInfo};
 use super::schema::Role;
 use super::{Schema, Schemas, SlotMemory, Span};
 
-/// Alignment in bytes.
+/// Alignment of the entropy-coded data of each image, in bytes.
 const ENCODED_ALIGN: usize = 16;
 
+/// The buffer of a batch, and the batch's metadata.
 struct Slot {
     schemas: Schemas,
     variant: AtomicUsize,
@@ -71,7 +72,7 @@ impl Slot {
 pub(crate) struct Slots;
 
 impl Slots {
-    /// `memory` must be large enough for the largest of `schemas`.
+    /// Creates a slot in `memory`, which must be large enough for the largest of `schemas`.
     pub(crate) fn make(schemas: &Schemas, memory: SlotMemory) -> Free {
         let bytes = schemas.bytes();
         assert!(memory.len() >= bytes, "a slot has {} bytes of memory, but needs {bytes}", memory.len());
@@ -81,6 +82,7 @@ impl Slots {
     }
 }
 
+/// A slot that contains no batch.
 pub(crate) struct Free(Arc<Slot>);
 
 impl Free {
@@ -147,7 +149,7 @@ impl Part {
         self.range.clone()
     }
 
-    /// `row` must be in [`range`](Part::range).
+    /// Returns the metadata of a sample. `row` must be in [`range`](Part::range).
     pub(crate) fn meta(&mut self, row: usize) -> &mut SampleInfo {
         assert!(self.range.contains(&row), "row {row} is not among the rows {:?} of the part", self.range);
         // SAFETY: the row exists (`of` checks the length), only this part accesses it (invariant
@@ -155,8 +157,8 @@ impl Part {
         unsafe { &mut *self.samples.add(row) }
     }
 
-    /// `row` must be in [`range`](Part::range). The bytes initially contain data of an earlier
-    /// batch.
+    /// Returns the bytes of a row in a span. `row` must be in [`range`](Part::range). The bytes
+    /// initially contain data of an earlier batch.
     pub(crate) fn bytes(&mut self, span: usize, row: usize) -> &mut [u8] {
         assert!(self.range.contains(&row), "row {row} is not among the rows {:?} of the part", self.range);
         // SAFETY: only this part accesses the bytes of its rows (invariant 3), and `&mut self`
@@ -193,13 +195,14 @@ impl Part {
         capacity.saturating_sub(self.slot.encoded.load(Ordering::Relaxed))
     }
 
-    /// Returns the full slot if this was its last unfinished part.
+    /// Marks the part as finished. Returns the full slot if this was its last unfinished part.
     pub(crate) fn finish(self) -> Option<Full> {
         let last = self.slot.parts_left.fetch_sub(1, Ordering::AcqRel) == 1;
         last.then(|| Full(self.slot))
     }
 }
 
+/// A row of a part, or a frame of a clip in that row.
 pub(crate) struct Row<'a> {
     part: &'a mut Part,
     row: usize,
@@ -207,12 +210,12 @@ pub(crate) struct Row<'a> {
 }
 
 impl<'a> Row<'a> {
-    /// `row` must be in the part's range.
+    /// Returns the row `row`, which must be in the part's range.
     pub(crate) fn new(part: &'a mut Part, row: usize) -> Self {
         Row { part, row, frame: 0 }
     }
 
-    /// Image fields write to this frame of a clip.
+    /// Selects a frame of a clip, which image fields then write.
     pub(crate) fn at_frame(self, frame: usize) -> Self {
         Row { frame, ..self }
     }
@@ -234,6 +237,7 @@ impl<'a> Row<'a> {
     }
 }
 
+/// A slot with a complete batch.
 pub(crate) struct Full(Arc<Slot>);
 
 impl Full {
@@ -271,8 +275,8 @@ impl Full {
         &mut self.info_mut().samples[row]
     }
 
-    /// A span for entropy-coded data yields only the reserved bytes, and a packed field only the
-    /// packed bytes.
+    /// Returns the bytes of a span: only the reserved bytes if the span contains entropy-coded
+    /// data, and only the packed bytes for a packed field.
     pub(crate) fn bytes(&self, span: usize) -> &[u8] {
         if let Role::Encoded { .. } = self.schema().spans[span].role {
             let encoded_bytes = self.0.encoded.load(Ordering::Relaxed);
@@ -289,7 +293,7 @@ impl Full {
         &rows[..len * of_each.iter().product::<usize>() * field.dtype.bytes()]
     }
 
-    /// Returns the address for callers that may write to the bytes.
+    /// Returns the address of a span, for callers that may write to its bytes.
     pub(crate) fn address(&self, span: usize) -> *mut u8 {
         self.0.bytes(span, 0..self.len()).cast()
     }
@@ -362,8 +366,8 @@ mod tests {
         }
     }
 
-    /// Threads synchronize only through one atomic decrement per part, so the orders in which up to
-    /// five parts can finish are all interleavings.
+    /// Finishes up to five parts in every possible order. Threads synchronize only through one
+    /// atomic decrement per part, so these orders cover all interleavings.
     #[test]
     fn only_the_last_part_to_finish_returns_the_slot() {
         fn orders(remaining: &mut Vec<usize>, chosen: &mut Vec<usize>, visit: &mut impl FnMut(&[usize])) {
@@ -397,8 +401,8 @@ mod tests {
         }
     }
 
-    /// This depends on memory ordering, so the test is conclusive only under Miri or
-    /// ThreadSanitizer.
+    /// Tests that the last part sees everything that the other threads wrote. This depends on
+    /// memory ordering, so the test is conclusive only under Miri or ThreadSanitizer.
     #[test]
     fn the_last_part_sees_what_other_threads_wrote() {
         let mut slot = free(6);

@@ -1,9 +1,9 @@
-//! Computes soft labels. The device kernel `soft_labels` in `device/nvidia/kernels/convert.cu`
-//! computes the same bits.
+//! Computes soft labels. The device kernel `soft_labels` in `device/nvidia/kernels/convert.cu` must
+//! produce the same bits.
 
 use super::fused::mul_add;
 
-/// `row` has one element per class.
+/// Writes the soft label of one sample to `row`, which has one element per class.
 ///
 /// The element of class `label` is 1. If the sample is mixed with a partner `(label, weight)`, that
 /// element is `weight` instead, and the element of class `label` is `1 - weight`. Then the fraction

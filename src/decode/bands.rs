@@ -9,7 +9,8 @@ use super::{Pixels, Rect};
 /// Maximum height of an undivided region. Smaller bands would cost more time, because upsampling
 /// requires decoding one or two rows of MCUs around each band a second time.
 const ROWS: u32 = 512;
-/// Two bands that begin at a multiple of this many rows rarely share a row of MCUs.
+/// Alignment of bands in rows. Two bands that begin at a multiple of this number rarely share a row
+/// of MCUs.
 const ALIGN: u32 = 32;
 
 /// Decodes `region` of an image into `out`. `rows` decodes the pixels of one band, and returns

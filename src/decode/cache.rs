@@ -21,10 +21,10 @@ use crate::error::guarded;
 use crate::trace::DecodedCacheStats;
 
 const SHARDS: usize = 64;
-/// Maximum overhead of an entry: a key and a pointer, doubled because a growing table is copied,
-/// and the headers of the allocations.
+/// Maximum overhead of a cached image in bytes: a key and a pointer, doubled because a growing
+/// table is copied, and the headers of the allocations.
 const ENTRY: usize = 256;
-/// Allocators round larger allocations up to whole pages.
+/// Size of a page, to which allocators round larger allocations up.
 const PAGE: usize = 4096;
 
 /// How [`Loader::cache_decoded`](crate::Loader::cache_decoded) stores JPEGs in memory.
@@ -46,8 +46,8 @@ pub(crate) struct DecodedCache {
     images: AtomicU64,
     hits: AtomicU64,
     misses: AtomicU64,
-    /// Maps the hash of the encoded bytes to the pixels. `None` stands for an image that a worker
-    /// is decoding.
+    /// Maps the hash of the encoded bytes to the decoded image. `None` stands for an image that a
+    /// worker is decoding.
     shards: [Mutex<Shard>; SHARDS],
 }
 
@@ -59,6 +59,7 @@ enum Cached {
     Coefficients(Arc<CompactCoefficients>),
 }
 
+/// The result of looking for an image in the cache.
 pub(crate) enum Lookup<'a> {
     Hit(Arc<Pixels>),
     /// The coefficients of the image, from which it is now decoded.
@@ -168,7 +169,7 @@ impl Admission<'_> {
         if let Ok(cached) = cached {
             self.cache.shard(self.key).insert(self.key, Some(cached));
             self.cache.images.fetch_add(1, Relaxed);
-            // The entry now owns the space.
+            // The cached image now owns the space.
             self.bytes = 0;
         }
     }
@@ -176,7 +177,7 @@ impl Admission<'_> {
     /// Returns `coefficients` if they take less memory than pixels, and frees the difference.
     fn smaller(&mut self, coefficients: Option<CompactCoefficients>) -> Option<Cached> {
         let coefficients = coefficients?;
-        // Four lists, one of which is always small.
+        // The coefficients have four lists, one of which is always small.
         let bytes = footprint(coefficients.bytes(), 3).filter(|&bytes| bytes <= self.bytes)?;
         self.cache.used.fetch_sub(self.bytes - bytes, Relaxed);
         self.bytes = bytes;

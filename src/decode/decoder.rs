@@ -12,19 +12,19 @@ pub(super) type AnyDecoder<'a> = Box<dyn Decoder + Send + 'a>;
 
 /// Decodes an image after its header has been read.
 pub(super) trait Decoder {
-    /// Size of the stored image. The width or height may be 0.
+    /// Returns the size of the stored image. The width or height may be 0.
     fn size(&self) -> Size;
 
-    /// Format of the pixels that [`read`](Decoder::read) writes.
+    /// Returns the format of the pixels that [`read`](Decoder::read) writes.
     fn color(&self) -> Color;
 
-    /// EXIF orientation from 1 to 8. Any other value stands for 1 (upright).
+    /// Returns the EXIF orientation from 1 to 8. Any other value stands for 1 (upright).
     fn orientation(&self) -> u8;
 
-    /// `out` must have exactly the size of the pixels in bytes.
+    /// Decodes the pixels to `out`, which must have exactly their size in bytes.
     fn read(self: Box<Self>, out: &mut [u8]) -> Result<(), String>;
 
-    /// Whether each pixel is stored as a palette index or gray value of at most 8 bits.
+    /// Returns whether each pixel is stored as a palette index or gray value of at most 8 bits.
     fn is_indexed(&self) -> bool {
         false
     }
@@ -38,12 +38,12 @@ pub(super) trait Decoder {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Color {
-    /// 1 to 4.
+    /// Number of channels, 1 to 4.
     pub(super) channels: u8,
     pub(super) depth: Depth,
 }
 
-/// Values are in native byte order.
+/// The type of the values, which are in native byte order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Depth {
     U8,
@@ -68,12 +68,14 @@ impl Color {
     }
 }
 
+/// An image whose header has been read.
 pub(super) struct Opened<'a> {
-    /// `None` after the decoder has been used.
+    /// The decoder, or `None` after it has been used.
     pub(super) decoder: Option<AnyDecoder<'a>>,
-    /// Bytes for a check of the values, if only a dense map can read the image. Otherwise 0.
+    /// How many bytes a check of the values allocates, if only a dense map can read the image, or
+    /// 0.
     pub(super) check_memory: u64,
-    /// Before the EXIF orientation is applied.
+    /// Size before the EXIF orientation is applied.
     pub(super) stored: Size,
     pub(super) orientation: Orientation,
 }

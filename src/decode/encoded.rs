@@ -130,7 +130,7 @@ pub struct EncodedImage<'a> {
     size: Size,
     orientation: Orientation,
     pub(super) header: Header<'a>,
-    /// `None` if no registry has set it.
+    /// The codec that opened the image, or `None` if no registry has set it.
     pub(super) codec: Option<&'a dyn Codec>,
 }
 
@@ -142,6 +142,8 @@ pub(super) enum Header<'a> {
     Jpeg(Jpeg<'a>),
     #[cfg(feature = "formats")]
     Image(super::decoder::Opened<'a>),
+    #[cfg(feature = "video")]
+    Video(super::video::VideoFrames),
     Own(Box<dyn Any + Send>),
 }
 
@@ -156,6 +158,8 @@ impl<'a> EncodedImage<'a> {
             Header::Jpeg(jpeg) => jpeg.orientation(),
             #[cfg(feature = "formats")]
             Header::Image(opened) => opened.orientation(),
+            #[cfg(feature = "video")]
+            Header::Video(_) => Orientation::default(),
             Header::None(_) | Header::Own(_) => Orientation::default(),
         };
         EncodedImage { bytes, size, orientation, header, codec: None }
@@ -210,14 +214,15 @@ impl<'a> EncodedImage<'a> {
         self.codec.map_or(0, |codec| codec.memory(self, region))
     }
 
-    /// Whether decoding the whole image finds all damage that [`check`](EncodedImage::check) finds.
+    /// Returns whether decoding the whole image finds all damage that
+    /// [`check`](EncodedImage::check) finds.
     #[cfg(feature = "pack")]
     pub(crate) fn is_checked_by_decoding(&self) -> bool {
         #[cfg(feature = "formats")]
         let is_image = matches!(self.header, Header::Image(_));
         #[cfg(not(feature = "formats"))]
         let is_image = false;
-        is_image || (warpfeed_sources::format::VIDEO.matches)(self.bytes)
+        is_image || self.is_video()
     }
 
     pub(crate) fn check_memory(&self) -> u64 {
@@ -264,7 +269,7 @@ impl<'a> EncodedImage<'a> {
         Info { format, size: self.size, oriented: self.oriented(), jpeg }
     }
 
-    /// `None` if a copy would have to read the header again.
+    /// Copies the image without reading its header again. Returns `None` if that is not possible.
     pub(crate) fn try_clone(&self) -> Option<Self> {
         let header = match &self.header {
             Header::Jpeg(jpeg) => Header::Jpeg(jpeg.clone()),
@@ -275,7 +280,8 @@ impl<'a> EncodedImage<'a> {
         Some(EncodedImage { bytes, size, orientation, header, codec })
     }
 
-    /// Costs are comparable only between regions of the same image.
+    /// Estimates the cost of decoding `region`. Costs are comparable only between regions of the
+    /// same image.
     pub(crate) fn cost(&self, region: Rect) -> u64 {
         match &self.header {
             Header::Jpeg(jpeg) => jpeg.cost(region),
@@ -302,13 +308,27 @@ impl<'a> EncodedImage<'a> {
         matches!(self.header, Header::Jpeg(_))
     }
 
-    /// Without restart markers, data must be decoded from the beginning, even for a crop.
+    /// Returns whether the image is a video frame, which the codec for videos decodes.
+    pub(crate) fn is_video(&self) -> bool {
+        #[cfg(feature = "video")]
+        return matches!(self.header, Header::Video(_));
+        #[cfg(not(feature = "video"))]
+        false
+    }
+
+    /// Returns whether a device can decode the image, or convert it after a worker has decoded it.
+    pub(crate) fn suits_device(&self) -> bool {
+        self.is_jpeg() || self.is_video()
+    }
+
+    /// Returns whether the image is a JPEG without restart markers. Its data must be decoded from
+    /// the beginning, even for a crop.
     pub(crate) fn is_plain_jpeg(&self) -> bool {
         let is_plain = |jpeg: &Jpeg<'_>| jpeg.restart_interval() == 0 && jpeg.coefficients().is_none();
         matches!(&self.header, Header::Jpeg(jpeg) if is_plain(jpeg))
     }
 
-    /// Whether several threads can share the decoding of the image.
+    /// Returns whether several threads can share the decoding of the image.
     pub(crate) fn is_divisible(&self) -> bool {
         matches!(&self.header, Header::Jpeg(jpeg) if jpeg.is_divisible())
     }
@@ -355,7 +375,7 @@ pub struct Job<'a> {
     pub out: &'a mut Pixels,
     /// The result of decoding.
     pub result: Result<()>,
-    /// `None` if the image was decoded together with other images.
+    /// The time that decoding took, or `None` if the image was decoded together with other images.
     pub(crate) time: Option<Duration>,
     /// Whether idle threads of the current pool may decode parts of the image.
     pub(crate) divided: bool,

@@ -45,7 +45,7 @@ impl<'a> FloatImage<'a> {
         self.size
     }
 
-    /// Returns `None` if the image is stored upright.
+    /// Returns the upright size and the EXIF orientation, or `None` if the image is stored upright.
     pub(crate) fn orientation(&self) -> Option<Oriented> {
         (self.exif != 1).then(|| {
             // Orientations above 4 swap width and height.
@@ -64,13 +64,13 @@ impl<'a> FloatImage<'a> {
         self.bytes
     }
 
-    /// Counts the values as well.
+    /// Returns the number of bytes that reading allocates, including the values.
     pub(crate) fn memory(&self) -> u64 {
         let values = self.size.area().saturating_mul(self.channels as u64);
         values.saturating_mul(4).saturating_add(self.bytes)
     }
 
-    /// Returns the size of the largest strip or tile of a TIFF.
+    /// Returns how many bytes a check allocates: those of the largest strip or tile for a TIFF.
     #[cfg(feature = "formats")]
     pub(crate) fn check_memory(&self) -> u64 {
         match &self.file {
@@ -90,7 +90,7 @@ impl<'a> FloatImage<'a> {
 
     pub(crate) fn read(self, out: &mut Vec<f32>) -> Result<()> {
         out.clear();
-        // Exact, because `memory` promises this size.
+        // Reserve exactly this size, because `memory` promises it.
         out.reserve_exact(self.size.area() as usize * self.channels);
         match self.file {
             File::Png(mut reader) => {
@@ -144,7 +144,7 @@ fn valid_orientation(exif: u8) -> u8 {
     if (1..=8).contains(&exif) { exif } else { 1 }
 }
 
-/// If 0 is white, values are subtracted from the maximum.
+/// Reads the values of a TIFF. If 0 is white, values are subtracted from the maximum.
 #[cfg(feature = "formats")]
 fn tiff_values(tiff: &Tiff<'_>, out: &mut Vec<f32>) -> std::result::Result<(), String> {
     let inverted = tiff.meaning == Meaning::Inverted;

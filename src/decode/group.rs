@@ -6,10 +6,11 @@ use super::Job;
 /// groups would spread a batch less evenly over the workers.
 pub(crate) const MAX_GROUP: usize = 8;
 
-/// Two global and eight local views, for example, need ten.
+/// Maximum number of images per sample. For example, two global and eight local views need ten.
 pub(crate) const MAX_IMAGES: usize = 16;
 
-/// A group of samples with ten views each contains three samples.
+/// Maximum number of images in a group of samples. A group of samples with ten views each contains
+/// three samples.
 pub(crate) const MAX_PLANNED: usize = 32;
 
 /// Decodes all jobs. Consecutive jobs with the same codec are decoded together
@@ -35,8 +36,8 @@ mod tests {
     use crate::libjpeg::{Options, encode};
     use warpfeed_jpeg::internal::headers_read;
 
-    /// Progressive and damaged files, and those without EOI, fall back from the interleaved to the
-    /// plain decoder, which must not read the header again.
+    /// Tests that each header is read once. Progressive and damaged files, and those without EOI,
+    /// fall back from the interleaved to the plain decoder, which must not read the header again.
     #[test]
     #[cfg_attr(not(debug_assertions), ignore = "builds with debug assertions count headers")]
     fn jpeg_headers_are_read_once_per_image() {

@@ -16,7 +16,7 @@ use crate::decode::formats;
 use crate::decode::{FloatImage, Options};
 use crate::error::{Error, Result, resize};
 
-/// A decoder may always allocate this much, even if the limit on pixels is small.
+/// Minimum memory limit of a decoder in bytes, even if the limit on pixels is small.
 const MIN_ALLOCATION_LIMIT: u64 = 64 << 20;
 
 pub(super) const DECODERS: [(Format, Open); 5] = [
@@ -31,7 +31,7 @@ pub(super) const DECODERS: [(Format, Open); 5] = [
 pub(super) struct Image {
     pub(super) format: Format,
     pub(super) open: Open,
-    /// The limit on pixels determines the limit on the decoder's memory.
+    /// The options. The limit on pixels also determines the limit on the decoder's memory.
     pub(super) options: Options,
 }
 
@@ -45,7 +45,7 @@ impl Image {
         Ok(Opened { decoder: Some(decoder), check_memory: 0, stored, orientation })
     }
 
-    /// Some TIFFs, such as one with six bands, have no RGB form, but their size can be checked.
+    /// Opens a TIFF without an RGB form, such as one with six bands. Its size can still be checked.
     fn read_as_map<'a>(&self, bytes: &'a [u8]) -> Option<Opened<'a>> {
         let stored = self.stored(bytes)?;
         let check_memory = stored.check_memory().max(1);
@@ -53,7 +53,7 @@ impl Image {
         Some(Opened { decoder: None, check_memory, stored: stored.size(), orientation })
     }
 
-    /// `None` if a dense map cannot read the file.
+    /// Opens the file as a dense map, or returns `None` if a dense map cannot read it.
     fn stored<'a>(&self, bytes: &'a [u8]) -> Option<FloatImage<'a>> {
         if self.format.name == format::TIFF.name { FloatImage::open(bytes).ok() } else { None }
     }
@@ -110,7 +110,7 @@ impl Image {
         (self.open)(bytes, allocation_limit(self.options.max_pixels)).map_err(|e| self.fail(bytes, &e))
     }
 
-    /// Turns a panic in the decoder into an error.
+    /// Decodes the pixels, and turns a panic in the decoder into an error.
     fn read_image(&self, bytes: &[u8], decoder: AnyDecoder<'_>, out: &mut [u8]) -> Result<()> {
         catch_unwind(AssertUnwindSafe(|| decoder.read(out)))
             .unwrap_or_else(|_| Err(format!("the {} decoder panicked", self.format.name)))
@@ -122,7 +122,8 @@ impl Image {
     }
 }
 
-/// Eight bytes per pixel of the largest allowed image, but at least [`MIN_ALLOCATION_LIMIT`].
+/// Returns the memory limit of a decoder: eight bytes per pixel of the largest allowed image, but
+/// at least [`MIN_ALLOCATION_LIMIT`].
 pub(super) fn allocation_limit(max_pixels: u64) -> usize {
     let limit = max_pixels.saturating_mul(8).max(MIN_ALLOCATION_LIMIT);
     usize::try_from(limit).unwrap_or(usize::MAX)
@@ -166,7 +167,8 @@ impl Options {
         }
     }
 
-    /// `narrow` converts a value of `N` bytes to 8 bits.
+    /// Converts pixels with `channels` channels to RGB. `narrow` converts a value of `N` bytes to 8
+    /// bits.
     fn convert_values<const N: usize>(self, from: &[u8], channels: u8, out: &mut [u8], narrow: impl Fn([u8; N]) -> u8) {
         let (from, to) = (from.as_chunks::<N>().0, out.as_chunks_mut().0);
         match channels {
@@ -183,7 +185,7 @@ impl Options {
         }
     }
 
-    /// Rounds like Pillow's `paste`.
+    /// Blends a color with the background. Rounds like Pillow's `paste`.
     fn blend(self, color: [u8; 3], alpha: u8) -> [u8; 3] {
         let Some(background) = self.background else { return color };
         let alpha = u32::from(alpha);
@@ -260,7 +262,7 @@ mod tests {
         let codecs = Codecs::new().background([200, 0, 255]);
         let rgba: Vec<u8> =
             rgb().as_chunks::<3>().0.iter().enumerate().flat_map(|(i, p)| [p[0], p[1], p[2], (i * 2) as u8]).collect();
-        // Pillow's `paste`.
+        // This is the rounding of Pillow's `paste`.
         let blended = |value: u8, alpha: u8, under: u8| {
             let sum = u32::from(value) * u32::from(alpha) + u32::from(under) * u32::from(255 - alpha) + 128;
             ((sum + (sum >> 8)) >> 8) as u8

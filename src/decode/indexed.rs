@@ -33,8 +33,8 @@ impl<'a> Indexed<'a> {
         format::of(bytes).is_some()
     }
 
-    /// If `colors` is set, the value of a pixel is its color, as a 24-bit integer with red in the
-    /// highest bits. Lossy formats are rejected.
+    /// Opens a mask. If `colors` is set, the value of a pixel is its color, as a 24-bit integer
+    /// with red in the highest bits. Lossy formats are rejected.
     pub(crate) fn open(bytes: &'a [u8], colors: bool) -> Result<Self> {
         let is = |format: format::Format| (format.matches)(bytes);
         if is(format::JPEG) || (is(format::WEBP) && is_lossy(bytes)) {
@@ -80,7 +80,7 @@ impl<'a> Indexed<'a> {
     }
 
     pub(crate) fn memory(&self) -> u64 {
-        // Per pixel: at most eight bytes in the decoder, three as RGB, and four as a value.
+        // A pixel takes at most eight bytes in the decoder, three as RGB, and four as a value.
         self.size.area().saturating_mul(4 + 3 + 8).saturating_add(self.bytes.len() as u64)
     }
 

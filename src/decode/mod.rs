@@ -136,6 +136,8 @@ pub(crate) use scratch::{keep, release};
 pub use standard::check;
 #[cfg(test)]
 pub(crate) use standard::standard;
+#[cfg(feature = "video")]
+pub(crate) use video::decode_planes;
 pub(crate) use warpfeed_jpeg::bitstream::{Bitstream, Grid};
 #[doc(inline)]
 pub use warpfeed_jpeg::{Pixels, Rect, Size};

@@ -49,7 +49,7 @@ fn npy(bytes: &[u8]) -> Result<Size> {
     check_length("npy", npy.data, size, npy.start).map(|()| size)
 }
 
-/// `start` is the offset of `pixels` in the file.
+/// Checks that `pixels` has the right length. `start` is the offset of `pixels` in the file.
 fn check_length(kind: &str, pixels: &[u8], size: Size, start: usize) -> Result<()> {
     let claimed = size.area().saturating_mul(3);
     if size.area() == 0 {
@@ -66,7 +66,7 @@ fn check_length(kind: &str, pixels: &[u8], size: Size, start: usize) -> Result<(
     Ok(())
 }
 
-/// The pixels are at the end of the image's bytes.
+/// Copies `region` to `out`. The pixels are at the end of the image's bytes.
 fn copy_region(image: &EncodedImage<'_>, region: Rect, out: &mut Pixels) {
     let (bytes, size) = (image.bytes(), image.size());
     let pixels = &bytes[bytes.len() - size.area() as usize * 3..];

@@ -12,10 +12,11 @@ use warpfeed_jpeg::Orientation;
 use warpfeed_sources::format::{self, Format};
 use warpfeed_video::record::Record;
 use warpfeed_video::rgb::{self, to_rgb};
-use warpfeed_video::{Codec as VideoCodec, ErrorKind as VideoErrorKind, FrameDecoder};
+use warpfeed_video::{Codec as VideoCodec, ErrorKind as VideoErrorKind, FrameDecoder, Planes};
 
+use crate::decode::encoded::Header;
 use crate::decode::{Codec, EncodedImage, Job, Options, Pixels, Rect, Size};
-use crate::error::{Error, ErrorKind, Result, reserve};
+use crate::error::{Error, ErrorKind, Result, guarded, reserve};
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct VideoFrames(pub(super) Options);
@@ -24,8 +25,14 @@ struct State {
     decoder: FrameDecoder,
     max_pixels: u32,
     gpu: usize,
-    /// Estimate.
+    /// Estimated memory of the decoder in bytes.
     bytes: u64,
+    buffers: Buffers,
+}
+
+/// The memory for converting a frame.
+#[derive(Default)]
+struct Buffers {
     terms: rgb::Scratch,
     /// Pixels before the EXIF orientation is applied.
     stored: Vec<u8>,
@@ -36,7 +43,8 @@ thread_local! {
     static IN_GROUP: Cell<bool> = const { Cell::new(false) };
 }
 
-/// On drop, releases the GPU decoder for other threads, unless the thread is still in a group.
+/// Lets this thread keep the GPU decoder. On drop, releases the decoder for other threads, unless
+/// the thread is still in a group.
 struct DecoderLease {
     was_in_group: bool,
 }
@@ -73,7 +81,7 @@ impl Codec for VideoFrames {
     fn open<'a>(&self, bytes: &'a [u8]) -> Result<EncodedImage<'a>> {
         let record = Record::parse(bytes).map_err(convert_error)?;
         let size = Orientation::new(record.orientation).size(Size::new(record.width, record.height));
-        Ok(EncodedImage::new(bytes, size).with_orientation(record.orientation))
+        Ok(EncodedImage::with(bytes, size, Header::Video(*self)).with_orientation(record.orientation))
     }
 
     fn memory(&self, image: &EncodedImage<'_>, region: Rect) -> u64 {
@@ -102,7 +110,7 @@ impl Codec for VideoFrames {
 }
 
 impl VideoFrames {
-    /// Decodes an image before those of `later`.
+    /// Decodes an image. The images in `later` follow it, so the decoder may already prepare them.
     fn decode_before(
         &self,
         image: &EncodedImage<'_>,
@@ -111,6 +119,32 @@ impl VideoFrames {
         later: &[Record<'_>],
     ) -> Result<()> {
         let record = Record::parse(image.bytes()).map_err(convert_error)?;
+        let orientation = Orientation::new(record.orientation);
+        let area = orientation.region(region, Size::new(record.width, record.height));
+        let shown = (area.x as usize, area.y as usize, area.width as usize, area.height as usize);
+        let pixels = out.reset(region.size());
+        self.show(&record, later, |planes, Buffers { terms, stored }| {
+            if orientation.is_upright() {
+                return to_rgb(planes, shown, terms, pixels).map_err(convert_error);
+            }
+            reserve(stored, pixels.len().saturating_sub(stored.len()))?;
+            stored.resize(pixels.len(), 0);
+            to_rgb(planes, shown, terms, stored).map_err(convert_error)?;
+            orientation.turn(stored, area.size(), pixels);
+            Ok(())
+        })?;
+        out.set_origin(region.x, region.y);
+        Ok(())
+    }
+
+    /// Decodes the frame of a record with the decoder of the calling thread, and passes the frame
+    /// to `show`. The records in `later` are those that the caller decodes next.
+    fn show(
+        &self,
+        record: &Record<'_>,
+        later: &[Record<'_>],
+        show: impl FnOnce(&Planes<'_>, &mut Buffers) -> Result<()>,
+    ) -> Result<()> {
         let max_pixels = u32::try_from(self.0.max_pixels).unwrap_or(u32::MAX);
         let gpu = self.0.gpu;
         let _lease = DecoderLease::begin(false);
@@ -118,34 +152,33 @@ impl VideoFrames {
             if state.as_ref().is_none_or(|state| (state.max_pixels, state.gpu) != (max_pixels, gpu)) {
                 *state = None;
             }
-            let State { decoder, bytes, terms, stored, .. } = state.get_or_insert_with(|| State {
+            let State { decoder, bytes, buffers, .. } = state.get_or_insert_with(|| State {
                 decoder: FrameDecoder::new(max_pixels, gpu),
                 max_pixels,
                 gpu,
                 bytes: 0,
-                terms: rgb::Scratch::default(),
-                stored: Vec::new(),
+                buffers: Buffers::default(),
             });
             *bytes = (*bytes).max(FrameDecoder::memory(record.codec, record.width, record.height));
-            let orientation = Orientation::new(record.orientation);
-            let area = orientation.region(region, Size::new(record.width, record.height));
-            let Rect { x, y, width, height } = area;
-            let shown = (x as usize, y as usize, width as usize, height as usize);
-            let pixels = out.reset(region.size());
-            let convert = |out: &mut [u8], terms: &mut rgb::Scratch, decoder: &mut FrameDecoder| {
-                decoder.decode(&record, later, |planes| to_rgb(planes, shown, terms, out)).map_err(convert_error)
-            };
-            if orientation.is_upright() {
-                convert(pixels, terms, decoder)?;
-            } else {
-                reserve(stored, pixels.len().saturating_sub(stored.len()))?;
-                stored.resize(pixels.len(), 0);
-                convert(stored, terms, decoder)?;
-                orientation.turn(stored, area.size(), pixels);
-            }
-            out.set_origin(region.x, region.y);
-            Ok(())
+            decoder.decode(record, later, |planes| Ok(show(planes, buffers))).map_err(convert_error)?
         })
+    }
+}
+
+/// Decodes video frames one after the other, and passes the index and the samples of each frame to
+/// `store`. Skips frames that cannot be decoded, and images that are not video frames.
+pub(crate) fn decode_planes(
+    images: &[EncodedImage<'_>],
+    mut store: impl FnMut(usize, &Planes<'_>, Orientation) -> Result<()>,
+) {
+    let _lease = DecoderLease::begin(true);
+    let records: Vec<_> = images.iter().map_while(|image| Record::parse(image.bytes()).ok()).collect();
+    for (index, (image, record)) in images.iter().zip(&records).enumerate() {
+        let Header::Video(frames) = &image.header else { continue };
+        let orientation = Orientation::new(record.orientation);
+        let show = |planes: &Planes<'_>, _: &mut Buffers| store(index, planes, orientation);
+        // Ignore errors here: a worker decodes a frame that fails again, and reports the error.
+        let _ = guarded(|| frames.show(record, &records[index + 1..], show));
     }
 }
 
@@ -169,7 +202,7 @@ mod tests {
     use super::*;
     use crate::decode::{decode_group, standard};
 
-    /// The video has a key frame on every other frame.
+    /// Returns the records of a video in which every other frame is a key frame.
     fn records() -> Vec<Vec<u8>> {
         let file = include_bytes!("../../video/tests/fixtures/g2.mp4");
         let track = warpfeed_video::open(&file[..].to_vec()).unwrap();

@@ -93,7 +93,8 @@ pub trait Gpu: Clone + Send + Sync + 'static {
         offset: usize,
         bytes: usize,
     ) -> Result<()>;
-    /// Waits for all earlier work in `stream` before it copies the bytes.
+    /// Copies bytes of `memory` to `out` once all earlier work in `stream` is done, and waits for
+    /// the copy.
     fn download(&self, stream: &Self::Stream, memory: &Self::Buffer, offset: usize, out: &mut [u8]) -> Result<()>;
 
     /// Queues the decoding of one image field. Samples without a decode record are skipped.
@@ -122,10 +123,10 @@ pub(crate) fn capturing(advice: &str) -> Error {
 #[derive(Debug, Clone, Copy)]
 pub struct Job {
     pub(crate) array: usize,
-    /// Either u8 images of shape (N, H, W, 3), or labels.
+    /// Offset of the input: u8 images of shape (N, H, W, 3), or labels.
     pub(crate) from: usize,
     pub(crate) output: usize,
-    /// One record per sample.
+    /// Offset of the records, one per sample.
     pub(crate) records: Option<usize>,
     pub(crate) count: usize,
 }

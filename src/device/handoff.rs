@@ -10,9 +10,9 @@
 //! ```
 //!
 //! A mark is an event that is recorded after all work submitted so far. Recording could disturb a
-//! CUDA graph capture, so a drop does not record unless the consumer is already waiting in
-//! `next()`. Otherwise, the next call of `next()` records. A separate thread checks the marks, so
-//! neither the consumer nor a worker waits for a device.
+//! CUDA graph capture, so a drop records an event only if the consumer is already waiting in
+//! `next()`. If it is not waiting, its next call of `next()` records the event. A separate thread
+//! checks the marks, so neither the consumer nor a worker waits for a device.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -27,6 +27,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// Interval between checks of the marks.
 const POLL: Duration = Duration::from_micros(200);
 
+/// The result of marking all submitted work.
 #[derive(Debug)]
 pub(crate) enum Marked<M> {
     At(M),
@@ -166,7 +167,8 @@ impl<W: Watch, T: Send + 'static> Keeper<T> for Handoff<W, T> {
 }
 
 impl<W: Watch, T: Send + 'static> Drop for Handoff<W, T> {
-    /// The thread ends once the devices have finished their work.
+    /// Gives the slots without a mark to the thread, which ends once the devices have finished
+    /// their work.
     fn drop(&mut self) {
         for slot in self.unmarked().drain(..) {
             let _ = self.returned.send((slot, None));

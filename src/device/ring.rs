@@ -1,5 +1,5 @@
 //! The prefetch ring. A thread uploads full host slots ahead of the consumer, and events order the
-//! work on the device.
+//! work on the device. The thread receives the host slots from its *feed*, which is the engine.
 //!
 //! The consumer holds one device slot while the next batches are uploaded into the other slots. The
 //! consumer's thread never waits for the device. Instead, each stream waits, on the device, for
@@ -24,6 +24,10 @@
 //! Images that need no conversion are copied directly into the slot, after `released`. If nothing
 //! is computed, `ready` is recorded on the copy stream. For the statistics, pairs of timed events
 //! enclose the copy of the images, the conversion and the consumer's wait (`timing`).
+//!
+//! A ring *orders batches when they are taken* if a stream waits for a batch only when a thread
+//! takes the batch ([`Held::take_on`]). Decoders use such a ring. In other rings, `next`
+//! makes the consumer's stream wait.
 //!
 //! **Invariants**
 //! 1. A host slot stays in `in_flight`, unchanged, from its upload until `copied` has completed.
@@ -95,7 +99,7 @@ pub(crate) struct Ring<G: Gpu, B = Held<G>> {
     starts: Option<Sender<Course>>,
     messages: Receiver<Message<G>>,
     thread: Option<JoinHandle<()>>,
-    /// Closes once the thread has dropped the feed, which ends the engine's threads.
+    /// A channel that closes once the thread has dropped the feed, which ends the engine's threads.
     ended: Receiver<()>,
     run: u64,
     /// Position of the next batch, or `None` if the run has ended.
@@ -127,7 +131,7 @@ fn allocate<G: Gpu>(gpu: G, consumer: G::Stream, specs: Vec<Spec>, prefetch: usi
     let shared = Shared {
         gpu,
         consumer,
-        when_taken: AtomicBool::new(false),
+        order_on_take: AtomicBool::new(false),
         memory,
         variants,
         plan,
@@ -231,7 +235,7 @@ impl<G: Gpu, B: From<Held<G>>> Ring<G, B> {
 
     /// Makes a stream wait for a batch only when the batch is taken ([`Held::take_on`]).
     pub(crate) fn order_when_taken(&self) {
-        self.shared.when_taken.store(true, Ordering::Relaxed);
+        self.shared.order_on_take.store(true, Ordering::Relaxed);
     }
 
     fn failed(&self, e: Error) -> Error {
@@ -265,8 +269,8 @@ impl<G: Gpu, B> Ring<G, B> {
         }
     }
 
-    /// Does not wait for the work in the thread's streams, because that work may depend on work of
-    /// the consumer.
+    /// Joins the thread if it ends soon. Does not wait for the work in its streams, because that
+    /// work may depend on work of the consumer.
     fn join(&mut self) {
         if let Some(thread) = self.thread.take() {
             let _ = self.ended.recv();
@@ -303,8 +307,8 @@ impl<G: Gpu, B: From<Held<G>>> Feed for Ring<G, B> {
     /// Makes the consumer's stream wait for the next batch. The host waits only until all work for
     /// the batch has been queued.
     fn receive(&mut self, wait: &mut Wait<'_>) -> Option<Result<B>> {
-        let when_taken = self.shared.is_ordered_when_taken();
-        if !when_taken && self.shared.failure().is_none() {
+        let order_on_take = self.shared.is_ordered_when_taken();
+        if !order_on_take && self.shared.failure().is_none() {
             match self.shared.record_request(&self.request, wait.continues) {
                 Ok(()) => {}
                 // The ring can still be used after this error.
@@ -324,7 +328,7 @@ impl<G: Gpu, B: From<Held<G>>> Feed for Ring<G, B> {
                 }
                 Ok((_, None)) => return None,
                 Err(RecvTimeoutError::Timeout) => {
-                    let released = if when_taken { Ok(()) } else { self.shared.release_deferred() };
+                    let released = if order_on_take { Ok(()) } else { self.shared.release_deferred() };
                     if let Err(e) = released {
                         return Some(Err(self.failed(e)));
                     }

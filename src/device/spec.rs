@@ -2,7 +2,7 @@
 //!
 //! A [`Spec`] is derived from the schema of host batches. It determines all offsets, copies and
 //! computations before the first batch, so the ring allocates one block of memory when it opens,
-//! and nothing later.
+//! and nothing later. A *host span* is the memory of one array in a host slot.
 
 use std::ops::Range;
 
@@ -62,12 +62,13 @@ pub(crate) struct DecodedImage {
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Array {
-    /// An array with [`Role::Records`] is not delivered.
+    /// Name, type and shape of the array. An array with [`Role::Records`] is not delivered.
     pub(crate) field: Field,
     pub(crate) role: Role,
     pub(crate) origin: Origin,
 }
 
+/// The operation that produces an array on the device.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Origin {
     /// Copied unchanged from host span `span`.
@@ -97,7 +98,7 @@ pub(crate) enum Origin {
 pub(crate) struct Target {
     pub(crate) dtype: Dtype,
     pub(crate) layout: Layout,
-    /// Ignored for [`Dtype::U8`].
+    /// Normalization of the pixels. Ignored for [`Dtype::U8`].
     pub(crate) normalize: Normalize,
     /// Whether the device runs effects on pixels.
     pub(crate) retouched: bool,
@@ -105,7 +106,7 @@ pub(crate) struct Target {
 
 #[derive(Debug, Clone)]
 pub(crate) struct SoftLabels {
-    /// f32, with one element per class.
+    /// The field of the soft labels: f32, with one element per class.
     pub(crate) field: Field,
     pub(crate) smoothing: f32,
 }
@@ -385,9 +386,9 @@ pub(crate) struct SlotLayout {
     /// The first `large` copies of `copied` are timed. These are the copies of images, or all
     /// copies if none is an image.
     pub(crate) large: usize,
-    /// Run after all copies.
+    /// Computations, which run after all copies.
     pub(crate) computed: Vec<Step>,
-    /// Run before the computations.
+    /// Decoding of the image fields, which runs before the computations.
     pub(crate) decoded: Vec<DecodeStep>,
     /// Size of the scratch memory for decoding, in bytes.
     pub(crate) scratch_bytes: usize,
@@ -413,14 +414,14 @@ pub(crate) struct DecodeStep {
     pub(crate) span: usize,
     pub(crate) records: usize,
     pub(crate) encoded: usize,
-    /// Destination, u8 of shape (N, H, W, 3).
+    /// Where the u8 pixels are written, with the shape (N, H, W, 3).
     pub(crate) pixels: At,
     pub(crate) coefficients: usize,
     pub(crate) planes: usize,
     pub(crate) axes: usize,
     pub(crate) tables: usize,
     pub(crate) starts: usize,
-    /// One `u32` per image, 0 if the image was decoded.
+    /// Offset of the fault flags: one `u32` per image, which is 0 if the image was decoded.
     pub(crate) faults: usize,
 }
 
@@ -431,6 +432,7 @@ pub(crate) struct Upload {
     pub(crate) offset: usize,
 }
 
+/// The computation of one array. `output` and `records` are offsets in the slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Step {
     pub(crate) array: usize,
@@ -441,6 +443,7 @@ pub(crate) struct Step {
     pub(crate) records: Option<usize>,
 }
 
+/// An offset in a staging buffer or in the slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum At {
     Staging(usize),

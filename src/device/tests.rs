@@ -1,4 +1,4 @@
-//! A simulated device, and images for it to decode.
+//! `sim`: a simulated device. `coded`: encoded images for it to decode.
 
 pub(crate) mod coded;
 pub(crate) mod sim;

@@ -87,6 +87,7 @@ pub struct Boxes {
     masks: bool,
     points: Option<Skeleton>,
     truncated: bool,
+    frames: Option<usize>,
 }
 
 impl Boxes {
@@ -104,6 +105,7 @@ impl Boxes {
             masks: false,
             points: None,
             truncated: false,
+            frames: None,
         }
     }
 
@@ -190,6 +192,24 @@ impl Boxes {
         self
     }
 
+    /// Delivers boxes for each of the `frames` frames of a [clip](super::Image::frames). Each array
+    /// gets an additional axis for the frames, T, after N. The frames of the field get the same
+    /// crop, flips and warps as the frames of the clip. By default, the field has one value per
+    /// clip.
+    ///
+    /// The sample has a value for each frame: a JSON list with the boxes of each frame, the list that
+    /// [`Frames::encode`](crate::source::Frames::encode) returns for the encoded boxes of each
+    /// frame, or an array of shape (T, n, 4) if all frames have n boxes, or (T, 4) if all have one.
+    /// Columns, masks and points are stored in the same way. `max_boxes` applies to each frame. A
+    /// sample fails if it does not have one value per frame. For a clip of a video
+    /// ([`Clips`](crate::source::Clips)), the sample has a value for each frame of the video
+    /// instead, and the field delivers the values of the frames that the clip shows.
+    #[must_use]
+    pub fn frames(mut self, frames: usize) -> Self {
+        self.frames = Some(frames);
+        self
+    }
+
     /// Delivers the first `max_boxes` boxes of a sample if more boxes remain after the crop. By
     /// default, such a sample fails.
     #[must_use]
@@ -199,10 +219,11 @@ impl Boxes {
     }
 }
 
+/// A box that is at least partly inside the crop.
 #[derive(Debug, Clone, Copy)]
 struct VisibleBox {
     index: usize,
-    /// (x1, y1, x2, y2) in pixels of the output.
+    /// Edges (x1, y1, x2, y2) in pixels of the output.
     corners: [f64; 4],
     /// Fraction of the box's area inside the crop.
     visible: f64,
@@ -256,6 +277,10 @@ impl FieldType for Boxes {
 
     fn follows_image(&self) -> bool {
         true
+    }
+
+    fn frames(&self) -> Option<usize> {
+        self.frames
     }
 
     fn joins_images(&self) -> bool {

@@ -86,7 +86,7 @@ impl BoxReader {
             let [x1, y1, x2, y2] = self.format.corners([a * across, b * down, c * across, d * down]);
             for (axis, from, end, side, wide) in [("x", x1, x2, width, "wide"), ("y", y1, y2, height, "high")] {
                 let slack = (side / 100.0).max(1.0);
-                // Written so that NaN, which fails every comparison, is rejected.
+                // The condition is negated so that it rejects NaN, which fails every comparison.
                 if !(from <= end && from >= -slack && end <= side + slack) {
                     return Err(field.at_field(&Error::in_source(format!(
                         "box {index}: {axis} ranges from {from} to {end}, but the image is {side} {wide}"

@@ -56,6 +56,7 @@ pub struct DenseMap {
     fill: f32,
     flow: bool,
     layout: Layout,
+    frames: Option<usize>,
 }
 
 #[derive(Debug, Clone, Default, serde::Deserialize)]
@@ -67,7 +68,7 @@ enum MapSource {
     Image,
 }
 
-/// JSON cannot represent NaN, so floats are serialized as text.
+/// Deserializes a float. JSON cannot represent NaN, so floats are serialized as text.
 fn parse_float<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<f32, D::Error> {
     String::deserialize(from)?.parse().map_err(D::Error::custom)
 }
@@ -119,6 +120,23 @@ impl DenseMap {
         self
     }
 
+    /// Delivers a map for each of the `frames` frames of a [clip](super::Image::frames). Each array
+    /// gets an additional axis for the frames, T, after N. The frames of the field get the same
+    /// crop, flips and warps as the frames of the clip. By default, the field has one value per
+    /// clip.
+    ///
+    /// The sample has a value for each frame: the list that
+    /// [`Frames::encode`](crate::source::Frames::encode) returns for the files of the maps, or an
+    /// array of shape (T, height, width) or (T, height, width, C).
+    /// A sample fails if it does not have one value per frame. For a clip of a video
+    /// ([`Clips`](crate::source::Clips)), the sample has a value for each frame of the video
+    /// instead, and the field delivers the values of the frames that the clip shows.
+    #[must_use]
+    pub fn frames(mut self, frames: usize) -> Self {
+        self.frames = Some(frames);
+        self
+    }
+
     /// Sets the value of pixels outside the image. The default is 0.
     #[must_use]
     pub fn fill(mut self, value: f32) -> Self {
@@ -131,6 +149,12 @@ impl FieldType for DenseMap {
     fn arrays(&self, name: &str, output: Size) -> Result<Vec<Field>> {
         if self.channels == Some(0) {
             return Err(Error::config(format!("field {name:?}: DenseMap::of_channels(0): expected at least 1")));
+        }
+        if let (MapSource::Image, Some(frames)) = (&self.of, self.frames) {
+            return Err(Error::config(format!(
+                "field {name:?}: DenseMap::image reads one image, but DenseMap::frames({frames}) needs {frames} maps: use \
+                 DenseMap::of(name)"
+            )));
         }
         let sides = [output.height as usize, output.width as usize];
         let shape = match self.layout {
@@ -152,6 +176,10 @@ impl FieldType for DenseMap {
         true
     }
 
+    fn frames(&self) -> Option<usize> {
+        self.frames
+    }
+
     fn shows_image(&self) -> bool {
         matches!(self.of, MapSource::Image)
     }
@@ -160,7 +188,7 @@ impl FieldType for DenseMap {
         let Ok(field) = self.find(input.name, input.sample) else { return 0 };
         let converted = match field.npy() {
             _ if is_image(&field) => match FloatImage::open(field.bytes) {
-                // An invalid image is rejected before it is decoded, so it needs no memory.
+                // An invalid image needs no memory, because it is rejected before it is decoded.
                 Ok(stored) if self.frame(&stored, input.image()).is_ok() => stored.memory(),
                 _ => 0,
             },
@@ -262,8 +290,8 @@ impl DenseMap {
         }
     }
 
-    /// The frame follows the file's own EXIF orientation. Without one, the file must have the size
-    /// of the stored or the upright image.
+    /// Returns the coordinate frame of the map. The frame follows the file's own EXIF orientation.
+    /// Without an orientation, the file must have the size of the stored or the upright image.
     fn frame(&self, stored: &FloatImage<'_>, plan: &Plan) -> Result<Frame> {
         let (actual, expected) = (stored.channels(), self.channels.unwrap_or(1));
         if actual != expected {
@@ -293,8 +321,8 @@ impl DenseMap {
         }
         let channels = self.channels.unwrap_or(1);
         let values = bytes.as_chunks::<4>().0;
-        // Distances, in stored pixels, between a pixel of the upright image and its right and lower
-        // neighbors.
+        // The distances, in stored pixels, between a pixel of the upright image and its right and
+        // lower neighbors.
         let (first_x, first_y) = frame.pixel(0, 0);
         let (across, down) = if frame.is_transposed() { (width, 1) } else { (1, width) };
         let signed = |step: usize, first: u32| if first > 0 { step.wrapping_neg() } else { step };

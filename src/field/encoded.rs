@@ -1,4 +1,4 @@
-//! Reads the numbers of a sample's field, which is a typed value or encoded bytes. The suffix of
+//! Reads a numeric field of a sample, which is either a typed value or encoded bytes. The suffix of
 //! the field's name determines the encoding.
 
 use std::cell::Cell;
@@ -7,13 +7,12 @@ use super::json;
 use super::number::{Number, append_number, check_kept};
 use crate::batch::{Dtype, Element};
 use crate::error::{Error, Result};
-use crate::source::{Npy, Shape};
-use crate::source::{Sample, Value};
+use crate::source::{Frames, Npy, Sample, Shape, Value};
 
-/// Name suffixes, in the order in which they are tried.
+/// The name suffixes of the encodings, in the order in which they are tried.
 const SUFFIXES: [(&str, Encoding); 3] = [(".npy", Encoding::Npy), (".json", Encoding::Json), (".txt", Encoding::Text)];
 
-/// Larger scratch buffers are freed after use.
+/// Scratch buffers of up to this size are kept for the next field.
 pub(super) const MAX_REUSED_BYTES: usize = 1 << 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +38,7 @@ pub(crate) struct Encoded<'a> {
 }
 
 impl<'a> Encoded<'a> {
-    /// `encoding` is ignored unless `value` is bytes or text.
+    /// Describes a field. `encoding` is ignored unless `value` is bytes or text.
     pub(crate) fn new(name: &'a str, value: Value<'a>, encoding: Encoding) -> Self {
         let encoding = match value {
             // NumPy's signature takes precedence over the field name.
@@ -90,7 +89,7 @@ pub(crate) fn numbers<T: Element>(sample: &Sample<'_>, name: &str, out: &mut Vec
     })
 }
 
-impl Encoded<'_> {
+impl<'a> Encoded<'a> {
     /// Calls `take` with the field's numbers, as `dtype` in native byte order, and with their
     /// shape. Arrays without a header have no shape and are passed on unchanged.
     pub(crate) fn with_numbers<R>(
@@ -101,9 +100,9 @@ impl Encoded<'_> {
         self.with(dtype, append_number, take)
     }
 
-    /// Like [`with_numbers`](Encoded::with_numbers), but fails if `dtype` would
-    /// [change](check_kept) a number. Image coordinates need not be exact, so they do not use this
-    /// function.
+    /// Like [`with_numbers`](Encoded::with_numbers), but fails if converting to `dtype` would
+    /// [change](check_kept) a number. Fields with image coordinates do not use this function,
+    /// because coordinates need not be exact.
     pub(crate) fn with_kept_numbers<R>(
         &self,
         dtype: Dtype,
@@ -126,6 +125,11 @@ impl Encoded<'_> {
             static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
         }
         if self.encoding == Encoding::Raw {
+            if Frames::matches(self.bytes) {
+                return Err(
+                    self.error("has a value for each frame of a clip: use the `frames` option of the field type")
+                );
+            }
             return take(self.bytes, None);
         }
         let is_array = matches!(self.encoding, Encoding::Npy | Encoding::Typed);
@@ -133,7 +137,8 @@ impl Encoded<'_> {
         if let Some((npy, shape)) = npy.as_ref().filter(|(npy, _)| is_like(npy, dtype)) {
             return take(npy.data, Some(shape));
         }
-        // Taken out, so that an error or a panic frees the buffer.
+        // The buffer is taken out of the thread-local variable, so that an error or a panic frees
+        // it.
         let mut converted = SCRATCH.take();
         converted.clear();
         let shape = match (&npy, self.encoding) {
@@ -162,7 +167,7 @@ impl Encoded<'_> {
         self.at_field(&Error::in_source(format!("element {index} is {cause}")))
     }
 
-    pub(super) fn npy(&self) -> Result<(Npy<'_>, Shape)> {
+    pub(super) fn npy(&self) -> Result<(Npy<'a>, Shape)> {
         if let Value::Numbers(numbers) = self.value {
             return Ok((Npy::of(numbers), numbers.sides().collect()));
         }
@@ -175,16 +180,16 @@ impl Encoded<'_> {
         let Some(shape) = npy.shape.clone().filter(|_| is_supported && ordered && self.bytes.starts_with(b"\x93NUMPY"))
         else {
             let cause = "expected booleans, integers or floats in C order";
-            return Err(self.error(format_args!("is an npy of {}: {cause}", npy.header_for_message())));
+            return Err(self.error(format_args!("is an .npy array of {}: {cause}", npy.header_for_message())));
         };
         let claimed = shape.iter().try_fold(npy.size, |bytes, &axis| bytes.checked_mul(axis));
         if claimed != Some(npy.data.len()) {
             let (actual, start) = (npy.data.len(), npy.start);
             let Some(claimed) = claimed else {
-                return Err(self.error(format_args!("is an npy of shape {shape:?}, which is too large")));
+                return Err(self.error(format_args!("is an .npy array of shape {shape:?}, which is too large")));
             };
             return Err(self.error(format_args!(
-                "is an npy of shape {shape:?}: expected {claimed} bytes of data after byte {start}, found {actual}"
+                "is an .npy array of shape {shape:?}: expected {claimed} bytes of data after byte {start}, found {actual}"
             )));
         }
         Ok((npy, shape))
@@ -198,7 +203,7 @@ impl Encoded<'_> {
         write: impl Fn(Number<'_>, Dtype, &mut Vec<u8>) -> Result<(), String>,
         out: &mut Vec<u8>,
     ) -> Result<Shape> {
-        // Exact, because `FieldType::memory` promises the size of this buffer.
+        // Reserve exactly this size, because `FieldType::memory` promises it.
         out.reserve_exact(npy.data.len() / npy.size * dtype.bytes());
         let mut word = [0; 8];
         for (index, element) in npy.data.chunks_exact(npy.size).enumerate() {

@@ -103,10 +103,10 @@ pub trait FieldType: Send + Sync + Debug {
         false
     }
 
-    /// A fast path for a loader without other fields, if the source has the sample's `numbers` in
-    /// [memory](crate::source::Source::stored). Writes the same arrays as
-    /// [`write`](FieldType::write) and returns true. Returns false, the default, to leave the row
-    /// to `write`.
+    /// Writes a sample from numbers in memory. This is a fast path for a loader without other
+    /// fields, if the source has the sample's `numbers` in [memory](crate::source::Source::stored).
+    /// Writes the same arrays as [`write`](FieldType::write) and returns true, or returns false to
+    /// leave the row to `write`. The default returns false.
     fn write_stored(&self, numbers: Numbers<'_>, row: &mut RowMut<'_>) -> bool {
         let _ = (numbers, row);
         false
@@ -114,8 +114,8 @@ pub trait FieldType: Send + Sync + Debug {
 
     /// Returns the number of bytes that [`write`](FieldType::write) allocates for a sample. The
     /// default is 0. A worker first waits until this much scratch memory in the [memory
-    /// plan](crate::MemoryPlan) is available. Not called for field types that [only
-    /// copy](FieldType::copies).
+    /// plan](crate::MemoryPlan) is available. The loader does not call this method for field types
+    /// that [only copy](FieldType::copies).
     fn memory(&self, input: &Input<'_>) -> u64 {
         let _ = input;
         0
@@ -134,8 +134,13 @@ pub trait FieldType: Send + Sync + Debug {
         None
     }
 
-    /// Returns the number of frames if the image is a [clip](super::Image::frames). The default is
-    /// `None`, a single image.
+    /// Returns the number of frames T if the field has a value for each frame of a
+    /// [clip](super::Image::frames). The default is `None`: the field has one value per sample.
+    ///
+    /// Unless the field is an image, all its arrays get an additional first axis of length T, and
+    /// [`write`](FieldType::write) is called once per frame. Each time, the fields of the sample
+    /// that the field type [reads](FieldType::reads) contain only the value of this frame, and the
+    /// row contains only this frame.
     fn frames(&self) -> Option<usize> {
         None
     }
@@ -181,8 +186,8 @@ pub enum PasteRole<'a> {
     Gives(&'a dyn Objects),
 }
 
-/// The plan of the image, its additional tiles, and the objects that are pasted from the first
-/// tile.
+/// What the image of a sample shows: the plan of the image, its additional tiles, and the objects
+/// that are pasted from the first tile.
 pub(crate) type Shown<'a> = (Option<&'a Plan>, &'a [Tile<'a>], Option<&'a Pasted>);
 
 /// The input of [`FieldType::write`]: a sample, and the plan of its image.
@@ -203,7 +208,7 @@ pub struct Input<'a> {
     decoding: Decoding<'a>,
 }
 
-/// The loader's codecs, and whether damaged images are rejected.
+/// How images are decoded: the loader's codecs, and whether damaged images are rejected.
 pub(crate) type Decoding<'a> = (&'a Codecs, bool);
 
 /// A sample that contributes its image to an output that combines several images.
@@ -235,6 +240,19 @@ impl<'a> Input<'a> {
         Input { name, sample, plan, others, pasted, rng, decoding }
     }
 
+    /// Returns the same input with a different sample.
+    pub(super) fn with_sample<'b>(&self, sample: &'b Sample<'b>) -> Input<'b>
+    where
+        'a: 'b,
+    {
+        Input { sample, ..self.clone() }
+    }
+
+    /// Returns the generator from which [`rng`](Input::rng) is derived.
+    pub(super) fn sample_rng(&self) -> &Rng {
+        &self.rng
+    }
+
     pub(super) fn decoding(&self) -> Decoding<'a> {
         self.decoding
     }
@@ -245,7 +263,7 @@ impl<'a> Input<'a> {
         if self.pasted.is_none() { self.others } else { &[] }
     }
 
-    /// The tiles of a mosaic, except the first one, or the sample whose objects are pasted.
+    /// Returns the tiles of a mosaic, except the first one, or the sample whose objects are pasted.
     pub(super) fn tiles(&self) -> &'a [Tile<'a>] {
         self.others
     }
@@ -261,7 +279,8 @@ impl<'a> Input<'a> {
         self.rng.named(self.name)
     }
 
-    /// Panics if the sample has no image, so only field types that follow the image may call this.
+    /// Returns the plan of the image. Panics if the sample has no image, so only field types that
+    /// follow the image may call this.
     pub(super) fn image(&self) -> &'a Plan {
         self.plan.expect("a loader without images rejects field types that follow the image")
     }
@@ -272,11 +291,19 @@ pub struct RowMut<'a> {
     row: Row<'a>,
     first: usize,
     arrays: usize,
+    /// The index of a frame and the number of frames, if only the values of this frame are written.
+    frame: Option<(usize, usize)>,
 }
 
 impl<'a> RowMut<'a> {
     pub(crate) fn new(row: Row<'a>, first: usize, arrays: usize) -> Self {
-        RowMut { row, first, arrays }
+        RowMut { row, first, arrays, frame: None }
+    }
+
+    /// Restricts the row to the values of frame `frame` of a clip with `count` frames.
+    pub(super) fn of_frame(&mut self, frame: usize, count: usize) -> &mut Self {
+        self.frame = Some((frame, count));
+        self
     }
 
     /// Returns the sample's bytes in array `array` of the field, in native byte order.
@@ -285,12 +312,16 @@ impl<'a> RowMut<'a> {
     /// If the field has no such array.
     pub fn bytes(&mut self, array: usize) -> &mut [u8] {
         assert!(array < self.arrays, "array {array}: the field has {} arrays", self.arrays);
-        self.row.bytes(self.first + array)
+        let bytes = self.row.bytes(self.first + array);
+        let Some((frame, count)) = self.frame else { return bytes };
+        let each = bytes.len() / count;
+        &mut bytes[frame * each..][..each]
     }
 
     pub(super) fn add_damaged(&mut self) {
         let meta = self.row.meta();
-        // Count both: after a failed decode on a device, the field is not written a second time.
+        // Add to both counts, because after a failed decode on a device, the field is not written a
+        // second time.
         (meta.damaged, meta.damaged_in_fields) = (meta.damaged + 1, meta.damaged_in_fields + 1);
     }
 
@@ -298,7 +329,8 @@ impl<'a> RowMut<'a> {
         self.row.meta().set_text(name, text);
     }
 
-    /// `advice` is added to error messages about a missing label.
+    /// Sets whether the sample has a label. `advice` is added to error messages about a missing
+    /// label.
     pub(super) fn set_labeled(&mut self, labeled: bool, advice: Option<&Arc<str>>) {
         let meta = self.row.meta();
         meta.labeled = labeled;

@@ -9,6 +9,7 @@ use super::encoded;
 use super::field_type::{Decoding, Shown};
 use super::image::{ImageField, MixScratch, Written};
 use super::pasted::{Objects, Pasted};
+use super::per_frame::{PerFrame, clips};
 use super::split::{DecodeSpace, Split};
 use super::{FieldKind, FieldType, FieldWriter, Image, Input, Label, PasteRole, Patches, RowMut};
 use crate::batch::{BatchWriter, DecodeOps, Dtype, Field, Full, Part, Role, Row, SampleOps};
@@ -18,10 +19,12 @@ use crate::sampler::Rng;
 use crate::source::{Numbers, Sample, Source};
 use crate::transform::{Augment, Plan};
 
+/// The fields of a loader. Images and labels are stored separately from the fields that only copy
+/// and those that compute.
 pub(crate) struct Fields {
     pub(crate) images: Vec<ImageField>,
-    /// The field that [delivers](FieldType::shows_image) the sample's image, if there are no image
-    /// fields.
+    /// Name of the field that [delivers](FieldType::shows_image) the sample's image, if there are
+    /// no image fields.
     pub(crate) shown: Option<String>,
     /// Index of the image that masks and boxes follow: the first one with the loader's
     /// augmentation.
@@ -68,12 +71,15 @@ fn check_clip(name: &str, image: &Image, augment: &Augment) -> Result<()> {
     Ok(())
 }
 
+/// A field that a field type writes.
 pub(crate) struct Member {
     pub(crate) name: String,
     kind: Arc<dyn FieldType>,
     first: usize,
     arrays: usize,
-    /// Bytes per sample in all arrays of the field.
+    /// How the field is divided into frames, or `None` if it has one value per sample.
+    frames: Option<PerFrame>,
+    /// Number of bytes per sample in all arrays of the field.
     pub(crate) bytes: usize,
 }
 
@@ -87,7 +93,11 @@ impl Member {
         index: usize,
     ) -> Result<()> {
         let mut row = RowMut::new(Row::new(part, index), self.first, self.arrays);
-        self.kind.write(&Input::new(&self.name, sample, shown, rng, decoding), &mut row)
+        let input = Input::new(&self.name, sample, shown, rng, decoding);
+        match &self.frames {
+            Some(frames) => frames.write(&*self.kind, &input, &mut row),
+            None => self.kind.write(&input, &mut row),
+        }
     }
 
     /// Tries [`FieldType::write_stored`], and returns whether it wrote the row.
@@ -104,7 +114,11 @@ impl Member {
     }
 
     pub(crate) fn memory(&self, sample: &Sample<'_>, shown: Shown<'_>, rng: Rng, decoding: Decoding<'_>) -> u64 {
-        self.kind.memory(&Input::new(&self.name, sample, shown, rng, decoding))
+        let input = Input::new(&self.name, sample, shown, rng, decoding);
+        match &self.frames {
+            Some(frames) => frames.memory(&*self.kind, &input),
+            None => self.kind.memory(&input),
+        }
     }
 }
 
@@ -130,6 +144,7 @@ impl Fields {
             copied: Vec::new(),
             computed: Vec::new(),
         };
+        let clips = clips(fields);
         for (name, FieldKind(kind)) in fields {
             let span = arrays.len();
             if let FieldWriter::Image(source_name) = kind.maker() {
@@ -148,10 +163,15 @@ impl Fields {
                 FieldWriter::Class => (Arc::new(label) as Arc<dyn FieldType>, Some(Role::Label)),
                 _ => (kind.clone(), Some(Role::Plain)),
             };
-            let field_arrays = kind.arrays(name, size)?;
+            let mut field_arrays = kind.arrays(name, size)?;
+            let frames = kind.frames().filter(|_| kind.maker() == FieldWriter::Write);
+            if let Some(count) = frames {
+                field_arrays.iter_mut().for_each(|array| array.shape.insert(0, count));
+            }
+            let frames = frames.map(|count| PerFrame::new(name, count, &clips)).transpose()?;
             let bytes = field_arrays.iter().map(Field::sample_bytes).sum();
             let out = if kind.copies() { &mut new_fields.copied } else { &mut new_fields.computed };
-            out.push(Member { name: name.clone(), kind, first: span, arrays: field_arrays.len(), bytes });
+            out.push(Member { name: name.clone(), kind, first: span, arrays: field_arrays.len(), frames, bytes });
             let role = |array| role.unwrap_or_else(|| Patches::role(array, span));
             arrays.extend(field_arrays.into_iter().enumerate().map(|(array, field)| (field, role(array))));
         }
@@ -169,7 +189,7 @@ impl Fields {
         new_fields.add_records(&mut arrays, split);
         arrays.extend(new_fields.label.and_then(|label| label.soft_array()));
         new_fields.check_names(&arrays)?;
-        // A device computes the soft labels itself, without an array in the batch.
+        // A device computes the soft labels itself, so the batch needs no array for them.
         if split.on_device {
             arrays.retain(|(_, role)| *role != Role::SoftLabels);
         }
@@ -207,12 +227,12 @@ impl Fields {
             image.records = Some(arrays.len());
             arrays.push((hidden(SampleOps::BYTES * image.images()), Role::Records { of: image.span }));
         }
-        if let Some(DecodeSpace { bytes, blocks }) = split.decode {
+        if let Some(DecodeSpace { images, bytes, blocks }) = split.decode {
             for image in &mut self.images {
                 image.decoding = Some(arrays.len());
                 arrays.push((hidden(DecodeOps::BYTES * image.images()), Role::Decoding { of: image.span }));
             }
-            arrays.push((hidden(bytes), Role::Encoded { blocks }));
+            arrays.push((hidden(images * bytes), Role::Encoded { blocks: images * blocks }));
         }
     }
 
@@ -291,6 +311,15 @@ impl Fields {
         if augment.needs_boxes() && self.with_boxes().next().is_none() {
             return Err(Error::config("augment: iou_crop needs a field with boxes, such as field::Boxes"));
         }
+        if augment.needs_boxes()
+            && let Some(Member { name, .. }) =
+                self.members().find(|field| field.frames.is_some() && field.kind.boxes().is_some())
+        {
+            return Err(Error::config(format!(
+                "augment: iou_crop needs the boxes of one image, but field {name:?} has boxes for each frame: remove \
+                 Augment::iou_crop"
+            )));
+        }
         augment.joins().try_for_each(|step| self.check_joins(augment, step))
     }
 
@@ -306,7 +335,7 @@ impl Fields {
                 "augment: {step} needs an image field that uses the loader's augmentation, but there is none"
             )));
         }
-        let planned = self.images.len() - tiled + augment.ever_most_images() * tiled;
+        let planned = self.images.len() - tiled + augment.max_images_of_all_epochs() * tiled;
         if planned > MAX_PLANNED {
             return Err(Error::config(format!(
                 "augment: {step} with {tiled} image fields needs {planned} images per sample: expected at most {MAX_PLANNED}"
@@ -340,7 +369,7 @@ impl Fields {
         })
     }
 
-    /// See [`Objects::paste`].
+    /// Adds the objects of a sample to `pasted` (see [`Objects::paste`]).
     pub(crate) fn paste(
         &self,
         sample: &Sample<'_>,
@@ -376,7 +405,7 @@ impl Fields {
         self.members().filter_map(|field| Some((&*field.name, field.kind.boxes()?)))
     }
 
-    /// Returns boxes in pixels of the upright image.
+    /// Reads the boxes of a sample, in pixels of the upright image.
     pub(crate) fn boxes(&self, sample: &Sample<'_>, original: Oriented, out: &mut Vec<[f32; 4]>) -> Result<()> {
         thread_local! {
             static NUMBERS: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
@@ -406,7 +435,8 @@ impl Fields {
         self.computed.iter().map(|field| field.bytes).sum()
     }
 
-    /// Call this method before failed samples are replaced.
+    /// Marks samples that lack a label as failed. Must be called before failed samples are
+    /// replaced.
     pub(crate) fn judge(&self, source: &dyn Source, full: &mut Full) {
         if let Some(label) = &self.label {
             label.judge(source, full);

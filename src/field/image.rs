@@ -4,6 +4,8 @@ use warpfeed_sources::format::is_image;
 
 use super::split::Split;
 use super::{FieldType, FieldWriter, Input, RowMut};
+#[cfg(feature = "video")]
+use crate::batch::YuvRegion;
 use crate::batch::{
     self, BatchWriter, DecodeOps, Dtype, Encoded, Field, Full, Layout, Normalize, Part, Role, Row, SampleOps,
     UncastImage,
@@ -110,13 +112,14 @@ impl Image {
         self.frames
     }
 
-    /// All clips of a sample use the same number, so that views of a clip show the same frames.
+    /// Returns the random number that chooses a clip. It is the same for all clips of a sample, so
+    /// that views of a clip show the same frames.
     pub(crate) fn clip_draw(rng: &Rng) -> u64 {
         rng.named("clip").next_u64()
     }
 
-    /// The image is the first frame if the field `name` is a clip. If the source offers several
-    /// clips, `rng` draws one.
+    /// Returns the encoded image of a sample, and its frames if the field is a clip. The image is
+    /// then the first frame. If the source offers several clips, `rng` draws one.
     pub(crate) fn encoded<'a>(
         &self,
         name: &str,
@@ -165,7 +168,7 @@ impl Image {
     }
 }
 
-/// Suggests a field in the error message if its name looks like an image.
+/// Returns a suggestion for the error message if the name of a field looks like an image.
 fn hint(names: &[&str]) -> String {
     let original =
         |name: &&str| Some((name.to_string(), name.rsplit_once('.').filter(|(_, end)| is_image(end))?.0.to_owned()));
@@ -178,9 +181,10 @@ fn hint(names: &[&str]) -> String {
     }
 }
 
+/// The format of the images in a batch.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Written {
-    /// 3 or 1.
+    /// Number of channels, 3 or 1.
     pub(crate) channels: usize,
     pub(crate) dtype: Dtype,
     pub(crate) layout: Layout,
@@ -226,31 +230,32 @@ impl FieldType for Image {
     }
 }
 
+/// An image field of a loader.
 pub(crate) struct ImageField {
     pub(crate) image: Image,
     pub(crate) name: String,
     pub(super) span: usize,
-    /// Span with a record of the operations on each image. The effects on values are read from
-    /// these records, by the host if it mixes the images, otherwise by the device.
+    /// Span with a record of the operations on each image. If the host mixes the images, it reads
+    /// the effects on values from these records. Otherwise, the device reads them.
     pub(super) records: Option<usize>,
     /// Span with the records for decoding on a device, one per frame of a clip.
     pub(super) decoding: Option<usize>,
     pub(super) split: Split,
-    /// Gray is computed from the finished RGB image.
+    /// Whether the image is gray, which is computed from the finished RGB image.
     pub(super) gray: bool,
     pub(super) writer: BatchWriter,
 }
 
 impl ImageField {
-    /// If the host mixes images, they are converted to the loader's format only when the batch is
-    /// full, because values are rounded after mixing. Until then, the row contains `u8` HWC, which
-    /// fits because no dtype is smaller.
+    /// Returns whether the image is converted to the loader's format only when the batch is full.
+    /// This is the case if the host mixes images, because values are rounded after mixing. Until
+    /// then, the row contains `u8` HWC, which fits because no dtype is smaller.
     fn is_converted_later(&self, row: &Row<'_>) -> bool {
         !self.split.on_device && row.header().mixing.is_some()
     }
 
-    /// Writes to the batch if [`is_u8_in_batch`](ImageField::is_u8_in_batch) returns true, and to
-    /// `image` otherwise.
+    /// Resizes the image and applies the effects on pixels. The result is in the batch if
+    /// [`is_u8_in_batch`](ImageField::is_u8_in_batch) returns true, and in `image` otherwise.
     pub(crate) fn transform(
         &self,
         pixels: &Pixels,
@@ -268,7 +273,8 @@ impl ImageField {
         self.writer.is_copy() || self.is_converted_later(row)
     }
 
-    /// Avoids a copy if the row of the batch can hold the RGB image. Otherwise, returns `image`.
+    /// Returns the memory for the RGB image: the row of the batch if the row can hold it, which
+    /// avoids a copy, and otherwise `image`.
     pub(crate) fn unwritten<'i>(&self, image: &'i mut [u8], row: &'i mut Row<'_>) -> &'i mut [u8] {
         if self.is_u8_in_batch(row) && !self.gray {
             &mut self.row_image(row)[..self.rgb_bytes()]
@@ -299,7 +305,7 @@ impl ImageField {
             })?;
         }
         if self.gray {
-            // In place: every pixel is read before it is overwritten.
+            // The conversion is in place, because every pixel is read before it is overwritten.
             for pixel in 0..self.writer.image_bytes() {
                 image[pixel] = luma([image[pixel * 3], image[pixel * 3 + 1], image[pixel * 3 + 2]]);
             }
@@ -320,7 +326,7 @@ impl ImageField {
         self.image.frames.unwrap_or(1)
     }
 
-    /// Bytes of the image, or of one frame, as `u8` RGB.
+    /// Returns the number of bytes of the image, or of one frame, as `u8` RGB.
     pub(crate) fn rgb_bytes(&self) -> usize {
         self.writer.image_bytes() * if self.gray { 3 } else { 1 }
     }
@@ -353,14 +359,45 @@ impl ImageField {
         part: &mut Part,
         (index, frame): (usize, usize),
     ) -> bool {
-        let Some(decoding) = self.decoding else { return false };
-        let (bytes, blocks) = (stream.len(), grid.kept_blocks());
-        let Some((at, block, to)) = part.reserve_encoded(bytes + DecodeOps::SLACK, blocks) else { return false };
-        stream.write(&mut to[..bytes]);
-        let place = index * self.images() + frame;
-        let Some(ops) = DecodeOps::new(grid, plan, Encoded { place, offset: at, bytes, block }) else {
-            return false;
+        let reserved = (stream.len() + DecodeOps::SLACK, grid.kept_blocks());
+        let write = |to: &mut [u8], encoded: Encoded| {
+            stream.write(&mut to[..stream.len()]);
+            DecodeOps::new(grid, plan, Encoded { bytes: stream.len(), ..encoded })
         };
+        self.store_record(reserved, write, plan, part, (index, frame))
+    }
+
+    /// Stores a decoded video frame like [`store_encoded`](ImageField::store_encoded), so that the
+    /// device converts it to RGB.
+    #[cfg(feature = "video")]
+    pub(crate) fn store_yuv(
+        &self,
+        yuv: &YuvRegion<'_>,
+        plan: &Plan,
+        part: &mut Part,
+        (index, frame): (usize, usize),
+    ) -> bool {
+        let reserved = (yuv.len(), DecodeOps::rgb_blocks(plan.region.size()));
+        let write = |to: &mut [u8], encoded: Encoded| {
+            yuv.write(to);
+            DecodeOps::yuv(yuv, plan, encoded)
+        };
+        self.store_record(reserved, write, plan, part, (index, frame))
+    }
+
+    /// Reserves bytes and blocks of coefficients, and stores the record that `write` returns.
+    fn store_record(
+        &self,
+        (bytes, blocks): (usize, usize),
+        write: impl FnOnce(&mut [u8], Encoded) -> Option<DecodeOps>,
+        plan: &Plan,
+        part: &mut Part,
+        (index, frame): (usize, usize),
+    ) -> bool {
+        let Some(decoding) = self.decoding else { return false };
+        let Some((offset, block, to)) = part.reserve_encoded(bytes, blocks) else { return false };
+        let place = index * self.images() + frame;
+        let Some(ops) = write(to, Encoded { place, offset, bytes, block }) else { return false };
         ops.write(decode_record(part.bytes(decoding, index), frame));
         self.write_ops(plan, &mut Row::new(part, index).at_frame(frame));
         true
@@ -430,7 +467,7 @@ impl ImageField {
     }
 
     pub(crate) fn blank(&self, full: &mut Full, index: usize) {
-        // With a zero record, a device leaves the pixels unchanged.
+        // A zero record makes a device leave the pixels unchanged.
         for span in self.records.into_iter().chain(self.decoding) {
             let each = full.schema().spans[span].sample_bytes;
             full.bytes_mut(span)[index * each..][..each].fill(0);
@@ -455,7 +492,8 @@ impl ImageField {
     }
 }
 
-/// Luminance (ITU-R BT.601), rounded like Pillow's `convert("L")`. Gray pixels keep their value.
+/// Returns the luminance (ITU-R BT.601), rounded like Pillow's `convert("L")`. Gray pixels keep
+/// their value.
 fn luma([red, green, blue]: [u8; 3]) -> u8 {
     ((u32::from(red) * 19_595 + u32::from(green) * 38_470 + u32::from(blue) * 7_471 + 0x8000) >> 16) as u8
 }

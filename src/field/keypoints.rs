@@ -38,12 +38,13 @@ use crate::error::{Error, Result};
 pub struct Keypoints {
     skeleton: Skeleton,
     visibility: bool,
+    frames: Option<usize>,
 }
 
 impl Keypoints {
     /// Creates a field with `count` points per sample.
     pub fn new(count: usize) -> Self {
-        Keypoints { skeleton: Skeleton { count, pairs: Vec::new() }, visibility: false }
+        Keypoints { skeleton: Skeleton { count, pairs: Vec::new() }, visibility: false, frames: None }
     }
 
     /// Adds the visibility to each point: 0 (unlabeled), 1 (hidden) or 2 (visible). A point outside
@@ -51,6 +52,23 @@ impl Keypoints {
     #[must_use]
     pub fn visibility(mut self) -> Self {
         self.visibility = true;
+        self
+    }
+
+    /// Delivers the points for each of the `frames` frames of a [clip](super::Image::frames). Each
+    /// array gets an additional axis for the frames, T, after N. The frames of the field get the
+    /// same crop, flips and warps as the frames of the clip. By default, the field has one value
+    /// per clip.
+    ///
+    /// The sample has a value for each frame: an array of shape (T, K, 2),
+    /// a JSON list, or the list that [`Frames::encode`](crate::source::Frames::encode) returns for
+    /// the encoded points of each frame.
+    /// A sample fails if it does not have one value per frame. For a clip of a video
+    /// ([`Clips`](crate::source::Clips)), the sample has a value for each frame of the video
+    /// instead, and the field delivers the values of the frames that the clip shows.
+    #[must_use]
+    pub fn frames(mut self, frames: usize) -> Self {
+        self.frames = Some(frames);
         self
     }
 
@@ -76,6 +94,10 @@ impl FieldType for Keypoints {
 
     fn follows_image(&self) -> bool {
         true
+    }
+
+    fn frames(&self) -> Option<usize> {
+        self.frames
     }
 
     fn write(&self, input: &Input<'_>, row: &mut RowMut<'_>) -> Result<()> {

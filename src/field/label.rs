@@ -42,7 +42,7 @@ impl Label {
         if self.joined.is_none() || source.is_empty() {
             return Ok(());
         }
-        // An unreadable sample fails when it is delivered, not here.
+        // Ignore errors here, because an unreadable sample fails when it is delivered.
         let label = guarded(|| source.label(0, &mut Vec::new())).unwrap_or_default();
         self.check_joined(label)
     }
@@ -70,7 +70,8 @@ impl Label {
         Some((Field { name: SOFT_LABEL.to_owned(), dtype: Dtype::F32, shape: vec![classes] }, Role::SoftLabels))
     }
 
-    /// If only some samples of the batch have labels, the samples without a label fail.
+    /// Checks the labels of a full batch: if only some of its samples have labels, the samples
+    /// without a label fail.
     pub(crate) fn judge(&self, source: &dyn Source, full: &mut Full) {
         let labels = |full: &Full, has: bool| {
             (0..full.len()).any(|p| full.meta(p).fault.is_none() && full.meta(p).labeled == has)

@@ -15,7 +15,7 @@ use crate::source::Npy;
 use crate::source::Sample;
 use crate::transform::Plan;
 
-/// In the order in which they are tried.
+/// The suffixes of a mask's name, in the order in which they are tried.
 const SUFFIXES: [&str; 8] = ["", ".png", ".npy", ".tif", ".tiff", ".gif", ".bmp", ".webp"];
 
 /// A mask: one integer for each pixel of the sample's image, such as the pixel's class. Masks are
@@ -65,13 +65,14 @@ pub struct Mask {
     classes: Option<u32>,
     ignore: Option<i64>,
     map: ValueMap,
+    frames: Option<usize>,
 }
 
 impl Mask {
     /// Creates a mask field with the integer type `dtype`. A sample fails if its mask contains a
     /// value that does not fit into this type.
     pub fn new(dtype: Dtype) -> Self {
-        Mask { of: None, dtype, fill: 0, classes: None, ignore: None, map: ValueMap::default() }
+        Mask { of: None, dtype, fill: 0, classes: None, ignore: None, map: ValueMap::default(), frames: None }
     }
 
     /// Reads the sample's field `name` instead of the field with the same name as the batch field.
@@ -135,6 +136,23 @@ impl Mask {
         self
     }
 
+    /// Delivers a mask for each of the `frames` frames of a [clip](super::Image::frames). Each
+    /// array gets an additional axis for the frames, T, after N. The frames of the field get the
+    /// same crop, flips and warps as the frames of the clip. By default, the field has one value
+    /// per clip.
+    ///
+    /// The sample has a value for each frame: the list that
+    /// [`Frames::encode`](crate::source::Frames::encode) returns for the files of the masks, or an
+    /// array of shape (T, height, width).
+    /// A sample fails if it does not have one value per frame. For a clip of a video
+    /// ([`Clips`](crate::source::Clips)), the sample has a value for each frame of the video
+    /// instead, and the field delivers the values of the frames that the clip shows.
+    #[must_use]
+    pub fn frames(mut self, frames: usize) -> Self {
+        self.frames = Some(frames);
+        self
+    }
+
     fn find<'a>(&self, name: &str, sample: &Sample<'a>) -> Result<Encoded<'a>> {
         let name = self.of.as_deref().unwrap_or(name);
         let ended = |end: &str| sample.fields().iter().find(|(have, _)| have.strip_prefix(name) == Some(end));
@@ -192,6 +210,10 @@ impl FieldType for Mask {
         true
     }
 
+    fn frames(&self) -> Option<usize> {
+        self.frames
+    }
+
     fn joins_images(&self) -> bool {
         true
     }
@@ -218,7 +240,7 @@ impl FieldType for Mask {
         let fill = self.fill.to_le_bytes();
         thread_local! {
             static COPY: RefCell<Vec<u8>> = RefCell::default();
-            // Elements of `i64` align the buffer for every dtype.
+            // This buffer consists of `i64` elements, so that it is aligned for every dtype.
             static OTHER: RefCell<Vec<i64>> = RefCell::default();
         }
         for (tile, pasted) in input.tiles().iter().zip(input.pasted().filter(|pasted| pasted.len() > 0)) {
@@ -269,7 +291,8 @@ impl Mask {
         Ok(values)
     }
 
-    /// PNG and NumPy arrays are read row by row by [`Sampler`], without an image decoder.
+    /// Returns whether an image decoder reads the mask. PNG and NumPy arrays are read row by row by
+    /// [`Sampler`] instead, unless pixels are read by color.
     fn is_decoded(&self, field: &Encoded<'_>) -> bool {
         let other = !Png::matches(field.bytes) && !Npy::matches(field.bytes);
         self.map.is_of_colors() || (other && field.encoding != Encoding::Typed)
@@ -277,7 +300,7 @@ impl Mask {
 
     #[cfg_attr(not(feature = "formats"), allow(unused_variables))]
     fn decoded_memory(&self, name: &str, sample: &Sample<'_>) -> u64 {
-        // `write_tile` reports the errors.
+        // Ignore errors here, because `write_tile` reports them.
         #[cfg(feature = "formats")]
         if let Ok(field) = self.find(name, sample)
             && self.is_decoded(&field)

@@ -22,7 +22,8 @@
 //! 15. `split`: the steps of an image that run on a device. `fields`: all fields of a loader.
 //! 16. `geometry`: [`Geometry`], the position of the source image in the output. `builtin`
 //!     deserializes built-in field types.
-//! 17. `encoded` reads numbers in any encoding. `json` parses lists of numbers, and `number`
+//! 17. `per_frame` divides the annotations of a clip into frames.
+//! 18. `encoded` reads numbers in any encoding. `json` parses lists of numbers, and `number`
 //!     converts a number to the type of the batch.
 //!
 //! Masks, boxes and points are cropped, resized, flipped and padded together with the sample's
@@ -72,6 +73,7 @@ mod packed;
 mod pasted;
 mod patch_grid;
 mod patches;
+mod per_frame;
 mod ragged;
 mod sampler;
 mod segments;

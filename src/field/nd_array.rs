@@ -9,6 +9,7 @@ use crate::source::Shape;
 
 /// An array that has the same shape in every sample, such as an embedding, an attribute vector or a
 /// regression target.
+///
 /// The sample's field is a little-endian array of `dtype` and `shape` without a header, or an
 /// `.npy`, `.json` or `.txt` field (see [encodings](super)). An `.npy` or `.json` must have the
 /// shape `shape`, or one axis with the same number of elements. The augmentation does not change

@@ -12,7 +12,7 @@ pub(super) enum Number<'a> {
 }
 
 impl Number<'_> {
-    /// `kind` is NumPy's character code of the element type.
+    /// Reads the number in `word`. `kind` is NumPy's character code of the element type.
     pub(super) fn from_bytes(kind: u8, word: &[u8]) -> Self {
         let mut wide = [0; 8];
         wide[..word.len()].copy_from_slice(word);
@@ -46,7 +46,7 @@ pub(super) fn append_number(number: Number<'_>, dtype: Dtype, out: &mut impl Ext
     Ok(())
 }
 
-/// Larger floats may stand for several integers, so they are not checked for exactness.
+/// Maximum float that is checked for exactness. Larger floats may stand for several integers.
 const MAX_EXACT_INTEGER: f64 = (1_u64 << 53) as f64;
 
 /// Checks that `dtype` preserves `number`: integers must be exact in 32-bit and 64-bit floats, and

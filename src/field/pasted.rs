@@ -33,14 +33,16 @@ pub trait Objects: Debug {
 pub struct Pasted {
     /// Box indices of the selected objects, in ascending order.
     chosen: Vec<usize>,
-    /// 1 where an object is pasted, otherwise 0, for each pixel of the resized image. Geometric
-    /// operations such as rotation come later.
+    /// For each pixel of the resized image, 1 where an object is pasted, and 0 elsewhere. Geometric
+    /// operations such as rotation are applied later.
     covered: Vec<u8>,
     image: Vec<u8>,
 }
 
 pub(crate) static NOTHING: Pasted = Pasted { chosen: Vec::new(), covered: Vec::new(), image: Vec::new() };
 
+/// The number of pixels of a mask before and after pasting, and the box around the remaining
+/// pixels.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct VisiblePart {
     pub(super) before: u64,
@@ -94,7 +96,8 @@ impl Pasted {
         self.covered.iter_mut().for_each(|value| *value = u8::from(*value > 0));
     }
 
-    /// Buffer for the image from which the objects are copied. `None` if nothing is pasted.
+    /// Returns the buffer for the image from which the objects are copied, or `None` if nothing is
+    /// pasted.
     pub(crate) fn image(&mut self, bytes: usize) -> Option<&mut [u8]> {
         if self.chosen.is_empty() {
             return None;
@@ -116,7 +119,8 @@ impl Pasted {
         mask.iter_mut().zip(&self.covered).for_each(|(value, covered)| *value &= 1 - covered);
     }
 
-    /// `mask` contains 0 and 1, in rows of `width` pixels.
+    /// Determines how much of a mask stays visible. `mask` contains 0 and 1, in rows of `width`
+    /// pixels.
     pub(super) fn visible_part(&self, mask: &[u8], width: usize) -> VisiblePart {
         let (mut before, mut after) = (0, 0);
         let (mut left, mut right, mut top, mut bottom) = (width, 0, usize::MAX, 0);

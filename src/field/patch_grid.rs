@@ -6,7 +6,7 @@
 
 use crate::decode::Size;
 
-/// Limit of Qwen2-VL.
+/// Maximum ratio of the longer side to the shorter side, as in Qwen2-VL.
 pub(super) const MAX_ASPECT: u32 = 200;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub(super) enum Sizing {
 }
 
 impl Sizing {
-    /// Returns `None` if the aspect ratio is too large.
+    /// Returns the size to which an image is resized, or `None` if the aspect ratio is too large.
     pub(super) fn size(self, image: Size) -> Option<Size> {
         let (height, width) = (f64::from(image.height), f64::from(image.width));
         match self {
@@ -60,7 +60,7 @@ impl Sizing {
         }
     }
 
-    /// Upper bound on the pixels of every [`size`](Sizing::size).
+    /// Returns an upper bound on the pixels of every [`size`](Sizing::size).
     pub(super) fn most_pixels(self) -> u64 {
         match self {
             Sizing::Pixels { factor, min: min_pixels, max: max_pixels } => {

@@ -218,7 +218,7 @@ impl Patches {
         self
     }
 
-    /// `first` is the first span of the field.
+    /// Returns the role of array `array`. `first` is the first span of the field.
     pub(super) fn role(array: usize, first: usize) -> Role {
         match array {
             0 => Role::Packed { counts: first + 1 },
@@ -345,7 +345,7 @@ impl Patches {
         }
     }
 
-    /// Returns the size after the resize.
+    /// Opens an image. Also returns its size after the resize.
     fn open<'a>(&self, codecs: &'a Codecs, bytes: &'a [u8]) -> Result<(EncodedImage<'a>, Size)> {
         let image = codecs.open(bytes)?;
         let size = image.size();
@@ -368,7 +368,7 @@ impl Patches {
         for (row, pixels) in pixels.chunks_exact(width * patch * 3).enumerate() {
             writer.write(pixels, line)?;
             for column in 0..across {
-                // Blocks are in row-major order, as are the patches of a block.
+                // Both the blocks and the patches of a block are in row-major order.
                 let block = (row / merge) * (across / merge) + column / merge;
                 let place = (block * merge + row % merge) * merge + column % merge;
                 let out = &mut out[place * patch_bytes..][..patch_bytes];
@@ -429,7 +429,7 @@ impl FieldType for Patches {
             array(COUNT, Dtype::I64, vec![]),
             array(GRID_THW, Dtype::I64, vec![images, 3]),
             array(IMAGES, Dtype::I64, vec![]),
-            // One more element than images in the batch.
+            // The array has one more element than the batch has images.
             array(CU_SEQLENS, Dtype::I32, vec![images + 1]),
         ])
     }
@@ -445,7 +445,7 @@ impl FieldType for Patches {
     fn memory(&self, input: &Input<'_>) -> u64 {
         let (codecs, strict) = input.decoding();
         let mut max_memory = 0;
-        // `write` reports the errors.
+        // Ignore errors here, because `write` reports them.
         let _ = self.for_each_image(input.name, input.sample, codecs, |_, bytes| {
             let (image, resized) = self.open(codecs, bytes)?;
             let line = u64::from(resized.width) * u64::from(self.patch) * 3 * self.dtype.bytes() as u64;

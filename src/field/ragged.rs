@@ -44,7 +44,7 @@ pub struct Ragged {
     max_rows: usize,
     padding: Option<(Dtype, Vec<u8>)>,
     truncated: bool,
-    /// Deliver the stored bytes, even if the name of the field has an encoding suffix.
+    /// Whether to deliver the stored bytes even if the name of the field has an encoding suffix.
     plain: bool,
 }
 
@@ -76,7 +76,7 @@ impl Ragged {
     }
 }
 
-/// JSON cannot represent NaN, so the padding is text.
+/// The serialized form of [`Ragged`]. The padding is text, because JSON cannot represent NaN.
 #[derive(serde::Deserialize)]
 struct SerializedOptions {
     dtype: Dtype,
@@ -150,7 +150,7 @@ impl Ragged {
     ) -> Result<()> {
         let out = batch_row.bytes(0);
         let row_bytes = out.len() / self.max_rows;
-        // An array with one axis may hold all rows in a sequence.
+        // An array with one axis may contain all rows one after the other.
         if let Some(shape) = shape.filter(|shape| shape.len() > 1 && shape[1..] != self.row[..] && !bytes.is_empty()) {
             return Err(field.error(format_args!("has the shape {shape:?}: expected rows of shape {:?}", self.row)));
         }

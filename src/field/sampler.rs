@@ -10,7 +10,7 @@ use crate::source::Npy;
 use crate::transform::Plan;
 
 pub(super) trait Integer: Element {
-    /// `value` must fit into the type.
+    /// Converts `value`, which must fit into the type.
     fn of(value: i64) -> Self;
 }
 
@@ -26,12 +26,13 @@ macro_rules! integer {
 
 integer!(u8, u16, i16, i32, i64);
 
+/// The output for the mask of one sample.
 pub(super) struct Plane<'a, T> {
     pub(super) plan: &'a Plan,
     /// Orientation of the mask relative to the upright image.
     pub(super) frame: Frame,
     pub(super) out: &'a mut [T],
-    /// Pixels of the image may have this value as well.
+    /// Value of the pixels outside the image. Pixels of the image may also have this value.
     pub(super) fill: i64,
     /// Whether to fill the pixels outside the image.
     pub(super) fills: bool,
@@ -39,19 +40,19 @@ pub(super) struct Plane<'a, T> {
     pub(super) min: i64,
     pub(super) max: i64,
     pub(super) ignore: Option<i64>,
-    /// `None` if the stored values are delivered unchanged.
+    /// Maps stored values to new values. `None` if the stored values are delivered unchanged.
     pub(super) meaning: Option<StoredValues<'a>>,
 }
 
 #[derive(Default)]
 pub(super) struct Sampler {
-    /// Output columns, or rows of a transposed mask, with the indices in a stored row that they
-    /// show.
+    /// The output's columns, or its rows if the mask is transposed, each with its index in a stored
+    /// row.
     columns: Vec<(u32, u32)>,
 }
 
 impl Sampler {
-    /// `png` must have the size of the image.
+    /// Transforms a mask in a PNG, which must have the size of the image.
     pub(super) fn png<T: Integer>(&mut self, mut png: Png<'_>, plane: &mut Plane<'_, T>) -> Result<()> {
         let columns = &mut self.columns;
         plane.fill_around();
@@ -140,8 +141,8 @@ impl<'a, T: Integer> Plane<'a, T> {
         })
     }
 
-    /// The output's columns in `pass` of an interlaced PNG, with their indices in a row of the
-    /// pass.
+    /// Finds the output's columns in `pass` of an interlaced PNG, with their indices in a row of
+    /// the pass.
     fn columns(&self, pass: Pass, columns: &mut Vec<(u32, u32)>) {
         columns.clear();
         columns.extend(self.axis(self.frame.is_transposed()).filter_map(|(line, column)| {
@@ -150,7 +151,7 @@ impl<'a, T: Integer> Plane<'a, T> {
         }));
     }
 
-    /// The output's rows in `pass`, with their indices in the pass, in ascending order.
+    /// Returns the output's rows in `pass`, with their indices in the pass, in ascending order.
     fn rows(&self, pass: Pass) -> impl Iterator<Item = (u32, u32)> + use<'a, T> {
         let mut axis = self.axis(!self.frame.is_transposed());
         let mut ends = axis.clone();
@@ -163,8 +164,8 @@ impl<'a, T: Integer> Plane<'a, T> {
         )
     }
 
-    /// Writes row `line` of the output, or column `line` of a transposed mask. All stored values,
-    /// which `value` returns, are within `bounds`.
+    /// Writes row `line` of the output, or column `line` if the mask is transposed. `value` returns
+    /// the stored values, which are all within `bounds`.
     fn write_row(
         &mut self,
         line: u32,

@@ -20,9 +20,10 @@ use crate::error::{Error, Result, resize};
 use crate::source::Value;
 
 const STEPS_PER_PIXEL: f64 = 5.0;
-/// In pixels, in either direction.
+/// Maximum absolute coordinate in pixels.
 const MAX_COORDINATE: f64 = 1e6;
-/// Images with more pixels may have one crossing per pixel.
+/// Maximum number of crossings, unless the image has more pixels than this. Larger images may have
+/// one crossing per pixel.
 const MAX_CROSSINGS: u64 = 1 << 22;
 
 #[derive(Debug, Default)]
@@ -30,7 +31,7 @@ pub(crate) struct Segments {
     items: Vec<Item>,
     /// End of each polygon in `points`.
     ends: Vec<usize>,
-    /// Alternating x and y.
+    /// Coordinates of all polygons: alternating x and y.
     points: Vec<f64>,
     runs: Vec<u64>,
     crossings: Crossings,
@@ -38,20 +39,20 @@ pub(crate) struct Segments {
 
 #[derive(Debug, Default)]
 struct Crossings {
-    /// 1 if the number of crossings at this pixel is odd, otherwise 0, with one more byte than the
-    /// mask has pixels. All bytes are 0 when a polygon begins.
+    /// For each pixel, 1 if the number of crossings at the pixel is odd, and 0 otherwise. There is
+    /// one more byte than the mask has pixels. All bytes are 0 when a polygon begins.
     odd: Vec<u8>,
-    /// First byte that was changed.
+    /// Index of the first byte that was changed.
     first: usize,
-    /// Last byte that was changed.
+    /// Index of the last byte that was changed.
     last: usize,
-    /// Crossings that the segmentation may still add.
+    /// Number of crossings that the segmentation may still add.
     remaining: u64,
 }
 
 impl Crossings {
     fn begin(&mut self, area: usize) {
-        // Clear the crossings of a polygon that failed.
+        // Clear the crossings that a failed polygon left behind.
         if self.first <= self.last {
             self.odd.fill(0);
         }
@@ -84,9 +85,9 @@ impl Crossings {
 #[derive(Debug, Clone, Copy)]
 enum Item {
     None,
-    /// Index of the first polygon in `ends`, and number of polygons.
+    /// The index of the first polygon in `ends`, and the number of polygons.
     Polygons(usize, usize),
-    /// Height and width of the image, and a range in `runs`.
+    /// The height and width of the image, and a range in `runs`.
     Runs([u64; 2], usize, usize),
 }
 
@@ -129,9 +130,10 @@ impl Segments {
     /// column**: pixel (x, y) is at `x * height + y`. `size` is the size of the image. The points
     /// of polygons are multiplied by `scale`.
     ///
-    /// # Errors The run lengths must fit the image, and a polygon must have three points and none
-    /// far outside the image. The number of crossings is limited to 2^22 or to the number of
-    /// pixels, whichever is larger.
+    /// # Errors
+    /// Fails if the run lengths do not fit the image, if a polygon has fewer than three points or a
+    /// point far outside the image, or if there are too many crossings: at most 2^22 or the number
+    /// of pixels, whichever is larger.
     pub(crate) fn draw(&mut self, index: usize, size: Size, scale: (f64, f64), mask: &mut Vec<u8>) -> Result<()> {
         let (width, height) = (size.width as usize, size.height as usize);
         mask.clear();
@@ -205,7 +207,8 @@ fn add_polygon(
     Ok(())
 }
 
-/// Coordinates are in steps of the grid. An edge crosses column x between 5x + 2 and 5x + 3.
+/// Adds the crossings of one edge. Coordinates are in steps of the grid. An edge crosses column x
+/// between 5x + 2 and 5x + 3.
 fn add_edge(
     from: (i64, i64),
     to: (i64, i64),
@@ -214,8 +217,8 @@ fn add_edge(
 ) -> Result<(), String> {
     let (dx, dy) = ((from.0 - to.0).abs(), (from.1 - to.1).abs());
     let flat = dx >= dy;
-    // Every edge is drawn in ascending order along its longer axis, so that polygons with a common
-    // edge agree on its points.
+    // Draw every edge in ascending order along its longer axis, so that polygons with a common edge
+    // agree on its points.
     let (start, end) = if (flat && from.0 > to.0) || (!flat && from.1 > to.1) { (to, from) } else { (from, to) };
     let (left, right) = (start.0.min(end.0), start.0.max(end.0));
     let (first, last) = ((left - 2 + 4).div_euclid(5).max(0), (right - 3).div_euclid(5).min(width as i64 - 1));
@@ -412,7 +415,8 @@ mod tests {
         runs.iter().zip([0, 1].into_iter().cycle()).flat_map(|(&run, value)| std::iter::repeat_n(value, run)).collect()
     }
 
-    /// `WARPFEED_SEGMENTS` is the path of a different file that `make.py` wrote.
+    /// Compares masks with those of `pycocotools`. The file of cases can be replaced by a different
+    /// one that `make.py` wrote, with the path in `WARPFEED_SEGMENTS`.
     #[test]
     fn masks_equal_pycocotools() {
         let file = std::env::var("WARPFEED_SEGMENTS");
@@ -445,7 +449,8 @@ mod tests {
         assert_eq!(draw(4, (1.0, 1.0)).unwrap(), [0; 8]);
     }
 
-    /// Without a limit, an edge takes one step per column: 65 million steps in this test.
+    /// Tests the limit. Without it, an edge would take one step per column: 65 million steps in
+    /// this test.
     #[test]
     fn polygons_with_too_many_crossings_are_rejected() {
         let zigzag = |edges: usize| {

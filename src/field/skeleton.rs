@@ -14,7 +14,7 @@ pub(super) struct Skeleton {
 }
 
 impl Skeleton {
-    /// Returns messages for the caller to wrap.
+    /// Checks the pairs. Returns errors as text, for the caller to wrap.
     pub(super) fn check(&self) -> Result<(), String> {
         let count = self.count;
         if count == 0 {
@@ -65,7 +65,8 @@ impl Skeleton {
         Ok(())
     }
 
-    /// Points that are unlabeled or outside the output become (0, 0, 0).
+    /// Writes a set of points to `out`. Points that are unlabeled or outside the output become (0,
+    /// 0, 0).
     pub(super) fn write_points(&self, from: &[f32], plan: &Plan, frame: Frame, out: &mut [f32]) {
         let (from, to) = (from.as_chunks::<3>().0, out.as_chunks_mut::<3>().0);
         for (&[x, y, visibility], to) in from.iter().zip(&mut *to) {

@@ -2,6 +2,7 @@
 
 use crate::transform::Augment;
 
+/// Which steps of an image run on a device.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Split {
     /// Whether a device normalizes, casts, transposes and mixes the images.
@@ -17,8 +18,8 @@ pub(crate) struct Split {
 }
 
 impl Split {
-    /// Images that are mixed are converted only when the batch is full. Until then, records store
-    /// their effects on values.
+    /// Returns a split in which the host runs all steps. If images are mixed, they are converted
+    /// only when the batch is full. Until then, records store their effects on values.
     pub(crate) fn host<'a>(augments: impl IntoIterator<Item = &'a Augment>) -> Self {
         let records = augments.into_iter().any(|augment| augment.mixes() && augment.changes_values());
         Split { on_device: false, decode: None, retouch: false, records }
@@ -29,9 +30,28 @@ impl Split {
     }
 }
 
-/// Space per sample for images that a device decodes.
+/// Maximum number of bytes that are reserved for a video frame. Workers convert larger frames to RGB
+/// when the space is full.
+const MAX_FRAME_BYTES: usize = 1 << 20;
+
+/// Space that a batch reserves for images that a device decodes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DecodeSpace {
+    /// Number of images per sample.
+    pub(crate) images: usize,
+    /// Number of encoded bytes per image.
     pub(crate) bytes: usize,
     pub(crate) blocks: usize,
+}
+
+impl DecodeSpace {
+    /// Reserves enough for video frames of `pixels` pixels, with 8 bits and 4:2:0 chroma. Returns
+    /// whether the space has changed.
+    pub(crate) fn reserve_for_video(&mut self, pixels: u64) -> bool {
+        let samples = usize::try_from(pixels.div_ceil(2)).unwrap_or(MAX_FRAME_BYTES).saturating_mul(3);
+        let frame = samples.saturating_add(256).min(MAX_FRAME_BYTES).next_multiple_of(64);
+        let grows = pixels > 0 && frame > self.bytes;
+        self.bytes = if grows { frame } else { self.bytes };
+        grows
+    }
 }

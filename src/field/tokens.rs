@@ -47,7 +47,7 @@ impl Tokens {
         self
     }
 
-    /// Exclusive upper bound of the token ids.
+    /// Returns the exclusive upper bound of the token ids.
     fn limit(&self) -> u64 {
         let of_type = match self.dtype {
             Dtype::U16 => 1 << 16,

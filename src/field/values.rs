@@ -89,17 +89,17 @@ impl ValueMap {
 
 /// Maps the stored values of one mask: first to the loader's class numbers, then with the map.
 pub(super) struct StoredValues<'a> {
-    /// The sample, and the mask value of its class 0, if classes are renumbered.
+    /// The sample, and the mask value of its class 0. `None` if classes are not renumbered.
     classes: Option<(&'a Sample<'a>, i64)>,
     map: &'a ValueMap,
     /// Replacement for values that are not in the map.
     ignore: Option<i64>,
-    /// The previous lookup, because most pixels equal their neighbor.
+    /// The previous lookup, which is reused because most pixels equal their neighbor.
     last: Option<(i64, i64)>,
 }
 
 impl<'a> StoredValues<'a> {
-    /// Returns `None` if the values do not change.
+    /// Creates the mapping for a mask, or returns `None` if the values do not change.
     pub(super) fn of(
         sample: &'a Sample<'a>,
         name: &str,

@@ -7,7 +7,7 @@ use crate::sampler::Rank;
 #[derive(Debug, Clone, Copy)]
 pub(super) enum BatchSize {
     PerRank(usize),
-    /// Summed over all ranks.
+    /// Number of samples per batch, summed over all ranks.
     Global(usize),
 }
 
@@ -42,8 +42,9 @@ pub(super) enum RankOrigin {
 }
 
 impl RankOrigin {
-    /// `local` is the number of ranks on this machine. If it is `None`, the number comes from the
-    /// launcher's environment, provided that the environment specifies the same rank.
+    /// Returns the rank. `local` is the number of ranks on this machine. If it is `None`, the
+    /// number comes from the launcher's environment, provided that the environment specifies the
+    /// same rank.
     pub(super) fn rank(self, local: Option<usize>) -> Result<Rank> {
         let detected = match self {
             RankOrigin::Environment => Rank::of_launcher()?,

@@ -29,12 +29,13 @@ impl Listed {
     }
 }
 
+/// The name of a dataset, and its class names.
 type NamedClasses = (String, Vec<String>);
 
 /// Usual names of the folders with the splits of a dataset.
 const SPLITS: [&str; 7] = ["train", "val", "valid", "validation", "test", "dev", "eval"];
 
-/// The datasets that this process has opened, each with its parent folder, oldest first.
+/// The datasets that this process has opened, oldest first, each with the folder that contains it.
 static OPENED: Mutex<Vec<(PathBuf, NamedClasses)>> = Mutex::new(Vec::new());
 const MAX_OPENED: usize = 32;
 
@@ -90,7 +91,7 @@ fn class_folders(folder: &Path) -> Vec<String> {
     names
 }
 
-/// Describes the first class that has different labels in two datasets, or the first label with
+/// Describes the first class that has different labels in two datasets, or the first label that has
 /// different classes. Returns `None` for datasets without a common class, which are unrelated.
 fn disagree((one, classes): &NamedClasses, (two, others): &NamedClasses) -> Option<String> {
     let labels: HashMap<&String, usize> = others.iter().zip(0..).collect();

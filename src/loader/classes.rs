@@ -7,7 +7,7 @@ use super::class_list::Listed;
 #[cfg(doc)]
 use crate::source::Classes;
 
-/// Class numbering.
+/// Setters for the class list.
 impl Loader {
     /// Sets the list of class names. The label of a class is the index of its name in the list. By
     /// default, each dataset numbers its own classes.

@@ -106,7 +106,8 @@ impl DecoderBuilder {
         Decoder::new(requests, open(loader)?)
     }
 
-    /// Returns the queue of requests, and a loader that makes one batch per request.
+    /// Returns the queue of requests, and a loader that makes one batch per request. The decoder
+    /// consists of both.
     pub(super) fn loader<B: Send + 'static>(self) -> Result<(Loader, Arc<Requests<B>>)> {
         let DecoderBuilder { images, batch_size, max_queued, geometry } = self;
         if images.augment.mixes() {

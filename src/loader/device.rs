@@ -32,7 +32,7 @@ impl Loader {
         Ok(Batches::new(ring, &shared))
     }
 
-    /// Opens the loader on a device, without delivering batches yet.
+    /// Opens the loader on a device, and returns the ring from which [`Batches`] takes its batches.
     pub(super) fn on_device<G: Gpu, B: From<Held<G>>>(mut self, gpu: G, consumer: G::Stream) -> Result<OnDevice<G, B>> {
         self.images.codecs = self.images.codecs.gpu(gpu.ordinal());
         let kinds = self.fields()?;
@@ -120,8 +120,11 @@ impl Loader {
         let times = requests * encoded_images(images());
         Ok(Split {
             on_device: true,
-            decode: decode
-                .then_some(DecodeSpace { bytes: times * ENCODED_BYTES_PER_IMAGE, blocks: times * BLOCKS_PER_IMAGE }),
+            decode: decode.then_some(DecodeSpace {
+                images: times,
+                bytes: ENCODED_BYTES_PER_IMAGE,
+                blocks: BLOCKS_PER_IMAGE,
+            }),
             retouch,
             records: retouch || common.iter().any(Augment::mixes) || values,
         })

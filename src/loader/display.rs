@@ -32,7 +32,7 @@ impl Calls {
     }
 
     /// Adds a call that shows the number of values instead of the values.
-    fn put_some<T>(&mut self, name: &str, values: Option<&[T]>) {
+    fn write_option<T>(&mut self, name: &str, values: Option<&[T]>) {
         if let Some(values) = values {
             self.push(name, format_args!("{} values", values.len()));
         }
@@ -82,11 +82,11 @@ impl Display for Loader {
         calls.add("shuffle_window", &sampling.window, &None);
         calls.add("repeat", &sampling.repeat, &None);
         calls.add("mixture_options", &sampling.mixture, &None);
-        calls.put_some("subset", sampling.subset.as_deref());
-        calls.put_some("weights", sampling.weights.as_deref());
+        calls.write_option("subset", sampling.subset.as_deref());
+        calls.write_option("weights", sampling.weights.as_deref());
         match &sampling.buckets {
-            Some(Buckets::Lengths { lengths, .. }) => calls.put_some("buckets", Some(&lengths[..])),
-            Some(Buckets::Sizes { images, .. }) => calls.put_some("size_buckets", Some(&images[..])),
+            Some(Buckets::Lengths { lengths, .. }) => calls.write_option("buckets", Some(&lengths[..])),
+            Some(Buckets::Sizes { images, .. }) => calls.write_option("size_buckets", Some(&images[..])),
             None => {}
         }
         calls.add("budget", &sampling.budget, &None);
@@ -100,7 +100,7 @@ impl Display for Loader {
         sampling.order.iter().for_each(|_| calls.push("sampler", ".."));
         match classes {
             Listed::No => {}
-            Listed::Names(names) => calls.put_some("classes", Some(names)),
+            Listed::Names(names) => calls.write_option("classes", Some(names)),
             Listed::File(path) => calls.push("classes_file", path.display()),
         }
         calls.add("index", indexed, &false);

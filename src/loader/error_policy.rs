@@ -3,7 +3,7 @@
 use super::Loader;
 use crate::engine::OnError;
 
-/// Error policy.
+/// Setter for the error policy.
 impl Loader {
     /// Sets the policy for samples that cannot be read, decoded or transformed; [`OnError::Stop`]
     /// by default.

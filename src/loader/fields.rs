@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::field::{FieldKind, FieldWriter, Image, Label};
 use crate::transform::Augment;
 
-/// The fields of a batch.
+/// Setters for the fields of a batch.
 impl Loader {
     /// Adds the field `name`. `kind` is a type from [`field`](crate::field), or your own. A field
     /// named `image` or `label` replaces the default field.

@@ -33,6 +33,8 @@ impl ImageOptions {
         self.augment != Self::default().augment
     }
 
+    /// Returns the format in which workers write images.
+    ///
     /// # Errors
     /// If the normalization does not fit the element type or is on the wrong scale, or if the
     /// number of channels is not supported.

@@ -62,6 +62,8 @@ impl Loader {
         Ok(Batches::new(engine, &shared))
     }
 
+    /// Returns the options with which the source is opened.
+    ///
     /// # Errors
     /// If the class list cannot be read.
     pub(super) fn source_options(&self) -> Result<source::Options> {
@@ -98,6 +100,7 @@ impl Loader {
     }
 }
 
+/// The checked options of a loader, and its fields.
 struct Checked {
     loader: Loader,
     format: Written,
@@ -107,9 +110,9 @@ struct Checked {
     kinds: Vec<(String, FieldKind)>,
     augments: Augments,
     output_sizes: OutputSizes,
-    /// For each combination of image sizes.
+    /// The fields of a batch, for each combination of image sizes.
     fields: Vec<Fields>,
-    /// For each combination of image sizes.
+    /// The arrays of a batch, for each combination of image sizes.
     arrays: Vec<Vec<(Field, Role)>>,
 }
 
@@ -186,6 +189,11 @@ impl Checked {
         let reads = field_names::names_read(&self.kinds)
             .and_then(|names| source.only(&names))
             .unwrap_or_else(|| source.clone());
+        if let Some(space) = &mut self.split.decode
+            && space.reserve_for_video(reads.video_pixels())
+        {
+            self.make()?;
+        }
         let cores = cores::cores(&self.rank);
         let workers = match self.loader.images.workers {
             0 => cores.min(MAX_WORKERS),
@@ -211,6 +219,7 @@ impl Checked {
     }
 }
 
+/// An open dataset, and the order of its samples.
 struct Opened {
     checked: Checked,
     source: Arc<dyn Source>,
@@ -223,12 +232,15 @@ struct Opened {
     workers: usize,
 }
 
+/// The memory plan of a loader.
 struct Granted {
     prefetch: Bounds,
     scratch: ScratchPlan,
 }
 
 impl Opened {
+    /// Divides the memory among slots and workers.
+    ///
     /// # Errors
     /// If the plan exceeds the limit or the available memory.
     fn grant(&self, device_bytes: &dyn Fn(&Schemas, usize) -> usize) -> Result<Granted> {
@@ -334,6 +346,8 @@ impl Loader {
         Ok((0..datasets).map(|dataset| self.own_augments.get(&dataset).unwrap_or(common).clone()).collect())
     }
 
+    /// Returns the augmentations of all datasets.
+    ///
     /// # Errors
     /// If an augmentation is invalid, or if the augmentations of the datasets contradict each
     /// other.
@@ -345,7 +359,7 @@ impl Loader {
         augment.check()?;
         let sizes = self.sampling.buckets.as_ref().map_or(&[][..], Buckets::sizes);
         let sized = sizes.iter().map(|size| augment.clone().output(size.width, size.height)).collect();
-        Ok(Augments::by_form(augment.clone(), sized))
+        Ok(Augments::by_variant(augment.clone(), sized))
     }
 }
 

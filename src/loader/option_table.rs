@@ -92,9 +92,9 @@ options! {
         /// [`DenseMap`](crate::field::DenseMap) and [`Keypoints`](crate::field::Keypoints). Some
         /// annotations declare the size of the annotated image, or have a size of their own. The
         /// option has no effect if this size matches only the stored or only the rotated image.
-        /// Otherwise, the option decides, and without it, the sample fails. Examples are images
-        /// that keep their size under the EXIF rotation (square, mirrored or rotated by 180
-        /// degrees), and coordinates without a size, as in YOLO datasets.
+        /// In all other cases, the option decides, and the sample fails if the option is not set.
+        /// Examples are images that keep their size under the EXIF rotation (square, mirrored or
+        /// rotated by 180 degrees), and coordinates without a size, as in YOLO datasets.
         ///
         /// ```
         /// # use warpfeed::{AnnotationFrame, Loader};

@@ -79,7 +79,7 @@ pub struct Loader {
     pub(super) views: Vec<Augment>,
     pub(super) without: Vec<String>,
     pub(super) on_error: OnError,
-    /// The number of classes, by default that of the dataset, and the smoothing.
+    /// The number of classes, or `None` to use that of the dataset, and the label smoothing.
     pub(super) soft_labels: Option<(Option<usize>, f32)>,
     /// Chooses the samples of each batch instead of the order. Set only for decoders.
     pub(super) batch_sampler: Option<Arc<dyn BatchSampler>>,

@@ -30,8 +30,8 @@ pub(super) struct Sampling {
     pub(super) mixture: Option<MixtureOptions>,
 }
 
-/// The order, which is also a `LiveOrder` if the program may change it, and also `Batched` if it
-/// sets its own batch boundaries.
+/// The order of the samples. It is also a `LiveOrder` if the program may change it, and a `Batched`
+/// if it sets its own batch boundaries.
 type Ordered = (Arc<dyn Sampler>, Option<Arc<LiveOrder>>, Option<Arc<dyn Batched>>);
 
 #[derive(Clone)]
@@ -87,9 +87,9 @@ impl Buckets {
 /// Maximum number of image sizes. A device loads kernels for each of them.
 const MAX_SIZES: usize = 256;
 
-/// Returns the index of the size with the closest aspect ratio on a logarithmic scale. Among
-/// several, chooses the largest that needs no upscaling, or else the smallest. An empty image
-/// counts as a square.
+/// Returns the index of the size with the closest aspect ratio on a logarithmic scale. If several
+/// sizes are equally close, chooses the largest that needs no upscaling, or the smallest if all of
+/// them need upscaling. An empty image counts as a square.
 fn nearest_size(image: Size, sizes: &[Size]) -> u16 {
     let ratio = |size: &Size| f64::from(size.width.max(1)).ln() - f64::from(size.height.max(1)).ln();
     let (own_ratio, area) = (if image.area() == 0 { 0.0 } else { ratio(&image) }, image.area());
@@ -270,11 +270,11 @@ impl Sampling {
             let is_drawn = proportion > 0.0 || options.raises(part_index);
             if is_empty && samples > 0 && is_drawn {
                 return Err(Error::config(format!(
-                    "mixture and subset: the subset has no sample of source {part_index}, whose proportion is {proportion}"
+                    "mixture and subset: the subset has no sample of source {part_index}, which has the proportion {proportion}"
                 )));
             }
             // `set_mixture` may raise a proportion of 0 later, so such a source needs an order as
-            // well. But it may never be drawn, so don't require its weights and labels.
+            // well. But it may never be drawn, so don't require weights and labels for it.
             let is_ready = is_drawn || !self.balanced && self.weights.is_none();
             let order = if !is_empty && is_ready {
                 part.order_of(range, Mixture::seed_within(seed, part_index), labels).map_err(|e| match e.kind() {

@@ -5,11 +5,11 @@ use crate::error::{Error, Result};
 struct Array {
     name: &'static str,
     index: &'static str,
-    /// `None` if the first index is always 0.
+    /// Variable with the index of the first task, or `None` if it is always 0.
     first: Option<&'static str>,
-    /// `None` if the step is always 1.
+    /// Variable with the distance between indices, or `None` if it is always 1.
     step: Option<&'static str>,
-    /// `None` if the scheduler does not set the number of tasks.
+    /// Variable with the number of tasks, or `None` if the scheduler does not set it.
     count: Option<&'static str>,
 }
 

@@ -32,8 +32,8 @@ pub(super) enum ImageProblem {
 }
 
 impl ImageProblem {
-    /// `refusal` is the error if the image could not be recoded. Returns `None` if the image is
-    /// valid and was recoded. Fails only if memory runs out.
+    /// Checks an image. `refusal` is the error if the image could not be recoded. Returns `None` if
+    /// the image is valid and was recoded. Fails only if memory runs out.
     pub(super) fn of(codecs: &Codecs, bytes: &[u8], refusal: Option<Error>) -> Result<Option<ImageProblem>> {
         let condition = codecs.open(bytes).map_or_else(Condition::Damaged, |mut image| image.check());
         Ok(match condition {
@@ -79,7 +79,7 @@ pub(super) fn push_limited(out: &mut Vec<Refused>, index: u64, key: &str, reason
 /// samples.
 #[derive(Default)]
 pub(super) struct BadImages {
-    /// Includes valid images.
+    /// Number of all images, including valid ones.
     images: u64,
     count: u64,
     undecodable: u64,
@@ -87,7 +87,7 @@ pub(super) struct BadImages {
 }
 
 impl BadImages {
-    /// A sample without an image counts as one.
+    /// Counts the images of a sample. A sample without an image counts as one.
     pub(super) fn count_images(&mut self, images: usize) {
         self.images += images.max(1) as u64;
     }
@@ -104,7 +104,8 @@ impl BadImages {
         self.count == 0
     }
 
-    /// The error names the first bad images, and the option that stores them unchanged.
+    /// Fails if there are bad images. The error names the first of them, and the option that stores
+    /// them unchanged.
     pub(super) fn check(&self) -> Result<()> {
         if self.is_empty() {
             return Ok(());

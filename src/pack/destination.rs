@@ -43,15 +43,15 @@ pub(super) const MERGE_SUFFIX: &str = ".merge.partial";
 /// The folder or the store to which a dataset is packed. `end` is the part of a file's name that
 /// follows `NAME`.
 pub(super) trait Destination: Sync {
-    /// The full path or the URL, for error messages.
+    /// Returns the full path or the URL of a file, for error messages.
     fn path_of(&self, end: &str) -> PathBuf;
 
-    /// The target as the user specified it.
+    /// Returns the target as the user specified it.
     fn target(&self) -> PathBuf {
         self.path_of(".tar")
     }
 
-    /// The `end` of every file, sorted.
+    /// Returns the `end` of every file, sorted.
     fn suffixes(&self) -> Result<Vec<String>>;
 
     fn get(&self, end: &str) -> Result<Option<Vec<u8>>>;
@@ -61,10 +61,10 @@ pub(super) trait Destination: Sync {
 
     fn remove(&self, end: &str) -> Result<()>;
 
-    /// Keeps files that a process is still writing.
+    /// Removes files of earlier attempts. Keeps files that a process is still writing.
     fn remove_attempts(&self, attempts: &[String]) -> Result<()>;
 
-    /// Whether shards have their final names before the merge.
+    /// Returns whether shards have their final names before the merge.
     fn uploads_in_place(&self) -> bool;
 
     fn is_merging(&self) -> Result<bool> {
@@ -72,12 +72,12 @@ pub(super) trait Destination: Sync {
         Ok(self.get(end)?.is_some())
     }
 
-    /// `id` identifies the plan.
+    /// Creates shard `number`. `id` identifies the plan.
     fn begin(&self, number: u64, id: &str) -> Result<Box<dyn Attempt>>;
 
     fn record_shard(&self, part: (u64, u64), number: u64, id: &str, entry: &ShardEntry) -> Result<()>;
 
-    /// Returns the entries in the order of `numbers`.
+    /// Returns the recorded complete shards of a part, in the order of `numbers`.
     fn recorded_shards(&self, part: (u64, u64), numbers: Range<u64>, id: &str) -> Result<Vec<ShardEntry>>;
 
     fn shard_path(&self, number: u64, state: State<'_>) -> PathBuf;
@@ -86,8 +86,8 @@ pub(super) trait Destination: Sync {
     /// also compares the checksum.
     fn has_shard(&self, number: u64, state: State<'_>, entry: &ShardEntry, must_be_complete: bool) -> Result<bool>;
 
-    /// The lock for merging, and for discarding the files of other packs. Waits until no other
-    /// process holds the lock.
+    /// Takes the lock for merging, and for discarding the files of other packs. Waits until no
+    /// other process holds the lock.
     fn lock(&self) -> Result<Lock>;
 
     /// Renames the checked `shards` of `plan` to their final names, replacing the shards `existing`
@@ -95,11 +95,12 @@ pub(super) trait Destination: Sync {
     fn publish(&self, plan: &Plan, shards: Vec<ShardEntry>, existing: &[u64]) -> Result<Manifest>;
 }
 
+/// Under which name a shard is stored.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum State<'a> {
-    /// Complete, but the plan with this ID has not been merged.
+    /// The shard is complete, but the plan with this ID has not been merged.
     Staged(&'a str),
-    /// Complete. An interrupted merge may already have renamed the shard.
+    /// The shard is complete, and an interrupted merge may already have renamed it.
     Merging(&'a str),
     Merged,
 }
@@ -137,7 +138,7 @@ pub(super) fn journal((part, parts): (u64, u64), id: &str) -> String {
     format!(".part-{part:05}-of-{parts:05}.{id}{PARTIAL}")
 }
 
-/// Also the shard's name in manifests.
+/// Returns the file name of a shard, which is also its name in manifests.
 pub(super) fn shard_name(destination: &dyn Destination, number: u64) -> String {
     destination.path_of(&shard(number)).file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
@@ -179,6 +180,7 @@ pub(super) fn existing(ends: &[String]) -> Vec<u64> {
     numbers
 }
 
+/// The temporary files of packs, by their kind.
 #[derive(Debug, Default)]
 pub(super) struct Leftovers {
     pub(super) staged: Vec<String>,

@@ -28,7 +28,7 @@ pub(super) struct FolderDestination {
 }
 
 impl FolderDestination {
-    /// The name of `target` must end in `.tar`.
+    /// Creates the destination. The name of `target` must end in `.tar`.
     pub(super) fn new(target: &Path) -> Self {
         FolderDestination { names: Names::new(target, true) }
     }
@@ -93,7 +93,8 @@ impl Destination for FolderDestination {
         Ok(Box::new(ShardFile { path, file, staged: self.path_of(&dest::staged(number, id)) }))
     }
 
-    /// The journal is not flushed to the disk: if an entry is lost, the shard is packed again.
+    /// Appends an entry to the journal, which is not flushed to the disk: if an entry is lost, the
+    /// shard is packed again.
     fn record_shard(&self, part: (u64, u64), _: u64, id: &str, entry: &ShardEntry) -> Result<()> {
         let path = self.path_of(&dest::journal(part, id));
         let line = Line { plan: id.to_owned(), entry: entry.clone() };
@@ -104,7 +105,7 @@ impl Destination for FolderDestination {
         open.and_then(|mut file| file.write_all(line.as_bytes())).map_err(|e| Error::io(&path, &e))
     }
 
-    /// Ignores incomplete lines.
+    /// Reads the journal, and ignores incomplete lines.
     fn recorded_shards(&self, part: (u64, u64), _: Range<u64>, id: &str) -> Result<Vec<ShardEntry>> {
         let text = self.get(&dest::journal(part, id))?.unwrap_or_default();
         let entry = |line: &[u8]| {
@@ -181,12 +182,14 @@ impl Destination for FolderDestination {
     }
 }
 
+/// A line of a journal.
 #[derive(Serialize, Deserialize)]
 struct Line {
     plan: String,
     entry: ShardEntry,
 }
 
+/// A shard that an attempt is writing.
 struct ShardFile {
     path: PathBuf,
     file: File,

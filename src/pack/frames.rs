@@ -8,11 +8,12 @@ use super::open::open_destination;
 use crate::error::{Error, Result};
 use crate::source::{Location, Source, Stores};
 
-/// Used unless the user sets a [`Recode`](super::Recode).
+/// JPEG quality that is used unless the user sets a [`Recode`](super::Recode).
 pub(super) const QUALITY: u8 = 95;
 const NAME: &str = "frames.tar";
 
-/// `target` is the path of the frames or the folder of the dataset. Fails if it ends in `.lmdb`.
+/// Returns the path of the frames. `target` is this path, or the folder of the dataset. Fails if
+/// `target` ends in `.lmdb`.
 pub(super) fn target(target: &Path) -> Result<PathBuf> {
     let extension = target.extension().unwrap_or_default();
     if extension.eq_ignore_ascii_case("lmdb") {

@@ -11,15 +11,15 @@ use crate::error::{Error, ErrorKind, Result, reserve};
 use crate::source::temp_files::{Locked, remove_abandoned_of, remove_if_there, sync_folder_of, unique};
 use crate::source::{CLASSES_KEY, Sample, lmdb_error};
 
-/// Keys are padded with zeros, so that they are sorted numerically.
+/// Number of digits of a key. Keys are padded with zeros, so that they are sorted numerically.
 const KEY_DIGITS: usize = 10;
 const MAX_SAMPLES: u64 = 10_u64.pow(KEY_DIGITS as u32);
 
-/// Size in bytes. Apart from the data, a commit writes only a few pages, so larger transactions
-/// would not be faster.
+/// Size of a transaction in bytes. Apart from the data, a commit writes only a few pages, so larger
+/// transactions would not be faster.
 const COMMIT_BYTES: usize = 32 << 20;
 
-/// Size in bytes, which is doubled when the map is full.
+/// Initial size of the map in bytes, which is doubled when the map is full.
 const FIRST_MAP: usize = 64 << 20;
 
 /// Writes an LMDB database for [`Lmdb`](crate::source::Lmdb), or for Python's `lmdb` and `msgpack`.
@@ -33,7 +33,8 @@ pub struct LmdbWriter {
     database: lmdb::Database,
     map_size: usize,
     target: PathBuf,
-    /// Renamed to the target at the end. No other process writes to this folder.
+    /// The temporary folder, which is renamed to the target at the end. No other process writes to
+    /// it.
     folder: PathBuf,
     options: WriteOptions,
     /// Concatenated values that have not been written yet.
@@ -73,8 +74,8 @@ impl LmdbWriter {
         }
         let folder = unique(&target);
         fs::create_dir(&folder).map_err(|e| Error::io(&folder, &e))?;
-        // No other process uses the folder before it is renamed. So locks are not needed, and the
-        // data is flushed to the disk once, at the end.
+        // No other process uses the folder before it is renamed. Locks are therefore unnecessary,
+        // and flushing the data to the disk once, at the end, is enough.
         let flags = EnvironmentFlags::NO_LOCK | EnvironmentFlags::NO_SYNC;
         let opened = lmdb::Environment::new().set_flags(flags).set_map_size(FIRST_MAP).open(&folder).and_then(|env| {
             let database = env.create_db(None, DatabaseFlags::empty())?;

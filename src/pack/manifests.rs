@@ -7,6 +7,7 @@ use super::plan::Plan;
 use super::report::Counts;
 use crate::source::MANIFEST_VERSION;
 
+/// The description of a shard in a manifest.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct ShardEntry {
     pub(super) name: String,
@@ -18,6 +19,7 @@ pub(super) struct ShardEntry {
     pub(super) counts: Counts,
 }
 
+/// The manifest of a complete part.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct PartManifest {
     warpfeed_part: u64,
@@ -29,7 +31,7 @@ pub(super) struct PartManifest {
     pub(super) shards: Vec<ShardEntry>,
 }
 
-/// The keys must match those of the adjacent parts.
+/// Keys at the boundaries of a part, which must match those of the adjacent parts.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) struct Keys {
     pub(super) before: Option<String>,
@@ -38,7 +40,8 @@ pub(super) struct Keys {
     pub(super) after: Option<String>,
 }
 
-/// Readers use only the version, and the name, the number of samples and the size of each shard.
+/// The manifest of a dataset. Readers use only the version, and the name, the number of samples and
+/// the size of each shard.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Manifest {
     warpfeed_set: u64,

@@ -37,7 +37,7 @@ pub(super) fn gather(sample: &Sample<'_>, last: &str, out: &mut Vec<u8>) -> Resu
     Ok(stem)
 }
 
-/// Returns no bytes if there are no class names.
+/// Returns the member with the class names, or no bytes if there are none.
 pub(super) fn classes_member(names: &[String]) -> Result<Vec<u8>> {
     let mut member = Vec::new();
     if !names.is_empty() {
@@ -82,7 +82,7 @@ fn append(out: &mut Vec<u8>, path: &str, key: Option<&str>, data: &[u8]) -> Resu
         out.extend_from_slice(records.as_bytes());
         out.resize(out.len().next_multiple_of(BLOCK), 0);
     }
-    // For readers without PAX support. The name is truncated at a character boundary.
+    // This is the name for readers without PAX support. It is truncated at a character boundary.
     let (prefix, name) = split.unwrap_or_else(|| {
         let end = (0..=path.len().min(100)).rev().find(|&end| path.is_char_boundary(end)).unwrap_or(0);
         ("", &path[..end])
@@ -106,7 +106,8 @@ fn split_path(path: &str) -> Option<(&str, &str)> {
     (1..=155).contains(&slash).then(|| (&path[..slash], &path[slash + 1..])).filter(|(_, name)| !name.is_empty())
 }
 
-/// `LENGTH KEYWORD=VALUE\n`, where LENGTH includes its own digits.
+/// Returns a PAX record, `LENGTH KEYWORD=VALUE
+/// `, where LENGTH includes its own digits.
 fn pax_record(keyword: &str, value: &str) -> String {
     let rest = keyword.len() + value.len() + 3;
     let mut len = rest + 1;
@@ -116,7 +117,8 @@ fn pax_record(keyword: &str, value: &str) -> String {
     format!("{len} {keyword}={value}\n")
 }
 
-/// POSIX.1-1988. The prefix, the name and the size must fit into their fields.
+/// Returns a ustar header (POSIX.1-1988). The prefix, the name and the size must fit into their
+/// fields.
 fn header(prefix: &str, name: &str, size: u64, kind: u8) -> [u8; BLOCK] {
     let mut block = [0; BLOCK];
     let mut write = |offset: usize, bytes: &[u8]| block[offset..offset + bytes.len()].copy_from_slice(bytes);

@@ -160,7 +160,8 @@ impl Merge {
         Ok(shards)
     }
 
-    /// `part_of` returns the part that contains a sample.
+    /// Checks that no shard is missing or damaged. `part_of` returns the part that contains a
+    /// sample.
     fn check(
         &self,
         destination: &dyn Destination,
@@ -192,8 +193,8 @@ impl Merge {
     }
 }
 
-/// `damaged` of `count` shards are damaged. In a `merged` dataset, packing a part again has no
-/// effect, so the error proposes a different solution.
+/// Returns the error for damaged shards. `damaged` of `count` shards are damaged. In a `merged`
+/// dataset, packing a part again has no effect, so the error proposes a different solution.
 pub(super) fn damaged_error(destination: &dyn Destination, damaged: &[String], count: usize, merged: bool) -> Error {
     let what = match (merged, destination.uploads_in_place()) {
         (false, _) => "delete them and pack their parts again",
@@ -204,7 +205,8 @@ pub(super) fn damaged_error(destination: &dyn Destination, damaged: &[String], c
     Error::in_source(format!("{number} of {count} shards are missing or damaged: {damaged}; {what}"))
 }
 
-/// Datasets in stores are never replaced, because readers may have opened the old dataset.
+/// Returns the error for a target that exists in a store. Datasets in stores are never replaced,
+/// because readers may have opened the old dataset.
 pub(super) fn not_replaced_error() -> Error {
     Error::config(
         "a dataset in a store is never replaced: use a different name, or delete the old objects; force applies only to folders",
@@ -273,7 +275,7 @@ pub(super) fn missing(present: impl Iterator<Item = u64>, end: u64) -> String {
     ranges.join(",")
 }
 
-/// Fails if samples are missing or duplicated.
+/// Combines the shards of all parts. Fails if samples are missing or duplicated.
 fn concatenate_shards(destination: &dyn Destination, plan: &Plan, parts: &[PartManifest]) -> Result<Vec<ShardEntry>> {
     let mut shards: Vec<ShardEntry> = Vec::new();
     let mut before: Option<&PartManifest> = None;

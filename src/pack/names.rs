@@ -1,4 +1,4 @@
-//! [`Names`]: the file names of a set.
+//! [`Names`]: the file names of a dataset.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ impl Names {
         self.target.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."))
     }
 
-    /// All file names begin with the name of the target without `.tar`.
+    /// Returns the name of the target without `.tar`. All file names begin with this stem.
     pub(super) fn stem(&self) -> String {
         let name = self.target.file_name().unwrap_or_default().to_string_lossy();
         name.strip_suffix(".tar").unwrap_or(&name).to_owned()
@@ -43,7 +43,8 @@ impl Names {
         self.target.with_file_name(format!("{}{end}", self.stem()))
     }
 
-    /// The list is empty if the folder does not exist.
+    /// Returns the rest of each file name that begins with the stem. The list is empty if the
+    /// folder does not exist.
     pub(super) fn suffixes(&self) -> Result<Vec<String>> {
         let folder = self.folder();
         let entries = match fs::read_dir(folder) {
@@ -60,7 +61,7 @@ impl Names {
         Ok(ends)
     }
 
-    /// Returns the paths in the order of the shards.
+    /// Returns the paths of the existing shards in numerical order.
     pub(super) fn existing(&self) -> Result<Vec<PathBuf>> {
         if !self.numbered {
             return Ok(if self.target.exists() { vec![self.target.clone()] } else { Vec::new() });
@@ -72,7 +73,7 @@ impl Names {
     }
 }
 
-/// For example, `-000017`.
+/// Parses the number of a shard, for example `-000017`.
 pub(super) fn number(text: &str) -> Option<u64> {
     let number = text.strip_prefix('-')?.parse().ok()?;
     (text == format!("-{number:06}")).then_some(number)

@@ -8,7 +8,7 @@ use super::store_destination::StoreDestination;
 use crate::error::Result;
 use crate::source::{Location, Stores};
 
-/// `target` is a path or a URL that ends in `.tar`.
+/// Opens the destination for `target`, a path or a URL that ends in `.tar`.
 pub(super) fn open_destination(target: &Path, stores: &Stores) -> Result<Box<dyn Destination>> {
     match Location::of(target) {
         Location::Path(path) => Ok(Box::new(FolderDestination::new(&path))),

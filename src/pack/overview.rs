@@ -86,7 +86,7 @@ fn count_packed(destination: &dyn Destination, plan: &Plan, ends: &[String]) -> 
     Ok(shards.iter().map(|shard| each.min(plan.samples.saturating_sub(shard.saturating_mul(each)))).sum())
 }
 
-/// Also returns the indices of the incomplete parts.
+/// Returns the number of parts, and the indices of the incomplete parts.
 fn division(id: &str, ends: &[String]) -> (Option<u64>, String) {
     let Leftovers { parts, journals, .. } = Leftovers::of(ends);
     let mut divisions = BTreeMap::<u64, BTreeSet<u64>>::new();

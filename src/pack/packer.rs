@@ -18,7 +18,7 @@ use super::writer::exists;
 use crate::error::{Error, Result};
 use crate::source::{self, MANIFEST_END, PLAN_END};
 
-/// Continues after the last complete shard of the part.
+/// Packs one part. Continues after the last complete shard of the part.
 pub(super) struct Packer<'a> {
     pub(super) run: Run<'a>,
     pub(super) chosen: &'a Chosen,
@@ -29,7 +29,8 @@ pub(super) struct Packer<'a> {
     /// Whether to discard an unfinished pack with a different plan, and to replace a complete
     /// dataset.
     pub(super) force: bool,
-    /// Whether to compare the checksums of an earlier run's shards. Otherwise, the merge does.
+    /// Whether to compare the checksums of an earlier run's shards. If false, only the merge
+    /// compares them.
     pub(super) compare: bool,
 }
 
@@ -195,7 +196,8 @@ impl Packer<'_> {
         Ok(None)
     }
 
-    /// Files of the current plan stay, because other processes may already be writing them.
+    /// Removes the files of other plans. Files of the current plan stay, because other processes
+    /// may already be writing them.
     fn discard(&self) -> Result<()> {
         let id = self.plan.id();
         let leftovers = Leftovers::of(&self.destination.suffixes()?);
@@ -209,7 +211,7 @@ impl Packer<'_> {
         Ok(())
     }
 
-    /// Fails if shards of the complete dataset are missing.
+    /// Returns the part's shards in a complete dataset. Fails if any of them is missing.
     fn complete_shards(&self, manifest: &Manifest) -> Result<Vec<ShardEntry>> {
         let range = self.plan.range(self.part.0, self.part.1);
         let (mut entries, mut damaged) = (Vec::new(), Vec::new());
@@ -262,7 +264,8 @@ impl Packer<'_> {
         self.destination.remove_attempts(&attempts)
     }
 
-    /// Without any shard, a later run has nothing to continue.
+    /// Removes the plan if no shard has been written, because a later run then has nothing to
+    /// continue.
     fn remove_empty_plan(&self) -> Result<()> {
         // Shards in a store have their final names, so without the plan, they would look like a
         // complete dataset. An upload may have succeeded even if its response was lost.
@@ -297,6 +300,7 @@ impl Packer<'_> {
     }
 }
 
+/// The shards of a part, which are written one after the other.
 struct ShardSequence<'a, 'b> {
     packer: &'a Packer<'b>,
     id: &'a str,
@@ -308,7 +312,7 @@ struct ShardSequence<'a, 'b> {
     overtaken: Option<Manifest>,
 }
 
-/// Dropping the shard removes the file.
+/// A shard that is being written. Dropping it removes the file.
 struct OpenShard {
     shard: Shard<Box<dyn Attempt>>,
     counts: Counts,

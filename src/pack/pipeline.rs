@@ -21,13 +21,15 @@ use crate::source::{self, CancelToken, Source, during, is_stopped};
 
 /// Maximum number of samples per worker that are in progress or waiting.
 const MAX_AHEAD_PER_WORKER: usize = 8;
-/// Size in bytes. While the finished samples that wait exceed it, no new samples are started.
+/// Maximum size in bytes of the finished samples that wait. No new samples are started while their
+/// size exceeds this limit.
 const WAITING_BYTES: usize = 256 << 20;
-/// The memory of a sample is reused up to this size in bytes.
+/// Maximum size in bytes of a sample's memory that is reused.
 const SPARE_BYTES: usize = 16 << 20;
 
 const MAX_NAMED: usize = 10;
 
+/// The indices of the samples to pack.
 pub(super) enum Chosen {
     All(usize),
     Listed(Vec<u64>),
@@ -49,6 +51,7 @@ impl Chosen {
     }
 }
 
+/// The options of a pack that affect samples.
 pub(super) struct Run<'a> {
     pub(super) source: &'a dyn Source,
     pub(super) codecs: &'a Codecs,

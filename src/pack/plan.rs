@@ -13,10 +13,10 @@ use crate::decode::Codecs;
 use crate::error::{Error, Result};
 use crate::source::Hash;
 
-/// Samples that are read and recoded to compare sources and to estimate sizes.
+/// Number of samples that are read and recoded to compare sources and to estimate sizes.
 const PROBES: usize = 64;
 
-/// Only parts with the same plan are merged.
+/// What is packed and how. Only parts with the same plan are merged.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Plan {
     /// Version of the library, because versions may encode images differently.
@@ -29,6 +29,7 @@ pub(super) struct Plan {
     pub(super) repeated: u64,
 }
 
+/// Properties and hashes that identify the samples of a source.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct SourceId {
     kind: String,
@@ -62,7 +63,8 @@ pub(super) enum Size {
 }
 
 impl Plan {
-    /// Reads and recodes a few samples.
+    /// Creates the plan. Reads and recodes a few samples to identify the source and to estimate
+    /// sizes.
     pub(super) fn of(run: &Run<'_>, chosen: &Chosen, size: Size) -> Result<Plan> {
         let count = chosen.len().min(PROBES);
         let sample_at =
@@ -104,7 +106,7 @@ impl Plan {
         })
     }
 
-    /// Ignores `repeated`.
+    /// Returns whether the plans are equal except for `repeated`.
     pub(super) fn repeats(&self, other: &Plan) -> bool {
         *self == Plan { repeated: self.repeated, ..other.clone() }
     }
@@ -113,8 +115,8 @@ impl Plan {
         hex(Hash::default().bytes(&serde_json::to_vec(self).expect("numbers and text")).end())
     }
 
-    /// If shards are limited by their size in bytes, their number is not known in advance, so one
-    /// part contains all shards.
+    /// Returns the numbers of a part's shards. If shards are limited by their size in bytes, their
+    /// number is not known in advance, so one part contains all shards.
     pub(super) fn shards(&self, part: u64, parts: u64) -> Range<u64> {
         match self.cut {
             Cut::Samples(samples) => {
@@ -137,7 +139,7 @@ impl Plan {
         }
     }
 
-    /// Fails with the first difference if the plans differ.
+    /// Fails if the plans differ. The error names the first difference.
     pub(super) fn check(&self, other: &Plan, own_name: &str, there: &str) -> Result<()> {
         let [mine, others] = [self, other].map(|plan| serde_json::to_value(plan).expect("numbers and text"));
         let Some((name, mine, others)) = difference("", &mine, &others) else { return Ok(()) };

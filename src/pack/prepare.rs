@@ -9,9 +9,9 @@ use super::recode::{Recode, Treatment};
 use super::renumber::renumber;
 use crate::decode::Codecs;
 use crate::error::{Error, ErrorKind, Result, append, guarded};
-use crate::source::{self, Frames, Sample, Source, is_stopped};
+use crate::source::{self, Frames, Sample, Source, Value, is_stopped};
 
-/// Its memory is reused for later samples.
+/// A sample that is ready to be written. The memory is reused for later samples.
 #[derive(Default)]
 pub(super) struct Prepared {
     pub(super) key: String,
@@ -24,8 +24,9 @@ pub(super) struct Prepared {
     scratch: Vec<Vec<u8>>,
 }
 
+/// An image of a sample that is ready to be written.
 pub(super) struct PreparedImage {
-    /// `None` if the image was stored unchanged because recoding failed.
+    /// What was done to the image, or `None` if it was stored unchanged because recoding failed.
     pub(super) treatment: Option<Treatment>,
     pub(super) problem: Option<ImageProblem>,
     /// Sizes in bytes before and after recoding.
@@ -85,7 +86,8 @@ impl Prepared {
     }
 }
 
-/// `requested` may omit the extension of an image format.
+/// Returns whether `name` is the image field `requested`, which may omit the extension of an image
+/// format.
 fn is_image_field(name: &str, requested: &str) -> bool {
     let end = name.strip_prefix(requested);
     end.is_some_and(|end| end.is_empty() || end.strip_prefix('.').is_some_and(format::is_image))
@@ -111,6 +113,7 @@ fn check_annotations(codecs: &Codecs, sample: &Sample<'_>, image: &[u8], recoded
     )))
 }
 
+/// The options for preparing a sample.
 #[derive(Clone, Copy)]
 pub(super) struct Task<'a> {
     pub(super) source: &'a dyn Source,
@@ -122,7 +125,7 @@ pub(super) struct Task<'a> {
 }
 
 impl Task<'_> {
-    /// Converts a panic in the source or in a codec to an error.
+    /// Prepares one sample. Converts a panic in the source or in a codec to an error.
     pub(super) fn prepare(self, index: usize, mut prepared: Prepared) -> Result<Prepared> {
         let filled = guarded(|| prepared.fill(self, index));
         filled.map_err(|e| source::sample_error(self.source, index, &prepared.key, e))?;
@@ -145,6 +148,17 @@ impl Task<'_> {
         let frames = Frames::read(bytes)?;
         if frames.choices() > 1 {
             return Err(Error::config("clips with jitter cannot be packed: set jitter to 0"));
+        }
+        let is_of_clip = |(_, value): &&(&str, Value<'_>)| {
+            Frames::read(value.memory()).is_ok_and(|values| values.index(0).is_none())
+        };
+        if frames.index(0).is_some()
+            && let Some((name, _)) = sample.fields().iter().find(is_of_clip)
+        {
+            return Err(Error::config(format!(
+                "field {name:?} has a value for each frame of the video, but packing stores only the frames of the clip: \
+                 pack without this field"
+            )));
         }
         Frames::append(out, frames.len(), |frame, out| {
             self.recode_image(sample, frames.get(frame).expect("less than the number of frames"), out, images)

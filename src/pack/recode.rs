@@ -12,7 +12,7 @@ use crate::decode::{Codecs, Pixels, Rect, Size};
 use crate::error::{Error, Result, append, resize};
 use crate::transform::{Plan, Resizer, shorter_to};
 
-/// Decodes the JPEGs that were encoded, to compare their pixels. Custom codecs are excluded,
+/// The codecs that decode encoded JPEGs, to compare their pixels. Custom codecs are excluded,
 /// because they may accept arbitrary bytes.
 static JPEGS: LazyLock<Codecs> = LazyLock::new(Codecs::new);
 
@@ -60,6 +60,7 @@ pub enum RawSize {
     Exact(Size),
 }
 
+/// The way in which an image was recoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Treatment {
     Kept,
@@ -69,7 +70,7 @@ pub(super) enum Treatment {
 }
 
 impl Treatment {
-    /// `None` if the format has not changed.
+    /// Returns the new format, or `None` if the format has not changed.
     pub(super) fn format(self) -> Option<&'static Format> {
         match self {
             Treatment::Kept | Treatment::Repacked => None,
@@ -89,7 +90,7 @@ impl Treatment {
 pub(super) struct Psnr(pub(super) u32);
 
 impl Psnr {
-    /// 100 dB, for identical pixels.
+    /// 100 dB, the value for identical pixels.
     const MAX: f64 = 10_000.0;
 
     fn of(one: &[u8], two: &[u8]) -> Self {

@@ -45,7 +45,8 @@ pub(super) fn renumber(sample: &Sample<'_>, name: &str, bytes: &mut Vec<u8>, sta
     Ok(())
 }
 
-/// `first` is the mask's first class. If the mask has a palette, every class keeps its color.
+/// Renumbers the classes of a mask. `first` is the mask's first class. If the mask has a palette,
+/// every class keeps its color.
 fn mask(sample: &Sample<'_>, first: i64, bytes: &[u8]) -> Result<Vec<u8>> {
     if !Png::matches(bytes) {
         return Err(Error::in_source("the classes of a mask can be renumbered only if it is a PNG"));

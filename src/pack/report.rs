@@ -83,6 +83,7 @@ pub struct Report {
     pub written: Written,
 }
 
+/// The counts of a report, for one shard.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Counts {
@@ -93,7 +94,7 @@ pub(super) struct Counts {
     pub(super) encoded: u64,
     pub(super) raw: u64,
     pub(super) kept: u64,
-    /// Sum in hundredths of dB.
+    /// Sum of the ratios in hundredths of dB.
     #[serde(default)]
     pub(super) psnr_sum: u64,
     #[serde(default)]
@@ -199,7 +200,7 @@ impl Counts {
 pub(super) struct Tally<'a> {
     progress: Progress,
     callback: Option<Callback<'a>>,
-    /// Hashes of all keys, of eight bytes each.
+    /// Hashes of all keys. A hash takes eight bytes.
     keys: HashSet<u64>,
     pub(super) duplicate_keys: u64,
 }

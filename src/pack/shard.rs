@@ -8,7 +8,7 @@ use super::member::{self, END};
 use crate::error::{Error, Result, reserve};
 use crate::source::Sample;
 
-/// Size in bytes.
+/// Size of the buffer in bytes.
 const BUFFER: usize = 1 << 20;
 
 pub(super) trait Sink: Write {
@@ -24,8 +24,8 @@ impl Sink for File {
 pub(super) struct Shard<S: Sink> {
     path: PathBuf,
     file: S,
-    /// Bytes that have not been written yet. If a `BufWriter` could not allocate its buffer, it
-    /// would abort the process.
+    /// Bytes that have not been written yet. The shard does not use a `BufWriter`, which would
+    /// abort the process if it could not allocate its buffer.
     pending: Vec<u8>,
     bytes: u64,
     samples: u64,
@@ -45,7 +45,7 @@ pub(super) struct Finished {
 }
 
 impl<S: Sink> Shard<S> {
-    /// `file` is empty, and `path` is for error messages.
+    /// Begins a shard in the empty file `file`. `path` is used in error messages.
     pub(super) fn begin(path: PathBuf, file: S, classes: &[String]) -> Result<Self> {
         let mut pending = Vec::new();
         reserve(&mut pending, BUFFER).map_err(|e| e.at_path(&path))?;
@@ -106,7 +106,7 @@ impl<S: Sink> Shard<S> {
         Ok(())
     }
 
-    /// Writes the buffer first if `bytes` do not fit.
+    /// Appends `bytes` to the buffer. If they do not fit, writes the buffer to the file first.
     fn buffer(&mut self, bytes: &[u8]) -> io::Result<()> {
         if self.pending.len() + bytes.len() > BUFFER {
             self.flush()?;

@@ -14,14 +14,14 @@ use super::writer::exists;
 use crate::error::{Error, Result};
 use crate::source::{MANIFEST_END, Object, Remote, Store, Upload};
 
-/// Size in bytes.
+/// Maximum size in bytes of a manifest or other small file.
 const MAX_SMALL_FILE: u64 = 1 << 30;
 /// Bytes per request when a shard is read to compute its checksum.
 const CHUNK: u64 = 16 << 20;
-/// An object is looked up several times while a concurrent upload may be writing it.
+/// How many times an object is looked up while a concurrent upload may be writing it.
 const MAX_LOOKUPS: usize = 10;
 const LOOKUP_INTERVAL: Duration = Duration::from_millis(100);
-/// A read is repeated if a small object has changed during the read.
+/// How many times a read is repeated if a small object has changed during the read.
 const MAX_REREADS: usize = 5;
 
 /// A dataset in an object store.
@@ -129,9 +129,9 @@ impl Destination for StoreDestination {
         has(&self.remote, &self.url(&dest::shard(number)), entry, must_be_complete)
     }
 
-    /// A merge needs no lock, because it only writes the manifest, which can be written only once,
-    /// and removes files. If a file is missing, the merge checks whether another merge has written
-    /// the manifest.
+    /// Takes no lock, because a merge needs none: it only writes the manifest, which can be written
+    /// only once, and removes files. If a file is missing, the merge checks whether another merge
+    /// has written the manifest.
     fn lock(&self) -> Result<Lock> {
         Ok(Box::new(()))
     }
@@ -179,7 +179,7 @@ impl Attempt for Uploading {
         if upload.complete(true)? || has(&remote, &url, entry, true)? {
             return Ok(());
         }
-        // The concurrent upload may still be in progress.
+        // Repeat the lookup, because the concurrent upload may still be in progress.
         for _ in 0..MAX_LOOKUPS {
             if object(&remote, &url)?.is_some() {
                 break;

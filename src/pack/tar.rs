@@ -32,9 +32,9 @@ const NEW: &str = ".new";
 pub struct TarWriter {
     names: Names,
     options: WriteOptions,
-    /// Final paths. The last shard may still be open.
+    /// Final paths of the shards. The last shard may still be open.
     paths: Vec<PathBuf>,
-    /// Temporary paths, until all shards are complete.
+    /// Temporary paths of the shards, until all shards are complete.
     partials: Vec<PathBuf>,
     open: Option<Shard<File>>,
     /// Total size of the finished shards, in bytes.
@@ -150,7 +150,7 @@ impl DatasetWriter for TarWriter {
             old.iter().try_for_each(|path| remove_if_there(path))?;
             sync_folder_of(&self.names.target);
         }
-        // Rename the first shard last: as long as it is missing, the set is incomplete.
+        // Rename the first shard last: as long as it is missing, the dataset is incomplete.
         for (partial, path) in self.partials.iter().zip(&self.paths).rev() {
             fs::rename(partial, path).map_err(|e| Error::io(path, &e))?;
         }

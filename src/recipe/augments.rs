@@ -16,14 +16,15 @@ pub(crate) struct Augments {
 }
 
 impl Augments {
-    /// If batches are grouped by image size, `sized` contains the augmentation of each variant,
-    /// which replaces `augment`.
-    pub(crate) fn by_form(augment: Augment, sized: Vec<Augment>) -> Self {
+    /// Creates the augmentations of a loader that groups batches by image size. `sized` contains
+    /// the augmentation of each variant, which replaces `augment`.
+    pub(crate) fn by_variant(augment: Augment, sized: Vec<Augment>) -> Self {
         Augments { common: augment, variants: sized, ends: None }
     }
 
-    /// Fails if an augmentation is invalid, or if two augmentations have different image sizes or
-    /// mix batches differently in some epoch.
+    /// Creates the augmentations of a mixture, one per dataset. Fails if an augmentation is
+    /// invalid, or if two augmentations have different image sizes or mix batches differently in
+    /// some epoch.
     pub(crate) fn by_dataset(augments: Vec<Augment>) -> Result<Self> {
         let in_dataset = |dataset: usize, e: Error| Error::config(format!("dataset {dataset}: {}", e.cause()));
         augments
@@ -71,13 +72,13 @@ impl Augments {
         self.variants.get(variant).unwrap_or(&self.common)
     }
 
-    /// With variants, this is the first dataset's augmentation, or the one from which the variants
-    /// are derived.
+    /// Returns the augmentation of samples without a variant. If there are variants, returns the
+    /// first dataset's augmentation, or the one from which the variants are derived.
     pub(crate) fn common(&self) -> &Augment {
         &self.common
     }
 
-    /// Empty if all samples have the same augmentation.
+    /// Returns the augmentations of the variants. Empty if all samples have the same augmentation.
     pub(crate) fn variants(&self) -> &[Augment] {
         &self.variants
     }
@@ -90,7 +91,7 @@ impl Augments {
         std::iter::once(&self.common).chain(&self.variants)
     }
 
-    /// Returns `None` if the batch is not mixed.
+    /// Returns how a batch is mixed, or `None` if it is not mixed.
     pub(crate) fn mixing(&self, variant: usize, seed: u64, (epoch, batch): (u64, u64)) -> Option<Mixing> {
         self.of(variant, 0).mixing(seed, epoch, batch)
     }
@@ -100,8 +101,8 @@ impl Augments {
         self.iter().map(|augment| augment.at_epoch(epoch).max_images()).max().unwrap_or(1)
     }
 
-    /// Returns the maximum over all epochs.
-    pub(crate) fn ever_most_images(&self) -> usize {
-        self.iter().map(Augment::ever_most_images).max().unwrap_or(1)
+    /// Returns the maximum number of samples that are combined into an image in any epoch.
+    pub(crate) fn max_images_of_all_epochs(&self) -> usize {
+        self.iter().map(Augment::max_images_of_all_epochs).max().unwrap_or(1)
     }
 }

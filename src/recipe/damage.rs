@@ -1,11 +1,11 @@
-//! Logs which samples have damaged images, each of them once.
+//! Logs each sample with a damaged image once.
 
 use std::collections::HashSet;
 use std::sync::Mutex;
 
 use crate::error::Error;
 
-/// Damaged samples beyond this number appear only in the statistics.
+/// Maximum number of damaged samples that are logged. All others appear only in the statistics.
 const MAX_NAMED: usize = 100;
 
 #[derive(Debug, Default)]

@@ -22,19 +22,20 @@ use crate::transform::{Augment, Join, OutputSizes, Pasting, Plan, Resizer, TILES
 
 pub(crate) struct Recipe {
     pub(crate) source: Arc<dyn Source>,
-    /// The samples may lack fields that no field type reads.
+    /// The source from which samples are read. The samples may lack fields that no field type
+    /// reads.
     pub(crate) reads: Arc<dyn Source>,
     pub(crate) codecs: Codecs,
     pub(crate) cache: Option<DecodedCache>,
     pub(crate) augments: Augments,
-    /// Partners are drawn from this order.
+    /// The order from which partners are drawn.
     pub(crate) order: Arc<dyn Sampler>,
     pub(crate) transforms: Vec<Arc<dyn Transform>>,
     pub(crate) moves_pixels: bool,
-    /// One per variant. All variants have the same field types.
+    /// The fields of each variant. All variants have the same field types.
     pub(crate) fields: Vec<Fields>,
     pub(crate) output_sizes: OutputSizes,
-    /// The version of an image to which annotations refer, if the size that they declare does not
+    /// Which version of an image annotations refer to, if the size that they declare does not
     /// determine it.
     pub(crate) annotated: Option<AnnotationFrame>,
     pub(crate) seed: u64,
@@ -84,7 +85,7 @@ impl Recipe {
 
     /// Adds the index, key and file of a sample to an error. The cause names the partner and its
     /// file if the error belongs to a partner.
-    pub(crate) fn at_joined(&self, epoch: u64, entry: &Entry, key: &str, error: Error) -> Error {
+    pub(crate) fn at_global_sample(&self, epoch: u64, entry: &Entry, key: &str, error: Error) -> Error {
         let id = entry.sample;
         let partners = self.partners(epoch, entry).ok().flatten();
         let is_of_partner =
@@ -108,13 +109,14 @@ impl Recipe {
         self.any_fields().augments(self.augments.common()).chain(self.augments.variants())
     }
 
-    /// The fields of the first variant, for callers that do not depend on image sizes.
+    /// Returns the fields of the first variant, for callers that do not depend on image sizes.
     pub(crate) fn any_fields(&self) -> &Fields {
         &self.fields[0]
     }
 
-    /// Size of the buffer in which a worker finishes an image, in bytes. It holds the largest image
-    /// of any epoch as `u8` RGB, and the part of this image that custom transforms receive.
+    /// Returns the size of the buffer in which a worker finishes an image, in bytes. The buffer
+    /// holds the largest image of any epoch as `u8` RGB, and the part of this image that custom
+    /// transforms receive.
     pub(crate) fn image_buffer_bytes(&self) -> usize {
         image_buffer_bytes(&self.fields, !self.transforms.is_empty())
     }
@@ -135,9 +137,9 @@ impl Recipe {
         self.augments.max_images(epoch)
     }
 
-    /// Returns the maximum over all epochs.
+    /// Returns the maximum number of samples that are combined into an image in any epoch.
     pub(crate) fn max_tiles_ever(&self) -> usize {
-        self.augments.ever_most_images()
+        self.augments.max_images_of_all_epochs()
     }
 
     /// Finds the image `name` of a sample in a batch of `epoch` and `variant`, reads its header and
@@ -167,7 +169,7 @@ impl Recipe {
             if let Some((Join::Tiles(tiling), tile)) = tile {
                 let plan = Plan { oriented, ..augment.plan_tile((tiling, tile), encoded.size(), &mut rng)? };
                 let mut sample_image = SampleImage { tile, tiles: TILES, ..SampleImage::new(encoded, plan, rng) };
-                // Damage in an invisible tile is an error for a strict loader.
+                // In an invisible tile, damage is an error only for a strict loader.
                 if !sample_image.is_shown() && !self.strict {
                     sample_image.skip();
                 }
@@ -213,7 +215,7 @@ impl Recipe {
         )))
     }
 
-    /// If the image is not in the cache, reserves space for it.
+    /// Looks the image up in the cache. If it is not there, reserves space for it.
     pub(crate) fn find_decoded(&self, encoded: &mut EncodedImage<'_>) -> Lookup<'_> {
         self.cache.as_ref().map_or(Lookup::Declined, |cache| cache.find(encoded))
     }
@@ -237,7 +239,8 @@ impl Recipe {
         self.note_damage_at(id, key, pixels, |e| e)
     }
 
-    /// `at` adds the position of the image in the sample to the error that is logged.
+    /// Like [`note_damage`](Recipe::note_damage). `at` adds the position of the image in the sample
+    /// to the error that is logged.
     pub(crate) fn note_damage_at(&self, id: u64, key: &str, pixels: &Pixels, at: impl FnOnce(Error) -> Error) -> bool {
         let Some(what) = pixels.damage() else { return false };
         self.damaged.note(id, || self.at_sample(id, key, at(Error::decode(what))));
@@ -341,13 +344,13 @@ impl Recipe {
     /// of the first image and its additional tiles.
     pub(crate) fn memory(&self, sample: &Sample<'_>, shown: Shown<'_>, entry: &Entry) -> Result<u64> {
         guarded(|| {
-            // Fields are computed one after the other.
+            // Fields are computed one after the other, so the maximum is enough.
             let memory = |field: &Member| field.memory(sample, shown, self.rng(entry), (&self.codecs, self.strict));
             Ok(self.any_fields().computed.iter().map(memory).max().unwrap_or(0))
         })
     }
 
-    /// `shown` is the plan of the first image and its additional tiles.
+    /// Writes a field of a sample. `shown` is the plan of the first image and its additional tiles.
     pub(crate) fn write(
         &self,
         field: &Member,
@@ -366,7 +369,7 @@ impl Recipe {
         Ok(())
     }
 
-    /// Determines the start of a sample's clips.
+    /// Returns the random number that determines the start of a sample's clips.
     pub(crate) fn clip_draw(&self, entry: &Entry) -> u64 {
         Image::clip_draw(&self.rng(entry))
     }
@@ -375,7 +378,7 @@ impl Recipe {
         Rng::new(self.seed, entry.variant, entry.sample)
     }
 
-    /// Called after all samples of the batch have been written.
+    /// Finishes a batch, after all of its samples have been written.
     pub(crate) fn finish(&self, full: &mut Full, scratch: &mut MixScratch) {
         let fields = self.fields_of(full.header());
         fields.judge(&*self.source, full);
@@ -386,7 +389,7 @@ impl Recipe {
             blank_failed(fields, full);
         }
         if let Err(e) = guarded(|| fields.mix(full, scratch)) {
-            // Some samples may have been mixed already, so all samples of the batch fail.
+            // Some samples may have been mixed already, so make all samples of the batch fail.
             (0..full.len()).for_each(|place| full.meta_mut(place).fault = Some(e.clone()));
         }
         fields.finish(full);
@@ -426,7 +429,7 @@ impl Recipe {
     }
 }
 
-/// The error names the sample's row in the batch.
+/// Replaces each failed sample with zeros. Its error names the sample's row in the batch.
 fn blank_failed(fields: &Fields, full: &mut Full) {
     (0..full.len()).for_each(|place| blank(fields, full, place));
 }
@@ -450,8 +453,8 @@ fn replace_failed_samples(full: &mut Full) {
         let Some(donor) = (1..len).map(|d| (place + d) % len).find(|&p| sound(full, p)) else { return };
         for span in 0..full.schema().spans.len() {
             let bytes = full.schema().spans[span].sample_bytes;
-            // A copied record tells the device where the encoded data is, so the data is not
-            // copied.
+            // The copied record tells the device where the encoded data is, so the data itself is
+            // not copied.
             if let Role::Encoded { .. } = full.schema().spans[span].role {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! Decides which images of a sample are decoded together.
+//! The images of a sample, and which of them are decoded together.
 
 use std::sync::Arc;
 
@@ -15,7 +15,8 @@ pub(crate) struct SampleImage<'a> {
     pub(crate) bytes: &'a [u8],
     pub(crate) frames: Option<Frames<'a>>,
     pub(crate) damaged_frames: u32,
-    /// `None` if the image has been decoded, or if a different image is decoded in its place.
+    /// The image with its header, or `None` if the image has been decoded, or if a different image
+    /// is decoded in its place.
     pub(crate) opened: Option<EncodedImage<'a>>,
     pub(crate) cached: Option<Arc<Pixels>>,
     pub(crate) admission: Option<Admission<'a>>,
@@ -33,22 +34,22 @@ pub(crate) struct SampleImage<'a> {
     pub(crate) on_device: bool,
     /// Whether several workers may decode parts of the image.
     pub(crate) divided: bool,
-    /// The worker later moves the error to the sample.
+    /// The error of this image, if any. The worker later moves it to the sample.
     pub(crate) result: Result<()>,
     pub(crate) damaged: bool,
-    /// Size in bytes.
+    /// Size of the decoded pixels in bytes.
     pub(crate) pixels: usize,
     /// Decoding time in ns, if it was measured for this image alone. 0 for an image that uses the
     /// decoded pixels of another image.
     pub(crate) ns: Option<u64>,
-    /// Index among the image fields of the sample.
+    /// Index of the image's field among the image fields of the sample.
     pub(crate) field: usize,
     pub(crate) tile: usize,
     pub(crate) tiles: usize,
     /// Whether objects of the second tile are pasted into the first tile.
     pub(crate) pastes: bool,
     pub(crate) plan: Plan,
-    /// The state after the numbers for the plan have been drawn.
+    /// The generator's state after the random numbers for the plan have been drawn.
     pub(crate) rng: Rng,
 }
 
@@ -92,7 +93,8 @@ impl<'a> SampleImage<'a> {
         self.cached = Some(cached);
     }
 
-    /// A tile of a mosaic may lie completely outside the output.
+    /// Returns whether the image is visible. A tile of a mosaic may lie completely outside the
+    /// output.
     pub(crate) fn is_shown(&self) -> bool {
         self.plan.target.size().area() > 0
     }
@@ -138,7 +140,7 @@ pub(crate) fn share(images: &mut [SampleImage<'_>], max_memory: u64) {
     }
 }
 
-/// Counts each clip once.
+/// Returns the number of damaged frames, and counts each clip once.
 pub(crate) fn damaged_frames(images: &[SampleImage<'_>]) -> u32 {
     let clips = || images.iter().filter(|image| image.damaged_frames > 0);
     let first =
@@ -146,7 +148,7 @@ pub(crate) fn damaged_frames(images: &[SampleImage<'_>]) -> u32 {
     clips().enumerate().filter(|&(number, image)| first((number, image))).map(|(_, image)| image.damaged_frames).sum()
 }
 
-/// Counts each source image once.
+/// Returns the number of damaged images, and counts each source image once.
 pub(crate) fn damaged(images: &[SampleImage<'_>]) -> u32 {
     let damaged = || images.iter().filter(|image| image.damaged);
     let first =

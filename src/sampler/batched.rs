@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+/// An order that determines the number of samples in each batch.
 pub(crate) trait Batched: Send + Sync {
     fn num_batches(&self, epoch: u64) -> u64;
 
@@ -9,31 +10,33 @@ pub(crate) trait Batched: Send + Sync {
 
     fn largest(&self) -> u64;
 
-    /// Positions outside all batches are not delivered.
+    /// Returns the positions of a batch. Positions outside all batches are not delivered.
     fn range(&self, epoch: u64, batch: u64) -> Range<u64>;
 
     fn batch_of(&self, epoch: u64, position: u64) -> Option<u64>;
 
-    /// A lower bound on the positions of batch `batch` and of all later batches.
+    /// Returns a lower bound on the positions of batch `batch` and of all later batches.
     fn begins(&self, batch: u64) -> u64;
 
     fn budget(&self) -> Option<u64> {
         None
     }
 
-    /// One size per dataset, if the batch size depends on the dataset.
+    /// Returns the batch size of each dataset, or an empty list if the batch size does not depend
+    /// on the dataset.
     fn sizes(&self) -> Vec<u64> {
         Vec::new()
     }
 
-    /// Index of the batch's image size. `None` if the image size does not depend on the batch.
+    /// Returns the index of the batch's image size, or `None` if the image size does not depend on
+    /// the batch.
     fn size_of(&self, epoch: u64, batch: u64) -> Option<usize> {
         let _ = (epoch, batch);
         None
     }
 
-    /// Maximum number of samples in a batch of images of the size with index `size`, or 1 if no
-    /// sample has that size. `None` if the image size does not depend on the batch.
+    /// Returns the maximum number of samples in a batch of images of the size with index `size`, or
+    /// 1 if no sample has that size. Returns `None` if the image size does not depend on the batch.
     fn largest_of_size(&self, size: usize) -> Option<u64> {
         let _ = size;
         None

@@ -35,13 +35,14 @@ use crate::error::{Error, Result};
 /// ```
 #[derive(Debug, Clone)]
 pub struct Bucketed {
-    /// Sorted by bucket and then by index.
+    /// The samples, sorted by bucket and then by index.
     samples: Arc<[u32]>,
     /// For each sample, its position in `samples`.
     positions: Arc<[u32]>,
     /// End of each bucket in `samples`. Empty buckets are omitted.
     ends: Arc<[u64]>,
-    /// Length that a sample costs in the budget, by bucket: its bound, or the maximum length.
+    /// For each bucket, the length that a sample costs in the budget: the bound of the bucket, or
+    /// the maximum length.
     widths: Arc<[u32]>,
     sizes: Option<Arc<[usize]>>,
     batch: u64,
@@ -52,7 +53,7 @@ pub struct Bucketed {
 #[derive(Debug, Clone)]
 struct Budget {
     budget: u64,
-    /// Number of samples in a full batch, by bucket.
+    /// For each bucket, the number of samples in a full batch.
     counts: Arc<[u64]>,
     samples: u64,
     /// For each bucket, one past its last batch, where batches are numbered bucket by bucket.
@@ -92,8 +93,8 @@ impl Bucketed {
         Ok(Bucketed { sizes: Some(sizes), ..grouped })
     }
 
-    /// `bucket` returns the bucket of a sample, and `width` the length to which the samples of a
-    /// bucket are padded.
+    /// Sorts the samples by bucket. `bucket` returns the bucket of a sample, and `width` the length
+    /// to which the samples of a bucket are padded.
     fn grouped(len: usize, bucket: impl Fn(&u32) -> usize, width: impl Fn(usize) -> u32, batch: u64) -> Result<Self> {
         if len == 0 || len > u32::MAX as usize || batch == 0 {
             return Err(Error::config(format!(
@@ -156,17 +157,17 @@ impl Bucketed {
         self.budget.as_ref().expect("only an order with a budget determines the batches")
     }
 
-    /// The permutation that shuffles the batches under a budget.
+    /// Returns the permutation that shuffles the batches under a budget.
     fn limited_batches(&self) -> Permutation {
         Permutation::new(self.limited().ends.last().copied().unwrap_or(0))
     }
 
-    /// The index before batches were shuffled.
+    /// Returns the index that a batch has before the batches are shuffled.
     fn in_order(&self, epoch: u64, batch: u64) -> u64 {
         self.seed.map_or(batch, |seed| self.limited_batches().apply(epoch_key(seed, epoch), batch))
     }
 
-    /// `batch` is the index before batches are shuffled.
+    /// Returns the positions of a batch. `batch` is its index before the batches are shuffled.
     fn range_of(&self, batch: u64) -> Range<u64> {
         let Budget { counts, ends, .. } = self.limited();
         let bucket = ends.partition_point(|end| *end <= batch);

@@ -15,6 +15,7 @@ use super::batched::Batched;
 use super::{Occurrence, Position, Sampler};
 use crate::error::{Error, Result};
 
+/// A change of the weights or proportions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Update {
     /// Position in the run, over all ranks, from which the change applies.
@@ -22,14 +23,15 @@ pub(crate) struct Update {
     pub(crate) values: Vec<f64>,
 }
 
-// The values are finite, so equality is reflexive.
+// The values are finite, so each of them equals itself.
 impl Eq for Update {}
 
+/// The changes of an order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct History {
-    /// In increasing order of their positions.
+    /// All changes, in increasing order of their positions.
     pub(crate) changes: Vec<Update>,
-    /// The order can be recomputed only from this position on.
+    /// The first position from which the order can still be recomputed.
     pub(crate) known_from: u64,
 }
 
@@ -42,7 +44,7 @@ pub(crate) trait UpdatableOrder: Sampler {
 
     fn history(&self) -> History;
 
-    /// Number of positions per epoch.
+    /// Returns the number of positions per epoch.
     fn draws(&self) -> u64;
 
     /// Returns the batching, if this order sets its own batch boundaries.
@@ -80,7 +82,7 @@ pub(crate) struct LiveOrder {
     kind: UpdateKind,
     original: Arc<dyn UpdatableOrder>,
     current: RwLock<Arc<dyn UpdatableOrder>>,
-    /// Set if weights are combined with a subset.
+    /// The samples of the subset, if weights are combined with a subset.
     subset: Option<Arc<[u64]>>,
     samples: u64,
     begun: Mutex<Begun>,
@@ -91,8 +93,8 @@ pub(crate) struct LiveOrder {
 pub(crate) struct Begun {
     run: u64,
     last: Option<BatchIndex>,
-    /// Whether the source prefetches by reading the order on its own. Then no batch can be assumed
-    /// to be unread.
+    /// Whether the source prefetches by reading the order on its own. If it does, any batch may
+    /// already have been read.
     is_read_ahead: bool,
 }
 
@@ -139,7 +141,7 @@ impl LiveOrder {
         if begun.run != run {
             *begun = Begun { run, last: None, ..*begun };
         }
-        // A repeated epoch begins earlier batches.
+        // A repeated epoch begins earlier batches again.
         begun.last = begun.last.max(Some(batch));
         begun
     }
@@ -180,7 +182,7 @@ impl LiveOrder {
         })
     }
 
-    /// Applies `history` to the original order.
+    /// Returns the original order with the changes in `history`.
     pub(crate) fn with(&self, history: &History) -> Result<Arc<dyn UpdatableOrder>> {
         let mut order = self.original();
         for change in &history.changes {

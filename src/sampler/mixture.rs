@@ -56,23 +56,24 @@ use crate::error::{Error, Result};
 pub struct Mixture {
     parts: Arc<[Component]>,
     quotas: Arc<Quotas>,
-    /// Positions per epoch.
+    /// Number of positions per epoch.
     draws: u64,
-    /// Samples per draw, by source.
+    /// Number of samples per draw from each source.
     units: Arc<[u64]>,
-    /// Positions per draw: the maximum of `units`.
+    /// Number of positions per draw: the maximum of `units`.
     unit: u64,
     has_own_sizes: bool,
     seed: u64,
     changes: Arc<[Update]>,
 }
 
+/// A source of the mixture. Its samples start at index `first`.
 #[derive(Clone)]
 struct Component {
     first: u64,
     samples: u64,
     order: Arc<dyn Sampler>,
-    /// Draws per pass.
+    /// Number of draws per pass.
     len: u64,
     /// Whether `order` may be drawn from.
     is_ready: bool,
@@ -148,8 +149,8 @@ impl Mixture {
         Self::planned(sources.into_iter().map(ready), options, clock, seed)
     }
 
-    /// Each source is given as (number of samples, proportion, order, whether the order may be
-    /// drawn from). An epoch consists of `clock.passes` passes.
+    /// Creates a mixture for a loader. Each source is given as (number of samples, proportion,
+    /// order, whether the order may be drawn from). An epoch consists of `clock.passes` passes.
     pub(crate) fn planned(
         sources: impl IntoIterator<Item = (u64, f64, Arc<dyn Sampler>, bool)>,
         options: &MixtureOptions,
@@ -193,7 +194,8 @@ impl Mixture {
         })
     }
 
-    /// Sources of the same length are shuffled differently.
+    /// Returns the seed of source `number`, so that sources of the same length are shuffled
+    /// differently.
     pub(crate) fn seed_within(seed: u64, number: usize) -> u64 {
         mix(seed ^ mix(number as u64))
     }
@@ -214,7 +216,8 @@ impl Mixture {
         epoch_key(!self.seed, round)
     }
 
-    /// Wraps after 2^64 positions. No run is that long.
+    /// Converts a position in an epoch to a position in the run. The result wraps after 2^64
+    /// positions, but no run is that long.
     fn in_run(&self, epoch: u64, position: u64) -> u64 {
         epoch.wrapping_mul(self.draws).wrapping_add(position)
     }
@@ -243,7 +246,8 @@ impl Mixture {
         self.units[self.turn(draw).0]
     }
 
-    /// Takes time proportional to the number of draws in a round.
+    /// Returns the number of samples in `draws`. Takes time proportional to the number of draws in
+    /// a round.
     fn samples_of(&self, draws: Range<u64>) -> u64 {
         let (per_round, mut draw, mut samples) = (self.quotas.round, draws.start, 0);
         while draw < draws.end {
@@ -529,7 +533,7 @@ mod tests {
         );
     }
 
-    /// The variant is the number of the pass.
+    /// Tests the variants, which are the numbers of the passes.
     #[test]
     fn a_pass_contains_each_sample_once_across_epochs() {
         let order = mixture().draws(7_777);
@@ -570,7 +574,7 @@ mod tests {
         assert!(turns[..700].iter().all(|&n| n == 7 || n == 8) && turns[700..].iter().all(|&n| n == 16 || n == 17));
     }
 
-    /// Compares with a loop that takes the next quota from each source in every round.
+    /// Compares a mixture with a loop that takes the next quota from each source in every round.
     #[test]
     fn each_round_draws_the_next_samples_of_every_order() {
         let list: Arc<[u64]> = [5, 3, 3, 9].into();

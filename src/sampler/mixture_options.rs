@@ -4,13 +4,14 @@ use super::LastBatch;
 use super::quotas::Quotas;
 use crate::error::{Error, Result};
 
-/// Draws per round.
+/// Default number of draws per round.
 const ROUND: u64 = 10_000;
-/// Batches per round, if each batch has samples of one source only.
+/// Default number of batches per round, if each batch has samples of one source only.
 const ROUND_OF_BATCHES: u64 = 100;
-/// Quotas are computed in `f64`.
+/// Maximum number of draws per round. Quotas are computed in `f64`, which is exact up to this
+/// limit.
 const MAX_PER_ROUND: u64 = 1 << 32;
-/// The positions of a round must fit in 64 bits.
+/// Maximum global batch size, so that the positions of a round fit in 64 bits.
 const MAX_BATCH: usize = u32::MAX as usize;
 const RAMP_STEPS: u64 = 100;
 
@@ -47,11 +48,12 @@ pub struct MixtureOptions {
     global_batch_sizes: Vec<usize>,
 }
 
+/// A scheduled change of the proportions.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Planned {
     from: At,
-    /// `None` if the change is not a ramp.
+    /// End of the ramp, or `None` if the change is not a ramp.
     until: Option<At>,
     #[serde(default)]
     curve: Curve,
@@ -87,18 +89,19 @@ impl Curve {
     }
 }
 
+/// Batch sizes and epoch lengths, with which points of a run are converted to positions.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clock {
     /// The global batch size, or the largest one if datasets have their own batch sizes.
     pub(crate) batch: u64,
     pub(crate) last: LastBatch,
-    /// Passes per epoch; see `Repeat`.
+    /// Number of passes per epoch; see `Repeat`.
     pub(crate) passes: u64,
 }
 
 impl Clock {
-    /// Returns `u64::MAX` for a point that is too far away to be reached. `draws` is the number of
-    /// positions per pass.
+    /// Converts `start` to a position of the run. Returns `u64::MAX` for a point that is too far
+    /// away to be reached. `draws` is the number of positions per pass.
     fn position(self, start: At, draws: u64) -> u64 {
         let epoch = draws.saturating_mul(self.passes);
         match start {
@@ -109,7 +112,8 @@ impl Clock {
                     LastBatch::Drop => epoch / self.batch,
                     LastBatch::Keep | LastBatch::Pad => epoch.div_ceil(self.batch),
                 };
-                // If an epoch has no batch, opening the loader fails later.
+                // If an epoch has no batch, this division must not fail, because opening the loader
+                // fails later.
                 let (epochs, steps) = (step / steps.max(1), step % steps.max(1));
                 epochs.saturating_mul(epoch).saturating_add(steps.saturating_mul(self.batch))
             }
@@ -216,7 +220,8 @@ impl MixtureOptions {
         self
     }
 
-    /// Empty if all sources have the same batch size.
+    /// Returns the batch size of each source, or an empty list if all sources have the same batch
+    /// size.
     pub(crate) fn own_sizes(&self) -> &[usize] {
         &self.global_batch_sizes
     }

@@ -50,8 +50,8 @@ impl Sampler for Shuffled {
     }
 }
 
-/// The keys of different (seed, epoch) pairs are unrelated, so that the network's round keys do not
-/// overlap.
+/// Returns the key for an epoch. The keys of different (seed, epoch) pairs are unrelated, so that
+/// the network's round keys do not overlap.
 pub(super) fn epoch_key(seed: u64, epoch: u64) -> u64 {
     mix(seed ^ mix(epoch ^ 0x5851_f42d_4c95_7f2d))
 }
@@ -63,12 +63,13 @@ pub(super) struct Permutation {
     half_bits: u32,
 }
 
-/// After four rounds, an attacker cannot distinguish the network from a random permutation. The
-/// other rounds are a safety margin, because the halves may have only a few bits.
+/// Number of rounds of the network. After four rounds, an attacker cannot distinguish the network
+/// from a random permutation. The other rounds are a safety margin, because the halves may have
+/// only a few bits.
 const ROUNDS: u64 = 8;
 
-/// Values that pass through the network together. They are independent, so the CPU overlaps their
-/// multiplications.
+/// Number of values that pass through the network together. They are independent, so the CPU
+/// overlaps their multiplications.
 const LANES: usize = 8;
 
 const CHUNK: usize = 64;
@@ -83,7 +84,7 @@ impl Permutation {
         self.len
     }
 
-    /// `value` must be less than `len`.
+    /// Returns the position of `value` in the permutation. `value` must be less than `len`.
     pub(super) fn apply(&self, key: u64, value: u64) -> u64 {
         self.walk(value, |(left, right), mask| {
             (0..ROUNDS).fold((left, right), |(left, right), round| {
@@ -194,8 +195,8 @@ mod tests {
         assert!((118.0..331.0).contains(&chi2), "chi-square {chi2:.0}");
     }
 
-    /// Neighbors keep their relative order with a probability of one half, and the sequence has no
-    /// trend.
+    /// Tests that neighbors keep their relative order with a probability of one half, and that the
+    /// sequence has no trend.
     #[test]
     fn neighbors_and_trend_are_random() {
         let len = 100_000;
@@ -209,7 +210,7 @@ mod tests {
         assert!(serial.abs() < 0.015 && trend.abs() < 0.015, "serial correlation {serial:.4}, trend {trend:.4}");
     }
 
-    /// Changing an order would be a breaking change.
+    /// Tests that orders stay the same, because changing them would be a breaking change.
     #[test]
     fn orders_do_not_change_between_versions() {
         let order = |len, epoch| (0..8).map(|p| Shuffled::new(len, 42).index(epoch, p)).collect::<Vec<_>>();

@@ -7,40 +7,45 @@
 /// The sections in order. The first one starts at round 0.
 #[derive(Debug, Clone)]
 pub(super) struct Quotas {
-    /// Draws per round. Every full round has the same quotas: the proportions rounded to whole
-    /// draws.
+    /// Number of draws per round. Every full round has the same quotas: the proportions rounded to
+    /// whole draws.
     pub(super) round: u64,
-    /// Draws after which each source ends, or `u64::MAX` if it is repeated.
+    /// For each source, the number of draws after which it ends, or `u64::MAX` if it is repeated.
     pub(super) limits: Box<[u64]>,
     pub(super) sections: Vec<Section>,
 }
 
+/// Consecutive rounds with the same quotas, starting at round `first`.
 #[derive(Debug, Clone)]
 pub(super) struct Section {
     pub(super) first: u64,
-    /// Draws per round. Less than a full round in the last section, and 0 after it.
+    /// Number of draws per round. It is less than a full round in the last section, and 0 after the
+    /// end of the run.
     pub(super) draws: u64,
     pub(super) quotas: Box<[Quota]>,
 }
 
+/// The draws from one source in each round of a section.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Quota {
     pub(super) draws: u64,
-    /// Cumulative draws per round: of this source and all sources before it.
+    /// Number of draws per round from this source and all sources before it.
     pub(super) end: u64,
-    /// Draws from this source before the section.
+    /// Number of draws from this source before the section.
     pub(super) before: u64,
 }
 
 impl Section {
-    /// `units` contains the samples per draw from each source.
+    /// Returns the number of samples per round. `units` contains the samples per draw from each
+    /// source.
     pub(super) fn samples(&self, units: &[u64]) -> u64 {
         self.quotas.iter().zip(units).map(|(quota, unit)| quota.draws * unit).sum()
     }
 }
 
 impl Quotas {
-    /// At least one of `proportions` is greater than 0.
+    /// Creates the quotas of rounds with fixed proportions. At least one of `proportions` must be
+    /// greater than 0.
     pub(super) fn new(round: u64, limits: Box<[u64]>, proportions: &[f64]) -> Self {
         let before = vec![0; limits.len()];
         let mut quotas = Quotas { round, limits, sections: Vec::new() };

@@ -31,6 +31,7 @@ pub struct Rank {
     pub local_world_size: Option<usize>,
 }
 
+/// The environment variables of a launcher.
 struct Launcher {
     name: &'static str,
     rank: &'static str,
@@ -38,12 +39,12 @@ struct Launcher {
     local_rank: &'static str,
     local_world_size: &'static str,
     /// A variable that only this launcher's processes have, and the command that starts them.
-    /// `None` if this is true of all its variables.
+    /// `None` if only this launcher's processes have any of its variables.
     started: Option<(&'static str, &'static str)>,
 }
 
-/// From the innermost to the outermost: srun may start mpirun, which may start torchrun. The
-/// innermost launcher has precedence, because it started this process.
+/// The launchers, from the innermost to the outermost: srun may start mpirun, which may start
+/// torchrun. The innermost launcher has precedence, because it started this process.
 const LAUNCHERS: [Launcher; 3] = [
     Launcher {
         name: "torchrun",
@@ -133,7 +134,8 @@ impl Rank {
         Ok(detected.map(|(rank, _)| rank))
     }
 
-    /// Assumes that the launcher numbers the processes of a machine consecutively.
+    /// Returns the ranks on this machine. Assumes that the launcher numbers the processes of a
+    /// machine consecutively.
     pub(crate) fn machine(&self) -> Range<usize> {
         let ranks = self.local_world_size.unwrap_or(1).clamp(1, self.world_size);
         let local = self.local_rank.unwrap_or(self.rank % ranks);
@@ -153,7 +155,7 @@ impl Rank {
 }
 
 impl Launcher {
-    /// Returns `None` if none of the launcher's variables is set.
+    /// Reads the launcher's variables. Returns `None` if none of them is set.
     fn read(&self, variable: &dyn Fn(&str) -> Option<String>) -> Result<Option<Rank>> {
         let number = |name: &str| match variable(name) {
             None => Ok(None),
@@ -176,7 +178,7 @@ impl Launcher {
                 "{} is {rank}, but {} is {world_size}: ranks start at 0",
                 self.rank, self.world_size
             ))),
-            // A batch script always has rank 0.
+            // A batch script always has rank 0, even if it requests several tasks.
             (Some(0), Some(world_size))
                 if world_size > 1 && self.started.is_some_and(|(name, _)| variable(name).is_none()) =>
             {
@@ -201,7 +203,8 @@ impl Launcher {
 mod tests {
     use super::*;
 
-    /// The environment is written as `NAME=value NAME=value`.
+    /// Returns the rank, the world size and the local rank in `environment`, a text such as
+    /// `NAME=value NAME=value`.
     fn rank_in(environment: &str) -> Result<(usize, usize, Option<usize>), String> {
         let variable = |name: &str| {
             let pairs = environment.split_whitespace().filter_map(|pair| pair.split_once('='));

@@ -8,8 +8,8 @@
 #[derive(Debug, Clone)]
 pub struct Rng(u64);
 
-/// The finalizer of SplitMix64 is a bijection of 64-bit words in which every input bit affects
-/// every output bit.
+/// Mixes the bits of `z`. This is the finalizer of SplitMix64: a bijection of 64-bit words in which
+/// every input bit affects every output bit.
 pub(crate) fn mix(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -159,7 +159,8 @@ mod tests {
         }
     }
 
-    /// In a source with passes of several rounds, many epochs lack a given sample.
+    /// Tests samples that many epochs do not contain, because a pass over the source takes several
+    /// rounds.
     #[test]
     fn a_mixture_finds_samples_of_later_rounds() {
         let order = Mixture::new(&[(30_000, 0.9), (100, 0.1)], 8).unwrap().draws(25_000);

@@ -36,12 +36,14 @@ pub enum LastBatch {
     Pad,
 }
 
+/// A sample of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Entry {
     pub(crate) sample: u64,
-    /// Seeds the sample's random numbers instead of the epoch; see [`Occurrence::variant`].
+    /// The number that seeds the sample's random numbers instead of the epoch; see
+    /// [`Occurrence::variant`].
     pub(crate) variant: u64,
-    /// False for padding.
+    /// Whether the sample is not padding.
     pub(crate) valid: bool,
 }
 
@@ -54,29 +56,30 @@ pub(crate) struct Entry {
 #[derive(Clone)]
 pub(crate) struct Schedule {
     order: Arc<dyn Sampler>,
-    /// `order`, if the program may change it.
+    /// The same object as `order`, if the program may change the order.
     live_order: Option<Arc<LiveOrder>>,
-    /// `order`, if it determines the number of samples in each batch.
+    /// The same object as `order`, if the order determines the number of samples in each batch.
     batches: Option<Arc<dyn Batched>>,
-    /// If the order determines the number of samples, this is the maximum.
+    /// The global batch size, or its maximum if the order determines the number of samples in each
+    /// batch.
     batch: u64,
     last: LastBatch,
     rank: Rank,
 }
 
 impl Schedule {
-    /// `batch` is the global batch size.
+    /// Creates a schedule. `batch` is the global batch size.
     pub(crate) fn new(order: Arc<dyn Sampler>, batch: u64, last: LastBatch, rank: Rank) -> Self {
         Schedule { order, live_order: None, batches: None, batch, last, rank }
     }
 
-    /// `changes` must be the same object as the order.
+    /// Lets the program change the order. `changes` must be the same object as the order.
     pub(crate) fn with_live_order(mut self, changes: Option<Arc<LiveOrder>>) -> Self {
         self.live_order = changes;
         self
     }
 
-    /// `batches` must be the same object as the order.
+    /// Lets the order determine the batches. `batches` must be the same object as the order.
     pub(crate) fn with_batches(mut self, batches: Option<Arc<dyn Batched>>) -> Self {
         self.batches = batches;
         self
@@ -86,7 +89,8 @@ impl Schedule {
         self.batches.as_ref()?.budget()
     }
 
-    /// Global batch size per dataset. Empty if the size does not depend on the dataset.
+    /// Returns the global batch size of each dataset, or an empty list if the size does not depend
+    /// on the dataset.
     pub(crate) fn sizes(&self) -> Vec<u64> {
         self.batches.as_ref().map(|batches| batches.sizes()).unwrap_or_default()
     }
@@ -95,7 +99,7 @@ impl Schedule {
         self.live_order.as_ref()
     }
 
-    /// The program cannot change the new order.
+    /// Returns a schedule with a different order, which the program cannot change.
     pub(crate) fn with_order(&self, order: Arc<dyn UpdatableOrder>) -> Self {
         Schedule { batches: order.clone().batched(), order: Arc::new(order), live_order: None, ..self.clone() }
     }
@@ -116,7 +120,7 @@ impl Schedule {
         self.rank
     }
 
-    /// The same on all ranks.
+    /// Returns the number of batches in an epoch, which is the same on all ranks.
     pub(crate) fn num_batches(&self, epoch: u64) -> u64 {
         if let Some(batches) = &self.batches {
             return batches.num_batches(epoch);
@@ -127,7 +131,7 @@ impl Schedule {
         }
     }
 
-    /// Number of samples that all ranks deliver.
+    /// Returns the number of samples that all ranks deliver together.
     pub(crate) fn samples(&self, epoch: u64) -> u64 {
         if let Some(batches) = &self.batches {
             return batches.samples(epoch);
@@ -138,24 +142,26 @@ impl Schedule {
         }
     }
 
-    /// Number of samples in a full batch of this rank, including padding.
+    /// Returns the number of samples in a full batch of this rank, including padding.
     pub(crate) fn rows(&self) -> u64 {
         self.rows_of(self.batches.as_ref().map_or(self.batch, |batches| batches.largest()))
     }
 
-    /// [`rows`](Schedule::rows) of batches with the image size of index `size`.
+    /// Like [`rows`](Schedule::rows), for batches with the image size of index `size`.
     pub(crate) fn rows_of_size(&self, size: usize) -> u64 {
         let largest = self.batches.as_ref().and_then(|batches| batches.largest_of_size(size));
         largest.map_or_else(|| self.rows(), |largest| self.rows_of(largest))
     }
 
-    /// This rank's number of samples in a global batch of `samples` samples, including padding.
+    /// Returns this rank's number of samples in a global batch of `samples` samples, including
+    /// padding.
     fn rows_of(&self, samples: u64) -> u64 {
         let share = self.share(samples);
         self.min_share(samples).max(share.end - share.start)
     }
 
-    /// `None` if all batches have the same image size.
+    /// Returns the index of a batch's image size, or `None` if all batches have the same image
+    /// size.
     pub(crate) fn size_of(&self, epoch: u64, batch: u64) -> Option<usize> {
         self.batches.as_ref()?.size_of(epoch, batch)
     }
@@ -179,7 +185,7 @@ impl Schedule {
         index
     }
 
-    /// Smaller shares of a global batch of `samples` samples are padded to this size.
+    /// Returns the size to which smaller shares of a global batch of `samples` samples are padded.
     fn min_share(&self, samples: u64) -> u64 {
         match (self.last, &self.batches) {
             (LastBatch::Pad, None) => self.batch.div_ceil(self.rank.world_size as u64),
@@ -246,7 +252,7 @@ impl Schedule {
 
     fn next_within(&self, batches: &dyn Batched, epoch: u64, sample: u64, from: u64) -> Position {
         let (machine, world) = (self.rank.machine(), self.rank.world_size as u64);
-        // The first `world_size` samples may be padding in a small batch, so their next batch is
+        // In a small batch, the first `world_size` samples may be padding, so their next batch is
         // unknown.
         if world > 1 && matches!(self.order.position(epoch, sample, 0), Position::At(at) if at < world) {
             return Position::Unknown;
@@ -488,7 +494,8 @@ mod tests {
         );
     }
 
-    /// The number of ranks changes from batch to batch, as if nodes failed and came back.
+    /// Tests that every order is shared correctly if the number of ranks changes from batch to
+    /// batch, as if nodes failed and came back.
     #[test]
     fn a_thousand_ranks_share_every_order() {
         let len = 50_000;

@@ -8,16 +8,16 @@ use super::rng::mix;
 use super::{Occurrence, Position, Sampler};
 use crate::error::{Error, Result};
 
-/// A sampler over a list of sample indices. The inner sampler chooses positions in that list.
+/// A sampler over a list of sample indices. An inner sampler chooses positions in that list.
 ///
-/// An entry takes 8 bytes, and 8 more once [`position`](Sampler::position) has been called. A
-/// sample that is listed more than once is augmented differently each time.
+/// An index in the list takes 8 bytes, and 8 more once [`position`](Sampler::position) has been
+/// called. A sample that is listed more than once is augmented differently each time.
 #[derive(Debug, Clone)]
 pub struct Subset<O> {
     inner: O,
     indices: Arc<[u64]>,
-    /// For each entry, the number of earlier entries with the same sample. Empty if no sample is
-    /// listed twice.
+    /// For each position in `indices`, the number of earlier positions with the same sample. Empty
+    /// if no sample is listed twice.
     earlier: Arc<[u32]>,
     /// Positions in `indices`, sorted by sample. Computed when first needed.
     positions: OnceLock<Box<[u64]>>,
@@ -46,7 +46,7 @@ impl<O: Sampler> Subset<O> {
 }
 
 impl<O> Subset<O> {
-    /// `inner` is a position in the list.
+    /// Returns the sample at the position in the list that `inner` contains.
     fn listed(&self, inner: Occurrence) -> Occurrence {
         let Occurrence { index: position, variant } = inner;
         let index = self.indices[position as usize];
@@ -57,7 +57,8 @@ impl<O> Subset<O> {
     }
 }
 
-/// Uses a bitmap or, if the indices are too sparse for that, sorts them.
+/// Returns whether an index occurs twice. Uses a bitmap or, if the indices are too sparse for a
+/// bitmap, sorts them.
 fn has_repetitions(indices: &[u64]) -> bool {
     if indices.is_sorted_by(|a, b| a < b) {
         return false;

@@ -9,7 +9,7 @@ use super::quotas::apportioned;
 use super::schedule::{Entry, Schedule};
 use super::{LastBatch, Mixture, Occurrence, Position, Rank, Repeat, Rng, Sampler, Shuffled, Subset, Weighted};
 
-/// Range in samples, whether the change follows a cosine, and the new proportions.
+/// A planned change: its range in samples, whether it follows a cosine, and the new proportions.
 type Planned = (u64, u64, bool, Vec<f64>);
 
 /// A mixture, drawn one round after the other.
@@ -36,7 +36,8 @@ impl Naive {
             return proportions.clone();
         }
         let mut current = self.proportions.clone();
-        // The mixture's own operations: different rounding could break a tie between remainders.
+        // These are the operations of the mixture: different rounding could break a tie between
+        // remainders.
         let normal = |list: &[f64]| {
             let largest = list.iter().copied().fold(0.0, f64::max);
             list.iter().map(|p| p / largest / list.iter().map(|p| p / largest).sum::<f64>()).collect::<Vec<_>>()
@@ -57,7 +58,7 @@ impl Naive {
         current
     }
 
-    /// `remaining` limits the draws from each source.
+    /// Returns the quotas of a round. `remaining` limits the draws from each source.
     fn quotas(&self, round: u64, remaining: &[u64]) -> Vec<u64> {
         let mut proportions = self.at(round);
         let mut ended = vec![0; remaining.len()];
@@ -76,7 +77,7 @@ impl Naive {
         }
     }
 
-    /// Returns all draws if the run is shorter.
+    /// Returns the first `count` draws, or all draws if the run is shorter.
     fn list(&self, count: usize) -> Vec<Vec<(u64, u64)>> {
         let (mut draws, mut drawn, mut round) = (Vec::new(), vec![0; self.lens.len()], 0);
         while draws.len() < count {
@@ -161,7 +162,7 @@ fn delivered(
     lists
 }
 
-/// Compares with a scan of `batches`, the batches of `epoch`.
+/// Compares `Schedule::next` with a scan of `batches`, the batches of `epoch`.
 fn compare_next(order: &Arc<dyn UpdatableOrder>, batches: &[Vec<(u64, u64)>], (epoch, sample, from): (u64, u64, u64)) {
     let inner: Arc<dyn Sampler> = Arc::new(order.clone());
     let schedule = Schedule::new(inner, 1, LastBatch::Keep, Rank::ALONE).with_batches(order.clone().batched());
@@ -192,7 +193,7 @@ fn configuration(draw: &mut Draw) -> Option<Configuration> {
     let once: Vec<usize> = (0..sources).filter(|_| draw.to(4) == 0).collect();
     let (mut units, sized) = (vec![1; sources], draw.to(4) == 0);
     if sized {
-        // A batch has a sample for each of up to four ranks.
+        // Each of up to four ranks needs a sample in every batch.
         units = (0..sources).map(|_| 4 + draw.to(6)).collect();
         batch = units.iter().copied().max().unwrap();
     } else if draw.to(3) == 0 {
@@ -302,7 +303,7 @@ fn compare_mixture(draw: &mut Draw) -> usize {
     list.iter().flatten().count()
 }
 
-/// The reference orders have constant weights.
+/// Compares changes of weights with reference orders that have constant weights.
 fn compare_weights(draw: &mut Draw) -> usize {
     let (samples, batch, passes) = (2 + draw.to(40), 1 + draw.to(9), 1 + draw.to(2));
     let seed = draw.to(u64::MAX);
@@ -364,7 +365,7 @@ fn a_cosine_ramp_follows_the_cosine() {
     }
 }
 
-/// `WARPFEED_ORDERS` sets the number of configurations.
+/// Tests random mixtures. `WARPFEED_ORDERS` sets the number of configurations.
 #[test]
 fn changing_orders_equal_lists_built_draw_by_draw() {
     let count = std::env::var("WARPFEED_ORDERS").map_or(400, |count| count.parse().expect("a number"));

@@ -19,24 +19,26 @@ use crate::error::{Error, Result};
 /// [`Unknown`](super::Position::Unknown).
 #[derive(Debug, Clone)]
 pub struct Weighted {
-    /// In increasing order of the positions at which they take effect.
+    /// One table for each set of weights, in increasing order of the positions at which they take
+    /// effect.
     tables: Vec<Table>,
-    /// The weights before this position are no longer known.
+    /// The first position with known weights.
     known_from: u64,
     draws: u64,
     seed: u64,
 }
 
+/// The alias table for the weights from position `from` on.
 #[derive(Debug, Clone)]
 struct Table {
     from: u64,
     cells: Arc<Vec<Cell>>,
-    /// `None` for the first weights.
+    /// The change that set these weights, or `None` for the first weights.
     change: Option<Arc<Update>>,
 }
 
-/// A draw from cell `i` of the alias table returns sample `i` with probability `probability`, and
-/// sample `other` otherwise.
+/// A cell of the alias table. A draw from cell `i` returns sample `i` with probability
+/// `probability`, and sample `alias` otherwise.
 #[derive(Debug, Clone, Copy)]
 struct Cell {
     probability: f64,
@@ -116,8 +118,8 @@ impl Weighted {
         Ok(cells)
     }
 
-    /// If the table is no longer known, raises an [`Error`](crate::Error) as the payload of a panic
-    /// that bypasses the panic hook.
+    /// Returns the table for a position. If the weights are no longer known, panics with an
+    /// [`Error`](crate::Error) as the payload, without calling the panic hook.
     fn table(&self, epoch: u64, position: u64) -> &[Cell] {
         if let ([only], 0) = (&self.tables[..], self.known_from) {
             return &only.cells;

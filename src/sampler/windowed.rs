@@ -31,9 +31,9 @@ use super::{Position, Sampler};
 pub struct Windowed {
     len: u64,
     seed: u64,
-    /// Samples per block. The last block of the source may be shorter.
+    /// Number of samples per block. The last block of the source may be shorter.
     block: u64,
-    /// Blocks per window. The last window of an epoch may have fewer.
+    /// Number of blocks per window. The last window of an epoch may have fewer.
     per_window: u64,
 }
 
@@ -57,7 +57,7 @@ impl Windowed {
 /// The windows of an epoch, or the blocks of a window. All have the same length, except for the one
 /// that contains the short block of the source.
 struct Run {
-    /// Samples per window or block.
+    /// Number of samples per window or block.
     entry: u64,
     short: u64,
     /// Number of samples that the short window or block lacks.
@@ -186,7 +186,7 @@ mod tests {
         }
     }
 
-    /// The source has a short block.
+    /// Tests a source with a short block.
     #[test]
     fn positions_are_uniform_over_epochs() {
         let (len, epochs) = (16u64, 20_000u64);
@@ -205,8 +205,8 @@ mod tests {
         assert!((75.0..375.0).contains(&chi2), "chi-square {chi2:.0}");
     }
 
-    /// The class counts vary as predicted if the dataset is sorted by class.
-    /// With many blocks per window, the counts vary barely more than after a full shuffle.
+    /// Tests that the class counts vary as predicted if the dataset is sorted by class. With many
+    /// blocks per window, the counts vary barely more than after a full shuffle.
     #[test]
     fn class_counts_of_a_batch_vary_as_predicted() {
         let (len, classes, batch) = (100_000u64, 10u64, 250usize);

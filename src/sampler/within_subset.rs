@@ -6,8 +6,9 @@ use std::sync::Arc;
 use super::{Occurrence, Position, Sampler};
 use crate::error::Error;
 
-/// If the custom sampler returns a sample that is not in the subset, the batch fails: the
-/// [`Error`](crate::Error) is the payload of a panic that bypasses the panic hook.
+/// A custom sampler that is restricted to a subset. If the sampler returns a sample that is not in
+/// the subset, the batch fails, because `Within` panics with an [`Error`](crate::Error) as the
+/// payload, without calling the panic hook.
 pub(crate) struct Within {
     inner: Arc<dyn Sampler>,
     samples: Box<[u64]>,

@@ -32,6 +32,7 @@ pub(super) const STEP: &str = "ProfilerStep#";
 /// End of the JSON document. The next window overwrites it.
 const TAIL: &[u8] = b"\n]}\n";
 
+/// A row of the trace: a thread or a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Row {
     /// A thread of the program, such as the consumer, with its number.
@@ -68,17 +69,18 @@ pub(crate) struct Args {
     pub(crate) sample: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) key: Option<Box<str>>,
-    /// Set if the span covers more than one sample.
+    /// Number of samples, if the span covers more than one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) samples: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) bytes: Option<u64>,
 }
 
+/// A recorded span.
 struct Event {
     row: Row,
     name: Cow<'static, str>,
-    /// In ns since the trace was created, like `end`.
+    /// Start in ns since the trace was created. `end` has the same unit.
     begin: u64,
     end: u64,
     args: Args,
@@ -89,7 +91,7 @@ struct CompleteEvent<'a> {
     name: Cow<'a, str>,
     cat: &'static str,
     ph: &'static str,
-    /// In microseconds, like `dur`.
+    /// Start in microseconds. `dur` has the same unit.
     ts: f64,
     dur: f64,
     pid: u64,
@@ -99,41 +101,44 @@ struct CompleteEvent<'a> {
 
 pub(crate) type NetworkCounters = Box<dyn Fn() -> Option<NetworkStats> + Send + Sync>;
 
+/// The network activity in an interval.
 struct NetworkInterval {
-    /// In ns since the trace was created, like `end`.
+    /// Start in ns since the trace was created. `end` has the same unit.
     begin: u64,
     end: u64,
     did: NetworkStats,
 }
 
 pub(crate) struct Trace {
-    /// Without an open window, threads read only this flag.
+    /// Whether a window is open. If none is, threads read only this flag.
     is_open: AtomicBool,
     /// Number of windows that have been opened. Each window calibrates the device's clock again.
     window: AtomicU64,
     zero: Instant,
-    /// One list per worker, then one list per reader, to avoid contention. All other threads share
-    /// the last list.
+    /// The recorded spans: one list per worker, then one list per reader, to avoid contention. All
+    /// other threads share the last list.
     events: Box<[CachePadded<Mutex<Vec<Event>>>]>,
     workers: usize,
     network: NetworkCounters,
     machine: Mutex<Machine>,
 }
 
+/// The state of the windows, and the file.
 struct Machine {
     schedule: Schedule,
     phase: Phase,
     /// Start of the window that is open or waiting to be written.
     begin: u64,
     /// End of the window that is waiting to be written, and the number of delivered batches at
-    /// which it is written. The device reports its times later, so the write is delayed.
+    /// which it is written. The window is not written earlier because the device reports its times
+    /// late.
     closed: Option<(u64, u64)>,
     /// Time and network counters at the end of the previous interval.
     network: Option<(u64, NetworkStats)>,
     /// Network activity in the current window.
     counted: Vec<NetworkInterval>,
     path: PathBuf,
-    /// `None` after a failed write.
+    /// The file, or `None` after a failed write.
     file: Option<File>,
     /// Names of the rows that are already in the file.
     row_names: BTreeMap<Row, String>,
@@ -143,7 +148,7 @@ struct Machine {
 }
 
 impl Trace {
-    /// While a window is open, `network` is called once per batch.
+    /// Creates the file. While a window is open, `network` is called once per batch.
     pub(crate) fn new(
         path: &Path,
         schedule: Schedule,
@@ -153,7 +158,7 @@ impl Trace {
         schedule.check()?;
         let program = concat!("warpfeed ", env!("CARGO_PKG_VERSION"));
         let other = json!({ "program": program });
-        // The JSON array is left open, so that windows can be appended.
+        // Leave the JSON array open, so that windows can be appended.
         let head = format!(r#"{{"schemaVersion": 1, "displayTimeUnit": "ms", "otherData": {other}, "traceEvents": ["#);
         let make = || {
             let mut file = File::create(path)?;
@@ -229,8 +234,9 @@ impl Trace {
         events.push(Event { row, name: name.into(), begin, end, args });
     }
 
-    /// The consumer (the calling thread) requests a batch at `now`. `delivered` is the number of
-    /// batches delivered so far.
+    /// Opens, closes or writes a window if the schedule requires it. The consumer (the calling
+    /// thread) calls this when it requests a batch at `now`. `delivered` is the number of batches
+    /// delivered so far.
     pub(crate) fn step(&self, delivered: u64, now: Instant) {
         let now = self.at(now);
         let phase = self.machine().schedule.phase(delivered);
@@ -266,7 +272,7 @@ impl Trace {
         log_result(written);
     }
 
-    /// An open window is written with the spans recorded so far.
+    /// Ends the trace. An open window is written with the spans recorded so far.
     pub(crate) fn end(&self) {
         let network = self.is_on().then(|| (self.network)()).flatten();
         let now = self.at(Instant::now());
@@ -320,7 +326,8 @@ impl Trace {
     }
 }
 
-/// The logger may be user code, so the caller must not hold a lock.
+/// Logs the result of writing a window. The logger may be user code, so the caller must not hold a
+/// lock.
 fn log_result(written: Option<Result<(PathBuf, usize)>>) {
     match written {
         Some(Ok((path, spans))) => tracing::debug!(path = %path.display(), spans, "wrote a window of the trace"),
@@ -379,8 +386,9 @@ impl Machine {
         }
     }
 
-    /// A counter in a trace keeps its value until its next event. The values of an interval are
-    /// therefore written with its start time, and zeros at the end of the window.
+    /// Writes the network counters. A counter in a trace keeps its value until its next event. The
+    /// values of an interval are therefore written with its start time, and zeros at the end of the
+    /// window.
     fn format_network(&mut self, text: &mut Vec<u8>, mut counted: Vec<NetworkInterval>) {
         let Some(&NetworkInterval { end, ref did, .. }) = counted.last() else { return };
         let mut zero = NetworkStats::default();
@@ -401,7 +409,7 @@ impl Machine {
     }
 }
 
-/// Exact to 1 ns for times of up to 52 days.
+/// Converts ns to microseconds. The result is exact to 1 ns for times of up to 52 days.
 fn micros(ns: u64) -> f64 {
     ns as f64 / 1e3
 }

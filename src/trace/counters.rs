@@ -20,19 +20,19 @@ use super::{Args, ProcessStats, Row, STEP, Stage, StageMap, Stats, Straggler, Ta
 use crate::error::{Result, reserve};
 
 pub(super) const STRAGGLERS: usize = 8;
-/// Name in traces.
+/// Name of the consumer's wait in traces.
 pub(crate) const WAIT: &str = "wait for a batch";
-/// Name in traces.
+/// Name of the coordinator's wait in traces.
 pub(crate) const WAIT_FOR_SLOT: &str = "wait for a slot";
 /// Time in seconds in which the weight of a straggler falls to half.
 const HALF_LIFE: f64 = 30.0;
-/// Entries in the histogram of ready batches.
+/// Number of elements of the histogram of ready batches.
 const READY_ENTRIES: usize = 64;
 
 #[derive(Default)]
 pub(crate) struct WorkerCounters {
     stages: StageMap<Tally>,
-    /// Computed fields. Their sum is included in `stages`.
+    /// Counters of the computed fields. Their sum is included in `stages`.
     fields: Box<[Tally]>,
     counts: WorkerCounts,
     /// Index of the current sample plus 1, or 0 while the worker is idle.
@@ -50,7 +50,7 @@ pub(crate) struct ReaderCounters {
     since: AtomicU64,
 }
 
-/// Updated once per batch.
+/// Counters of the consumer, which are updated once per batch.
 struct Consumer {
     /// Delivery time, epoch and index of the last batch. `None` when an epoch begins, because the
     /// time between epochs is not a step.
@@ -58,8 +58,8 @@ struct Consumer {
     starting: bool,
     start_ns: u64,
     epochs: u64,
-    /// Entry `n` counts the requests at which `n` batches were ready. The last entry also counts
-    /// requests at which more were ready.
+    /// Histogram of ready batches: element `n` counts the requests at which `n` batches were ready.
+    /// The last element also counts requests at which more were ready.
     ready: [u64; READY_ENTRIES],
     timeline: Timeline,
 }
@@ -67,7 +67,8 @@ struct Consumer {
 /// Totals since the loader was opened.
 pub(crate) struct Counters {
     workers: Box<[CachePadded<WorkerCounters>]>,
-    /// Allocated at a reader's first read, because most loaders never start readers.
+    /// Counters of each reader. They are allocated at a reader's first read, because most loaders
+    /// never start readers.
     readers: Box<[OnceLock<Box<CachePadded<ReaderCounters>>>]>,
     fields: Box<[String]>,
     opened: Instant,
@@ -133,7 +134,7 @@ impl Counters {
         self.trace.get().map(|trace| &**trace)
     }
 
-    /// `None` if no window is open.
+    /// Returns the trace if a window is open.
     pub(crate) fn tracing(&self) -> Option<&Trace> {
         self.trace().filter(|trace| trace.is_on())
     }
@@ -165,8 +166,8 @@ impl Counters {
         (consumer.delivered, consumer.starting) = (None, true);
     }
 
-    /// The consumer requests a batch while `ready` batches are ready. Returns the time of the
-    /// request.
+    /// Records that the consumer requests a batch while `ready` batches are ready. Returns the time
+    /// of the request.
     pub(crate) fn record_request(&self, ready: usize) -> Instant {
         let now = Instant::now();
         let mut consumer = self.consumer();
@@ -185,8 +186,8 @@ impl Counters {
         Instant::now()
     }
 
-    /// The consumer received batch `batch` of `epoch`, which it requested at `requested`, with
-    /// `samples` samples and `damaged` damaged images.
+    /// Records that the consumer received batch `batch` of `epoch`, which it requested at
+    /// `requested`, with `samples` samples and `damaged` damaged images.
     pub(crate) fn delivered(&self, epoch: u64, batch: u64, (samples, damaged): (usize, u64), requested: Instant) {
         let now = Instant::now();
         let waited = nanos(now, requested);
@@ -212,8 +213,8 @@ impl Counters {
         });
     }
 
-    /// The coordinator waited from `since` until now for a free slot for batch `batch` of `epoch`.
-    /// `waited` is the part of this time within epochs.
+    /// Records that the coordinator waited from `since` until now for a free slot for batch `batch`
+    /// of `epoch`. `waited` is the part of this time within epochs.
     pub(crate) fn slot(&self, epoch: u64, batch: u64, since: Instant, waited: Duration) {
         let now = Instant::now();
         self.slot.add(waited.as_nanos() as u64, 0);
@@ -303,13 +304,13 @@ impl Counters {
         self.samples.get()
     }
 
-    /// Total time per stage, in ns.
+    /// Returns the total time per stage, in ns.
     pub(crate) fn busy(&self) -> StageMap<u64> {
         StageMap::from_fn(|stage| self.workers.iter().map(|w| w.stages[stage].ns()).sum())
     }
 
-    /// The loader must add the memory, the number of workers, the prefetch depth, and the duration
-    /// of the epochs.
+    /// Returns the statistics. The loader must add the memory, the number of workers, the prefetch
+    /// depth, and the duration of the epochs.
     pub(crate) fn stats(&self) -> Stats {
         let stage = |stage: Stage| Tally::sum(self.workers.iter().map(|w| &w.stages[stage]));
         let counted = Stats::counted(&self.counts, self.workers.iter().map(|worker| &worker.counts));
@@ -362,17 +363,18 @@ impl WorkerCounters {
         self.stage.store(Stage::Fields as usize + number, Relaxed);
     }
 
-    /// `ns` is the time that a sample took, and `bytes` what the stage produced.
+    /// Counts a sample in a stage. `ns` is the time that it took, and `bytes` what the stage
+    /// produced.
     pub(crate) fn spent(&self, stage: Stage, ns: u64, bytes: usize) {
         self.stages[stage].add(ns, bytes);
     }
 
-    /// `ns` and `bytes` are totals of `count` samples.
+    /// Counts `count` samples in a stage. `ns` and `bytes` are totals of these samples.
     pub(crate) fn spent_on(&self, stage: Stage, count: u64, ns: u64, bytes: usize) {
         self.stages[stage].add_each(count, ns, bytes);
     }
 
-    /// `ns` is the time that the field of a sample took, and `bytes` what it produced.
+    /// Counts a field of a sample. `ns` is the time that it took, and `bytes` what it produced.
     pub(crate) fn spent_in_field(&self, number: usize, ns: u64, bytes: usize) {
         self.fields[number].add(ns, bytes);
         self.stages[Stage::Fields].add_time(ns);
@@ -382,12 +384,13 @@ impl WorkerCounters {
         self.stages[stage].add_time(ns);
     }
 
-    /// Returns `None` if the stage has not produced any bytes yet.
+    /// Returns the mean number of bytes per sample, or `None` if the stage has not produced any
+    /// bytes yet.
     pub(crate) fn mean_bytes(&self, stage: Stage) -> Option<u64> {
         self.stages[stage].mean_bytes()
     }
 
-    /// Only the worker itself may write to its counts.
+    /// Returns the worker's counts. Only the worker itself may write to them.
     pub(crate) fn counts(&self) -> &WorkerCounts {
         &self.counts
     }
@@ -413,14 +416,15 @@ fn fade(slowest: &mut Vec<Slow>, now: f64) -> u64 {
     slowest.get(STRAGGLERS - 1).map_or(0, |last| (last.counts(now) * 1e9) as u64)
 }
 
+/// A straggler, and when it was slow.
 struct Slow {
     straggler: Straggler,
-    /// When `of.seconds` was measured, in seconds since the loader was opened.
+    /// When the straggler's `seconds` were measured, in seconds since the loader was opened.
     longest_at: f64,
 }
 
 impl Slow {
-    /// The sample's weight is its longest time, which decays with age.
+    /// Returns the sample's weight: its longest time, which decays with age.
     fn counts(&self, now: f64) -> f64 {
         self.straggler.seconds * 0.5f64.powf((now - self.longest_at).max(0.0) / HALF_LIFE)
     }

@@ -8,11 +8,11 @@ use warpfeed_sources::internal::Since;
 #[serde(default)]
 #[non_exhaustive]
 pub struct DecodedCacheStats {
-    /// Images that were taken from the cache.
+    /// Number of images that were taken from the cache.
     pub hits: u64,
-    /// Images that had to be decoded.
+    /// Number of images that had to be decoded.
     pub misses: u64,
-    /// Images in the cache.
+    /// Number of images in the cache.
     pub images: u64,
     /// Size of the cache, in bytes.
     pub bytes: u64,

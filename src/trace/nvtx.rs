@@ -13,7 +13,7 @@
 //! 2. Slot n of a module's table is null or a function of the type that the protocol assigns to
 //!    slot n.
 
-/// [`pop`] closes the range that was opened last on this thread.
+/// Opens a range with the given name. [`pop`] closes the range that was opened last on this thread.
 #[cfg(not(feature = "nvtx"))]
 pub(super) fn push(_: &str) {}
 
@@ -23,7 +23,7 @@ pub(super) fn pop() {}
 #[cfg(feature = "nvtx")]
 pub(super) use tool::{pop, push};
 
-/// Ends when it is dropped.
+/// A range that ends when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Range(std::marker::PhantomData<*const ()>);
 
@@ -57,8 +57,8 @@ mod tool {
     /// A table entry for a function pointer of the tool.
     type Slot = AtomicPtr<c_void>;
 
-    /// Functions per module. The modules 1 to 6 are core, CUDA, OpenCL, CUDA runtime, core 2
-    /// (domains) and sync. There is no module 0.
+    /// Number of functions in each module. The modules 1 to 6 are core, CUDA, OpenCL, CUDA runtime,
+    /// core 2 (domains) and sync. There is no module 0.
     const MODULES: [usize; 7] = [0, 16, 9, 15, 7, 16, 7];
     const CORE: usize = 1;
     const RANGE_PUSH_A: usize = 9;
@@ -67,7 +67,8 @@ mod tool {
     const VERSION: u32 = 3;
 
     static SLOTS: [[Slot; 16]; MODULES.len()] = [const { [const { AtomicPtr::new(null_mut()) }; 16] }; MODULES.len()];
-    /// The protocol requires a null pointer at the end of each list.
+    /// For each module, pointers to its slots, followed by a null pointer, which the protocol
+    /// requires at the end of each list.
     static TABLES: OnceLock<Vec<Vec<Pointer>>> = OnceLock::new();
 
     #[repr(transparent)]
@@ -131,8 +132,8 @@ mod tool {
         TOOL.get_or_init(load).as_ref()
     }
 
-    /// Returns `None` if `NVTX_INJECTION64_PATH` is not set, if the tool cannot be loaded, or if it
-    /// does not record ranges.
+    /// Loads the tool. Returns `None` if `NVTX_INJECTION64_PATH` is not set, if the tool cannot be
+    /// loaded, or if it does not record ranges.
     fn load() -> Option<Tool> {
         let path = std::env::var_os("NVTX_INJECTION64_PATH")?;
         let failed = |e: &dyn std::fmt::Display| tracing::warn!("NVTX_INJECTION64_PATH={}: {e}", path.display());
@@ -158,7 +159,7 @@ mod tool {
 
     pub(in super::super) fn push(name: &str) {
         let Some(tool) = tool() else { return };
-        // Names are short, and the tool copies them.
+        // A buffer on the stack is enough, because names are short and the tool copies them.
         let mut text = [0; 64];
         let len = name.len().min(text.len() - 1);
         text[..len].copy_from_slice(&name.as_bytes()[..len]);

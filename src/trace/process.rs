@@ -30,7 +30,7 @@ pub struct ProcessStats {
     pub anonymous_bytes: Option<u64>,
 }
 
-/// Available on every Unix system.
+/// Counters that are available on every Unix system.
 #[derive(Default)]
 struct Usage {
     cpu_seconds: f64,
@@ -57,16 +57,17 @@ fn usage() -> Usage {
     Usage::default()
 }
 
-/// The counters never decrease, so two snapshots show whether the thread has waited.
+/// Counters of one thread. They never decrease, so two snapshots show whether the thread has
+/// waited.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct ThreadUsage {
     pub(crate) cpu_ns: u64,
-    /// Voluntary context switches, plus page faults that waited for storage.
+    /// Number of voluntary context switches, plus page faults that waited for storage.
     pub(crate) waits: u64,
 }
 
 impl ThreadUsage {
-    /// Counters of the calling thread (Linux only). A call takes about 0.3 µs.
+    /// Returns the counters of the calling thread (Linux only). A call takes about 0.3 µs.
     #[cfg(target_os = "linux")]
     pub(crate) fn now() -> Option<Self> {
         // SAFETY: zeroed bytes are a valid `rusage`, which consists of integers.
@@ -88,7 +89,8 @@ impl ThreadUsage {
 pub(crate) struct Task(PathBuf);
 
 impl Task {
-    /// `None` if the system does not report scheduler statistics (Linux only).
+    /// Returns the path for the calling thread, or `None` if the system does not report scheduler
+    /// statistics, which only Linux does.
     pub(crate) fn this() -> Option<Self> {
         Some(Task(Path::new("/proc").join(fs::read_link("/proc/thread-self").ok()?).join("schedstat")))
     }
@@ -97,7 +99,7 @@ impl Task {
     /// after the thread has ended. This is the second number in `schedstat`, in ns (see the
     /// kernel's `sched-stats.rst`). Does not allocate.
     pub(crate) fn delayed_seconds(&self) -> Option<f64> {
-        // Three numbers of at most 20 digits each.
+        // The file contains three numbers of at most 20 digits each.
         let mut line = [0; 96];
         let read = fs::File::open(&self.0).ok()?.read(&mut line).ok()?;
         let line = std::str::from_utf8(&line[..read]).ok()?;
@@ -105,7 +107,7 @@ impl Task {
     }
 }
 
-/// Resident memory is not a running total, so it is not subtracted.
+/// Subtracts running totals. Resident memory is not one, so it is not subtracted.
 impl Since for ProcessStats {
     fn since(&self, earlier: &Self) -> Self {
         ProcessStats {
@@ -119,7 +121,7 @@ impl Since for ProcessStats {
 }
 
 impl ProcessStats {
-    /// Takes one system call.
+    /// Returns the CPU time of the process in seconds. Takes one system call.
     pub(crate) fn cpu_now() -> f64 {
         usage().cpu_seconds
     }

@@ -7,8 +7,8 @@ use super::bottleneck::{Bottleneck, Judgment, MIN_BATCHES, SATURATED, STALLED, S
 use super::verdict::Evidence;
 use crate::error::counted;
 
-/// If no batch is free for at least this fraction of the time, the batches that the program holds
-/// are the bottleneck.
+/// Minimum fraction of the time in which no batch is free. Above it, the batches that the program
+/// holds are the bottleneck.
 const MIN_BLOCKED: f64 = 0.1;
 
 impl Evidence<'_> {
@@ -59,7 +59,7 @@ mod tests {
         stage
     }
 
-    /// Ten seconds of a decoder with 4 workers.
+    /// Returns the statistics of ten seconds of a decoder with 4 workers.
     fn decoder() -> Stats {
         Stats {
             on_request: true,

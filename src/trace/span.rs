@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use super::nvtx;
 
-/// Open windows of all traces in this process.
+/// Number of open windows of all traces in this process.
 static OPEN: AtomicUsize = AtomicUsize::new(0);
 static LISTENERS: Mutex<Vec<Weak<dyn Listener>>> = Mutex::new(Vec::new());
 

@@ -5,7 +5,8 @@ use std::ops::{Index, IndexMut};
 
 use serde::{Deserialize, Serialize};
 
-/// One stage per line, in the order in which a sample passes through them.
+/// Declares [`Stage`]. There is one stage per line, in the order in which a sample passes through
+/// them.
 macro_rules! stages {
     ($($(#[$doc:meta])* $stage:ident $name:literal,)*) => {
         /// A stage of processing a sample.
@@ -32,7 +33,7 @@ macro_rules! stages {
 }
 
 stages! {
-    /// Reading the sample from the source, and computing the plan from the image headers.
+    /// Reading the sample from the source, and choosing the crop from the image headers.
     Read "read",
     /// Decoding images to pixels.
     Decode "decode",
@@ -41,8 +42,8 @@ stages! {
     Transform "transform",
     /// Normalizing and casting images, and writing them to the batch.
     Write "write",
-    /// Computing fields such as masks and boxes. Statistics contain one stage per field, with the
-    /// name of the field.
+    /// Computing fields such as masks and boxes. Statistics list each field separately, under its
+    /// own name, instead of this stage.
     Fields "fields",
 }
 

@@ -38,7 +38,7 @@ macro_rules! statistics {
             $(pub(crate) $of_workers: Count,)*
         }
 
-        /// One thread measures each time.
+        /// Counters of the loader. Only one thread measures each of the times.
         #[derive(Default)]
         pub(crate) struct LoaderCounts {
             $(pub(crate) $of_loader: Count,)*
@@ -47,7 +47,7 @@ macro_rules! statistics {
         }
 
         impl Stats {
-            /// Values other than counts and times have their defaults.
+            /// Returns the statistics with counts and times. All other values have their defaults.
             pub(super) fn counted<'w>(
                 loader: &LoaderCounts,
                 workers: impl Iterator<Item = &'w WorkerCounts> + Clone,
@@ -114,7 +114,7 @@ statistics! {
         /// Prepared samples that are JPEGs without restart markers. Decoding a crop of such a JPEG
         /// cannot skip the data before the crop. `warpfeed pack` adds restart markers.
         plain_jpegs,
-        /// Images that workers sent to the device for decoding; see
+        /// Images that workers sent to the device for decoding or conversion; see
         /// [`Loader::decode_on`](crate::Loader::decode_on).
         decoded_on_device,
         /// Images that workers decoded because the batch had no device memory left for their
@@ -272,7 +272,8 @@ pub struct Straggler {
 }
 
 impl Straggler {
-    /// The key is omitted if the sample could not be read.
+    /// Returns the index and the key of the sample. The key is omitted if the sample could not be
+    /// read.
     pub(super) fn name(&self) -> String {
         let Straggler { sample, key, .. } = self;
         if key.is_empty() { format!("sample {sample}") } else { format!("sample {sample} ({key})") }
@@ -322,7 +323,7 @@ impl Stats {
         self.each_stage().max_by(|a, b| a.2.seconds.total_cmp(&b.2.seconds)).expect("at least one stage exists")
     }
 
-    /// Total time in all stages, in seconds.
+    /// Returns the total time in all stages, in seconds.
     pub(super) fn worked_seconds(&self) -> f64 {
         self.stages().map(|(_, stage)| stage.seconds).sum()
     }
@@ -337,12 +338,12 @@ impl Stats {
 
     /// Returns the fraction of time in which the workers were busy, from 0 to 1.
     pub fn busy_fraction(&self) -> f64 {
-        // Statistics from older versions lack this value.
+        // Statistics from older versions lack `worker_seconds`.
         let total = if self.worker_seconds > 0.0 { self.worker_seconds } else { self.seconds * self.workers as f64 };
         ratio(self.worked_seconds(), total).min(1.0)
     }
 
-    /// Average number of concurrent reads by the reader threads.
+    /// Returns the average number of concurrent reads by the reader threads.
     pub(super) fn reads_in_flight(&self) -> f64 {
         self.ahead.as_ref().map_or(0.0, |ahead| ratio(ahead.seconds, self.seconds))
     }

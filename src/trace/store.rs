@@ -43,7 +43,7 @@ impl Evidence<'_> {
             None => "a local disk cache would serve later epochs".into(),
             Some(rate) => format!("a larger cache would serve more than {} % of the bytes", percent(rate)),
         });
-        // If few requests are in flight, the read-ahead budget is the bottleneck.
+        // If few requests are in flight, the budget for reading ahead is the bottleneck.
         if ratio(network.answers.seconds, stats.seconds) < FEW_REQUESTS {
             let more = 2 * stats.prefetch.max(2);
             lines.push(format!(

@@ -7,20 +7,21 @@ use super::bottleneck::{Bottleneck, Judgment, percent};
 use super::counters::STRAGGLERS;
 use super::verdict::Evidence;
 
-/// From this multiple of the average size on, a sample's size explains why it is slow.
+/// Minimum size of a large sample, as a multiple of the average size. A large sample is slow
+/// because of its size.
 const LARGE: f64 = 4.0;
 
 impl Evidence<'_> {
-    /// Time of a typical sample, in seconds.
+    /// Returns the time of a typical sample, in seconds.
     fn usual(&self) -> f64 {
         let ahead = self.stats.ahead.as_ref().map_or(0.0, |ahead| ahead.p50_seconds);
         ahead + self.stats.stages().map(|(_, stage)| stage.p50_seconds).sum::<f64>()
     }
 
     /// Returns the samples that are so slow that a batch waits for them, each with the excess of
-    /// its time over the typical time, in seconds. If `together` is true, these are only the
-    /// samples that are not large and were slow at the same moment as another sample. Otherwise,
-    /// they are all others.
+    /// its time over the typical time, in seconds. If `together` is true, returns only samples that
+    /// are not large and were slow at the same moment as another sample. If it is false, returns
+    /// all other slow samples.
     pub(super) fn slow(&self, together: bool) -> Vec<(&Straggler, f64)> {
         let (stats, usual) = (self.stats, self.usual());
         let batch = usual * ratio(stats.samples as f64, stats.batches as f64) / stats.workers.max(1) as f64;
@@ -38,7 +39,7 @@ impl Evidence<'_> {
         ratio(self.stats.bytes_read as f64, self.stats.prepared as f64)
     }
 
-    /// Whether the size of a sample explains why it is slow.
+    /// Returns whether the size of a sample explains why it is slow.
     fn is_large(&self, straggler: &Straggler) -> bool {
         straggler.bytes > 0 && straggler.bytes as f64 > LARGE * self.usual_bytes()
     }
@@ -51,12 +52,13 @@ impl Evidence<'_> {
         };
         let (excess, large) = (sum(true), sum(false));
         let late = stats.behind.seconds.min(stats.waited_seconds);
-        // Waits for a core make samples appear slow, so they are subtracted.
+        // Subtract waits for a core, because they make samples appear slow.
         let explained = f64::max(f64::max(excess, late) - stats.delayed_seconds, late * large / excess);
         (explained >= 0.5 * self.waited * stats.seconds).then(|| self.straggled(&slow, first, max_excess))
     }
 
-    /// `first` is the sample with the greatest excess, `max_excess`.
+    /// Returns the verdict for slow samples. `first` is the sample with the greatest excess,
+    /// `max_excess`.
     fn straggled(&self, slow: &[(&Straggler, f64)], first: &Straggler, max_excess: f64) -> Judgment {
         let (stats, large) = (self.stats, self.is_large(first));
         let (ms, usual) = (1e3 * first.seconds, 1e3 * self.usual());

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::StageMap;
 use crate::error::{Result, reserve};
 
-/// A long run has at least half as many intervals.
+/// Maximum number of intervals. A long run has at least half as many.
 const MAX_INTERVALS: usize = 240;
 
 /// One interval of a run.
@@ -35,7 +35,7 @@ pub struct Interval {
 pub(super) struct Timeline {
     width: f64,
     intervals: Vec<Interval>,
-    /// Total time per stage, in ns, at time `settled`.
+    /// The workers' total time per stage, in ns, at time `settled`.
     busy: StageMap<u64>,
     settled: f64,
 }
@@ -47,8 +47,8 @@ impl Timeline {
         Ok(Timeline { width: 0.05, intervals, busy: StageMap::default(), settled: 0.0 })
     }
 
-    /// A batch arrived at `now` after a wait of `waited`, both in seconds. `busy` returns the
-    /// workers' total time in each stage, in ns, and is called once per interval.
+    /// Adds a batch that arrived at `now` after a wait of `waited`, both in seconds. `busy` returns
+    /// the workers' total time in each stage, in ns, and is called once per interval.
     pub(super) fn delivered(&mut self, now: f64, samples: usize, waited: f64, busy: impl FnOnce() -> StageMap<u64>) {
         while now >= self.width * MAX_INTERVALS as f64 {
             self.halve();

@@ -9,8 +9,8 @@ use super::bottleneck::{Bottleneck, Judgment, MIN_BATCHES, SATURATED, STALLED, S
 use super::{Stage, StageStats, Stats};
 use crate::error::counted;
 
-/// If workers wait for a core for more of their busy time than this fraction, there are too few
-/// cores.
+/// Maximum fraction of the workers' busy time in which they wait for a core. Above it, there are
+/// too few cores.
 const MAX_DELAYED: f64 = 0.2;
 /// Speed of decoding random crops of photographs from packed files, relative to plain files. The
 /// whole pipeline, in which decoding takes 80 % of the time, was 1.66 times as fast on two cores
@@ -18,8 +18,8 @@ const MAX_DELAYED: f64 = 0.2;
 const PACKED_SPEEDUP: f64 = 2.0;
 /// Minimum average number of reads in flight for which reading can be the bottleneck.
 const MIN_READS: f64 = 2.0;
-/// The verdict mentions the waits for the first batches of epochs if they are at least this
-/// fraction of all waits.
+/// Minimum fraction of all waits that are for the first batches of epochs. Above it, the verdict
+/// mentions them.
 const MIN_STARTS: f64 = 0.25;
 
 /// The bottleneck of a loader, with the evidence. `Display` prints [`text`](Verdict::text).
@@ -83,9 +83,9 @@ impl fmt::Display for Verdict {
 /// The statistics, and values that several rules compute from them.
 pub(super) struct Evidence<'a> {
     pub(super) stats: &'a Stats,
-    /// Fraction of the time, from 0 to 1.
+    /// Fraction of the time in which the consumer waited, from 0 to 1.
     pub(super) waited: f64,
-    /// Fraction of the time, from 0 to 1.
+    /// Fraction of the time in which the workers were busy, from 0 to 1.
     pub(super) busy: f64,
     pub(super) waits: String,
 }
@@ -100,7 +100,8 @@ impl Stats {
 impl Verdict {
     fn of(stats: &Stats) -> Verdict {
         let waited = match (&stats.stall, stats.device_stall_fraction()) {
-            // A host that is ahead of the device waits at no cost.
+            // A host that is ahead of the device waits at no cost, so only the device's waits
+            // count.
             (Some(stall), Some(device)) if 2 * stall.count >= stats.batches => device,
             (_, device) => stats.stall_fraction().max(device.unwrap_or(0.0)),
         };
@@ -171,7 +172,8 @@ impl Evidence<'_> {
         (Bottleneck::Unclear, "no single cause".into(), lines)
     }
 
-    /// `blocked` is the fraction of time for which all slots were in use.
+    /// Returns the verdict for too few batches ahead. `blocked` is the fraction of time for which
+    /// all slots were in use.
     fn slots_bound(&self, blocked: f64) -> Judgment {
         let Evidence { stats, busy, waits, .. } = self;
         let interval = ratio(stats.seconds, stats.batches as f64);
@@ -220,7 +222,8 @@ impl Evidence<'_> {
         })
     }
 
-    /// Samples per second that the workers would prepare if they were never idle.
+    /// Returns the number of samples per second that the workers would prepare if they were never
+    /// idle.
     fn capacity(&self) -> f64 {
         ratio(self.stats.prepared as f64, self.stats.seconds * self.busy)
     }
@@ -247,7 +250,7 @@ impl Evidence<'_> {
         (Bottleneck::Step, "step-bound: the loader is not the bottleneck".into(), lines)
     }
 
-    /// Returns `None` if no stream on the device is saturated.
+    /// Returns the verdict if a stream on the device is saturated.
     fn device_bound(&self) -> Option<Judgment> {
         let Evidence { stats, waits, .. } = self;
         let share = |stage: &StageStats| ratio(stage.seconds, stats.seconds);
@@ -282,7 +285,7 @@ impl Evidence<'_> {
         format!("decoding takes {share} % of the device's time, {each:.2} ms per {batch}")
     }
 
-    /// The workers are idle because reading ahead is too slow.
+    /// Returns the verdict if the workers are idle because reading ahead is too slow.
     fn reads_bound(&self) -> Judgment {
         let Evidence { stats, waits, .. } = self;
         let each = stats.ahead.as_ref().map_or(0.0, StageStats::mean_seconds);
@@ -302,7 +305,8 @@ impl Evidence<'_> {
         (Bottleneck::Read, "read-bound".into(), lines)
     }
 
-    /// Includes the number of bytes from the disk, if the system reports it.
+    /// Describes how many bytes are read per second, and how many of them come from the disk, if
+    /// the system reports it.
     fn speed_of_reading(&self) -> String {
         let stats = self.stats;
         let disk = stats.process.disk_bytes.map_or(String::new(), |bytes| {
@@ -311,8 +315,8 @@ impl Evidence<'_> {
         format!("{:.1} MB/s are read{disk}", stats.bytes_per_second() / 1e6)
     }
 
-    /// Fraction of the workers' busy time for which they were runnable but not running, from 0 to
-    /// 1.
+    /// Returns the fraction of the workers' busy time for which they were runnable but not running,
+    /// from 0 to 1.
     fn delayed(&self) -> f64 {
         ratio(self.stats.delayed_seconds, self.stats.worked_seconds()).min(1.0)
     }
@@ -347,7 +351,7 @@ impl Evidence<'_> {
         Some(format!("workers were running {running} % of their busy time{rest}{why}"))
     }
 
-    /// The judgment depends on the busiest stage.
+    /// Returns the verdict for busy workers, which depends on the busiest stage.
     pub(super) fn work_bound(&self) -> Judgment {
         let Evidence { stats, waits, .. } = self;
         let total = stats.worked_seconds();

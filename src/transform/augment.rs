@@ -328,11 +328,12 @@ impl Augment {
         self.then(Setting::VerticalFlip { probability })
     }
 
-    /// Mixes each sample of a finished batch with the previous sample. Off by default. The batch
-    /// contains the weight with which to mix the labels.
+    /// Mixes each sample of a finished batch with the previous sample. By default, batches are not
+    /// mixed. The batch contains the weight with which to mix the labels.
+    ///
     /// The loader must deliver [`soft_labels`](crate::Loader::soft_labels), which are mixed like
-    /// the images, or no labels at all ([`drop_field("label")`](crate::Loader::drop_field)).
-    /// Otherwise, it cannot be opened. No other field is mixed.
+    /// the images, or no labels at all ([`drop_field("label")`](crate::Loader::drop_field)). A
+    /// loader with any other labels cannot be opened. No other field is mixed.
     #[must_use]
     pub fn mix(self, mix: Mix) -> Self {
         self.then(Setting::Mix(mix))

@@ -19,7 +19,8 @@ pub enum Border {
 }
 
 impl Border {
-    /// Minimum number of pixels along an axis that an image needs for a border of `width` pixels.
+    /// Returns the minimum number of pixels along an axis that an image needs for a border of
+    /// `width` pixels.
     pub(super) fn needs(self, width: u32) -> u64 {
         match self {
             Border::Constant | Border::Edge => 1,
@@ -37,7 +38,7 @@ impl Border {
         }
     }
 
-    /// Index in `start..start + length` of the pixel that is repeated at `index`.
+    /// Returns the index in `start..start + length` of the pixel that is repeated at `index`.
     fn source(self, index: usize, start: usize, length: usize) -> usize {
         let end = start + length;
         let skipped = usize::from(self == Border::Reflect);
@@ -73,7 +74,7 @@ impl Border {
 mod tests {
     use super::*;
 
-    /// Compares with `numpy.pad` of the row 1, 2, 3, 4.
+    /// Compares borders with the results of `numpy.pad` for the row 1, 2, 3, 4.
     #[test]
     fn borders_equal_numpy_pad() {
         let row = |border: Border| {

@@ -75,7 +75,7 @@ impl Crop {
         }
     }
 
-    /// The plan has no flips and no effects yet.
+    /// Plans the crop of an image. The plan has no flips and no effects yet.
     pub(super) fn plan(
         &self,
         size: Size,
@@ -104,13 +104,15 @@ impl Crop {
                 part_of(resized, geometry::center_box(resized, output)?)
             }
             Crop::Center => Plan::resized_crop(size, geometry::center_box(size, output)?, output, full_output),
-            Crop::Exact if size != output => return Err(unlike(size, "but Augment::pass_through expects", output, "")),
+            Crop::Exact if size != output => {
+                return Err(wrong_size_error(size, "but Augment::pass_through expects", output, ""));
+            }
             Crop::Stretch | Crop::Exact => Plan::resized_crop(size, full_area, output, full_output),
             Crop::Own { shrink } => {
                 let fits = size.width <= output.width && size.height <= output.height;
                 if !fits && !shrink {
                     const HINT: &str = ": raise this size, or add Augment::shrink_larger";
-                    return Err(unlike(size, "but Augment::own_size allows at most", output, HINT));
+                    return Err(wrong_size_error(size, "but Augment::own_size allows at most", output, HINT));
                 }
                 let shown = if fits { size } else { geometry::fit_into(size, output) };
                 Plan::resized_crop(size, full_area, output, Rect::full(shown))
@@ -141,14 +143,14 @@ impl Crop {
             || self.keeps_corner()
     }
 
-    /// Whether mirrored images stay in the upper left corner of the output.
+    /// Returns whether mirrored images stay in the upper left corner of the output.
     pub(super) fn keeps_corner(&self) -> bool {
         matches!(self, Crop::Resized(_) | Crop::Shortest { .. } | Crop::Own { .. })
     }
 }
 
-/// `says` connects the two sizes in the message.
-fn unlike(actual: Size, says: &str, size: Size, hint: &str) -> Error {
+/// Returns the error for an image of the wrong size. `says` connects the two sizes in the message.
+fn wrong_size_error(actual: Size, says: &str, size: Size, hint: &str) -> Error {
     let text = format!("the image is {}x{}, {says} {}x{}{hint}", actual.width, actual.height, size.width, size.height);
     Error::new(ErrorKind::Transform, text)
 }
@@ -190,7 +192,7 @@ fn check_sides(sides: &[u32], longest: u32, output: Size) -> Result<()> {
 fn padded(size: Size, output: Size, (padding, border, if_needed): (u32, Border, bool), rng: &mut Rng) -> Result<Plan> {
     let failed = |cause: String| Err(Error::new(ErrorKind::Transform, cause));
     let (image, crop) = (format!("{}x{}", size.width, size.height), format!("{}x{}", output.width, output.height));
-    // Position of the crop along an axis, relative to the edge of the image.
+    // Draws the position of the crop along an axis, relative to the edge of the image.
     let mut along = |length: u32, output_side: u32| {
         let mut before = padding;
         let mut padded_length = u64::from(length) + 2 * u64::from(padding);
@@ -218,7 +220,7 @@ fn padded(size: Size, output: Size, (padding, border, if_needed): (u32, Border, 
     };
     let y = along(size.height, output.height)?;
     let x = along(size.width, output.width)?;
-    // Start of the visible section in the image and in the output, and its length.
+    // Computes the start of the visible section in the image and in the output, and its length.
     let visible = |start: i64, length: u32, output_side: u32| {
         let end = (start + i64::from(output_side)).min(i64::from(length));
         (start.max(0) as u32, (-start).max(0) as u32, (end - start.max(0)) as u32)
@@ -239,8 +241,8 @@ mod tests {
         augment.plan(Size::new(size.0, size.1), &mut Rng::new(2, 0, sample))
     }
 
-    /// Upper left corner of the crop relative to the image, with negative coordinates in the
-    /// border.
+    /// Returns the upper left corner of the crop relative to the image. Coordinates in the border
+    /// are negative.
     fn corner(plan: &Plan) -> (i64, i64) {
         assert_eq!((plan.crop.size(), plan.resized), (plan.target.size(), plan.target.size()));
         (i64::from(plan.crop.x) - i64::from(plan.target.x), i64::from(plan.crop.y) - i64::from(plan.target.y))

@@ -27,7 +27,7 @@ impl From<Rect> for Window {
     }
 }
 
-/// `[low, high]`.
+/// The range `[low, high]` of a random number.
 pub(super) type Interval = [f64; 2];
 
 /// Draws the box of torchvision's `RandomResizedCrop.make_params`. Each try draws the fraction of
@@ -57,7 +57,7 @@ pub(super) fn random_box(size: Size, scale: Interval, ratio: Interval, rng: &mut
     Rect::new((size.width - w) / 2, (size.height - h) / 2, w, h)
 }
 
-/// The box of torchvision's `CenterCrop`, except that smaller images are an error.
+/// Returns the box of torchvision's `CenterCrop`, except that smaller images are an error.
 pub(super) fn center_box(size: Size, output: Size) -> Result<Rect> {
     if output.width > size.width || output.height > size.height {
         return Err(Error::new(
@@ -72,8 +72,8 @@ pub(super) fn center_box(size: Size, output: Size) -> Result<Rect> {
     Ok(Rect::new(anchor(size.width, output.width), anchor(size.height, output.height), output.width, output.height))
 }
 
-/// torchvision's `Resize(side)`: the shorter side becomes `side`, and the longer side becomes
-/// `int(side * longer / shorter)`.
+/// Returns the size of torchvision's `Resize(side)`: the shorter side becomes `side`, and the
+/// longer side becomes `int(side * longer / shorter)`.
 pub(crate) fn shorter_to(size: Size, side: u32) -> Size {
     let longer =
         |long: u32, short: u32| (u64::from(side) * u64::from(long) / u64::from(short)).min(u64::from(u32::MAX)) as u32;
@@ -84,7 +84,8 @@ pub(crate) fn shorter_to(size: Size, side: u32) -> Size {
     }
 }
 
-/// The smallest size with the aspect ratio of `size` that covers `output`, rounded half to even.
+/// Returns the smallest size with the aspect ratio of `size` that covers `output`, rounded half to
+/// even.
 pub(super) fn covering(size: Size, output: Size) -> Result<Size> {
     let [w, h, width, height] = [size.width, size.height, output.width, output.height].map(f64::from);
     let longer = |side: f64, min: u32| (side.round_ties_even() as u32).max(min);
@@ -105,8 +106,8 @@ pub(super) fn covering(size: Size, output: Size) -> Result<Size> {
     Ok(resized)
 }
 
-/// The largest size with the aspect ratio of `size` that fits into `output`, rounded down as in
-/// torchvision's `Resize(size=None, max_size=side)`.
+/// Returns the largest size with the aspect ratio of `size` that fits into `output`, rounded down
+/// as in torchvision's `Resize(size=None, max_size=side)`.
 pub(super) fn fit_into(size: Size, output: Size) -> Size {
     let [w, h, width, height] = [size.width, size.height, output.width, output.height].map(u64::from);
     let shorter = |product: u64, divisor: u64| (product / divisor).max(1) as u32;
@@ -117,9 +118,9 @@ pub(super) fn fit_into(size: Size, output: Size) -> Size {
     }
 }
 
-/// Size and position of the image in Ultralytics' `LetterBox(output)`: the largest size that fits,
-/// rounded half to even, and centered. If the padding is odd, the extra pixel is on the right or at
-/// the bottom.
+/// Returns the size and position of the image in Ultralytics' `LetterBox(output)`: the largest size
+/// that fits, rounded half to even, and centered. If the padding is odd, the extra pixel is on the
+/// right or at the bottom.
 pub(super) fn letterboxed(size: Size, output: Size) -> Rect {
     let [w, h, width, height] = [size.width, size.height, output.width, output.height].map(f64::from);
     let factor = (height / h).min(width / w);
@@ -140,9 +141,9 @@ pub(super) fn jittered(size: Size, output: Size, factors: Interval, max_side: u3
     Size::new(side(w), side(h))
 }
 
-/// Draws the box of `FixedSizeCrop` in torchvision's reference training: a random section of the
-/// output's length along an axis where `size` exceeds `output`, otherwise the whole image. Draws
-/// one number for both axes.
+/// Draws the box of `FixedSizeCrop` in torchvision's reference training. Along an axis where `size`
+/// exceeds `output`, the box is a random section of the output's length. Along any other axis, it
+/// is the whole image. Draws one number for both axes.
 pub(super) fn corner_or_random_area(size: Size, output: Size, rng: &mut Rng) -> Rect {
     let position = rng.unit();
     let span = |length: u32, output_side: u32| {
@@ -175,7 +176,7 @@ pub(super) fn random_area(size: Size, output: Size, rng: &mut Rng) -> Rect {
     Rect::new(x, y, width, height)
 }
 
-/// Whether the center of the box (x1, y1, x2, y2) is strictly inside `crop`.
+/// Returns whether the center of the box (x1, y1, x2, y2) is strictly inside `crop`.
 pub(super) fn contains_center(crop: Rect, [x1, y1, x2, y2]: [f64; 4]) -> bool {
     let within = |center: f64, start: u32, length: u32| {
         f64::from(start) < center && center < f64::from(start) + f64::from(length)
@@ -196,9 +197,9 @@ pub(super) fn window_of(size: Size, resized: Size, inner: Rect) -> Window {
     }
 }
 
-/// The pixels that a filter reads when it maps `window` to `output`: the window and half a filter
-/// width around it, clipped to the image. Only these pixels are decoded and resized, with the same
-/// result as resizing the whole image before the crop.
+/// Returns the pixels that a filter reads when it maps `window` to `output`: the window and half a
+/// filter width around it, clipped to the image. Only these pixels are decoded and resized, with
+/// the same result as resizing the whole image before the crop.
 pub(super) fn support_of(size: Size, window: Window, output: Size, resampling: Resampling) -> Rect {
     let span = |start: f64, length: f64, outputs: u32, limit: u32| {
         let radius = resampling.support() * resampling.width(length / f64::from(outputs));
@@ -217,7 +218,8 @@ mod tests {
 
     #[test]
     fn resizes_round_like_torchvision() {
-        // From torchvision.transforms.functional._compute_resized_output_size.
+        // The expected size is that of
+        // torchvision.transforms.functional._compute_resized_output_size.
         assert_eq!(shorter_to(Size::new(500, 375), 256), Size::new(341, 256));
         assert_eq!(shorter_to(Size::new(375, 500), 256), Size::new(256, 341));
         assert_eq!(shorter_to(Size::new(333, 500), 256), Size::new(256, 384));
@@ -263,7 +265,8 @@ mod tests {
 
     #[test]
     fn letterboxes_round_like_ultralytics() {
-        // Image, output, and expected size and position by the formula of `LetterBox`.
+        // Each case is an image, an output, and the size and position by the formula of
+        // `LetterBox`.
         for (image, output, (width, height), (left, top)) in LETTERBOXES {
             let [image, output] = [image, output].map(|(width, height)| Size::new(width, height));
             assert_eq!(letterboxed(image, output), Rect::new(left, top, width, height), "{image:?} in {output:?}");
@@ -272,7 +275,7 @@ mod tests {
 
     #[test]
     fn fitted_sizes_round_like_torchvision() {
-        // From v2.Resize(size=None, max_size=640).
+        // The expected sizes are from v2.Resize(size=None, max_size=640).
         let fit = |width, height| fit_into(Size::new(width, height), Size::new(640, 640));
         assert_eq!(fit(500, 375), Size::new(640, 480));
         assert_eq!(fit(333, 500), Size::new(426, 640));

@@ -32,7 +32,8 @@ pub enum Interpolation {
 }
 
 impl Interpolation {
-    /// Why rotations, shears and other warps do not support this filter.
+    /// Returns why rotations, shears and other warps do not support this filter, or `None` if they
+    /// do.
     pub(super) fn unfit_for_warps(self) -> Option<&'static str> {
         macro_rules! unfit {
             ($name:literal) => {
@@ -51,13 +52,14 @@ impl Interpolation {
         }
     }
 
-    /// Pillow and PyTorch resize horizontally first. The order affects the pixels, because each
-    /// pass rounds values and clamps them to 0 to 255.
+    /// Returns whether the horizontal pass is first, as in Pillow and PyTorch. The order affects
+    /// the pixels, because each pass rounds values and clamps them to 0 to 255.
     pub(super) fn resizes_horizontally_first(self) -> bool {
         matches!(self, Interpolation::BilinearExact | Interpolation::Bicubic | Interpolation::Lanczos)
     }
 }
 
+/// The filter of a resize.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Resampling {
     pub(super) filter: Interpolation,
@@ -68,8 +70,8 @@ impl Resampling {
     /// The only resampling that devices support.
     pub(super) const DEFAULT: Self = Resampling { filter: Interpolation::Bilinear, antialias: true };
 
-    /// Half the width of the filter, in output pixels if the filter widens as the image shrinks,
-    /// otherwise in source pixels.
+    /// Returns half the width of the filter. The unit is the output pixel if the filter widens as
+    /// the image shrinks, and otherwise the source pixel.
     pub(super) fn support(self) -> f64 {
         match self.filter {
             Interpolation::Bilinear | Interpolation::BilinearExact | Interpolation::Nearest => 1.0,
@@ -78,13 +80,14 @@ impl Resampling {
         }
     }
 
-    /// Source pixels per unit of [`support`](Resampling::support). `scale` is the number of source
-    /// pixels per output pixel.
+    /// Returns the number of source pixels per unit of [`support`](Resampling::support). `scale` is
+    /// the number of source pixels per output pixel.
     pub(super) fn width(self, scale: f64) -> f64 {
         if self.antialias { scale.max(1.0) } else { 1.0 }
     }
 
-    /// Weight of a source pixel at the distance `t` from the center, where 0 <= `t` < support.
+    /// Returns the weight of a source pixel at the distance `t` from the center, where 0 <= `t` <
+    /// support.
     pub(super) fn weight(self, t: f64) -> f64 {
         match self.filter {
             Interpolation::Bilinear | Interpolation::BilinearExact | Interpolation::Nearest => 1.0 - t,
@@ -94,7 +97,7 @@ impl Resampling {
     }
 }
 
-/// Keys' cubic with the parameter `a`, in Pillow's order of operations.
+/// Evaluates Keys' cubic with the parameter `a`, in Pillow's order of operations.
 fn cubic(t: f64, a: f64) -> f64 {
     if t < 1.0 { ((a + 2.0) * t - (a + 3.0)) * t * t + 1.0 } else { (((t - 5.0) * t + 8.0) * t - 4.0) * a }
 }

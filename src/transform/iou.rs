@@ -8,12 +8,12 @@ use crate::transform::geometry::contains_center;
 /// Intersection over union that a crop must reach with a box. 1 selects the whole image.
 const THRESHOLDS: [f64; 7] = [0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0];
 
-/// Per threshold.
+/// Maximum number of crops per threshold.
 const MAX_CROPS: usize = 40;
 
-/// After this many thresholds, the whole image is used, while torchvision loops forever. Each
-/// threshold is 1 with a probability of 1/7, so only (6/7)^100 of the samples (2 in 10 million) get
-/// here.
+/// Maximum number of thresholds, after which the whole image is used, while torchvision loops
+/// forever. Each threshold is 1 with a probability of 1/7, so only (6/7)^100 of the samples (2 in
+/// 10 million) get here.
 const MAX_THRESHOLDS: usize = 100;
 
 /// Draws a crop of an image of `size`, or `None` for the whole image. Each of `boxes` is (x1, y1,
@@ -32,7 +32,7 @@ pub(super) fn draw(size: Size, boxes: &[[f32; 4]], rng: &mut Rng) -> Option<Rect
             let width = (f64::from(size.width) * rng.range(0.3, 1.0)) as u32;
             let height = (f64::from(size.height) * rng.range(0.3, 1.0)) as u32;
             let ratio = f64::from(width) / f64::from(height);
-            // An empty crop, with a ratio of 0, infinity or NaN, fails as well.
+            // This condition also rejects an empty crop, with a ratio of 0, infinity or NaN.
             if !(0.5..=2.0).contains(&ratio) {
                 continue;
             }
@@ -50,7 +50,7 @@ pub(super) fn draw(size: Size, boxes: &[[f32; 4]], rng: &mut Rng) -> Option<Rect
     None
 }
 
-/// Returns 0 if both are empty.
+/// Returns the intersection over union, or 0 if both are empty.
 fn iou(crop: Rect, [x1, y1, x2, y2]: [f64; 4]) -> f64 {
     let (left, top) = (f64::from(crop.x), f64::from(crop.y));
     let (width, height) = (f64::from(crop.width), f64::from(crop.height));

@@ -109,8 +109,8 @@ impl Mixing {
     }
 }
 
-/// torchvision's `CutMix.make_params`: a box around a uniformly drawn center, clipped to the image.
-/// The weight is the fraction of the area outside the clipped box.
+/// Draws the box of torchvision's `CutMix.make_params`: a box around a uniformly drawn center,
+/// clipped to the image. The weight is the fraction of the area outside the clipped box.
 fn cut(alpha: f64, size: Size, rng: &mut Rng) -> Mixing {
     let weight = beta(alpha, rng);
     let (w, h) = (i64::from(size.width), i64::from(size.height));
@@ -123,8 +123,8 @@ fn cut(alpha: f64, size: Size, rng: &mut Rng) -> Mixing {
     Mixing { weight: (1.0 - rect.size().area() as f64 / size.area() as f64) as f32, cut: Some(rect) }
 }
 
-/// Beta(`alpha`, `alpha`) is X / (X + Y) for gamma variates X and Y, which underflow if `alpha` is
-/// tiny, so only their logarithms are used.
+/// Draws from Beta(`alpha`, `alpha`), which is X / (X + Y) for gamma variates X and Y. They
+/// underflow if `alpha` is tiny, so only their logarithms are used.
 fn beta(alpha: f64, rng: &mut Rng) -> f64 {
     let (x, y) = (ln_gamma_variate(alpha, rng), ln_gamma_variate(alpha, rng));
     1.0 / (1.0 + (y - x).exp())
@@ -139,14 +139,16 @@ pub(super) fn dirichlet(alpha: f64, count: usize, rng: &mut Rng) -> Vec<f64> {
     logs.into_iter().map(|log| (log - max).exp() / sum).collect()
 }
 
-/// Draws with the Box-Muller transform, using only the cosine.
+/// Draws from the standard normal distribution with the Box-Muller transform, using only the
+/// cosine.
 pub(super) fn normal(rng: &mut Rng) -> f64 {
     // 1 - unit is in (0, 1], where the logarithm is defined.
     (-2.0 * (1.0 - rng.unit()).ln()).sqrt() * (std::f64::consts::TAU * rng.unit()).cos()
 }
 
-/// Marsaglia and Tsang, "A simple method for generating gamma variables" (2000): multiplies a
-/// variate with the shape `alpha + 1` by U^(1 / `alpha`), where U is uniform.
+/// Draws the logarithm of a gamma variate with the method of Marsaglia and Tsang, "A simple method
+/// for generating gamma variables" (2000). The method multiplies a variate with the shape `alpha +
+/// 1` by U^(1 / `alpha`), where U is uniform.
 fn ln_gamma_variate(alpha: f64, rng: &mut Rng) -> f64 {
     let d = alpha + 1.0 - 1.0 / 3.0;
     let c = 1.0 / (9.0 * d).sqrt();

@@ -87,7 +87,8 @@ impl Mosaic {
         Ok(())
     }
 
-    /// `len` is the number of samples in the epoch.
+    /// Draws the mosaic of a sample, or `None` if the sample does not become one. `len` is the
+    /// number of samples in the epoch.
     pub(super) fn draw(&self, (seed, variant, sample): (u64, u64, u64), len: u64) -> Option<Tiling> {
         // A separate generator keeps all other random numbers of the sample the same.
         let mut rng = Rng::new(seed ^ u64::from_le_bytes(*b"mosaics "), variant, sample);
@@ -102,19 +103,21 @@ impl Mosaic {
     }
 }
 
+/// The random choices for a mosaic.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Tiling {
-    /// Among the samples of the epoch.
+    /// Positions of the partners among the samples of the epoch.
     pub(crate) partners: [u64; TILES - 1],
     /// Point at which the images meet, from the upper left corner of the canvas, in output widths
     /// and heights.
     pub(crate) center: [f64; 2],
-    /// Output pixels per canvas pixel.
+    /// Number of output pixels per canvas pixel.
     scale: f64,
     /// Position of the canvas's center in the output, in output widths and heights.
     shift: [f64; 2],
 }
 
+/// The position of an image along one axis. `resized` is the length of the resized image.
 struct Span {
     resized: u32,
     /// Start of the visible section in the resized image.
@@ -126,7 +129,8 @@ struct Span {
 }
 
 impl Tiling {
-    /// Images are numbered in row-major order. An invisible image has an empty target.
+    /// Plans one of the four images. They are numbered in row-major order. An invisible image has
+    /// an empty target.
     pub(super) fn plan(&self, tile: usize, size: Size, output: Size, resampling: Resampling) -> Plan {
         let fitted = geometry::fit_into(size, output);
         let across = self.span(0, fitted.width, output.width, tile % 2 == 1);
@@ -142,16 +146,16 @@ impl Tiling {
         Plan { resized, offset: (part.x, part.y), target, ..plan }.with_resampling(resampling)
     }
 
-    /// The image begins at the point where the images meet if `after` is set, and otherwise ends
-    /// there. `length` is the length of the image in canvas pixels, and `side` is the length of the
-    /// output.
+    /// Places an image along an axis. If `after` is true, the image begins at the point where the
+    /// images meet; if it is false, the image ends there. `length` is the length of the image in
+    /// canvas pixels, and `side` is the length of the output.
     fn span(&self, axis: usize, length: u32, side: u32, after: bool) -> Span {
         let output = f64::from(side);
         let to_output = |canvas: f64| (self.scale * (canvas - output) + output * self.shift[axis]).round() as i64;
         let resized = (self.scale * f64::from(length)).round().clamp(1.0, MAX_SIDE) as i64;
         let edge = to_output(output * self.center[axis]);
         let start = if after { edge } else { edge - resized };
-        // The canvas may end inside the output.
+        // Clip to the canvas, which may end inside the output.
         let (first, last) = (to_output(0.0).max(0), to_output(2.0 * output).min(i64::from(side)));
         let from = start.max(first);
         let length = ((start + resized).min(last) - from).max(0);
@@ -164,8 +168,8 @@ impl Tiling {
 mod tests {
     use super::*;
 
-    /// Ultralytics' `Mosaic._mosaic4`: the area of the canvas that an image of `(w, h)` pixels
-    /// covers, and the upper left corner of the image, which may be outside the canvas.
+    /// Computes Ultralytics' `Mosaic._mosaic4`: the area of the canvas that an image of `(w, h)`
+    /// pixels covers, and the upper left corner of the image, which may be outside the canvas.
     fn on_canvas(tile: usize, s: i64, (xc, yc): (i64, i64), (w, h): (i64, i64)) -> ([i64; 4], (i64, i64)) {
         let (a, b) = match tile {
             0 => ([(xc - w).max(0), (yc - h).max(0), xc, yc], [w - (xc - (xc - w).max(0)), h - (yc - (yc - h).max(0))]),
@@ -182,8 +186,8 @@ mod tests {
         (a, (a[0] - b[0], a[1] - b[1]))
     }
 
-    /// Ultralytics' `RandomPerspective.affine_transform` without rotation, shear and perspective,
-    /// clipped to the output.
+    /// Computes Ultralytics' `RandomPerspective.affine_transform` without rotation, shear and
+    /// perspective, clipped to the output.
     fn moved(canvas: [f64; 4], s: f64, scale: f64, translate: [f64; 2]) -> [f64; 4] {
         let matrix = |v: f64, axis: usize| ((v - s) * scale + translate[axis] * s).clamp(0.0, s);
         [matrix(canvas[0], 0), matrix(canvas[1], 1), matrix(canvas[2], 0), matrix(canvas[3], 1)]
@@ -204,7 +208,7 @@ mod tests {
             let (w, h) = (fitted(size.width), fitted(size.height));
             let center = tiling.center.map(|v| (v * f64::from(s)) as i64);
             let (canvas, (padw, padh)) = on_canvas(tile, i64::from(s), (center[0], center[1]), (w, h));
-            // A box in relative coordinates, as in Ultralytics.
+            // This is a box in relative coordinates, as in Ultralytics.
             let mut edges = [rng.unit(), rng.unit(), rng.unit(), rng.unit()];
             (edges[0], edges[2]) = (edges[0].min(edges[2]), edges[0].max(edges[2]));
             (edges[1], edges[3]) = (edges[1].min(edges[3]), edges[1].max(edges[3]));

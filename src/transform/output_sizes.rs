@@ -3,7 +3,8 @@
 use crate::decode::Size;
 use crate::transform::Augment;
 
-/// A variant is one combination of output sizes, one for each image of a sample.
+/// The output sizes in each epoch. A *variant* is one combination of output sizes, one for each
+/// image of a sample.
 #[derive(Debug, Clone)]
 pub(crate) struct OutputSizes {
     /// First epoch and variant of each range of epochs in which no size changes.
@@ -12,7 +13,7 @@ pub(crate) struct OutputSizes {
 }
 
 impl OutputSizes {
-    /// `augments` yields one augmentation for each image of a sample.
+    /// Collects the variants. `augments` yields one augmentation for each image of a sample.
     pub(crate) fn of<'a>(augments: impl Iterator<Item = &'a Augment> + Clone) -> Self {
         let mut starts: Vec<u64> = augments.clone().flat_map(Augment::changes).chain([0]).collect();
         starts.sort_unstable();

@@ -70,7 +70,8 @@ impl CopyPaste {
         Ok(())
     }
 
-    /// `len` is the number of samples in the epoch.
+    /// Draws the partner of a sample, or `None` if nothing is pasted into it. `len` is the number
+    /// of samples in the epoch.
     pub(super) fn draw(&self, (seed, variant, sample): (u64, u64, u64), len: u64) -> Option<Pasting> {
         // A separate generator keeps all other random numbers of the sample the same.
         let mut rng = Rng::new(seed ^ u64::from_le_bytes(*b"pastings"), variant, sample);
@@ -81,6 +82,7 @@ impl CopyPaste {
     }
 }
 
+/// The random choices for pasting.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Pasting {
     /// Index of the partner among the samples of the epoch.
@@ -89,8 +91,8 @@ pub(crate) struct Pasting {
 }
 
 impl Pasting {
-    /// torchvision's `unique(randint(0, count, (count,)))`, where `count` is the number of the
-    /// partner's objects. `rng` is the sample's generator.
+    /// Draws torchvision's `unique(randint(0, count, (count,)))`, where `count` is the number of
+    /// the partner's objects. `rng` is the sample's generator.
     pub(crate) fn choose(count: usize, rng: &Rng, out: &mut Vec<usize>) {
         let mut rng = rng.named("pasted objects");
         out.clear();
@@ -99,7 +101,7 @@ impl Pasting {
         out.dedup();
     }
 
-    /// Generator for the crop and the flips of the partner.
+    /// Returns the generator for the crop and the flips of the partner.
     pub(crate) fn rng(rng: &Rng) -> Rng {
         rng.named("pasted image")
     }

@@ -72,7 +72,8 @@ pub struct Clipped {
 }
 
 impl Clipped {
-    /// The box around the moved corners, clipped to the output. `None` if it is empty.
+    /// Returns the box around the moved corners, clipped to the output, or `None` if that box is
+    /// empty.
     fn warped(self, warp: &Warp, output: Size) -> Option<Self> {
         let [x1, y1, x2, y2] = self.corners;
         let corners = [(x1, y1), (x2, y1), (x2, y2), (x1, y2)].map(|corner| warp.forward(corner, output));
@@ -130,7 +131,8 @@ impl Plan {
         Plan { region, window, resized, offset: (part.x, part.y), ..full_plan }.with_resampling(resampling)
     }
 
-    /// The region must already contain all pixels that the new filter reads.
+    /// Sets the filter of the resize. The region must already contain all pixels that the new
+    /// filter reads.
     pub(super) fn with_resampling(self, Resampling { filter, antialias }: Resampling) -> Self {
         Plan { interpolation: filter, antialias, ..self }
     }
@@ -169,8 +171,8 @@ impl Plan {
         )
     }
 
-    /// Columns and rows that the resize maps to the target, relative to the corner of the region.
-    /// `None` if the window is empty.
+    /// Returns the columns and rows that the resize maps to the target, relative to the corner of
+    /// the region. Returns `None` if the window is empty.
     pub(crate) fn filter(&self) -> Option<((f64, f64), (f64, f64))> {
         let Window { x, y, width, height } = self.window;
         let within = |start: f64, length: f64, origin: u32, limit: u32| {
@@ -196,9 +198,9 @@ impl Plan {
         self.drawn.values.first().map(OnValues::erased)
     }
 
-    /// The area of the output that custom transforms may change: the image without the fill around
-    /// it. It is the whole output if the fill is a border of the image, if geometric operations
-    /// have moved the image, or if the output combines several images (`joins`).
+    /// Returns the area of the output that custom transforms may change: the image without the fill
+    /// around it. The area is the whole output if the fill is a border of the image, if geometric
+    /// operations have moved the image, or if the output combines several images (`joins`).
     pub(crate) fn changeable(&self, joins: bool) -> Rect {
         if joins || self.bordered || self.is_warped() { Rect::full(self.output) } else { self.shown() }
     }
@@ -262,7 +264,7 @@ impl Plan {
         self.drawn.warps().next().is_some()
     }
 
-    /// Geometric operations on annotations need a copy of the output with this many pixels.
+    /// Returns how many pixels geometric operations on annotations copy.
     pub(crate) fn warped_area(&self) -> u64 {
         if self.is_warped() { self.output.area() } else { 0 }
     }
@@ -342,7 +344,7 @@ impl Plan {
         self.warp_box(clipped)
     }
 
-    /// Returns `None` if the box leaves the output.
+    /// Applies the geometric operations to a box. Returns `None` if the box leaves the output.
     pub(crate) fn warp_box(&self, clipped: Clipped) -> Option<Clipped> {
         self.drawn.warps().try_fold(clipped, |clipped, warp| clipped.warped(warp, self.output))
     }

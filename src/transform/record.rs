@@ -13,11 +13,11 @@ pub(crate) trait Record: Sized {
 
     fn take(from: &[u32]) -> Self;
 
-    /// The C type, and the suffix after the name of such a field, such as `[3]`.
+    /// Returns the C type of a field, and the suffix after the field's name, such as `[3]`.
     #[cfg(test)]
     fn c_type() -> (String, String);
 
-    /// The C declaration, or an empty string if C already has the type.
+    /// Returns the C declaration, or an empty string if C already has the type.
     #[cfg(test)]
     fn declaration() -> String {
         String::new()
@@ -58,7 +58,7 @@ impl Record for f32 {
     }
 }
 
-/// The low word comes first. CUDA aligns a double to 8 bytes, so the field must start at an even
+/// Stores the low word first. CUDA aligns a double to 8 bytes, so the field must start at an even
 /// word.
 impl Record for f64 {
     const WORDS: usize = 2;

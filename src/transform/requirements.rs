@@ -85,7 +85,8 @@ impl Augment {
         self.all().flat_map(|augment| &augment.settings.ops)
     }
 
-    /// Bytes that the effects on pixels need for a sample, in addition to its image.
+    /// Returns the number of bytes that the effects on pixels need for a sample, in addition to its
+    /// image.
     pub(crate) fn effects_memory(&self) -> u64 {
         let bytes = |augment: &Augment| {
             let per_pixel = augment.settings.ops.iter().filter(|op| !op.on_values()).map(|op| op.bytes_per_pixel());
@@ -131,7 +132,7 @@ impl Augment {
         self.all().any(|augment| augment.settings.mix.is_some())
     }
 
-    /// Whether both mix batches in the same way in this epoch.
+    /// Returns whether both augmentations mix batches in the same way in this epoch.
     pub(crate) fn mixes_like(&self, other: &Augment) -> bool {
         self.settings.mix == other.settings.mix
     }

@@ -24,7 +24,7 @@ pub(super) struct Settings {
     pub(super) copy_paste: Option<CopyPaste>,
     /// A setter that the crop does not support, and a description of the crops that support it.
     pub(super) misuse: Option<(&'static str, &'static str)>,
-    /// Requested preset that does not exist.
+    /// The requested preset, if it does not exist.
     pub(super) unknown_preset: Option<String>,
 }
 
@@ -49,7 +49,7 @@ impl Default for Settings {
 }
 
 impl Setting {
-    /// Whether this is a constructor, which must be the first step of an augmentation.
+    /// Returns whether this is a constructor, which must be the first step of an augmentation.
     pub(super) fn is_constructor(&self) -> bool {
         self.initial_crop().is_some()
     }
@@ -79,8 +79,8 @@ impl Setting {
         })
     }
 
-    /// The name of a setter that not every crop supports, and a description of the crops that
-    /// support it.
+    /// Returns the name of a setter that not every crop supports, and a description of the crops
+    /// that support it.
     fn supported_crops(&self) -> (&'static str, &'static str) {
         match self {
             Setting::ShrinkLarger {} => ("shrink_larger", "Augment::own_size"),
@@ -132,14 +132,14 @@ impl Settings {
         (self.crop, self.output) = (crop, output);
         match setting {
             Setting::Train { .. } => self.flip = 0.5,
-            // `Augment::preset` expands known names to other steps.
+            // The preset is unknown, because `Augment::preset` expands known names to other steps.
             Setting::Preset { name, .. } => self.unknown_preset = Some(name.clone()),
             _ => {}
         }
     }
 
-    /// A sample has at most one erased rectangle, so a second operation on values, which is always
-    /// erasing, replaces the first.
+    /// Adds an operation. A sample has at most one erased rectangle, so a second operation on
+    /// values, which is always erasing, replaces the first.
     pub(super) fn add(&mut self, op: &Op) {
         let is_same = |other: &Op| std::mem::discriminant(other) == std::mem::discriminant(op);
         self.ops.retain(|other| !(op.on_values() && is_same(other)));

@@ -33,7 +33,7 @@ pub(super) enum Call {
     Op(Op),
 }
 
-/// In torchvision's order.
+/// A height and a width, in torchvision's order.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Sides {
@@ -45,7 +45,7 @@ pub(super) struct Sides {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(super) enum Setting {
-    // Constructors.
+    // These steps are constructors.
     Train { side: u32 },
     Eval { shorter: u32, side: u32 },
     CenterCrop { side: u32 },
@@ -79,7 +79,7 @@ pub(super) enum Setting {
     Mosaic(Mosaic),
     CopyPaste(CopyPaste),
 
-    // Shorthands for the steps that they add.
+    // These steps are shorthands for the steps that they add.
     Rotate { degrees: f64 },
     ThreeAugment {},
     Simclr {},
@@ -113,7 +113,7 @@ impl<'de> Deserialize<'de> for Step {
     }
 }
 
-/// Reads the name of an operation or setting, and then its arguments.
+/// Deserializes a step: reads the name of an operation or setting, and then its arguments.
 struct StepVisitor;
 
 impl<'de> Visitor<'de> for StepVisitor {

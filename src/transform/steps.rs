@@ -5,7 +5,8 @@ use crate::transform::Augment;
 use crate::transform::ops::{AutoAugment, ColorJitter, Distort, Perspective, Policy, RandomAffine, RandomErasing};
 
 impl Augment {
-    /// Jitters the colors after the resize. Off by default. Every call adds one more jitter.
+    /// Jitters the colors after the resize. By default, colors are not jittered. Every call adds
+    /// one more jitter.
     #[must_use]
     pub fn jitter(self, jitter: ColorJitter) -> Self {
         self.with(jitter)
@@ -19,8 +20,8 @@ impl Augment {
         self.with(Distort { probability })
     }
 
-    /// Fills a random rectangle of the image after normalization. Off by default. A later call
-    /// replaces an earlier one.
+    /// Fills a random rectangle of the image after normalization. By default, nothing is filled. A
+    /// later call replaces an earlier one.
     #[must_use]
     pub fn erase(self, erasing: RandomErasing) -> Self {
         self.with(erasing)
@@ -48,8 +49,8 @@ impl Augment {
         self.with(Perspective { scale, probability })
     }
 
-    /// Draws random effects for each sample by a policy such as [`Policy::rand_augment`]. Off by
-    /// default. Several policies run one after another.
+    /// Draws random effects for each sample by a policy such as [`Policy::rand_augment`]. By
+    /// default, there is no policy. Several policies run one after another.
     #[must_use]
     pub fn policy(self, policy: Policy) -> Self {
         self.with(policy)

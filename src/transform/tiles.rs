@@ -11,9 +11,9 @@ use crate::transform::step::Setting;
 use crate::transform::{Augment, Plan};
 
 impl Augment {
-    /// Combines the images of four samples into one. Off by default. Areas that no image covers
-    /// have the [fill color](Augment::fill). Flips and effects apply to the combined image as a
-    /// whole.
+    /// Combines the images of four samples into one. By default, images are not combined. Areas
+    /// that no image covers have the [fill color](Augment::fill). Flips and effects apply to the
+    /// combined image as a whole.
     ///
     /// [Boxes](crate::field::Boxes) with their columns, masks and points, and
     /// [masks](crate::field::Mask) come from all four images. All other fields come from the sample
@@ -47,9 +47,9 @@ impl Augment {
         Ok(plan)
     }
 
-    /// Pastes objects from a different sample into the image. Off by default. The flips of the
-    /// sample do not affect the pasted objects. Effects run after pasting and change the image as a
-    /// whole.
+    /// Pastes objects from a different sample into the image. By default, nothing is pasted. The
+    /// flips of the sample do not affect the pasted objects. Effects run after pasting and change
+    /// the image as a whole.
     ///
     /// The loader needs a field of [`Boxes`](crate::field::Boxes) with
     /// [masks](crate::field::Boxes::masks). In that field, the pasted objects, with their boxes,
@@ -60,8 +60,8 @@ impl Augment {
     /// - An object is dropped if none of its pixels remain, or if the remaining fraction is less
     ///   than [`min_visible`](crate::field::Boxes::min_visible). This fraction is the share of the
     ///   object's box inside the crop, multiplied by the share of its mask that is not covered.
-    /// - If an object loses pixels, its box shrinks to fit the remaining pixels. Otherwise, the box
-    ///   stays the same.
+    /// - If an object loses pixels, its box shrinks to fit the remaining pixels. If it loses none,
+    ///   the box stays the same.
     /// - Points stay the same.
     /// - In a [`Mask`](crate::field::Mask), the pasted pixels have the partner's values.
     ///
@@ -82,8 +82,8 @@ impl Augment {
         self.then(Setting::CopyPaste(copy_paste))
     }
 
-    /// `sample` is the seed, the variant and the index of the sample. `len` is the number of
-    /// samples in the epoch.
+    /// Draws which samples are combined with a sample, if any. `sample` is the seed, the variant
+    /// and the index of the sample. `len` is the number of samples in the epoch.
     pub(crate) fn join(&self, sample: (u64, u64, u64), len: u64) -> Option<Join> {
         let tiles = || Some(Join::Tiles(self.settings.mosaic.as_ref()?.draw(sample, len)?));
         tiles().or_else(|| Some(Join::Paste(self.settings.copy_paste.as_ref()?.draw(sample, len)?)))
@@ -97,7 +97,7 @@ impl Augment {
         }
     }
 
-    pub(crate) fn ever_most_images(&self) -> usize {
+    pub(crate) fn max_images_of_all_epochs(&self) -> usize {
         self.all().map(Augment::max_images).max().unwrap_or(1)
     }
 
@@ -128,6 +128,7 @@ impl Augment {
     }
 }
 
+/// How the images of several samples are combined.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Join {
     Tiles(Tiling),
@@ -135,7 +136,7 @@ pub(crate) enum Join {
 }
 
 impl Join {
-    /// Returns indices among the samples of the epoch.
+    /// Returns the indices of the partners among the samples of the epoch.
     pub(crate) fn partners(&self) -> &[u64] {
         match self {
             Join::Tiles(tiling) => &tiling.partners,
@@ -143,7 +144,7 @@ impl Join {
         }
     }
 
-    /// Counts the sample's own image as well.
+    /// Returns the number of combined images, including the sample's own.
     pub(crate) fn images(&self) -> usize {
         1 + self.partners().len()
     }

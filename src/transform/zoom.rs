@@ -5,9 +5,10 @@ use crate::error::{Error, Result};
 use crate::sampler::Rng;
 use crate::transform::{Plan, iou};
 
-/// Relative to the image.
+/// Maximum size of the canvas, relative to the image.
 const MAX_SCALE: f64 = 100.0;
 
+/// The options of `zoom_out`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Zoom {
     pub(super) probability: f64,
@@ -46,7 +47,7 @@ impl Zoom {
     }
 }
 
-/// Plans torchvision's `RandomZoomOut`, `RandomIoUCrop` and `Resize`.
+/// Plans the crop of torchvision's `RandomZoomOut`, `RandomIoUCrop` and `Resize`.
 pub(super) fn plan(zoom: Option<Zoom>, size: Size, output: Size, boxes: &[[f32; 4]], rng: &mut Rng) -> Plan {
     let (place, canvas) = zoom.map_or((Rect::full(size), size), |zoom| zoom.draw(size, rng));
     let crop = if canvas == size {
@@ -65,9 +66,9 @@ pub(super) fn plan(zoom: Option<Zoom>, size: Size, output: Size, boxes: &[[f32; 
     Plan { centered: crop.is_some(), ..Plan::resized_crop(size, part, output, target) }
 }
 
-/// The section of an image in a crop of the canvas along one axis: start and length in the image,
-/// and start and length in the output, rounded to whole pixels. `place` is the start and length of
-/// the image on the canvas, `start` and `shown` those of the crop.
+/// Returns the section of an image in a crop of the canvas along one axis: its start and length in
+/// the image, and its start and length in the output, rounded to whole pixels. `place` and `length`
+/// are the start and length of the image on the canvas, `start` and `shown` those of the crop.
 fn along((place, length): (u32, u32), (start, shown): (u32, u32), output: u32) -> ((u32, u32), (u32, u32)) {
     let first = start.saturating_sub(place).min(length - 1);
     let last = (start + shown).saturating_sub(place).clamp(first + 1, length);
@@ -85,8 +86,8 @@ mod tests {
 
     const ZOOM: Zoom = Zoom { probability: 0.5, sides: [1.0, 4.0] };
 
-    /// torchvision's three transforms without rounding, with the draws of [`plan`]. A box is `None`
-    /// if the crop removes it.
+    /// Computes torchvision's three transforms without rounding, with the draws of [`plan`]. A box
+    /// is `None` if the crop removes it.
     fn chain(size: Size, output: Size, boxes: &[[f32; 4]], rng: &mut Rng) -> Vec<Option<[f64; 4]>> {
         let (mut canvas, mut left, mut top) = (size, 0, 0);
         if rng.chance(0.5) {

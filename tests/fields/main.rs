@@ -18,6 +18,7 @@ mod boxes;
 mod clips;
 mod datasets;
 mod float_values;
+mod frames;
 mod geometry;
 mod labels;
 mod mask_values;

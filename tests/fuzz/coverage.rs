@@ -11,7 +11,7 @@ use std::io::{Seek, Write};
 use std::path::PathBuf;
 use std::sync::Mutex;
 
-/// Address ranges that are valid as long as the process lives.
+/// The address ranges of the counters, which are valid as long as the process lives.
 static COUNTERS: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
 
 #[allow(unsafe_code)]
@@ -24,7 +24,7 @@ extern "C" fn __sanitizer_cov_8bit_counters_init(start: *const u8, end: *const u
     }
 }
 
-/// Most counters are 0, so comparing whole blocks with 0 is fast.
+/// A block of eight counters. Most counters are 0, so comparing whole blocks with 0 is fast.
 type Block = [u64; 8];
 
 pub(super) struct Coverage {
@@ -45,7 +45,7 @@ impl Coverage {
         coverage
     }
 
-    /// 0 in a build without counters.
+    /// Returns the number of edges, or 0 in a build without counters.
     pub(super) fn all(&self) -> usize {
         self.reached.len()
     }
@@ -147,7 +147,8 @@ impl Corpus {
         self.earlier.entry(from.as_ptr().addr()).or_insert_with(read).1.pop()
     }
 
-    /// With `WARPFEED_FUZZ_INPUT`, input N of the case is the file `$WARPFEED_FUZZ_INPUT.N`.
+    /// Returns `input`, or the file that replaces it: if `WARPFEED_FUZZ_INPUT` is set, input N of
+    /// the case is the file `$WARPFEED_FUZZ_INPUT.N`.
     pub(super) fn replayed_or(&mut self, address: usize, input: Vec<u8>) -> Vec<u8> {
         let number = self.current.len();
         let path = |name: &str| Some(format!("{}.{number}", std::env::var(name).ok()?));

@@ -143,21 +143,24 @@ impl Random {
     }
 }
 
-/// The variable is read at run time, so that the test binary also works on a different machine.
+/// Returns the folder of fixtures. The environment variable is read at run time, so that the test
+/// binary also works on a different machine.
 pub(crate) fn fixtures() -> PathBuf {
     let root = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or(env!("CARGO_MANIFEST_DIR").into());
     PathBuf::from(root).join("tests/fixtures/formats")
 }
 
-/// Parsing a few kilobytes should take less than a thousandth of this time.
+/// Maximum duration of a case. Parsing a few kilobytes should take less than a thousandth of this
+/// time.
 const SLOW: Duration = Duration::from_secs(20);
 
 pub(crate) fn briefly(name: &str, case: impl FnMut(u64) -> bool) {
     run(name, 0, Duration::from_secs(1), u64::MAX, case);
 }
 
-/// `WARPFEED_FUZZ_SECONDS` (default 60), `WARPFEED_FUZZ_SEED` (the first seed, default 2^32) and
-/// `WARPFEED_FUZZ_CASES` (the maximum number of cases) control the run.
+/// Runs `case` for a long time. The run is controlled by `WARPFEED_FUZZ_SECONDS` (default 60),
+/// `WARPFEED_FUZZ_SEED` (the first seed, default 2^32) and `WARPFEED_FUZZ_CASES` (the maximum
+/// number of cases).
 pub(crate) fn for_long(name: &str, case: impl FnMut(u64) -> bool) {
     let number = |name: &str, default| std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default);
     let seconds = Duration::from_secs(number("WARPFEED_FUZZ_SECONDS", 60));

@@ -496,7 +496,7 @@ fn a_mixture_of_subsets_and_weights_keeps_its_proportions() {
         let e = loader.host().unwrap_err();
         assert!(e.kind() == ErrorKind::Config && e.to_string().contains(words), "{e}");
     };
-    refused(make().subset([1, 2]), "mixture and subset: the subset has no sample of source 1, whose proportion is");
+    refused(make().subset([1, 2]), "mixture and subset: the subset has no sample of source 1, which has the");
     refused(make().subset([1, 340]), "entry 1 is sample 340, but the source has 340 samples");
     refused(make().weights([1.0; 339]), "339 weights, but the source has 340");
     refused(make().weights((0..340).map(|i| f64::from(u8::from(i < 300)))), "source 1: weights: all 40 weights are 0");

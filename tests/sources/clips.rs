@@ -9,9 +9,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use warpfeed::decode::{Codecs, Pixels, Rect};
-use warpfeed::field::{Image, NdArray};
+use warpfeed::field::{Image, Keypoints, Mask, NdArray};
 use warpfeed::pack::Pack;
-use warpfeed::source::{Clips, ClipsOptions, Dataset, Frames, Options, Source, Value, open};
+use warpfeed::source::{
+    Clips, ClipsOptions, Concat, Dataset, Frames, Memory, Options, OwnedSample, Source, Value, Zip, open,
+};
 use warpfeed::{Augment, Dtype, HostBatch, Layout, Loader, Result};
 use warpfeed_video::Track;
 
@@ -290,6 +292,76 @@ fn a_loader_draws_all_starts_and_views_show_the_same_frames() {
     assert_eq!(starts.len(), total);
 }
 
+/// Adds masks to the clips of `set`. Sample `i` has a mask for each frame of its video, which
+/// contains the index of the frame, except for the last `lacking` frames.
+fn with_masks(set: &Arc<Clips>, lacking: usize) -> Zip {
+    let sample = |index: usize| {
+        let frames = all_frames(&set.path(index).unwrap()).1.len() - lacking;
+        let header = "{'descr': '|u1', 'fortran_order': False, 'shape': (64, 96), }";
+        let header = [b"\x93NUMPY\x01\x00\x76\x00", format!("{header:<117}\n").as_bytes()].concat();
+        let mask = |frame: usize| [&header[..], &[frame as u8; 64 * 96]].concat();
+        let points = |frame: usize| format!("[[{frame}, 1]]");
+        OwnedSample::new("")
+            .field("mask", Frames::encode(&(0..frames).map(mask).collect::<Vec<_>>()))
+            .field("points.json", format!("[{}]", (0..frames).map(points).collect::<Vec<_>>().join(",")))
+    };
+    Zip::by_index(vec![set.clone(), Arc::new(Memory::new((0..set.len()).map(sample).collect()))]).unwrap()
+}
+
+#[test]
+fn masks_and_points_of_a_video_are_those_of_the_frames_that_the_clip_shows() {
+    let folder = folder(&VIDEOS);
+    for options in [
+        ClipsOptions::new(3).stride(2).per_video(2).jitter(3),
+        ClipsOptions::new(3).jitter(usize::MAX),
+        ClipsOptions::new(3).stride(20),
+    ] {
+        let set = Arc::new(Clips::open(folder.path(), &options).unwrap());
+        let per_video = set.len() / VIDEOS.len();
+        let open = |lacking: usize| {
+            Loader::source(with_masks(&set, lacking))
+                .drop_field("image")
+                .field("view", Image::of("video").frames(3).augment(Augment::resize(16, 16)))
+                .field("video", Image::of("video").frames(3))
+                .field("mask", Mask::new(Dtype::U8).frames(3))
+                .field("points", Keypoints::new(1).frames(3))
+                .augment(Augment::resize(96, 64))
+                .shuffle(1)
+                .batch_size(4)
+        };
+        let (mut batches, mut frames_by_video, mut starts) =
+            (open(0).workers(3).host().unwrap(), BTreeMap::new(), BTreeSet::new());
+        for number in 0..4 {
+            for batch in batches.epoch(number).map(Result::unwrap) {
+                let field = |name| batch.field(name).unwrap().bytes();
+                let (shown, masks, points) = (field("video"), field("mask"), field("points"));
+                for (row, id) in batch.ids().enumerate() {
+                    let path = || set.path(id as usize).unwrap();
+                    let frames = frames_by_video.entry(id / per_video as u64).or_insert_with(|| all_frames(&path()).1);
+                    starts.insert((id, masks[row * 3 * 64 * 96]));
+                    for frame in row * 3..row * 3 + 3 {
+                        let mask = &masks[frame * 64 * 96..][..64 * 96];
+                        assert!(mask.iter().all(|value| *value == mask[0]));
+                        let [x, _]: [f32; 2] = bytemuck::pod_read_unaligned(&points[frame * 8..][..8]);
+                        assert_eq!(x, f32::from(mask[0]));
+                        let pixels = &shown[frame * 64 * 96 * 3..][..64 * 96 * 3];
+                        assert!(pixels == frames[usize::from(mask[0])], "frame {} of sample {id}", mask[0]);
+                    }
+                }
+            }
+        }
+        assert!(starts.len() > set.len() || options == ClipsOptions::new(3).stride(20), "{starts:?}");
+        let text = open(1).workers(1).host().unwrap().epoch(0).find_map(Result::err);
+        assert!(text.is_some() || options != ClipsOptions::new(3).stride(20));
+        if let Some(text) = text.map(|e| e.to_string()) {
+            assert!(
+                text.contains("field \"mask\" has values for") && text.contains("a value for each frame of the video"),
+                "{text}"
+            );
+        }
+    }
+}
+
 #[test]
 fn a_folder_of_videos_is_opened_by_its_path() {
     let folder = folder(&VIDEOS);
@@ -304,6 +376,17 @@ fn a_folder_of_videos_is_opened_by_its_path() {
     assert_eq!(set.key(0, &mut Vec::new()).unwrap(), "a/frame_000002");
     let e = Clips::open(tempfile::tempdir().unwrap().path(), &ClipsOptions::new(1)).unwrap_err().to_string();
     assert!(e.contains("no videos: the folder is empty; looked for .mp4, .m4v, .mov, .mkv, .webm"), "{e}");
+}
+
+#[test]
+fn sources_report_the_size_of_their_video_frames() {
+    let folder = folder(&VIDEOS[..1]);
+    let clips = || Arc::new(Clips::open(folder.path(), &ClipsOptions::new(2)).unwrap());
+    let images = || Arc::new(Memory::new(vec![OwnedSample::new("a").field("jpg", vec![0])]));
+    assert_eq!((clips().video_pixels(), images().video_pixels()), (96 * 64, 0));
+    assert_eq!(Concat::new(vec![images(), clips()]).unwrap().video_pixels(), 96 * 64);
+    let without_frames = clips().only(&["video_is_pad".to_owned()]).unwrap();
+    assert_eq!(without_frames.video_pixels(), 0);
 }
 
 #[test]
@@ -428,4 +511,7 @@ fn packed_clips_have_the_same_frames_and_jitter_is_rejected() {
     assert!(clips(&*packed).iter().zip(clips(&set)).all(|(a, b)| a.len() == b.len()));
     let e = Pack::new(&jittered(folder.path())).to(dest.path().join("other.tar")).unwrap_err().to_string();
     assert!(e.contains("clips with jitter cannot be packed"), "{e}");
+    let masked = with_masks(&Arc::new(set), 0);
+    let e = Pack::new(&masked).to(dest.path().join("masked.tar")).unwrap_err().to_string();
+    assert!(e.contains("field \"mask\" has a value for each frame of the video, but packing"), "{e}");
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use serde_json::Value as Json;
 use warpfeed::decode::{Codecs, Pixels, Rect};
-use warpfeed::field::{Image, NdArray, Text};
+use warpfeed::field::{Image, Keypoints, NdArray, Text};
 use warpfeed::source::{Frames, LeRobot, LeRobotOptions, Options, OwnedSample, Sample, Source, Value, open};
 use warpfeed::{Augment, Dtype, Loader};
 
@@ -461,6 +461,24 @@ fn a_loader_reads_the_same_batches_from_files_and_from_a_store() {
         assert_eq!(first.2, [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(first.3[0], item[0]["task"].as_str().unwrap());
         assert_eq!(u64::from(crc32(&first.4[..8 * 6 * 3])), item[0]["observation.images.top"].as_u64().unwrap());
+    }
+}
+
+#[test]
+fn points_of_each_frame_are_the_values_of_a_feature() {
+    for version in VERSIONS {
+        let options = LeRobotOptions::new().delta_indices("action", -1..2);
+        let set = Arc::new(opened(version, &options.delta_indices("observation.images.top", -1..2)));
+        let read = |loader: Loader, name: &str| {
+            let batches = loader.augment(Augment::resize(8, 6)).batch_size(4).drop_field("label").shuffle(2).host();
+            let rows =
+                |batch: warpfeed::Result<warpfeed::HostBatch>| batch.unwrap().field(name).unwrap().bytes().to_vec();
+            batches.unwrap().epoch(0).map(rows).collect::<Vec<_>>()
+        };
+        let stored = read(Loader::source(set.clone()).field("action", NdArray::new(Dtype::F32, [3, 4])), "action");
+        let image = Image::of("observation.images.top").frames(3);
+        let points = Loader::source(set).field("top", image).field("action", Keypoints::new(2).frames(3));
+        assert!(!stored.is_empty() && read(points, "action") == stored, "{version}");
     }
 }
 

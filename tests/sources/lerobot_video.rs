@@ -192,6 +192,12 @@ fn batches_of_gpu_decoded_videos_are_equal_for_any_threads() {
 }
 
 #[test]
+fn the_size_of_the_largest_camera_is_reported() {
+    assert_eq!(filmed().video_pixels(), 96 * 64);
+    assert_eq!(filmed().only(&[WRIST.to_owned()]).unwrap().video_pixels(), 64 * 64);
+}
+
+#[test]
 fn frames_at_a_different_time_fail() {
     let folder = filmed_21();
     // In this video, the duration of the frames increases.

@@ -70,7 +70,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         (seed >> 33) as usize % end.max(1)
     };
-    // While this decoder exists, the GPU's decoders are not destroyed.
+    // Keep this decoder alive, so that the GPU's decoders are not destroyed.
     let (mut first, mut bytes) = (FrameDecoder::new(MAX_PIXELS, 0), Vec::new());
     record(&file, &track, 0, &mut bytes);
     first.decode(&Record::parse(&bytes)?, &[], |_| Ok(()))?;

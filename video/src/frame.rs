@@ -3,10 +3,13 @@
 /// How the planes of a frame are subsampled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Layout {
-    /// Only luma.
+    /// There is only luma.
     Gray,
     /// Chroma has half the width and half the height.
     Yuv420,
+    /// Like [`Yuv420`](Layout::Yuv420), but the second plane contains Cb and Cr alternately, and the
+    /// third plane is empty.
+    Nv12,
     /// Chroma has half the width.
     Yuv422,
     /// Chroma is the same size as luma.
@@ -19,7 +22,7 @@ impl Layout {
     pub fn shifts(self) -> Option<(u32, u32)> {
         match self {
             Layout::Gray => None,
-            Layout::Yuv420 => Some((1, 1)),
+            Layout::Yuv420 | Layout::Nv12 => Some((1, 1)),
             Layout::Yuv422 => Some((1, 0)),
             Layout::Yuv444 => Some((0, 0)),
         }
@@ -57,12 +60,12 @@ pub struct Planes<'a> {
     pub layout: Layout,
     /// How the samples encode color.
     pub coding: Coding,
-    /// Luma, and two planes of chroma. In a gray frame, the planes of chroma are empty.
+    /// Luma, Cb and Cr. In a gray frame, the planes of chroma are empty.
     pub planes: [Plane<'a>; 3],
 }
 
 impl Planes<'_> {
-    /// Returns the width and height of plane 0, 1 or 2.
+    /// Returns the number of columns and rows of luma (0), Cb (1) or Cr (2).
     pub fn size(&self, plane: usize) -> (usize, usize) {
         if plane == 0 {
             return (self.width, self.height);
@@ -73,11 +76,16 @@ impl Planes<'_> {
         }
     }
 
-    /// Returns a sample of a plane. Slow, so only for tests and tools.
+    /// Returns a sample of luma (0), Cb (1) or Cr (2). This method is slow, so use it only in tests
+    /// and tools.
     ///
     /// # Panics
     /// If there is no such sample.
     pub fn sample(&self, plane: usize, x: usize, y: usize) -> u16 {
+        let (plane, x) = match (self.layout, plane) {
+            (Layout::Nv12, 1 | 2) => (1, 2 * x + plane - 1),
+            _ => (plane, x),
+        };
         match self.planes[plane] {
             Plane::Bits8(samples, stride) => samples[y * stride + x].into(),
             Plane::Bits16(samples, stride) => samples[y * stride + x],

@@ -1,12 +1,13 @@
-//! [`FrameDecoder`]: decodes the frames of records with the decoder of their codec.
+//! [`FrameDecoder`]: decodes the frames of [records](crate::record) with the decoder of their
+//! codec.
 
 use crate::codec::Codec;
 use crate::error::{Error, Result};
 use crate::frame::Planes;
 use crate::record::{Record, unsupported};
 
-/// Decodes the frames of records. If a record continues the group of the previous record, only its
-/// new packets are decoded.
+/// Decodes the frames of records. If a record continues the group of pictures of the previous
+/// record, only its new packets are decoded.
 ///
 /// AV1 needs the `av1` Cargo feature. H.264, HEVC and VP9 need the `nvdec` Cargo feature and an
 /// NVIDIA GPU.
@@ -70,7 +71,7 @@ impl FrameDecoder {
     /// Decodes the frame of a record, and passes it to `show`.
     ///
     /// `later` contains the next records to decode, if they are known. While `show` runs, a GPU
-    /// decodes those that are in the same group of pictures. Other codecs ignore `later`.
+    /// decodes those of them that are in the same group of pictures. Other codecs ignore `later`.
     ///
     /// # Errors
     /// If no decoder for the codec is available, or if a packet is damaged. The message names the

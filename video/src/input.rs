@@ -52,7 +52,7 @@ impl Input for std::fs::File {
         #[cfg(not(unix))]
         {
             use std::io::{Read, Seek, SeekFrom};
-            // Another thread may move the position of a shared handle.
+            // Use a new handle, because another thread may move the position of a shared one.
             let mut file = self.try_clone()?;
             file.seek(SeekFrom::Start(offset))?;
             return file.read_exact(std::mem::take(&mut out));

@@ -94,7 +94,7 @@ pub fn unsupported(codec: Codec) -> String {
     )
 }
 
-/// Each packet follows its length.
+/// Returns the first packet in `bytes`, and the rest. Each packet follows its length.
 fn packet(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (len, rest) = bytes.split_first_chunk()?;
     rest.split_at_checked(u32::from_le_bytes(*len) as usize)

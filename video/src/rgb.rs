@@ -15,8 +15,10 @@
 //! 1. A function with a target feature is called only if the CPU supports the feature.
 #![allow(unsafe_code, reason = "see the safety invariants above")]
 
+use std::ops::Range;
+
 use crate::error::{Error, Result, reserve};
-use crate::frame::{Coding, Plane, Planes};
+use crate::frame::{Coding, Layout, Plane, Planes};
 
 const BITS: u32 = 20;
 
@@ -30,21 +32,31 @@ pub struct Scratch {
     terms: [Vec<i32>; 3],
     /// A row of pixels, one in each word.
     pixels: Vec<u32>,
+    /// The planes of interleaved chroma.
+    chroma: [Vec<u8>; 2],
 }
 
+/// Coefficients of the linear function, with 20 fractional bits.
 #[derive(Debug, Clone, Copy)]
-struct Weights {
-    luma: i32,
-    black: i32,
-    center: i32,
-    /// Red and green take the second plane of chroma, green and blue the first.
-    red_v: i32,
-    green_v: i32,
-    green_u: i32,
-    blue_u: i32,
+#[non_exhaustive]
+pub struct Weights {
+    /// Weight of luma.
+    pub luma: i32,
+    /// The luma of black.
+    pub black: i32,
+    /// The chroma sample for gray.
+    pub center: i32,
+    /// Weight of Cr in red.
+    pub red_v: i32,
+    /// Weight of Cr in green.
+    pub green_v: i32,
+    /// Weight of Cb in green.
+    pub green_u: i32,
+    /// Weight of Cb in blue.
+    pub blue_u: i32,
 }
 
-/// Weights of red and blue in luma.
+/// Returns the weights of red and blue in luma.
 fn luma_weights(matrix: u16) -> Result<(f64, f64)> {
     Ok(match matrix {
         1 => (0.2126, 0.0722),
@@ -63,7 +75,11 @@ fn luma_weights(matrix: u16) -> Result<(f64, f64)> {
 }
 
 impl Weights {
-    fn new(coding: Coding) -> Result<Self> {
+    /// Returns the coefficients for a matrix, a range and a number of bits.
+    ///
+    /// # Errors
+    /// If the matrix is not supported, or if it is 0, which means that the planes are RGB.
+    pub fn new(coding: Coding) -> Result<Self> {
         let (red, blue) = luma_weights(coding.matrix)?;
         let green = 1.0 - red - blue;
         let scale = f64::from(1 << (coding.bits - 8));
@@ -82,6 +98,11 @@ impl Weights {
             green_u: fixed(-2.0 * blue * (1.0 - blue) / green * chroma),
             blue_u: fixed(2.0 * (1.0 - blue) * chroma),
         })
+    }
+
+    /// Returns the number to add to the weighted samples: one half for rounding, minus black.
+    pub fn offset(&self) -> i32 {
+        (1 << (BITS - 1)) - self.black * self.luma
     }
 }
 
@@ -107,8 +128,7 @@ impl Sample for u16 {
 /// pixels to the left of the area.
 #[inline(always)]
 fn add_chroma<S: Sample>(u: &[S], v: &[S], shift: u32, skipped: usize, weights: &Weights, terms: &mut [Vec<i32>; 3]) {
-    // Add the half for rounding here, so that the sum only has to be shifted.
-    let start = (1 << (BITS - 1)) - weights.black * weights.luma;
+    let start = weights.offset();
     let term = |channel: usize, u: S, v: S| {
         let (u, v) = (u.get() - weights.center, v.get() - weights.center);
         match channel {
@@ -127,7 +147,7 @@ fn add_chroma<S: Sample>(u: &[S], v: &[S], shift: u32, skipped: usize, weights: 
         if skipped > 0 {
             terms[0] = term(channel, u[0], v[0]);
         }
-        // Fixed pairs vectorize. The last sample may cover a single pixel of the area.
+        // Writing fixed pairs vectorizes. The last sample may cover a single pixel of the area.
         let (u, v) = (&u[skipped..], &v[skipped..]);
         let (pairs, single) = terms[skipped..].as_chunks_mut::<2>();
         for (pair, (&u, &v)) in pairs.iter_mut().zip(u.iter().zip(v)) {
@@ -139,7 +159,7 @@ fn add_chroma<S: Sample>(u: &[S], v: &[S], shift: u32, skipped: usize, weights: 
     }
 }
 
-/// Each word contains red, green and blue, from its lowest byte.
+/// Computes a row of pixels. Each word contains red, green and blue, from its lowest byte.
 #[inline(always)]
 fn compute_row<S: Sample>(luma: &[S], weight: i32, terms: &[Vec<i32>; 3], pixels: &mut [u32]) {
     let [red, green, blue] = terms;
@@ -192,9 +212,9 @@ fn convert<S: Sample>(
     pack: impl Fn(&[u32], &mut [u8]),
 ) {
     let [luma, u, v] = planes;
-    let Scratch { terms, pixels } = scratch;
+    let Scratch { terms, pixels, .. } = scratch;
     if shifts.is_none() {
-        let start = (1 << (BITS - 1)) - weights.black * weights.luma;
+        let start = weights.offset();
         terms.iter_mut().for_each(|terms| terms.fill(start));
     }
     let mut last = None;
@@ -275,11 +295,21 @@ pub fn to_rgb(frame: &Planes<'_>, area: Area, scratch: &mut Scratch, out: &mut [
     let shifts = frame.layout.shifts();
     match frame.planes[0] {
         Plane::Bits8(..) => {
-            let planes = frame.planes.map(|plane| match plane {
+            let mut planes = frame.planes.map(|plane| match plane {
                 Plane::Bits8(samples, stride) => (samples, stride),
                 Plane::Bits16(..) => (&[][..], 0),
             });
+            let chroma = std::mem::take(&mut scratch.chroma);
+            let chroma = match frame.layout {
+                Layout::Nv12 => separate(planes[1], frame.size(1), top / 2..(top + height).div_ceil(2), chroma)?,
+                _ => chroma,
+            };
+            if frame.layout == Layout::Nv12 {
+                let width = frame.size(1).0;
+                (planes[1], planes[2]) = ((&chroma[0][..], width), (&chroma[1][..], width));
+            }
             convert_best(planes, shifts, area, &weights, scratch, out);
+            scratch.chroma = chroma;
         }
         Plane::Bits16(..) => {
             let planes = frame.planes.map(|plane| match plane {
@@ -292,11 +322,33 @@ pub fn to_rgb(frame: &Planes<'_>, area: Area, scratch: &mut Scratch, out: &mut [
     Ok(())
 }
 
-/// The planes of the frame are green, blue and red.
+/// Separates some rows of interleaved chroma into two planes of the given size.
+fn separate(
+    (samples, stride): (&[u8], usize),
+    (width, height): (usize, usize),
+    rows: Range<usize>,
+    mut planes: [Vec<u8>; 2],
+) -> Result<[Vec<u8>; 2]> {
+    for plane in &mut planes {
+        reserve(plane, (width * height).saturating_sub(plane.len()))?;
+        plane.resize(width * height, 0);
+    }
+    let [u, v] = &mut planes;
+    for row in rows {
+        let pairs = samples[row * stride..][..2 * width].as_chunks::<2>().0;
+        let to = row * width..(row + 1) * width;
+        for ((u, v), pair) in u[to.clone()].iter_mut().zip(&mut v[to]).zip(pairs) {
+            [*u, *v] = *pair;
+        }
+    }
+    Ok(planes)
+}
+
+/// Converts a frame whose planes are green, blue and red.
 fn from_planes(frame: &Planes<'_>, (left, top, width, height): Area, out: &mut [u8]) -> Result<()> {
     // The range applies to each plane, so each is converted like luma.
     let weights = Weights::new(Coding { matrix: 2, ..frame.coding })?;
-    let start = (1 << (BITS - 1)) - weights.black * weights.luma;
+    let start = weights.offset();
     for (plane, channel) in [(0, 1), (1, 2), (2, 0)] {
         for (y, out) in (top..top + height).zip(out.chunks_exact_mut(width * 3)) {
             for (x, out) in (left..left + width).zip(out.as_chunks_mut::<3>().0) {

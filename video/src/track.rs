@@ -43,14 +43,14 @@ pub struct Track {
     config: CodecConfig,
     ticks_per_second: u64,
     packets: Vec<Packet>,
-    /// Shown packets in presentation order.
+    /// Indices of the shown packets, in presentation order.
     shown: Vec<u32>,
     orientation: u8,
 }
 
 impl Track {
-    /// `packets` are in decoding order. Fails if the frames have no pixels, if there are 2^32 or
-    /// more packets, or if two frames have the same presentation time.
+    /// Creates the table. `packets` must be in decoding order. Fails if the frames have no pixels,
+    /// if there are 2^32 or more packets, or if two frames have the same presentation time.
     pub(crate) fn new(config: CodecConfig, ticks_per_second: u64, packets: Vec<Packet>) -> Result<Self> {
         let (width, height) = (config.width, config.height);
         if width == 0 || height == 0 {

@@ -82,9 +82,9 @@ impl Args {
             }
         };
         let verdict = match (self.measured.step, on_gpu) {
-            (0, _) => conclusion(stats),
-            (_, Some(_)) => conclusion(&self.decode_on_gpu(&source, workers, prefetch, self.measured.step())?),
-            (_, None) => conclusion(&self.load(&source, workers, prefetch, self.measured.step())?),
+            (0, _) => verdict_of_best(stats),
+            (_, Some(_)) => verdict_of_best(&self.decode_on_gpu(&source, workers, prefetch, self.measured.step())?),
+            (_, None) => verdict_of_best(&self.load(&source, workers, prefetch, self.measured.step())?),
         };
         let (ending, options) = match (&gpu, on_gpu) {
             (Ok(_), Some(_)) => (".decode_on(DecodeOn::Auto).cuda(&stream)?", ", device=\"cuda\", decode_on=\"auto\""),
@@ -94,7 +94,8 @@ impl Args {
         let (path, batch, side) =
             (self.measured.path.display().to_string(), self.measured.batch_size, self.measured.size);
         let mean = sample.mean() as u64;
-        let requests = Requests::of(&self.measured.path, source.kind(), source.len(), mean, stats, &conclusion(stats));
+        let requests =
+            Requests::of(&self.measured.path, source.kind(), source.len(), mean, stats, &verdict_of_best(stats));
         let pages = sample.window(source.kind(), source.len());
         let (shuffle, python_shuffle) = shuffle(pages.or_else(|| requests.as_ref()?.window()));
         let settings = format!(
@@ -197,7 +198,7 @@ fn fewest_of_the_best(runs: &[(usize, Stats)]) -> (usize, f64) {
 }
 
 /// The verdict never recommends more workers, because runs with more workers were not faster.
-fn conclusion(stats: &Stats) -> Verdict {
+fn verdict_of_best(stats: &Stats) -> Verdict {
     let mut stats = stats.clone();
     stats.cores = stats.cores.min(stats.workers);
     stats.verdict()
@@ -434,7 +435,7 @@ mod tests {
             let runs: Vec<_> = [1, 2, 4].into_iter().zip(rates).map(|(workers, rate)| run(workers, rate)).collect();
             let (fewest, best) = fewest_of_the_best(&runs);
             assert_eq!((fewest, best), (chosen, *rates.iter().max().unwrap() as f64));
-            let verdict = conclusion(&runs[fewest].1);
+            let verdict = verdict_of_best(&runs[fewest].1);
             assert!(!verdict.text.contains("workers("), "{verdict}");
             assert!(verdict.text.starts_with("decode-bound"), "{verdict}");
         }

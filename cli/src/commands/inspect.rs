@@ -13,7 +13,7 @@ use warpfeed::field::Annotations;
 use warpfeed::source::{Frames, Source};
 
 use super::verify::{self, Found};
-use crate::data::{DataArgs, FollowArgs};
+use crate::data::{AnnotationFrameArgs, DataArgs};
 use crate::size::bytes;
 use crate::{Outcome, progress};
 
@@ -40,7 +40,7 @@ pub(crate) struct Args {
     #[arg(long)]
     strict: bool,
     #[command(flatten)]
-    follow: FollowArgs,
+    follow: AnnotationFrameArgs,
     #[command(flatten)]
     data: DataArgs,
 }
@@ -227,7 +227,12 @@ fn see_image(camera: Option<&str>, bytes: &[u8]) -> warpfeed::Result<Option<Seen
 }
 
 /// `None` if the sample has no image.
-fn see(source: &dyn Source, index: usize, follow: FollowArgs, scratch: &mut Vec<u8>) -> warpfeed::Result<Option<Seen>> {
+fn see(
+    source: &dyn Source,
+    index: usize,
+    follow: AnnotationFrameArgs,
+    scratch: &mut Vec<u8>,
+) -> warpfeed::Result<Option<Seen>> {
     let sample = source.read(index, scratch)?;
     let label = sample.label()?;
     let others = |is_image: &dyn Fn(&str) -> bool| {
@@ -250,7 +255,7 @@ fn see(source: &dyn Source, index: usize, follow: FollowArgs, scratch: &mut Vec<
 }
 
 impl Report {
-    fn of(source: &dyn Source, headers: bool, follow: FollowArgs) -> Self {
+    fn of(source: &dyn Source, headers: bool, follow: AnnotationFrameArgs) -> Self {
         let bar = progress::bar(source.len());
         let imageless = source.has_images() == Some(false);
         let look = |scratch: &mut Vec<u8>, index| {

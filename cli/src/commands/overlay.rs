@@ -6,7 +6,7 @@ use warpfeed::source::Source;
 use warpfeed::{Dtype, HostBatch, Loader};
 
 use crate::canvas::{Canvas, Color};
-use crate::data::FollowArgs;
+use crate::data::AnnotationFrameArgs;
 
 /// Side of a letter in font pixels. The last column and the last row are empty.
 pub(super) const LETTER: u32 = 8;
@@ -29,7 +29,7 @@ pub(super) struct Overlay {
 impl Overlay {
     /// Masks are drawn if each of the first samples has a mask. Box masks are drawn if every one of
     /// them with boxes has box masks.
-    pub(super) fn of(source: &dyn Source, follow: FollowArgs) -> Self {
+    pub(super) fn of(source: &dyn Source, follow: AnnotationFrameArgs) -> Self {
         let mut overlay = Overlay { found: Annotations::default(), box_masks: true, mask: true };
         let mut scratch = Vec::new();
         let mut seen = 0;

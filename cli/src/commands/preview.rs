@@ -10,7 +10,7 @@ use super::bench::Recipe;
 use super::overlay::{LETTER, Overlay, draw_text, truncate};
 use crate::Outcome;
 use crate::canvas::{Canvas, Color};
-use crate::data::{DataArgs, FollowArgs};
+use crate::data::{AnnotationFrameArgs, DataArgs};
 use crate::output;
 
 /// Draw a contact sheet of an augmented batch, with its labels, masks, boxes and points
@@ -48,7 +48,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 0)]
     epoch: u64,
     #[command(flatten)]
-    follow: FollowArgs,
+    follow: AnnotationFrameArgs,
     #[command(flatten)]
     data: DataArgs,
 }

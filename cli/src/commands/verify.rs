@@ -13,7 +13,7 @@ use warpfeed::source::{self, Frames, Sample, Source};
 use warpfeed::{Error, ErrorKind};
 
 use super::pack::PartChoice;
-use crate::data::{DataArgs, FollowArgs};
+use crate::data::{AnnotationFrameArgs, DataArgs};
 use crate::log::say;
 use crate::option_names::in_flags;
 use crate::{Outcome, progress};
@@ -56,7 +56,7 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    follow: FollowArgs,
+    follow: AnnotationFrameArgs,
     #[command(flatten)]
     data: DataArgs,
 }
@@ -150,7 +150,12 @@ impl Found {
 }
 
 /// Checks boxes, masks and points against the encoded `image` and the classes of the dataset.
-fn annotations(source: &dyn Source, sample: &Sample<'_>, image: &[u8], follow: FollowArgs) -> warpfeed::Result<()> {
+fn annotations(
+    source: &dyn Source,
+    sample: &Sample<'_>,
+    image: &[u8],
+    follow: AnnotationFrameArgs,
+) -> warpfeed::Result<()> {
     let annotations = Annotations::read(sample, Info::read(image)?.oriented.annotated(follow.exif()))?;
     let classes = source.classes().len();
     let listed = |class: i64| classes == 0 || usize::try_from(class).is_ok_and(|class| class < classes);
@@ -164,7 +169,7 @@ fn annotations(source: &dyn Source, sample: &Sample<'_>, image: &[u8], follow: F
 
 /// Checks that sample `index` has a usable label and a valid image that can be decoded completely,
 /// and that boxes, masks and points match the image.
-pub(crate) fn check(source: &dyn Source, index: usize, follow: FollowArgs, scratch: &mut Vec<u8>) -> Checked {
+pub(crate) fn check(source: &dyn Source, index: usize, follow: AnnotationFrameArgs, scratch: &mut Vec<u8>) -> Checked {
     let (mut key, mut deep) = (String::new(), false);
     let body = AssertUnwindSafe(|| {
         let sample = source.read(index, scratch)?;

@@ -15,12 +15,12 @@ pub(super) enum Kind {
 }
 
 impl Backend {
-    /// Plain registers, for any CPU.
+    /// Decodes in plain registers, on any CPU.
     pub(crate) fn scalar() -> Backend {
         Backend(Kind::Scalar)
     }
 
-    /// Plain registers, for a CPU with BMI1, BMI2, LZCNT and MOVBE.
+    /// Decodes in plain registers, on a CPU with BMI1, BMI2, LZCNT and MOVBE.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn bmi() -> Option<Backend> {
         let is_supported = is_x86_feature_detected!("bmi1")
@@ -30,7 +30,7 @@ impl Backend {
         is_supported.then_some(Backend(Kind::Bmi))
     }
 
-    /// Vectors while many lanes are busy, for a CPU with AVX-512 F, BW, DQ and VL and the
+    /// Decodes in vectors while many lanes are busy, on a CPU with AVX-512 F, BW, DQ and VL and the
     /// instructions of [`bmi`](Self::bmi).
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn avx512() -> Option<Backend> {

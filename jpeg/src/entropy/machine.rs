@@ -4,8 +4,8 @@
 //! each buffer, and free lanes decode the pieces of the image. The backends' pointers into the
 //! buffers are unchecked, which saves several bounds checks per symbol.
 //!
-//! **Invariants** of [`Machine`], on which the unsafe code of the backends relies. Only this file
-//! changes the fields mentioned here.
+//! **Invariants** of [`Machine`]. The unsafe code of the backends relies on them, and only this
+//! file changes the fields that they mention.
 //! - `stream` ends with [`SLACK_BYTES`] bytes that do not belong to any slot, and a lane's `bit` is
 //!   at most `limit`, the first bit of these bytes. A backend compares `bit` with `limit` at least
 //!   once per block. Within a block, `bit` advances by less than 256 bytes, and a read extends at
@@ -35,15 +35,16 @@ use crate::huffman::Spec;
 pub(crate) const KEPT_BYTES: usize = 64 << 20;
 
 const SCALAR_LANES: usize = 3;
-/// Vectors pay off only if the tables of all lanes fit in the L1 cache. An image has four tables,
-/// so this limit allows two images with their own tables, or any number with the standard tables.
+/// Maximum number of tables in use for which vectors pay off: the tables of all lanes must fit in
+/// the L1 cache. An image has four tables, so this limit allows two images with their own tables,
+/// or any number with the standard tables.
 #[cfg(target_arch = "x86_64")]
 const MAX_VECTOR_TABLES: usize = 8;
 #[cfg(target_arch = "x86_64")]
 const MIN_VECTOR_LANES: usize = 7;
 /// Number of blocks after a lane's end to which the lane may write before it stops.
 const SLACK_BLOCKS: usize = 1;
-/// Most images have the same tables as earlier ones.
+/// Maximum number of cached tables. Most images have the same tables as earlier images.
 const MAX_TABLES: usize = 24;
 
 /// 64 coefficients in zigzag order, aligned to cache lines.
@@ -58,6 +59,7 @@ struct Pattern {
     users: usize,
 }
 
+/// A cached Huffman table. `used` is the time of its last use.
 struct Cached {
     spec: Spec,
     ac: bool,
@@ -178,7 +180,8 @@ impl Machine {
         }
     }
 
-    /// Does not evict tables that were used after the time `before`.
+    /// Returns the offset of a cached or newly built table. Evicts a table to make room, but none
+    /// that was used after the time `before`.
     fn table(&mut self, spec: &Spec, ac: bool, before: u64) -> Result<usize> {
         self.clock += 1;
         if let Some(i) = self.cached.iter().position(|c| c.ac == ac && c.spec == *spec) {
@@ -205,10 +208,11 @@ impl Machine {
         }
     }
 
-    /// Returns `None` if an allocation fails, or if offsets would not fit in 32 bits, which the
-    /// vectors require.
+    /// Reserves memory for an image. Returns `None` if an allocation fails, or if offsets would not
+    /// fit in 32 bits, which the vectors require.
     pub(crate) fn reserve(&mut self, bytes: usize, blocks: usize) -> Option<Slot> {
-        // With slack in each slot, a lane that runs past its segment stops before the next slot.
+        // Add slack to each slot, so that a lane that runs past its segment stops before the next
+        // slot.
         let bytes = bytes + SLACK_BYTES;
         if let Some(i) = self.free.iter().position(|s| s.stream.len() >= bytes && s.blocks.len() >= blocks) {
             return Some(self.free.swap_remove(i));
@@ -246,7 +250,8 @@ impl Machine {
         &mut self.stream[slot.stream.clone()]
     }
 
-    /// Block `i` is the 64 coefficients, in zigzag order, that start at index `64 * i`.
+    /// Returns the coefficients of all blocks. Block `i` consists of 64 coefficients in zigzag
+    /// order, starting at index `64 * i`.
     pub(crate) fn coefficients(&self) -> &[i16] {
         // SAFETY: blocks are arrays of 64 coefficients, without padding.
         unsafe { std::slice::from_raw_parts(self.blocks.as_ptr().cast(), self.blocks.len() * 64) }
@@ -312,7 +317,7 @@ impl Machine {
         (self.lanes.next[lane] >= self.lanes.end[lane]).then(|| self.lanes.bit[lane] as usize)
     }
 
-    /// The last busy lane moves to its index.
+    /// Ends a lane that has finished. The last busy lane takes its index.
     pub(crate) fn stop(&mut self, lane: usize) {
         assert!(lane < self.busy);
         self.busy -= 1;
@@ -351,8 +356,8 @@ mod tests {
         assert!(refused(&mut machine), "the lane was stopped");
     }
 
-    /// The image's ten blocks per MCU use the first tables again after the last tables were
-    /// created.
+    /// Tests that an image keeps its own tables: the ten blocks per MCU use the first tables again
+    /// after the last tables were created.
     #[test]
     fn an_image_does_not_evict_its_own_tables() {
         let mut machine = Machine::new(Backend::scalar());

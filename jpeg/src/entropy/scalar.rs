@@ -9,8 +9,8 @@ use super::table::{BITS, LONGEST, LONGEST_CODE, NO_SYMBOL, Table, TableEntry};
 
 const HELD: usize = 56;
 const AHEAD: usize = 8;
-/// What makes unchecked reads safe: at most two lookups between refills, and a check for the end of
-/// the stream at the start of each block, which has at most 64 symbols.
+/// Why unchecked reads are safe: there are at most two lookups between refills, and the end of the
+/// stream is checked at the start of each block, which has at most 64 symbols.
 const _: () = assert!(2 * LONGEST <= HELD && SLACK_BYTES >= 64 * LONGEST_CODE / 8 + 2 * AHEAD + 8);
 
 /// Decodes with the first `count` lanes, one to three, until at least one of them reaches its end.
@@ -47,10 +47,12 @@ pub(super) unsafe fn run_bmi(memory: &Pointers, lanes: &mut Lanes, count: usize)
     }
 }
 
+/// The state of a lane in registers.
 #[derive(Clone, Copy)]
 struct Lane {
     bits: u64,
-    /// The lower six bits are the number of valid bits in `bits`. The upper bits are arbitrary.
+    /// The lower six bits are the number of valid bits in `bits`. The upper bits of `held` are
+    /// arbitrary.
     held: u64,
     next: *const u8,
     table: *const Table,
@@ -62,8 +64,8 @@ struct Lane {
     end: *mut i16,
 }
 
-/// Macros repeat the code for each lane: the compiler would not unroll a loop over the lanes, and
-/// would keep their state in memory.
+/// Decodes with the first `L` lanes. Macros repeat the code for each lane, because the compiler
+/// would not unroll a loop over the lanes, and would keep their state in memory.
 #[inline(always)]
 unsafe fn interleaved<const L: usize>(memory: &Pointers, lanes: &mut Lanes) {
     macro_rules! each {
@@ -126,6 +128,8 @@ impl Pointers {
 }
 
 impl Lane {
+    /// Loads the state of lane `i` into registers.
+    ///
     /// # Safety
     /// Lane `i` must be a valid lane of `memory`.
     #[inline(always)]
@@ -152,6 +156,8 @@ impl Lane {
         lane
     }
 
+    /// Writes the state back to lane `i`.
+    ///
     /// # Safety
     /// The lane must have been [loaded](Lane::load) from `memory`.
     #[inline(always)]
@@ -166,7 +172,7 @@ impl Lane {
         }
     }
 
-    /// Uses only the lower six bits of `length`.
+    /// Removes bits that have been decoded. Uses only the lower six bits of `length`.
     #[inline(always)]
     fn take(&mut self, length: u64) {
         self.bits <<= length & 63;
@@ -196,6 +202,8 @@ unsafe fn refill(lane: &mut Lane) {
     lane.held |= HELD as u64;
 }
 
+/// Looks up the entry for the next bits.
+///
 /// # Safety
 /// The lane's table must be valid.
 #[inline(always)]

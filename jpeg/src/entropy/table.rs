@@ -9,8 +9,8 @@
 use crate::error::Result;
 use crate::huffman::{Code, Spec, extend};
 
-/// Most photographs have their own tables. With more bits, the tables of several images would no
-/// longer fit in the L1 cache.
+/// Number of bits of the index. Most photographs have their own tables, and with more bits, the
+/// tables of several images would no longer fit in the L1 cache.
 pub(super) const BITS: usize = 11;
 
 pub(super) const CODE_BITS: usize = 10;
@@ -25,8 +25,8 @@ pub(super) struct Table {
     /// 0 if the code is longer than the index, or if code and value are longer than [`WINDOW`] in
     /// total.
     pub(super) codes: [u32; 1 << CODE_BITS],
-    /// For each length, the largest code plus one, left-aligned in 16 bits. 0 if no code has this
-    /// length.
+    /// For each length, the largest code plus one, left-aligned in 16 bits, or 0 if no code has
+    /// this length.
     limit: [u32; 17],
     /// For each length, the difference between a code and the index of its symbol.
     offset: [i32; 17],
@@ -42,10 +42,10 @@ pub(super) struct Table {
 ///   store it at the next position, because nothing is stored there yet.
 /// - The value of a single symbol may extend past the window. `rest` encodes the number of missing
 ///   bits.
-/// - An entry can be used if `first` does not reach the last coefficient of the block. It does if
-///   the first value of a pair ends the block, if a single symbol is at the last position, or if
-///   `first` is [`NO_SYMBOL`]: the code is invalid, longer than the window, or so long that the
-///   sign of its value is unknown.
+/// An entry can be used if `first` does not reach the last coefficient of the block. `first`
+/// reaches it if the first value of a pair ends the block, if a single symbol is at the last
+/// position, or if `first` is [`NO_SYMBOL`]: the code is invalid, longer than the window, or so
+/// long that the sign of its value is unknown.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(8))]
 pub(super) struct TableEntry {
@@ -64,7 +64,7 @@ pub(super) const LONGEST_CODE: usize = 16 + 15;
 pub(super) const LONGEST: usize = BITS + 15;
 
 impl TableEntry {
-    /// Returns `length` in the lower eight bits. The upper bits contain other data.
+    /// Returns a number whose lower eight bits are `length`. The upper bits contain other data.
     #[inline(always)]
     pub(super) fn head(&self) -> u64 {
         u32::from_le_bytes([self.length, self.first, self.second, self.rest]).into()
@@ -83,11 +83,11 @@ const END: u8 = 63;
 /// Minimum number of valid bits in the window of a vector element.
 const WINDOW: u32 = 25;
 
-/// Offset in `u32`s. Only vectors use `codes`.
+/// Offset of `codes` in a [`Table`], in `u32`s. Only vectors use `codes`.
 #[cfg(target_arch = "x86_64")]
 pub(super) const CODES: usize = 2 << BITS;
 
-/// Size in `u32`s.
+/// Size of a [`Table`] in `u32`s.
 pub(super) const STRIDE: usize = size_of::<Table>() / 4;
 
 /// A decoded code and the value after it.

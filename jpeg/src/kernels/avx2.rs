@@ -105,8 +105,8 @@ fn mul_high_twice(v: Vector, factor: i16) -> Vector {
     _mm256_mulhi_epi16(add_i16(v, v), set_i16(factor))
 }
 
-/// Distance in bytes. Prefetching helps because the images of a group exceed the L2 cache together,
-/// and are written a few rows at a time.
+/// How many bytes ahead to prefetch. Prefetching helps because the images of a group together
+/// exceed the L2 cache, and are written a few rows at a time.
 const PREFETCH_DISTANCE: usize = 2048;
 
 #[inline]

@@ -24,7 +24,7 @@ use crate::header::NATURAL;
 
 type Shift = u32;
 
-/// The AVX-512 functions of this file, and the AVX2 functions for all other operations.
+/// Returns the AVX-512 functions of this file, and the AVX2 functions for all other operations.
 pub(super) fn kernels() -> Option<Kernels> {
     let is_supported = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw");
     let expands = is_x86_feature_detected!("avx512vbmi2") && is_x86_feature_detected!("popcnt");

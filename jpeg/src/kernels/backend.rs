@@ -27,15 +27,15 @@ impl Backend {
         }
     }
 
-    /// The `WARPFEED_JPEG` environment variable can name an instruction set. Without it, the CPU's
-    /// best one is chosen.
+    /// Chooses the instruction set that the `WARPFEED_JPEG` environment variable names. Without the
+    /// variable, chooses the CPU's best one.
     pub(crate) fn choose() -> Backend {
         let named = std::env::var("WARPFEED_JPEG").unwrap_or_default();
         let available = Self::available();
         *available.iter().find(|b| b.name == named).unwrap_or(&available[available.len() - 1])
     }
 
-    /// The best instruction set is the last one.
+    /// Returns the instruction sets that this CPU supports, the best one last.
     pub(crate) fn available() -> Vec<Backend> {
         #[cfg(target_arch = "x86_64")]
         let vectors = [

@@ -14,7 +14,7 @@
 
 macro_rules! transform {
     ($features:literal) => {
-        /// One-dimensional transform of a column in each 16-bit element. See `scalar::pass`.
+        /// Transforms one column in each 16-bit element. See `scalar::pass`.
         #[inline]
         #[target_feature(enable = $features)]
         fn pass<const SHIFT: Shift>(x: &mut [Vector; 8]) {
@@ -83,8 +83,7 @@ macro_rules! pairs {
             madd_i16(v[half], set_i32((a & 0xffff) | (b << 16)))
         }
 
-        /// The first vector must be zero, so the result is one half of the second vector,
-        /// multiplied by 2^13.
+        /// Multiplies one half of the second vector by 2^13. The first vector must be zero.
         #[inline]
         #[target_feature(enable = $features)]
         fn scaled(v: Pairs, half: usize) -> Sums {

@@ -91,7 +91,7 @@ fn zip_high_i64(a: Vector, b: Vector) -> Vector {
     vreinterpretq_s16_s64(vzip2q_s64(vreinterpretq_s64_s16(a), vreinterpretq_s64_s16(b)))
 }
 
-/// Wider vectors load a second block from the other pointer.
+/// Loads eight coefficients from `a`. Wider vectors load a second block from the other pointer.
 ///
 /// # Safety
 /// Eight coefficients must be readable at `a`.
@@ -163,7 +163,7 @@ fn mul_high_twice(v: Vector, factor: i16) -> Vector {
     vqdmulhq_n_s16(v, factor)
 }
 
-/// Rust has no stable prefetch intrinsic for Arm.
+/// Does nothing, because Rust has no stable prefetch intrinsic for Arm.
 fn prefetch(_: &[u8], _: usize) {}
 
 #[inline]

@@ -46,7 +46,7 @@ fn idct<const ZIGZAG: bool>(
     }
 }
 
-/// The results are shifted right by `SHIFT` bits.
+/// Transforms one row or column. The results are shifted right by `SHIFT` bits.
 fn pass<const SHIFT: u32>(x: [i16; 8]) -> [i16; 8] {
     const F_0_298: i32 = 2446;
     const F_0_390: i32 = 3196;

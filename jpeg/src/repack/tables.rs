@@ -33,7 +33,7 @@ fn bits(spec: &Spec, counts: &[u32; 256], ac: bool) -> Option<u64> {
     (coded == counts.iter().map(|&n| u64::from(n)).sum::<u64>()).then_some(bits)
 }
 
-/// Bound on the length of a code before codes are shortened to 16 bits.
+/// Maximum length of a code before codes are shortened to 16 bits.
 const LONGEST: usize = 128;
 
 /// Builds the optimal table for symbols that occur `counts[symbol]` times, with codes of at most 16

@@ -29,18 +29,19 @@ pub(super) fn table_start(ac: bool, group: usize) -> usize {
 
 /// The symbols of an image in output order, split into restart segments.
 pub(super) struct Tokens {
-    /// Each symbol has its code in the upper 16 bits and its extra bits in the lower 16. The lowest
-    /// four bits of the code are the number of extra bits.
+    /// The symbols. Each has its code in the upper 16 bits and its extra bits in the lower 16. The
+    /// lowest four bits of the code are the number of extra bits.
     list: Vec<u32>,
     ends: Vec<usize>,
     pub(super) counts: Box<[u32; CODES]>,
     coefficients: Coefficients,
 }
 
+/// The number of MCUs of the rewritten file.
 pub(super) struct Grid {
     pub(super) across: u32,
     pub(super) down: u32,
-    /// A segment may extend past the end of a row.
+    /// Number of MCUs per restart segment. A segment may extend past the end of a row.
     pub(super) interval: u32,
 }
 
@@ -217,7 +218,7 @@ impl Tokens {
         Ok(())
     }
 
-    /// See T.81, F.1.2.2.
+    /// Appends the symbols of a block's AC coefficients (T.81, F.1.2.2).
     fn ac(&mut self, i: usize, block: &[i16; 64]) -> Result<()> {
         let first = table_start(true, group(i));
         let mut run = 0;
@@ -265,7 +266,7 @@ fn mcu_blocks(frame: &Frame) -> impl Iterator<Item = (usize, (usize, usize))> + 
     frame.components().iter().map(extent).enumerate()
 }
 
-/// See T.81, F.1.2.1.1.
+/// Returns the size in bits of `value`, and its extra bits (T.81, F.1.2.1.1).
 fn size_and_bits(value: i32) -> (u8, u32) {
     let size = 32 - value.unsigned_abs().leading_zeros();
     let bits = if value < 0 { value.wrapping_sub(1) } else { value } as u32;

@@ -73,7 +73,7 @@ pub(super) fn scan(out: &mut Vec<u8>, header: &Header, grid: &Grid, tokens: &Tok
     body.extend([0, 63, 0]);
     segment(out, 0xda, &[&body]);
 
-    // About one byte in 256 is `ff` and needs a stuffed zero. Reserve four times as many.
+    // About one byte in 256 is `ff` and needs a stuffed zero. Reserve space for four times as many.
     out.reserve((bits / 8 + bits / 1024) as usize + 3 * segments + 2);
     let mut from = out.len();
     for (i, tokens) in tokens.segments().enumerate() {
@@ -96,9 +96,9 @@ pub(super) fn scan(out: &mut Vec<u8>, header: &Header, grid: &Grid, tokens: &Tok
     out.extend([0xff, 0xd9]);
 }
 
-/// Appends an application segment for the lengths of all restart segments except the last, and
-/// returns the offset of this space. Returns `None` if there are few enough restart segments to
-/// search for, or too many for one application segment.
+/// Appends an empty application segment for the lengths of all restart segments except the last,
+/// and returns the offset at which the lengths start. Returns `None` if there are few enough
+/// restart segments to search for, or too many for one application segment.
 fn lengths(out: &mut Vec<u8>, segments: usize) -> Option<usize> {
     const MIN_COUNT: usize = 16;
     let count = segments - 1;
@@ -116,7 +116,8 @@ struct Bits<'a> {
 }
 
 impl Bits<'_> {
-    /// `count` is at most 32, and the upper bits of `bits` must be zero.
+    /// Appends the lowest `count` bits of `bits`. `count` is at most 32, and the other bits must be
+    /// zero.
     fn put(&mut self, bits: u32, count: u32) {
         self.window = self.window << count | u64::from(bits);
         self.held += count;
@@ -138,7 +139,7 @@ impl Bits<'_> {
         }
     }
 
-    /// See T.81, F.1.2.3.
+    /// Writes the last bits, padded with ones (T.81, F.1.2.3).
     fn end(mut self) {
         let padding = self.held.wrapping_neg() & 7;
         self.window = self.window << padding | ((1 << padding) - 1);

@@ -14,8 +14,8 @@ use std::arch::x86_64::*;
 use super::unstuff::{self, Unstuff};
 
 const STEP: usize = 64;
-/// Distance in bytes. Files are usually not in the CPU's caches, and the CPU itself does not
-/// prefetch across pages.
+/// How many bytes ahead to prefetch. Files are usually not in the CPU's caches, and the CPU itself
+/// does not prefetch across pages.
 const PREFETCH_DISTANCE: usize = 512;
 
 pub(super) fn unstuff() -> Option<Unstuff> {

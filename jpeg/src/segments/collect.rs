@@ -4,6 +4,7 @@ use super::needed::{MARKER, Segment};
 use super::unstuff::Unstuff;
 use crate::lengths::Lengths;
 
+/// Why the segments cannot be collected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// Markers are missing, misplaced or invalid.
@@ -11,7 +12,8 @@ pub(crate) enum Refusal {
     BufferFull,
 }
 
-/// `marker` is a marker's second byte. `index` must not be 0.
+/// Returns whether `marker`, a marker's second byte, is the restart marker before segment `index`,
+/// which must not be 0.
 fn is_before(index: u32, marker: u8) -> bool {
     marker == 0xd0 | ((index - 1) & 7) as u8
 }
@@ -19,8 +21,8 @@ fn is_before(index: u32, marker: u8) -> bool {
 /// Copies the bytes of `segments` from the entropy-coded `data` to `stream`, without stuffed zeros.
 /// A `stream` as long as `data` is always long enough. Does not read past the last segment.
 ///
-/// With `lengths`, searching for markers is unnecessary unless a marker is not at the expected
-/// position. Only a search detects damage inside segments that are not needed.
+/// If `lengths` is not empty, the markers are searched for only if one is not at the expected
+/// position. Without a search, damage inside segments that are not needed stays undetected.
 pub(crate) fn collect(
     data: &[u8],
     lengths: Lengths<'_>,
@@ -34,7 +36,8 @@ pub(crate) fn collect(
     search(data, segments, stream, unstuff)
 }
 
-/// Returns `false` if `lengths` do not match `data`.
+/// Copies the segments at the positions that `lengths` give. Returns `false` if `lengths` do not
+/// match `data`.
 fn jump(
     data: &[u8],
     lengths: Lengths<'_>,
@@ -49,8 +52,7 @@ fn jump(
             let Some(length) = remaining.next() else { return Ok(false) };
             offset += length;
             index += 1;
-            // Every marker is checked, as in `search`, so that both functions detect the same
-            // damage.
+            // Check every marker, as in `search`, so that both functions detect the same damage.
             match data.get(offset..offset + MARKER) {
                 Some(&[0xff, marker]) if is_before(index, marker) => offset += MARKER,
                 _ => return Ok(false),
@@ -90,7 +92,7 @@ fn search(data: &[u8], segments: &mut [Segment], stream: &mut [u8], unstuff: Uns
         segment.bytes.start = written;
         (offset, written) = unstuff(data, offset, stream, written).ok_or(Refusal::BufferFull)?;
         segment.bytes.end = written;
-        // Fill bytes may precede only a marker. Before a stuffed zero, they are damage.
+        // Fill bytes may precede only a marker. Before a stuffed zero, fill bytes are damage.
         let after = data.get(offset..).and_then(|rest| rest.iter().find(|&&byte| byte != 0xff));
         if after == Some(&0) {
             return Err(Refusal::Damaged);

@@ -14,18 +14,19 @@ pub(crate) struct Segment {
     /// The MCUs up to the last needed one, numbered row by row.
     pub(crate) mcus: Range<u32>,
     pub(crate) cut: bool,
-    /// Range in the stream that `collect` fills.
+    /// Range of the segment's data in the stream that `collect` fills.
     pub(crate) bytes: Range<usize>,
 }
 
 impl Segment {
-    /// Only padding up to the next byte may follow the last MCU of a complete segment.
+    /// Returns whether `bits` unread bits may remain at the end of the segment. Only padding up to
+    /// the next byte may follow the last MCU of a complete segment.
     pub(crate) fn may_leave(&self, bits: usize) -> bool {
         self.cut || bits < 8
     }
 }
 
-/// MCUs are numbered row by row.
+/// Returns the first and last needed MCU of each needed row. MCUs are numbered row by row.
 fn rows(layout: &Layout, window: &Window) -> impl Iterator<Item = (u32, u32)> {
     let (across, columns) = (layout.mcus.0, window.columns.clone());
     window.rows.clone().map(move |row| (row * across + columns.start, row * across + columns.end - 1))

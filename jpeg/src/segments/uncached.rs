@@ -9,7 +9,7 @@ pub(crate) fn copy(from: &[u8], out: &mut [u8]) {
 
     const LINE: usize = 64;
     assert_eq!(from.len(), out.len());
-    // Ordinary stores copy the cache lines that are written only partially.
+    // The copy uses ordinary stores for cache lines that are written only partially.
     let head = out.as_ptr().align_offset(LINE).min(out.len());
     let (start, lines) = out.split_at_mut(head);
     start.copy_from_slice(&from[..head]);

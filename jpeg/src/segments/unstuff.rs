@@ -6,7 +6,8 @@
 /// copying whole vectors costs less than stopping exactly.
 pub(crate) type Unstuff = fn(data: &[u8], at: usize, stream: &mut [u8], written: usize) -> Option<(usize, usize)>;
 
-/// Falls back to the plain Rust version if this CPU does not support the backend `name`.
+/// Returns the version of the backend `name`, or the plain Rust version if this CPU does not
+/// support that backend.
 pub(crate) fn unstuff(name: &str) -> Unstuff {
     #[cfg(target_arch = "x86_64")]
     if let Some(vectors) = super::avx512::unstuff().filter(|_| name == "avx512") {
@@ -52,7 +53,7 @@ fn copy_until_ff(data: &[u8], mut offset: usize, stream: &mut [u8], mut written:
 }
 
 fn find_ff(bytes: &[u8; STEP]) -> Option<usize> {
-    // Without a branch per byte, the compiler vectorizes the loop.
+    // The check has no branch per byte, so the compiler vectorizes it.
     let has_ff = bytes.iter().fold(false, |has_ff, &byte| has_ff | (byte == 0xff));
     has_ff.then(|| {
         let mut mask = 0;

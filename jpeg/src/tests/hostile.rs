@@ -10,14 +10,14 @@ use crate::header::Header;
 use crate::libjpeg::{self, Options, encode};
 use crate::pixels::{Pixels, Rect};
 
-/// Indices of restart markers are taken modulo their number.
+/// A change to the data of a scan. Indices of restart markers are taken modulo their number.
 #[derive(Debug, Clone, Copy)]
 enum Edit {
     Remove(usize),
     Repeat(usize),
     Swap(usize, usize),
     Renumber(usize, u8),
-    /// Position in 1/65536ths of the data's length, and marker.
+    /// Inserts a marker at this position, in 1/65536ths of the data's length.
     Insert(u16, u8),
     Interval(u16),
     Rows(i16),

@@ -23,7 +23,8 @@ fn oriented(jpeg: &[u8], exif: u8) -> Vec<u8> {
     [&jpeg[..2], &[0xff, 0xe1], &(body.len() as u16 + 2).to_be_bytes(), &body, &jpeg[2..]].concat()
 }
 
-/// Decodes the whole image. Returns the file with its coefficients if they were kept.
+/// Decodes the whole image. Returns the file with its coefficients if they were kept, the pixels,
+/// and whether the file is damaged.
 fn kept<'a>(decoder: &mut Decoder, file: &'a [u8], max_bytes: usize) -> (Option<Jpeg<'a>>, Pixels, bool) {
     let (mut jpeg, mut out) = (Jpeg::open(file).unwrap(), Pixels::new());
     let mut jobs = [Job::new(&jpeg, Rect::full(jpeg.size()), &mut out).keep_coefficients(max_bytes)];

@@ -26,7 +26,7 @@ fn images() -> Vec<(Vec<u8>, (u32, u32), u32)> {
     list
 }
 
-/// The coefficient decoder has no backend.
+/// Returns the damage that the coefficient decoder finds. This decoder has no backends.
 fn plain(jpeg: &[u8]) -> Option<String> {
     let mut coefficients = Coefficients::default();
     coefficients.decode(jpeg, &Jpeg::open(jpeg).unwrap().header).unwrap();
@@ -46,7 +46,7 @@ fn decode_with_all(jpeg: &[u8], region: Rect) -> (Vec<u8>, Option<String>) {
 
 #[test]
 fn every_backend_finds_a_byte_after_the_last_mcu() {
-    // A segment ends with 0 to 7 bits of padding.
+    // Without the added bytes, a segment ends with 0 to 7 bits of padding.
     for (jpeg, (width, height), restart) in images() {
         let full_area = Rect::new(0, 0, width, height);
         let (pixels, none) = decode_with_all(&jpeg, full_area);

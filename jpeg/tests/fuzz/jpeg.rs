@@ -13,7 +13,7 @@ use crate::pixels::{Pixels, Rect};
 pub(crate) fn random_jpeg(random: &mut Random, longest: usize) -> Vec<u8> {
     let (width, height) = (1 + random.below(longest), 1 + random.below(longest));
     let channels = random.pick(&[1, 3, 3, 3, 3, 3, 4]);
-    // With a black component, the last factors would exceed the limit of ten blocks per MCU.
+    // With a fourth (K) component, factors of 4x2 would exceed the limit of ten blocks per MCU.
     let factors = [(1, 1), (1, 1), (2, 1), (1, 2), (2, 2), (2, 2), (4, 1), (3, 1), (4, 2)];
     let (h, v) = random.pick(&factors[..factors.len() - usize::from(channels == 4)]);
     let options = Options {
@@ -73,7 +73,8 @@ pub(crate) fn condition(jpeg: &[u8]) -> Result<Option<String>> {
     Decoder::new().damage(&Jpeg::open(jpeg)?)
 }
 
-/// Far outside -512..=511, values wrap around in libjpeg's C code but saturate in its SIMD code.
+/// Returns whether libjpeg's C and SIMD code agree on these coefficients. Far outside -512..=511,
+/// values wrap around in the C code but saturate in the SIMD code.
 pub(crate) fn is_tame(coefficients: &Coefficients) -> bool {
     coefficients.planes().iter().all(|plane| {
         plane.data.chunks_exact(64).all(|block| {
@@ -100,7 +101,8 @@ fn check_damaged(seed: u64, decoders: &mut [Decoder], counts: &mut [u64; 4]) -> 
     let mut part = |limit: u32| 1 + random.below(limit as usize) as u32;
     let region = decode_with_all(seed, decoders, &jpeg, Rect::new(x, y, part(size.width - x), part(size.height - y)));
     let result = decode_with_all(seed, decoders, &jpeg, Rect::full(size));
-    // A truncated file must produce the same error for every region.
+    // Damage must produce the same error for every region. The exception is a DC coefficient that
+    // exceeds 32 bits, because decoding a region may not reach it.
     match (&region, &result) {
         (Err(region), Err(result)) => assert_eq!(region.to_string(), result.to_string(), "seed {seed}"),
         (Ok(_), Err(result)) => assert!(result.to_string().contains("exceeds 32 bits"), "seed {seed}: {result}"),
@@ -112,7 +114,7 @@ fn check_damaged(seed: u64, decoders: &mut [Decoder], counts: &mut [u64; 4]) -> 
         (Ok(_), Ok((_, None))) => {}
         (Ok(Some(a)), Ok((_, Some(b)))) => assert_eq!(a, *b, "seed {seed}"),
         (condition, result) => {
-            panic!("seed {seed}: the check found {condition:?}, but decoding returned {:?}", result.as_ref().err())
+            panic!("seed {seed}: `damage()` returned {condition:?}, but decoding returned {:?}", result.as_ref().err())
         }
     }
     let Ok((rgb, damage)) = result else { return false };
@@ -120,14 +122,14 @@ fn check_damaged(seed: u64, decoders: &mut [Decoder], counts: &mut [u64; 4]) -> 
     let header = Header::read(&jpeg).unwrap();
     let mut coefficients = Coefficients::default();
     if let Err(e) = coefficients.decode(&jpeg, &header) {
-        panic!("seed {seed}: the lanes accepted a file that the plain decoder rejects: {e}");
+        panic!("seed {seed}: decoding in lanes accepted a file that the plain decoder rejects: {e}");
     }
     let smoothed = header.frame.coding == Coding::Progressive && coefficients.is_unfinished();
     let turned = header.orientation != 1;
     if let (Ok(expected), true, false, false) = (libjpeg::decode(&jpeg), is_tame(&coefficients), smoothed, turned) {
         counts[2] += 1;
         counts[3] += u64::from(expected.warnings > 0);
-        // Decoding the whole image detects all damage after the header that libjpeg warns about.
+        // If the header is intact, decoding must report damage whenever libjpeg warns.
         let same_header = sound.starts_with(&jpeg[..header.scan.data]);
         assert!(
             damage.is_some() || expected.warnings == 0 || !same_header,

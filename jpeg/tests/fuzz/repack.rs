@@ -7,8 +7,8 @@ use crate::libjpeg;
 
 const FROM_A_SET: &[u8] = include_bytes!("../fixtures/triangle.jpg");
 
-/// A damaged file must be rejected without any output, or rewritten with the same pixels. Rewriting
-/// the result again must not change it.
+/// Repacks one random file, which may be damaged. A damaged file must be rejected without any
+/// output, or rewritten with the same pixels. Rewriting the result again must not change it.
 fn check_repacked(seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let mut jpeg = match random.below(64) {

@@ -1,5 +1,5 @@
-//! The reference decoder and encoder of the JPEG tests: bindings to mozjpeg, built without SIMD.
-//! Its decoder is libjpeg-turbo's.
+//! Wraps libjpeg. The JPEG tests use it as the reference decoder, and to encode files of every
+//! kind. The library is a build of mozjpeg without SIMD, and its decoder is that of libjpeg-turbo.
 //!
 //! **Invariants**
 //! 1. A `jpeg_compress_struct` or `jpeg_decompress_struct` is used only inside `compress` or
@@ -23,8 +23,8 @@ pub struct Options {
     pub restart: u32,
     pub optimize: bool,
     pub progressive: bool,
-    /// Whether RGB or CMYK is stored as is, marked by an Adobe segment, instead of being converted
-    /// to YCbCr or YCCK.
+    /// Whether RGB or CMYK is stored as it is, marked by an Adobe segment, instead of being
+    /// converted to YCbCr or YCCK.
     pub rgb: bool,
 }
 
@@ -55,8 +55,8 @@ pub struct Decoded {
     pub warnings: c_long,
 }
 
-/// The coefficients of one component. `width` and `height` are in blocks, and `data` has `64 *
-/// width * height` values in natural order.
+/// The coefficients of one component. `data` has `64 * width * height` values, in natural order.
+/// `width` and `height` are in blocks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plane {
     pub width: usize,
@@ -164,7 +164,7 @@ pub fn decode(jpeg: &[u8]) -> Result<Decoded, String> {
     })
 }
 
-/// Computes one channel like Pillow's `cmyk2rgb` (libImaging/Convert.c). `white` is 255 minus
+/// Computes one channel as in Pillow's `cmyk2rgb` (libImaging/Convert.c). `white` is 255 minus
 /// black.
 fn rgb_level(ink: u8, white: u8) -> u8 {
     let product = u32::from(ink) * u32::from(white);

@@ -118,7 +118,7 @@ const SAMPLINGS: [SamplingFactor; 11] = [
     SamplingFactor::F_4_1,
     SamplingFactor::F_4_2,
     SamplingFactor::F_1_4,
-    // The same factors, but with one scan per component.
+    // These factors are the same, but the file has one scan per component.
     SamplingFactor::R_4_4_4,
     SamplingFactor::R_4_2_2,
     SamplingFactor::R_4_4_0,
@@ -135,7 +135,8 @@ fn form() -> impl Strategy<Value = Form> {
             width,
             height,
             color,
-            // K, sampled like Y, would take the MCU past the limit of ten blocks.
+            // With four components, K is sampled like Y, so these factors would exceed the limit of
+            // ten blocks per MCU.
             sampling: if color == ColorType::Luma || color == ColorType::Rgb || sampling != SamplingFactor::F_4_2 {
                 sampling
             } else {
@@ -268,8 +269,8 @@ fn huffman_tables_are_optimized_for_the_image() {
     assert!(packed.len() < optimal.len() + 8 * segments, "{} bytes became {}", optimal.len(), packed.len());
 }
 
-/// For a small image, building an optimized table would take longer than decoding the bytes that it
-/// saves.
+/// Tests that a small image keeps the standard tables: building an optimized table would take
+/// longer than decoding the bytes that it saves.
 #[test]
 fn small_images_keep_the_standard_tables() {
     let tables = |jpeg: &[u8]| {
@@ -302,7 +303,7 @@ fn small_images_keep_the_standard_tables() {
 #[test]
 fn only_segments_that_affect_pixels_are_kept() {
     let form = Form { width: 40, height: 24, ..PLAIN };
-    // Little-endian. The second of three entries is the orientation, 6.
+    // The TIFF structure is little-endian. Its second entry of three is the orientation, 6.
     let mut tiff = b"II\x2a\0\x08\0\0\0\x03\0".to_vec();
     for (tag, value) in [(0x0100u16, 40u16), (0x0112, 6), (0x0213, 1)] {
         tiff.extend([tag.to_le_bytes(), [3, 0], [1, 0], [0, 0], value.to_le_bytes(), [0, 0]].concat());

@@ -72,7 +72,7 @@ impl<'a> Value<'a> {
         })
     }
 
-    /// The extension of `name` must match the type of the value.
+    /// Checks that the extension of `name` matches the type of the value.
     pub(crate) fn check_name(&self, name: &str) -> Result<()> {
         let (what, extensions): (_, &[&str]) = match self {
             Value::Bytes(_) | Value::Text(_) => return Ok(()),
@@ -164,6 +164,19 @@ pub enum Element {
 }
 
 impl Element {
+    const ALL: [Element; 10] = [
+        Element::U8,
+        Element::U16,
+        Element::U32,
+        Element::U64,
+        Element::I8,
+        Element::I16,
+        Element::I32,
+        Element::I64,
+        Element::F32,
+        Element::F64,
+    ];
+
     /// Returns NumPy's letter for the type, and the element size in bytes.
     fn kind_and_size(self) -> (u8, usize) {
         match self {
@@ -220,7 +233,8 @@ impl<'a> Numbers<'a> {
         })
     }
 
-    /// Returns `None` if the number of `bytes`, which may be unaligned, does not match the shape.
+    /// Creates an array from its bytes, which may be unaligned. Returns `None` if their number does
+    /// not match the shape.
     pub(crate) fn from_bytes<T: Number>(bytes: &'a [u8], shape: &[usize]) -> Option<Self> {
         Self::from_element(bytes, T::ELEMENT, shape)
     }
@@ -234,6 +248,14 @@ impl<'a> Numbers<'a> {
         }
         let size = shape.iter().try_fold(element.size(), |size, &side| size.checked_mul(side));
         (size == Some(bytes.len())).then_some(Numbers { bytes, shape: sides, element, axes: shape.len() as u8 })
+    }
+
+    /// Creates an array from the [parts](Numbers::parts) of an array and a shape. Returns `None` if
+    /// no element type matches, if there are too many axes, or if the number of bytes is wrong.
+    #[doc(hidden)]
+    pub fn of_parts(kind: u8, size: usize, bytes: &'a [u8], shape: &[usize]) -> Option<Self> {
+        let element = Element::ALL.into_iter().find(|element| element.kind_and_size() == (kind, size))?;
+        Self::from_element(bytes, element, shape)
     }
 
     /// Returns the length of each axis.
@@ -362,7 +384,8 @@ pub(crate) fn npy_header(out: &mut Vec<u8>, element: Element, shape: impl Iterat
 /// In a file, each list is encoded as a polygon in COCO's JSON: `[[[x, y, x, y, x, y]], null]`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Lists<'a> {
-    /// The end offset of each list as a `u64`, followed by all numbers as `f64`. May be unaligned.
+    /// The end offset of each list as a `u64`, followed by all numbers as `f64`. The bytes may be
+    /// unaligned.
     bytes: &'a [u8],
     count: u32,
 }
@@ -386,13 +409,13 @@ impl<'a> Lists<'a> {
         Ok(Lists { bytes: out, count })
     }
 
-    /// `bytes` come from [`append_lists`].
+    /// Reads `count` lists from `bytes`, which come from [`append_lists`].
     #[cfg(feature = "annotations")]
     pub(crate) fn from_bytes(bytes: &'a [u8], count: usize) -> Self {
         Lists { bytes, count: count as u32 }
     }
 
-    /// Iterates over the lists. Yields an iterator over the numbers of each list.
+    /// Iterates over the lists. Each item is an iterator over the numbers of a list.
     pub fn iter(&self) -> impl Iterator<Item = impl ExactSizeIterator<Item = f64> + use<'a>> + use<'a> {
         let (ends, numbers) = self.bytes.split_at(8 * self.count as usize);
         let (ends, numbers) = (ends.as_chunks::<8>().0, numbers.as_chunks::<8>().0);

@@ -1,5 +1,5 @@
-//! Reads the files of a dataset, local or in an object store. A format only says which bytes of
-//! which file it needs, and does not know where the file is.
+//! Reads the files of a dataset, local or in an object store. The code of a format only says which
+//! bytes of which file it needs, and does not know where the file is.
 //!
 //! 1. `file`: [`OpenFile`], an open file: memory-mapped, read with system calls, or in a store.
 //! 2. `files`: [`Files`], all files of a dataset. Finds the file that contains a sample, checks for
@@ -31,7 +31,7 @@ pub use ahead::Remote;
 pub(super) use file::OpenFile;
 #[cfg(any(feature = "arrays", feature = "parquet"))]
 pub(super) use files::are_unchanged;
-pub(super) use files::{Files, of_files};
+pub(super) use files::{Files, delegate_to_files};
 pub(super) use location::DatasetLocation;
 pub(super) use row_bytes::RowBytes;
 pub(super) use siblings::Siblings;

@@ -1,8 +1,9 @@
 //! Finds the splits of a dataset, such as `train` and `validation`, from the names of its files.
 //!
 //! The path of a split is the path of the dataset followed by the name of the split, such as
-//! `imagenet/train`. If that path is a folder, the folder is opened. Otherwise, the names of the
-//! files in `imagenet` or in `imagenet/data` determine their splits:
+//! The path of a split is the path of the dataset followed by the name of the split, such as
+//! `imagenet/train`. If that path is a folder, the folder is opened. If not, the names of the files
+//! in `imagenet` or in `imagenet/data` determine their splits:
 //!
 //! - `train-00000-of-00003.parquet` belongs to `train`.
 //! - `set-train-00000-of-00003.arrow` and `set-train.arrow`, as in the Hugging Face cache, belong
@@ -34,10 +35,11 @@ pub(crate) fn usual(word: &str) -> Option<&'static str> {
     USUAL.iter().find(|(_, words)| words.contains(&&*word)).map(|(name, _)| *name)
 }
 
-/// Files are sorted by name.
+/// A split: its name, and its files sorted by name.
 pub(crate) type Split<T> = (String, Vec<T>);
 
-/// `prefixed` means that file names start with the name of the dataset.
+/// Returns the split of the file `name`. `prefixed` is true if file names start with the name of
+/// the dataset.
 pub(crate) fn split_of(name: &str, prefixed: bool) -> String {
     let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
     let numbered = without_shard_number(stem);
@@ -55,7 +57,7 @@ pub(crate) fn split_of(name: &str, prefixed: bool) -> String {
     }
 }
 
-/// The text before a suffix such as `-00000-of-00003`, if there is one.
+/// Returns the text before a suffix such as `-00000-of-00003`, or `None` without such a suffix.
 fn without_shard_number(stem: &str) -> Option<&str> {
     shard(stem).map(|(split, _, _)| split)
 }

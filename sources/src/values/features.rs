@@ -86,8 +86,9 @@ impl<'a> FileFeatures<'a> {
         let files: Vec<_> = texts.iter().filter_map(|(path, json)| Some((&**path, Features::of(json)?))).collect();
         for column in columns {
             let of_all = self.features.classes(column).filter(|_| !self.of_file).map(|names| (None, names));
-            let of_files = files.iter().filter_map(|(path, features)| Some((Some(*path), features.classes(column)?)));
-            let mut named = of_all.into_iter().chain(of_files);
+            let delegate_to_files =
+                files.iter().filter_map(|(path, features)| Some((Some(*path), features.classes(column)?)));
+            let mut named = of_all.into_iter().chain(delegate_to_files);
             let Some((first, names)) = named.next() else { continue };
             for (path, others) in named {
                 if let Some(cause) = difference(&names, &others) {

@@ -55,6 +55,12 @@ impl VideoFile {
         self.number
     }
 
+    /// Returns the number of pixels of a frame.
+    pub(crate) fn pixels(&self) -> u64 {
+        let config = self.track.config();
+        u64::from(config.width) * u64::from(config.height)
+    }
+
     pub(crate) fn track(&self) -> &Track {
         &self.track
     }

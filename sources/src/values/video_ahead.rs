@@ -25,7 +25,7 @@ const MAX_THREADS: usize = 16;
 /// Replaces the packet in the prefetch key of a file that is prefetched as a whole.
 const WHOLE: usize = u32::MAX as usize;
 
-pub(crate) fn whole_number(file: u32) -> u64 {
+pub(crate) fn whole_file_key(file: u32) -> u64 {
     number_of(file, WHOLE)
 }
 
@@ -156,7 +156,7 @@ impl VideoAhead {
             match self.samples.object(file) {
                 None => {}
                 Some((object, Some(len))) => {
-                    readers.into_iter().for_each(|reader| state.add(reader, whole_number(file), (object, 0..len)));
+                    readers.into_iter().for_each(|reader| state.add(reader, whole_file_key(file), (object, 0..len)));
                 }
                 Some((object, None)) => match self.samples.find(file) {
                     Some(video) => self.add_groups(state, file, object, &video),

@@ -1,7 +1,9 @@
 //! Records that tell a device how to decode and resize each sample.
 
+#[cfg(feature = "video")]
+use super::YuvRegion;
 use crate::batch::Largest;
-use crate::decode::{Grid, Rect};
+use crate::decode::{Grid, Rect, Size};
 use crate::transform::{Border, Interpolation, Plan, Record, record};
 
 record! {
@@ -32,11 +34,12 @@ record! {
     /// copied to the device together with the batch. Kernels skip an all-zero record, which marks a
     /// sample that was decoded on the host.
     pub struct DecodeOps align 16 {
-        /// 1 if the kernels decode the image, and 0 if it was decoded on the host.
+        /// What the kernels do: 0 if the image was decoded on the host, JPEG to decode a JPEG, or
+        /// YUV to convert a video frame.
         kind: u32,
         segments: u32,
-        /// Offset in the arena of the image's data, in bytes. The data starts with the decoding
-        /// tables.
+        /// Offset in the arena of the image's data, in bytes. The data of a JPEG starts with the
+        /// decoding tables, and the data of a video frame with a `YuvHead`.
         at: u32,
         /// Size of the image's data in the arena, in bytes.
         bytes: u32,
@@ -92,6 +95,7 @@ record! {
     }
 }
 
+/// Where the data of an image is in the arena, the buffer for the entropy-coded data of all images.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Encoded {
     /// Index of the image in the batch: the row, or for a clip the row times the number of frames
@@ -106,6 +110,8 @@ pub(crate) struct Encoded {
 impl DecodeOps {
     /// Size of a record in bytes.
     pub const BYTES: usize = 4 * Self::WORDS;
+    pub(crate) const JPEG: u32 = 1;
+    pub(crate) const YUV: u32 = 2;
     /// Size of the coefficients of one block in bytes.
     pub const COEFFICIENT_BYTES: usize = 128;
     /// Size of the samples of one block in bytes.
@@ -170,17 +176,9 @@ impl DecodeOps {
     /// `plan`, which the kernels must [support](DecodeOps::supports). Returns `None` if an offset
     /// of the image's data or coefficients does not fit in 32 bits.
     pub(crate) fn new(grid: &Grid, plan: &Plan, encoded: Encoded) -> Option<Self> {
-        let Encoded { place, offset, bytes, block } = encoded;
-        let kept_blocks = grid.kept_blocks();
-        u32::try_from(offset.checked_add(bytes)?).ok()?;
-        u32::try_from(block.checked_add(kept_blocks)?).ok()?;
-        let (across, down) = plan.filter().unwrap_or_default();
         let mut ops = DecodeOps {
-            kind: 1,
+            kind: Self::JPEG,
             segments: grid.segments,
-            at: offset as u32,
-            bytes: bytes as u32,
-            block: block as u32,
             mcus: grid.mcus_across,
             column: grid.first.0,
             columns: grid.mcus.0,
@@ -190,18 +188,9 @@ impl DecodeOps {
             color: grid.color,
             count: grid.components().len() as u32,
             tables: grid.tables,
-            place: place as u32,
-            kept: kept_blocks as u32,
             longest: grid.longest,
-            region: Rect { x: grid.corner.0, y: grid.corner.1, ..plan.region },
-            shown: plan.shown(),
-            mirrored: plan.flip.into(),
-            flipped: plan.vertical_flip.into(),
-            fill: u32::from_le_bytes([plan.fill[0], plan.fill[1], plan.fill[2], 0]),
             turned: grid.turned,
-            across: across.into(),
-            down: down.into(),
-            ..Self::nothing()
+            ..Self::resize(plan, grid.corner, encoded, grid.kept_blocks())?
         };
         for (i, component) in grid.components().iter().enumerate() {
             ops.parts[i] = Component {
@@ -219,7 +208,52 @@ impl DecodeOps {
         Some(ops)
     }
 
-    /// The kernels skip an all-zero record.
+    /// Creates a record that converts a region of a video frame to RGB, and resizes it according to
+    /// `plan`. The kernels must [support](DecodeOps::supports) the plan. Returns `None` if an offset
+    /// does not fit in 32 bits.
+    #[cfg(feature = "video")]
+    pub(crate) fn yuv(yuv: &YuvRegion<'_>, plan: &Plan, encoded: Encoded) -> Option<Self> {
+        Some(DecodeOps {
+            kind: Self::YUV,
+            color: 2,
+            count: 3,
+            turned: yuv.turned(),
+            ..Self::resize(plan, yuv.corner(), encoded, Self::rgb_blocks(plan.region.size()))?
+        })
+    }
+
+    /// Returns the number of blocks of coefficients in which the pixels of a video frame fit.
+    pub(crate) fn rgb_blocks(size: Size) -> usize {
+        let blocks = size.width.div_ceil(8) as usize * size.height.div_ceil(8) as usize;
+        (3 * blocks * Self::PLANE_BYTES).div_ceil(Self::COEFFICIENT_BYTES)
+    }
+
+    /// Creates a record that resizes the region of `plan`. `corner` is the position of the region in
+    /// the stored image, and `blocks` the number of blocks of coefficients. Returns `None` if an
+    /// offset does not fit in 32 bits.
+    fn resize(plan: &Plan, corner: (u32, u32), encoded: Encoded, blocks: usize) -> Option<Self> {
+        let Encoded { place, offset, bytes, block } = encoded;
+        u32::try_from(offset.checked_add(bytes)?).ok()?;
+        u32::try_from(block.checked_add(blocks)?).ok()?;
+        let (across, down) = plan.filter().unwrap_or_default();
+        Some(DecodeOps {
+            at: offset as u32,
+            bytes: bytes as u32,
+            block: block as u32,
+            place: place as u32,
+            kept: blocks as u32,
+            region: Rect { x: corner.0, y: corner.1, ..plan.region },
+            shown: plan.shown(),
+            mirrored: plan.flip.into(),
+            flipped: plan.vertical_flip.into(),
+            fill: u32::from_le_bytes([plan.fill[0], plan.fill[1], plan.fill[2], 0]),
+            across: across.into(),
+            down: down.into(),
+            ..Self::nothing()
+        })
+    }
+
+    /// Returns the all-zero record, which the kernels skip.
     pub(crate) fn nothing() -> Self {
         Self::take(&[0; Self::WORDS])
     }
@@ -248,7 +282,7 @@ impl DecodeOps {
         self.segments
     }
 
-    /// Size in bytes.
+    /// Returns the size of the longest segment in bytes.
     pub(crate) fn longest(&self) -> u32 {
         self.longest
     }
@@ -268,16 +302,16 @@ impl DecodeOps {
         self.place as usize
     }
 
-    /// Width in pixels.
+    /// Returns the width of the region in pixels.
     pub(crate) fn columns(&self) -> u32 {
         self.region.width
     }
 
     pub(crate) fn is_turned(&self) -> bool {
-        self.turned != 0
+        self.turned != 0 || self.kind == Self::YUV
     }
 
-    /// Returns `None` if no record decodes an image.
+    /// Returns the maxima and sums over `records`, or `None` if no record decodes an image.
     pub(crate) fn largest(records: &[u8]) -> Option<Largest> {
         let records = records.as_chunks().0.iter().map(DecodeOps::read).enumerate();
         records.filter(|(_, ops)| ops.decodes()).fold(None, |largest, (place, ops)| {
@@ -289,7 +323,8 @@ impl DecodeOps {
                 longest: longest.max(ops.longest()),
                 columns: columns.max(ops.columns()),
                 blocks: blocks.max(ops.blocks_end()),
-                large_bytes: large_bytes + if_large(ops.bytes, Self::LARGE_BYTES),
+                large_bytes: large_bytes
+                    + if_large(if ops.kind == Self::JPEG { ops.bytes } else { 0 }, Self::LARGE_BYTES),
                 large_blocks: large_blocks + if_large(ops.kept, Self::LARGE_BLOCKS),
                 turned: turned || ops.is_turned(),
                 copied: copied || ops.place() != place,
@@ -301,7 +336,7 @@ impl DecodeOps {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decode::{Bitstream, Rect, Size, standard};
+    use crate::decode::{Bitstream, standard};
 
     #[test]
     fn offsets_that_exceed_32_bits_are_refused() {
@@ -332,8 +367,8 @@ mod tests {
         assert!(DecodeOps::supports(&plan(31 * 224, 300)) && !DecodeOps::supports(&plan(31 * 224 + 1, 300)));
     }
 
-    /// The pixels of a copy depend on data that the kernels write while they decode a different
-    /// row.
+    /// Tests that copied records are detected. The pixels of a copy depend on data that the kernels
+    /// write while they decode a different row.
     #[test]
     fn copied_records_are_recognized() {
         let records = |places: &[u32]| -> Vec<u8> {

@@ -3,12 +3,18 @@
 //!
 //! 1. `sample`: the effects on an image, and mixing with a partner.
 //! 2. `decode`: how to decode and resize an image.
+//! 3. `yuv`: how to convert a video frame to RGB.
 
 mod decode;
 mod sample;
+mod yuv;
 
 #[cfg(all(test, feature = "_device"))]
 pub(crate) use decode::Component;
 pub use decode::DecodeOps;
 pub(crate) use decode::Encoded;
 pub use sample::SampleOps;
+#[cfg(all(test, feature = "_device"))]
+pub(crate) use yuv::YuvHead;
+#[cfg(feature = "video")]
+pub(crate) use yuv::YuvRegion;

@@ -39,8 +39,8 @@ impl SampleOps {
     /// Index of the first word of `cut`.
     const CUT_AT: usize = 4;
 
-    /// The record runs the effects on values in `drawn` and, if `retouches` is true, the effects on
-    /// pixels.
+    /// Creates a record that runs the effects on values in `drawn` and, if `retouches` is true, the
+    /// effects on pixels.
     pub(crate) fn new(drawn: &Drawn, retouches: bool) -> Self {
         let pixels = if retouches { &drawn.pixels[..] } else { &[] };
         let mut ops = SampleOps {
@@ -72,7 +72,7 @@ impl SampleOps {
         }
     }
 
-    /// `partner` is a row of the batch.
+    /// Writes mixing with the sample in row `partner` into an existing record.
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     pub(crate) fn write_mixing(record: &mut [u8; Self::BYTES], partner: usize, mixing: &Mixing) {
         let mut mixed = [0; Self::BYTES];

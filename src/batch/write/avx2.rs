@@ -81,7 +81,7 @@ fn store16(value: Bytes, out: &mut [u8]) {
     unsafe { _mm_storeu_si128(out.as_mut_ptr().cast(), value) }
 }
 
-/// For `u8`, the values must be from 0 to 255, and ties round up.
+/// Stores eight elements. For `u8`, the values must be from 0 to 255, and ties round up.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
 fn store<const KIND: u8>(value: Floats, out: &mut [u8]) {

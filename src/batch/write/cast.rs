@@ -33,7 +33,7 @@ impl Kind {
         }
     }
 
-    /// For `u8`, `value` is clamped to 0..=255.
+    /// Returns the bits of the element for `value`. For `u8`, `value` is clamped to 0..=255.
     pub(super) fn bits(self, value: f32) -> u32 {
         match self {
             Kind::U8 => value.round() as u8 as u32,
@@ -44,7 +44,7 @@ impl Kind {
     }
 }
 
-/// In native byte order.
+/// Returns the lowest `B` bytes of `bits`, in native byte order.
 pub(super) fn element<const B: usize>(bits: u32) -> [u8; B] {
     let little = bits.to_le_bytes();
     std::array::from_fn(|i| little[if cfg!(target_endian = "big") { B - 1 - i } else { i }])
@@ -57,7 +57,7 @@ pub(super) type Vector = fn(&Cast, image: &[u8], blend: Option<Blend<'_>>, dst: 
 
 #[derive(Clone, Copy)]
 pub(super) struct Blend<'a> {
-    /// As large as the first image.
+    /// The second image, which is as large as the first.
     pub(super) partner: &'a [u8],
     /// Weight of the first image. The second has weight `1 - weight`.
     pub(super) weight: f32,

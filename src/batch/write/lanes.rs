@@ -26,8 +26,8 @@ pub(super) const fn width(kind: u8) -> usize {
     }
 }
 
-/// Adding the float just below 0.5 and truncating rounds a number from 0 to 255. With 0.5 itself,
-/// 0.49999997 would become 1.
+/// The float just below 0.5. Adding it and truncating rounds a number from 0 to 255. With 0.5
+/// itself, 0.49999997 would become 1.
 pub(super) const BELOW_HALF: f32 = 0.5f32.next_down();
 
 macro_rules! lanes {
@@ -52,8 +52,8 @@ macro_rules! lanes {
             pixels.len() * STEP
         }
 
-        /// With `MIX`, each output value is `weight` times the image's value plus `1 - weight`
-        /// times the value in `partners`.
+        /// Writes `pixels`. With `MIX`, each output value is `weight` times the image's value plus
+        /// `1 - weight` times the value in `partners`.
         #[target_feature(enable = $features)]
         fn run<const MIX: bool>(
             cast: &Cast,
@@ -74,7 +74,8 @@ macro_rules! lanes {
             }
         }
 
-        /// The channels stay interleaved, so the scales and biases repeat every three vectors.
+        /// Writes (H, W, C) output. The channels stay interleaved, so the scales and biases repeat
+        /// every three vectors.
         #[target_feature(enable = $features)]
         fn interleaved<const KIND: u8, const MIX: bool>(
             cast: &Cast,
@@ -96,7 +97,7 @@ macro_rules! lanes {
             }
         }
 
-        /// Each step splits 16 pixels into three channels.
+        /// Writes (C, H, W) output. Each step splits 16 pixels into three channels.
         #[target_feature(enable = $features)]
         fn planar<const KIND: u8, const MIX: bool>(
             cast: &Cast,

@@ -17,14 +17,14 @@ use crate::transform::{Mixing, OnValues};
 /// An image that has not yet been normalized and cast to the batch's type.
 #[derive(Clone, Copy)]
 pub(crate) struct UncastImage<'a> {
-    /// `u8` HWC.
+    /// The pixels, `u8` HWC.
     pub(crate) pixels: &'a [u8],
     pub(crate) effects: &'a [OnValues],
 }
 
 impl BatchWriter {
-    /// Fails if the length of the image or of `dst` does not match the size, or if the rectangle of
-    /// an effect is not inside the image.
+    /// Writes an image with its effects to `dst`. Fails if the length of the image or of `dst` does
+    /// not match the size, or if the rectangle of an effect is not inside the image.
     pub(crate) fn write_changed(&self, image: UncastImage<'_>, dst: &mut [u8]) -> Result<()> {
         self.write(image.pixels, dst)?;
         self.check_effects(image.effects)?;
@@ -56,8 +56,9 @@ impl BatchWriter {
         Ok(())
     }
 
-    /// Fails if the length of an image or of `dst` does not match the size, or if the rectangle of
-    /// an effect or of CutMix is not inside the image.
+    /// Writes an image that is mixed with a second one to `dst`. Fails if the length of an image or
+    /// of `dst` does not match the size, or if the rectangle of an effect or of CutMix is not
+    /// inside the image.
     pub(crate) fn write_mixed(
         &self,
         original: UncastImage<'_>,
@@ -96,7 +97,8 @@ impl BatchWriter {
         effects.iter().try_for_each(|effect| self.check_rect("the rectangle of an effect", effect.area()))
     }
 
-    /// For an image with one channel, all three values are the same, and only the first is written.
+    /// Returns the values of a pixel before any effects. For an image with one channel, all three
+    /// values are the same, and only the first is written.
     fn plain(&self, pixels: &[u8], index: usize) -> [f32; 3] {
         let pixel = &pixels[index * self.channels..][..self.channels];
         std::array::from_fn(|c| self.values[c][usize::from(pixel[c % self.channels])])
@@ -113,7 +115,7 @@ impl BatchWriter {
         )
     }
 
-    /// `rect` must be inside the image.
+    /// Writes `value` for each pixel in `rect`, which must be inside the image.
     fn write_rect(&self, rect: Rect, dst: &mut [u8], value: impl Fn(usize) -> [f32; 3]) {
         for y in rect.y..rect.y + rect.height {
             let first = y as usize * self.size.width as usize + rect.x as usize;
@@ -167,7 +169,7 @@ mod tests {
     const DTYPES: [Dtype; 4] = [Dtype::U8, Dtype::F32, Dtype::F16, Dtype::Bf16];
     const LAYOUTS: [Layout; 2] = [Layout::Nhwc, Layout::Nchw];
 
-    /// Together, the two images contain every pair of byte values in each channel.
+    /// Returns two images that together contain every pair of byte values in each channel.
     fn all_pairs() -> [Vec<u8>; 2] {
         let pair = |i: usize| [(i % 256) as u8, (i / 256) as u8];
         [0, 1].map(|side| (0..256 * 256).flat_map(|i| [pair(i)[side]; 3]).collect())

@@ -23,7 +23,7 @@ pub struct BatchWriter {
     pub(super) values: Arc<[[f32; 256]; 3]>,
     /// The bits of the output element for each pixel value, per channel.
     table: Arc<[[u32; 256]; 3]>,
-    /// `None` if the CPU has no vector path.
+    /// The vector path, or `None` if the CPU has none.
     pub(super) vector: Option<Vector>,
 }
 
@@ -76,7 +76,7 @@ impl BatchWriter {
         Ok(BatchWriter { size, channels: 3, cast, values, table, vector })
     }
 
-    /// Does not allocate.
+    /// Returns a copy of this writer for images of a different size. Does not allocate.
     pub(crate) fn with_size(&self, size: Size) -> Self {
         BatchWriter { size, ..self.clone() }
     }
@@ -139,7 +139,8 @@ impl BatchWriter {
         ))
     }
 
-    /// The portable path, and the reference for the vector path.
+    /// Writes the pixels from index `from` on. This is the portable path, and the reference for the
+    /// vector path.
     fn write_table(&self, image: &[u8], dst: &mut [u8], from: usize) {
         match self.cast.kind.bytes() {
             1 => self.write_elements::<1>(image, dst, from),

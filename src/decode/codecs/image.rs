@@ -7,7 +7,8 @@ use crate::decode::image::Image;
 use crate::decode::{Codec, EncodedImage, FloatImage, Options, Pixels, Rect};
 use crate::error::{Error, Result};
 
-/// Scratch memory for decoding and converting to RGB, which is enough for four 16-bit channels.
+/// Scratch memory in bytes per pixel for decoding and converting to RGB, which is enough for four
+/// 16-bit channels.
 const SCRATCH_BYTES_PER_PIXEL: u64 = 8;
 
 /// Maximum number of bytes that a check decodes, per pixel of the largest allowed image. A header
@@ -35,10 +36,10 @@ impl Codec for Image {
         self.decode_whole(image, self.options, out)
     }
 
-    /// An image that only a dense map can read, such as a TIFF with six bands, does not count as
-    /// damaged.
+    /// Checks an image for damage. An image that only a dense map can read, such as a TIFF with six
+    /// bands, does not count as damaged.
     fn damage(&self, image: &mut EncodedImage<'_>) -> Result<Option<String>> {
-        if let Some(stored) = self.only_of_maps(image) {
+        if let Some(stored) = self.open_map_only(image) {
             stored?.check()?;
             return Ok(None);
         }
@@ -49,9 +50,10 @@ impl Codec for Image {
 }
 
 impl Image {
-    /// Returns `None` for images that have an RGB form, and an error if the values exceed a limit.
-    /// The largest strip or tile may take as much memory as the largest allowed image.
-    fn only_of_maps<'a>(&self, image: &EncodedImage<'a>) -> Option<Result<FloatImage<'a>>> {
+    /// Opens an image that only a dense map can read. Returns `None` for images that have an RGB
+    /// form, and an error if the values exceed a limit. The largest strip or tile may take as much
+    /// memory as the largest allowed image.
+    fn open_map_only<'a>(&self, image: &EncodedImage<'a>) -> Option<Result<FloatImage<'a>>> {
         let unread = matches!(&image.header, Header::Image(opened) if opened.check_memory() > 0);
         let stored = FloatImage::open(image.bytes()).ok().filter(|_| unread)?;
         let (bytes, part) = (stored.bytes(), stored.check_memory());

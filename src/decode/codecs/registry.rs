@@ -32,14 +32,14 @@ use crate::source::Sample;
 /// ```
 #[derive(Clone)]
 pub struct Codecs {
-    /// Most recently added first.
+    /// The custom codecs, most recently added first.
     added: Vec<Arc<dyn Codec>>,
     built_in: Vec<Arc<dyn Codec>>,
     options: Options,
 }
 
-/// In order of precedence. A new built-in codec needs a file, an entry in this function, and a row
-/// in the table of formats.
+/// Returns the built-in codecs in order of precedence. A new built-in codec needs a file, an entry
+/// in this function, and a row in the table of formats.
 #[cfg_attr(not(any(feature = "formats", feature = "video")), allow(unused_variables))]
 fn built_in(options: Options) -> Vec<Arc<dyn Codec>> {
     let codecs: [Arc<dyn Codec>; 2] = [Arc::new(Jpegs), Arc::new(Npy)];
@@ -132,7 +132,7 @@ impl Codecs {
         self.options.max_pixels
     }
 
-    /// The background color, and whether channels with more than 8 bits are converted.
+    /// Returns the background color, and whether channels with more than 8 bits are converted.
     #[cfg(feature = "pack")]
     pub(crate) fn conversion(&self) -> (Option<[u8; 3]>, bool) {
         (self.options.background, self.options.convert_to_u8)

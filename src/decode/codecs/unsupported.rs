@@ -26,7 +26,7 @@ pub(super) fn unsupported(bytes: &[u8]) -> Error {
     }
 }
 
-/// An entry contains an offset, the bytes at this offset, and the name of the format.
+/// The formats without a codec, each as an offset, the bytes at this offset, and the name.
 const UNSUPPORTED_FORMATS: &[(usize, &[u8], &str)] = &[
     (4, b"ftypavif", "AVIF"),
     (4, b"ftyphei", "HEIC"),
@@ -52,7 +52,7 @@ const UNSUPPORTED_FORMATS: &[(usize, &[u8], &str)] = &[
     (0, b"<svg", "SVG"),
 ];
 
-/// The flag is whether warpfeed has a codec for the format.
+/// Returns the name of the format of `bytes`, and whether warpfeed has a codec for it.
 fn name_of(bytes: &[u8]) -> Option<(&'static str, bool)> {
     let others = || {
         UNSUPPORTED_FORMATS

@@ -5,11 +5,11 @@ use crate::decode::Size;
 use crate::decode::decoder::{AnyDecoder, Color, Decoder};
 
 const FILE_HEADER: usize = 14;
-/// Offset of the color masks.
+/// Offset of the color masks in the file.
 const MASKS: usize = 54;
 
 struct Bmp<'a> {
-    /// The rest of the file from the first pixel.
+    /// The file's bytes from the first pixel on.
     data: &'a [u8],
     size: Size,
     top_down: bool,
@@ -17,7 +17,7 @@ struct Bmp<'a> {
 }
 
 enum Coding {
-    /// 1, 2, 4 or 8 bits.
+    /// Palette indices of 1, 2, 4 or 8 bits.
     Indices(u32, Palette),
     /// Run-length-encoded palette indices of 4 or 8 bits.
     Runs(u32, Palette),
@@ -27,7 +27,7 @@ enum Coding {
     Fields(usize, [Field; 4]),
 }
 
-/// Colors that the file does not contain are black.
+/// The palette. Colors that the file does not contain are black.
 type Palette = Box<[[u8; 3]; 256]>;
 
 #[derive(Clone, Copy)]
@@ -45,7 +45,7 @@ impl Field {
         Ok(Field { shift, bits })
     }
 
-    /// Value of the field from 0 to 255, rounded down as in Pillow.
+    /// Returns the value of the field from 0 to 255, rounded down as in Pillow.
     fn of(self, pixel: u32) -> u8 {
         let value = u64::from(pixel >> self.shift) & ((1 << self.bits) - 1);
         match self.bits {
@@ -66,7 +66,7 @@ fn number<const N: usize>(bytes: &[u8], offset: usize) -> Result<u32, String> {
     Ok(digits.iter().rev().fold(0, |number, &digit| number << 8 | u32::from(digit)))
 }
 
-/// The masks are in the bitmap header or after it.
+/// Reads the bit fields of the pixels. The masks are in the bitmap header or after it.
 fn read_fields(bytes: &[u8], header: usize, bits: u32) -> Result<[Field; 4], String> {
     let u32_at = |offset| number::<4>(bytes, offset);
     let alpha = if header < 56 { 0 } else { u32_at(MASKS + 12)? };
@@ -201,7 +201,7 @@ impl Bmp<'_> {
         }
     }
 
-    /// `row` receives each stored row, and the part of `out` for its pixels.
+    /// Calls `row` with each stored row and the part of `out` for its pixels.
     fn each_row(
         &self,
         bits: usize,
@@ -222,12 +222,12 @@ impl Bmp<'_> {
         Ok(())
     }
 
-    /// Skipped pixels have the index 0, as in Pillow.
+    /// Decodes run-length-encoded palette indices. Skipped pixels have the index 0, as in Pillow.
     fn runs(&self, bits: u32, out: &mut [u8]) -> Result<(), String> {
         let (width, height) = (self.size.width as usize, self.size.height as usize);
         out.fill(0);
         let mut write = |x: usize, y: usize, index: u8| out[(height - 1 - y) * width + x] = index;
-        // `bytes` repeats in a run, but not for literal pixels.
+        // The values in `bytes` repeat in a run, but not for literal pixels.
         let index = |bytes: &[u8], i: usize| match bits {
             8 => bytes[i % bytes.len()],
             _ => bytes[i / 2 % bytes.len()] >> (4 * (1 - i % 2)) & 15,

@@ -43,8 +43,8 @@ impl Decoder for Gif<'_> {
         1
     }
 
-    /// Transparent pixels get the color of their index. Outside the frame, the index is the
-    /// transparent one, or 0 if there is none.
+    /// Draws the first frame. Transparent pixels get the color of their index. Outside the frame,
+    /// the index is the transparent one, or 0 if there is none.
     fn read(mut self: Box<Self>, out: &mut [u8]) -> Result<(), String> {
         let channels = usize::from(self.color().channels);
         let indices = self.canvas()?;

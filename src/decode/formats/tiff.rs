@@ -7,7 +7,7 @@ use crate::decode::tiff::{Extra, Meaning, Numbers, Tiff};
 struct Page<'a> {
     tiff: Tiff<'a>,
     color: Color,
-    /// Empty without a palette.
+    /// The colors of the palette. Empty if the image has no palette.
     palette: Vec<[u8; 3]>,
 }
 
@@ -117,8 +117,8 @@ impl Decoder for Page<'_> {
     }
 }
 
-/// Pillow's `convert("RGB")` of CMYK values from 0 to `white`: each color is
-/// `light - round(ink * light / white)`, where `light = white - black`.
+/// Converts CMYK values from 0 to `white` as Pillow's `convert("RGB")` does: each color is `light -
+/// round(ink * light / white)`, where `light = white - black`.
 fn rgb_of([cyan, magenta, yellow, black]: [u32; 4], white: u32) -> [u32; 3] {
     let light = white - black;
     [cyan, magenta, yellow]
@@ -139,7 +139,7 @@ fn invert(color: Color, out: &mut [u8]) {
     }
 }
 
-/// Rounds integers down, as in Pillow.
+/// Divides premultiplied colors by alpha. Integers are rounded down, as in Pillow.
 fn divide(color: Color, out: &mut [u8]) {
     let colors = usize::from(color.channels) - 1;
     match color.depth {

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 
-/// Type of the chunk at `offset`, and offset of the next one.
+/// Returns the type of the chunk at `offset`, and the offset of the next one.
 pub(super) fn span(bytes: &[u8], offset: usize) -> Result<(&[u8; 4], usize)> {
     let cut = || Error::decode(format!("png ends at byte {} in the chunk at byte {offset}", bytes.len()));
     let word = |offset: usize| bytes.get(offset..).and_then(|rest| rest.first_chunk::<4>()).ok_or_else(cut);
@@ -10,7 +10,7 @@ pub(super) fn span(bytes: &[u8], offset: usize) -> Result<(&[u8; 4], usize)> {
     Ok((word(offset + 4)?, end.ok_or_else(cut)?))
 }
 
-/// Like [`span`], and verifies the checksum.
+/// Like [`span`], but also verifies the checksum.
 pub(super) fn chunk(bytes: &[u8], offset: usize) -> Result<(&[u8; 4], usize)> {
     let (kind, next) = span(bytes, offset)?;
     let (covered, sum) = bytes[offset + 4..next].split_last_chunk::<4>().expect("a chunk has its checksum");

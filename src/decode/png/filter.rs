@@ -14,7 +14,8 @@ pub(super) fn undo<const STEP: usize>(kind: u8, row: &mut [u8], above: &[u8]) ->
     Some(())
 }
 
-/// `guess` receives the bytes to the left, above, and diagonally above.
+/// Adds predicted values to a row. `guess` predicts a byte from the bytes to the left, above, and
+/// diagonally above.
 #[inline(always)]
 fn add<const STEP: usize>(row: &mut [u8], above: &[u8], guess: impl Fn(u8, u8, u8) -> u8) {
     let (mut left, mut corner) = ([0; STEP], [0; STEP]);
@@ -26,7 +27,8 @@ fn add<const STEP: usize>(row: &mut [u8], above: &[u8], guess: impl Fn(u8, u8, u
     }
 }
 
-/// The argument closest to `left + up - corner`, or the first of several.
+/// Returns the argument closest to `left + up - corner`, or the first of several (the Paeth
+/// predictor).
 #[inline(always)]
 fn paeth(left: u8, up: u8, corner: u8) -> u8 {
     let [a, b, c] = [left, up, corner].map(i16::from);

@@ -13,17 +13,17 @@ use crate::error::{Error, Result, resize};
 
 /// Maximum back-reference distance in a zlib stream.
 const HISTORY: usize = 32 << 10;
-/// Bytes that are decompressed before the history is moved to the front. Typical masks are smaller,
-/// so their history is never moved.
+/// Minimum number of bytes that are decompressed before the history is moved to the front. Typical
+/// masks are smaller, so their history is never moved.
 const MIN_NEW_BYTES: usize = 256 << 10;
 
 #[derive(Default)]
 pub(crate) struct Scratch {
-    /// The most recent filtered rows.
+    /// The history, followed by the most recent filtered rows.
     window: Vec<u8>,
     row: Vec<u8>,
     above: Vec<u8>,
-    /// The row with one byte per value, if the file packs several values into a byte.
+    /// The current row with one byte per value. Used if the file packs several values into a byte.
     values: Vec<u8>,
 }
 
@@ -40,10 +40,12 @@ pub(super) struct Inflated<'a> {
 }
 
 impl<'a> Inflated<'a> {
-    /// `chunk` is the offset of the first data chunk. The caller must have verified all chunks.
+    /// Creates the decompressor. `chunk` is the offset of the first data chunk. The caller must
+    /// have verified all chunks.
     pub(super) fn new(bytes: &'a [u8], chunk: usize, depth: u8, scratch: &'a mut Scratch) -> Self {
         let mut inflater = Decompressor::new();
-        // A crop reads only a part of the stream, and the checksums of the chunks detect damage.
+        // Do not verify the stream's own checksum: a crop reads only a part of the stream, and the
+        // checksums of the chunks already detect damage.
         inflater.ignore_adler32();
         Inflated { bytes, chunk, data: &[], inflater, scratch, from: 0, end: 0, depth }
     }

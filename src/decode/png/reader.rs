@@ -9,7 +9,7 @@ const SIGNATURE: &[u8; 8] = b"\x89PNG\r\n\x1a\n";
 
 pub(crate) struct Png<'a> {
     size: Size,
-    /// 1, 2, 4, 8 or 16.
+    /// Bits per value: 1, 2, 4, 8 or 16.
     depth: u8,
     interlaced: bool,
     rows: Inflated<'a>,
@@ -95,12 +95,12 @@ impl<'a> Png<'a> {
         self.size
     }
 
-    /// Whether each value takes two big-endian bytes instead of one.
+    /// Returns whether each value takes two big-endian bytes instead of one.
     pub(crate) fn is_wide(&self) -> bool {
         self.depth == 16
     }
 
-    /// The non-empty passes in file order.
+    /// Returns the non-empty passes in file order.
     pub(crate) fn passes(&self) -> impl Iterator<Item = Pass> + use<> {
         let (size, passes) = (self.size(), if self.interlaced { &ADAM7[..] } else { &[Pass::WHOLE] });
         passes.iter().copied().filter(move |pass| pass.x < size.width && pass.y < size.height)
@@ -123,8 +123,8 @@ impl<'a> Png<'a> {
         Ok(())
     }
 
-    /// The last row. A value takes one byte, or two if [wide](Png::is_wide). Up to seven more
-    /// values may follow the row.
+    /// Returns the last row. A value takes one byte, or two if [wide](Png::is_wide). Up to seven
+    /// more values may follow the row.
     pub(crate) fn values(&self) -> &[u8] {
         self.rows.values()
     }

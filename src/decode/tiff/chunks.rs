@@ -17,22 +17,22 @@ pub(in crate::decode) struct Chunk {
     /// Index of the first channel.
     pub(in crate::decode) channel: usize,
     pub(in crate::decode) channels: usize,
-    /// Bytes per row, which may extend beyond the image.
+    /// Number of bytes per row, which may extend beyond the image.
     pub(in crate::decode) stride: usize,
 }
 
 impl Tiff<'_> {
-    /// Whether decoding converts YCbCr to RGB, which only the JPEG decoder does.
+    /// Returns whether decoding converts YCbCr to RGB, which only the JPEG decoder does.
     pub(in crate::decode) fn converts(&self) -> bool {
         self.compression == JPEG && !self.planar
     }
 
-    /// Channels in a strip or tile.
+    /// Returns the number of channels in a strip or tile.
     fn together(&self) -> usize {
         if self.planar { 1 } else { self.channels }
     }
 
-    /// Bytes of a decoded value. Values of fewer than 8 bits take one byte.
+    /// Returns the number of bytes of a decoded value. Values of fewer than 8 bits take one byte.
     pub(in crate::decode) fn value(&self) -> usize {
         (self.bits as usize).div_ceil(8)
     }
@@ -49,8 +49,8 @@ impl Tiff<'_> {
         self.size.area().saturating_mul((self.channels * self.value()) as u64)
     }
 
-    /// Decodes all strips or tiles, in native byte order. Values of fewer than 8 bits take one
-    /// byte.
+    /// Decodes each strip or tile, in native byte order, and calls `on_part` with it. Values of
+    /// fewer than 8 bits take one byte.
     pub(in crate::decode) fn parts(&self, mut on_part: impl FnMut(&Chunk, &[u8])) -> Result<(), String> {
         if !matches!(self.bits, 1 | 2 | 4 | 8 | 16 | 32 | 64) {
             return Err(format!("{} are not supported", self.kind()));
@@ -220,7 +220,7 @@ impl Tiff<'_> {
     }
 }
 
-/// TIFF Technical Note 2.
+/// JPEG compression (TIFF Technical Note 2).
 const JPEG: u64 = 7;
 
 fn predict<const N: usize>(row: &mut [u8], channels: usize, add: impl Fn([u8; N], [u8; N]) -> [u8; N]) {

@@ -24,7 +24,7 @@ pub(super) fn inflate(data: &[u8], out: &mut [u8]) -> Result<(), String> {
     if filled < out.len() { Err(ends(filled, out)) } else { Ok(()) }
 }
 
-/// In TIFF, the code length grows one code earlier than in GIF.
+/// Decompresses LZW. In TIFF, the code length grows one code earlier than in GIF.
 pub(super) fn lzw(data: &[u8], out: &mut [u8]) -> Result<(), String> {
     let options = decode::Configuration::with_tiff_size_switch(BitOrder::Msb, 8).with_yield_on_full_buffer(true);
     let (mut decoder, mut from, mut filled) = (options.build(), 0, 0);
@@ -40,13 +40,13 @@ pub(super) fn lzw(data: &[u8], out: &mut [u8]) -> Result<(), String> {
     if filled < out.len() { Err(ends(filled, out)) } else { Ok(()) }
 }
 
-/// Implements TIFF 6.0, section 9.
+/// Decompresses PackBits (TIFF 6.0, section 9).
 pub(super) fn packbits(mut data: &[u8], out: &mut [u8]) -> Result<(), String> {
     let mut filled = 0;
     while filled < out.len() {
         let Some((&head, rest)) = data.split_first() else { return Err(ends(filled, out)) };
         let head = head as i8;
-        // -128 has no effect.
+        // The head -128 has no effect.
         let (length, count) = match head {
             0.. => (head as usize + 1, head as usize + 1),
             -127..0 => ((1 - isize::from(head)) as usize, 1),
@@ -65,7 +65,7 @@ pub(super) fn packbits(mut data: &[u8], out: &mut [u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// Decodes to libjpeg's pixels. `tables` contains the tables for all strips or tiles.
+/// Decodes a JPEG to libjpeg's pixels. `tables` contains the tables for all strips or tiles.
 pub(super) fn jpeg(
     data: &[u8],
     tables: Option<&[u8]>,
@@ -100,7 +100,8 @@ pub(super) fn jpeg(
     let stride = out.size().width as usize * 3;
     let rows = dest.chunks_exact_mut(part.width as usize * channels).zip(out.data().chunks_exact(stride));
     for (dest, row) in rows {
-        // Gray JPEGs are decoded to three equal channels.
+        // Gray JPEGs are decoded to three equal channels, so copy only as many as the strip or tile
+        // has.
         let pixels = dest.chunks_exact_mut(channels).zip(row.as_chunks::<3>().0);
         pixels.for_each(|(to, pixel)| to.copy_from_slice(&pixel[..channels]));
     }

@@ -4,7 +4,7 @@
 pub(super) struct File<'a> {
     pub(super) bytes: &'a [u8],
     pub(super) big_endian: bool,
-    /// BigTIFF has 64-bit offsets and counts.
+    /// Whether the file is a BigTIFF, which has 64-bit offsets and counts.
     is_big: bool,
 }
 
@@ -12,9 +12,9 @@ pub(super) struct File<'a> {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Directory<'a> {
     file: File<'a>,
-    /// 12 or 20 bytes each.
+    /// The entries, which have 12 bytes each, or 20 in a BigTIFF.
     entries: &'a [u8],
-    /// 0 if there is none.
+    /// Offset of the next directory, or 0 if there is none.
     next: u64,
 }
 
@@ -57,7 +57,7 @@ impl<'a> Directory<'a> {
         (self.next != 0).then(|| self.file.directory(self.next)).flatten()
     }
 
-    /// The type of the values of `tag`, and their bytes.
+    /// Returns the type of the values of `tag`, and their bytes.
     fn find(&self, tag: u16) -> Result<Option<(u64, &'a [u8])>, String> {
         let (file, each) = (self.file, if self.file.is_big { 20 } else { 12 });
         let (count, inline) = if file.is_big { (8, 8) } else { (4, 4) };
@@ -103,7 +103,7 @@ impl<'a> Directory<'a> {
         Ok(Some(bytes.chunks_exact(size).map(value)))
     }
 
-    /// Unsigned integers, of which there must be at most `max_values`.
+    /// Returns the values of `tag` as unsigned integers. There must be at most `max_values`.
     pub(super) fn numbers(&self, tag: u16, max_values: u64) -> Result<Option<Vec<u64>>, String> {
         match self.integers(tag)? {
             Some(values) if values.len() as u64 > max_values => {

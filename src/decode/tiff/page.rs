@@ -4,10 +4,10 @@ use super::directory::{Directory, File};
 
 use crate::decode::Size;
 
-/// Limit for damaged files, whose directories may form a cycle.
+/// Maximum number of directories to read, because those of a damaged file may form a cycle.
 const MAX_PAGES: u32 = 100;
 
-/// PhotometricInterpretation.
+/// The meaning of the channels (tag PhotometricInterpretation).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::decode) enum Meaning {
     Inverted,
@@ -16,11 +16,11 @@ pub(in crate::decode) enum Meaning {
     Palette,
     Cmyk,
     YCbCr,
-    /// Such as CIELab.
+    /// Any other meaning, such as CIELab.
     Other(u64),
 }
 
-/// SampleFormat.
+/// The type of the values (tag SampleFormat).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::decode) enum Numbers {
     Unsigned,
@@ -28,7 +28,7 @@ pub(in crate::decode) enum Numbers {
     Float,
 }
 
-/// ExtraSamples: the meaning of the channel after the color channels.
+/// The meaning of the channel after the color channels (tag ExtraSamples).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::decode) enum Extra {
     None,
@@ -55,9 +55,9 @@ pub(in crate::decode) struct Tiff<'a> {
     pub(in crate::decode) orientation: u8,
     pub(super) compression: u64,
     pub(super) predictor: u64,
-    /// Each channel has its own strips or tiles.
+    /// Whether each channel has its own strips or tiles.
     pub(super) planar: bool,
-    /// FillOrder: the bits of each byte are in reverse order.
+    /// Whether the bits of each byte are in reverse order (tag FillOrder).
     pub(super) reversed: bool,
     /// Size of a strip or tile.
     pub(super) part: Size,
@@ -115,7 +115,7 @@ fn check_pages(directory: &Directory<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// The value must be the same for all channels. A missing tag means 1.
+/// Returns the value of a tag, which must be the same for all channels. A missing tag means 1.
 fn common_value(directory: &Directory<'_>, (tag, channels): (u16, u16), what: &str) -> Result<u64, String> {
     let values = directory.numbers(tag, channels.into())?.unwrap_or_default();
     let first = values.first().copied().unwrap_or(1);
@@ -202,7 +202,7 @@ impl<'a> Tiff<'a> {
         Ok((0..colors).map(|i| [i, i + colors, i + 2 * colors].map(|index| (values[index] >> 8) as u8)).collect())
     }
 
-    /// For error messages, for example `gray of 16-bit values`.
+    /// Describes the values for error messages, for example `gray of 16-bit values`.
     pub(in crate::decode) fn kind(&self) -> String {
         let color = match self.meaning {
             Meaning::Inverted | Meaning::Gray if self.channels > 1 => format!("{} channels", self.channels),
@@ -224,7 +224,7 @@ impl<'a> Tiff<'a> {
     }
 }
 
-/// Skips thumbnails and masks.
+/// Counts the pages, without thumbnails and masks.
 fn count_pages(first: &Directory<'_>) -> u32 {
     let is_page = |directory: &Directory<'_>| {
         let flags = directory.number(254).ok().flatten().unwrap_or(0);

@@ -57,6 +57,7 @@ fn upload(sim: &Sim, stream: &SimStream, memory: &SimMemory, number: usize, slot
     }
 }
 
+/// How the consumer returns its batches.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Release {
     Drop,
@@ -65,16 +66,18 @@ enum Release {
     Exact,
 }
 
+/// What the simulated driver can do.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Driver {
     Current,
     Old,
-    /// Can mark all work, except while a stream that the loader does not know is being captured.
-    /// Captures start and end at random.
+    /// The driver can mark all work, except while a stream that the loader does not know is being
+    /// captured. Captures start and end at random.
     Captured,
 }
 
-/// Uploads `batches` batches, each on a random stream, and returns the number of torn batches.
+/// Uploads `batches` batches, each on a random stream, and returns the number of torn batches, in
+/// which the device read bytes of a later batch.
 fn torn(mistake: Mistake, driver: Driver, batches: usize, streams: usize, release: Release, seed: u64) -> usize {
     let sim = Sim::new(mistake, 30);
     sim.state().cannot_mark.store(driver == Driver::Old, Relaxed);
@@ -249,7 +252,7 @@ fn a_slot_is_freed_after_the_capture_that_delayed_it() {
     assert!(over);
 }
 
-/// In an old driver, the thread waits for the work, and must not hold a lock that the consumer
+/// With an old driver, the thread waits for the work, and must not hold a lock that the consumer
 /// needs.
 #[test]
 fn with_an_old_driver_only_the_thread_waits() {

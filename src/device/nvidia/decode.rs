@@ -1,7 +1,8 @@
 //! Loads and launches the kernels in `kernels/jpeg.cu`, which decode and resize JPEGs.
 //!
 //! The kernels cut a long segment of entropy-coded data into lines of 128 bytes, and decode these
-//! in parallel. The header of `jpeg.cu` explains how.
+//! in parallel. A sample that is much larger than the others is divided into shares, which
+//! different thread blocks process. The header of `jpeg.cu` explains both.
 //!
 //! **Invariants**
 //! 1. The parameters of each launch have the order and the widths that the entry point in `jpeg.cu`
@@ -92,7 +93,7 @@ pub struct DecodeAt {
     pub large_bytes: usize,
     /// Number of blocks of the samples that have at least [`DecodeOps::LARGE_BLOCKS`].
     pub large_blocks: usize,
-    /// Whether any record applies an EXIF orientation.
+    /// Whether any record applies an EXIF orientation or converts a video frame.
     pub turned: bool,
     /// Whether any record is a copy of a different sample's record. The image is then decoded
     /// twice.
@@ -218,6 +219,7 @@ impl Stage {
     }
 }
 
+/// A stream that decodes one part of a batch.
 struct Branch {
     stream: Stream,
     done: Event,
@@ -289,6 +291,8 @@ impl Decode {
         unsafe { self.launch_in_parts(stream, memory, layout, layout.parts()) }
     }
 
+    /// Like [`launch`](Decode::launch), but decodes the batch in at most `max_parts` parts.
+    ///
     /// # Safety
     /// See [`launch`](Decode::launch).
     ///
@@ -346,7 +350,8 @@ impl Decode {
     ) -> Result<()> {
         layout.check();
         let (count, blocks, size) = (layout.count, layout.blocks, (self.height, self.width));
-        if count == 0 || blocks == 0 && stage != Stage::Clear {
+        let is_for_jpegs = [Stage::Tables, Stage::Follow, Stage::Starts, Stage::Huffman, Stage::Idct].contains(&stage);
+        if count == 0 || blocks == 0 && stage != Stage::Clear || layout.segments == 0 && is_for_jpegs {
             return Ok(());
         }
         let Addresses { ops, arena, coefficients, planes, axes, tables, starts, faults, out, planes_at } =
@@ -398,7 +403,7 @@ impl Decode {
             Stage::Idct => queue!(idct, blocks_per_sample, BLOCK, 0, planes, coefficients, faults, arena, ops, samples),
             Stage::Orient if !layout.turned => Ok(()),
             Stage::Orient => {
-                queue!(turn, blocks_per_sample, BLOCK, 0, coefficients, planes, faults, ops, samples)
+                queue!(turn, blocks_per_sample, BLOCK, 0, coefficients, planes, faults, arena, ops, samples)
             }
             Stage::Resize => {
                 // Rows begin and end at multiples of 4 pixels of the stored image.

@@ -17,7 +17,7 @@ pub(super) const FREED_WITHIN: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(1);
 
 struct Job {
-    /// `None` in tests.
+    /// The work to wait for. `None` in tests.
     after: Option<After>,
     free: Box<dyn FnOnce() + Send>,
 }

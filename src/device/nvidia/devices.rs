@@ -65,7 +65,8 @@ impl Devices {
         Ok(Marked::At(mark))
     }
 
-    /// Returns clones, so that the caller can wait without holding the lock.
+    /// Returns the contexts of the devices that the program uses. They are clones, so that the
+    /// caller can wait without holding the lock.
     fn active(&self) -> Result<Vec<Context>> {
         let mut contexts = self.contexts.lock().expect("no code panics while holding this lock");
         for (ordinal, context) in contexts.iter_mut().enumerate() {

@@ -55,7 +55,7 @@ pub(super) fn marks_contexts() -> bool {
     })
 }
 
-/// Returns 0 without a driver.
+/// Returns the number of devices, or 0 without a driver.
 pub(super) fn device_count() -> usize {
     // SAFETY: `available` found a driver (invariant 1). Initializing it again has no effect.
     let count = available().ok().and_then(|()| result::init().and_then(|()| result::device::get_count()).ok());

@@ -2,9 +2,9 @@
 //!
 //! Threads of the crate may outlive the loader by a few milliseconds, for example to free memory
 //! once the device is idle. Meanwhile, the driver, and tools that are loaded into it, may already
-//! clean up. Under `compute-sanitizer`, driver calls during this clean-up crashed 27 of 31 test
-//! runs. So an exit handler of this crate runs first, refuses new calls, and waits for the calls in
-//! progress.
+//! be cleaning up. Under `compute-sanitizer`, driver calls during this clean-up crashed 27 of 31
+//! test runs. So an exit handler of this crate runs first, refuses new calls, and waits for the
+//! calls in progress.
 
 // On other systems, no handler is registered, so some functions are unused.
 #![cfg_attr(not(unix), allow(dead_code))]
@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 /// the device take longer than a millisecond.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// Counts the calls in progress, and refuses new ones once it is closed.
 struct Gate {
     inside: AtomicUsize,
     closed: AtomicBool,
@@ -64,7 +65,8 @@ pub fn calls_in_progress() -> usize {
     GATE.inside.load(Ordering::SeqCst)
 }
 
-/// Returns `None` if the process is exiting.
+/// Counts a call as in progress until the result is dropped. Returns `None` if the process is
+/// exiting.
 pub(super) fn pass() -> Option<Pass> {
     GATE.pass()
 }

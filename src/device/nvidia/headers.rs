@@ -3,7 +3,7 @@
 use warpfeed_jpeg::bitstream::OrientationFlags;
 
 use crate::batch::SampleOps;
-use crate::batch::records::{Component, DecodeOps};
+use crate::batch::records::{Component, DecodeOps, YuvHead};
 use crate::decode::Rect;
 use crate::generated_files;
 use crate::transform::{Effect, Record, declarations, dispatch, numbers};
@@ -31,6 +31,8 @@ fn kernel_headers_match_the_records_in_rust() {
         ),
         Component::declaration(),
         DecodeOps::declaration(),
+        format!("enum {{ JPEG = {}, YUV = {} }};\n", DecodeOps::JPEG, DecodeOps::YUV),
+        YuvHead::declaration(),
         numbers(),
     ];
     compare("records.cuh", &format!("{NOTE}{types}\n{}{}", declared.join("\n"), declarations()));

@@ -108,7 +108,8 @@ impl Pinned {
     }
 }
 
-/// Returns `None` if the block is small or if this fails.
+/// Maps a block, touches its pages on several threads, and registers it with the driver. Returns
+/// `None` if the block is small or if one of these steps fails.
 #[cfg(target_os = "linux")]
 fn map_and_lock(len: usize, after_fork: AfterFork) -> Option<NonNull<u8>> {
     if len < MAPPED_FROM {
@@ -158,6 +159,8 @@ fn map_and_lock(len: usize, after_fork: AfterFork) -> Option<NonNull<u8>> {
     NonNull::new(start.cast())
 }
 
+/// Unregisters and unmaps a block.
+///
 /// # Safety
 /// [`map_and_lock`] must have returned `start` for `len` bytes, and nothing may use the mapping
 /// anymore.

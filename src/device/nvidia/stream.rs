@@ -217,7 +217,7 @@ impl Stream {
     }
 }
 
-/// In this module, because `event` precedes `stream` in the module order.
+/// `record` is in this module, because `event` precedes `stream` in the module order.
 impl Event {
     /// Records the event after the work that is queued in `stream`.
     ///

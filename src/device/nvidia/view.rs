@@ -8,7 +8,8 @@ use crate::device::DeviceTensor;
 use crate::error::{Error, Result};
 
 impl<'a> DeviceTensor<'a, Nvidia> {
-    /// Returns the tensor as a view for cudarc's kernel launches, copies and libraries.
+    /// Returns a cudarc view of the tensor, for kernel launches, copies and cudarc's library
+    /// wrappers.
     ///
     /// # Errors
     /// If `T` is not the tensor's dtype.

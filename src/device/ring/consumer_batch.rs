@@ -18,7 +18,8 @@ pub(crate) struct Held<G: Gpu> {
     taken: OnceLock<Option<G::Stream>>,
     /// Whether a different framework has the address of the batch.
     exported: AtomicBool,
-    /// If empty, the only user is the stream that the batch was taken on.
+    /// The streams that use the batch. If there are none, the only user is the stream that the
+    /// batch was taken on.
     users: Mutex<Vec<G::Stream>>,
 }
 

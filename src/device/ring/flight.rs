@@ -15,25 +15,31 @@ use crate::trace::Counters;
 pub(super) struct Workspace<G: Gpu> {
     pub(super) staging: usize,
     pub(super) scratch: usize,
+    /// Index of the convert stream that uses this memory.
     pub(super) stream: usize,
+    /// Event after the last batch that was prepared in this memory.
     pub(super) converted: G::Event,
 }
 
+/// Host slots that the device may be reading, events for reuse, and the timing of unfinished work.
 pub(super) struct Flight<G: Gpu, H> {
-    /// Oldest first.
+    /// Uploads of host slots that the device has not finished, oldest first.
     pub(super) in_flight: VecDeque<Load<G, H>>,
     pub(super) events: Vec<G::Event>,
     pub(super) faults: Vec<G::Faults>,
     pub(super) timing: Timing<G>,
 }
 
+/// A host slot that the device may still be reading.
 pub(super) struct Load<G: Gpu, H> {
     pub(super) host: H,
+    /// Event after which the device no longer reads the slot.
     pub(super) read: G::Event,
-    /// `None` if the device decodes none of the images.
+    /// The fault flags, or `None` if the device decodes none of the images.
     pub(super) faults: Option<G::Faults>,
 }
 
+/// A batch that waits to be delivered.
 pub(super) struct Queued<G: Gpu, H> {
     pub(super) slot: Box<Slot<G>>,
     pub(super) stage: Stage<G, H>,
@@ -47,12 +53,14 @@ impl<G: Gpu, H: FullSlot> Queued<G, H> {
     }
 }
 
+/// The progress of a queued batch.
 pub(super) enum Stage<G: Gpu, H> {
     /// All work for the batch has been submitted.
     Sent,
     /// The device is decoding images of the batch. Afterwards, it reports the images that it cannot
     /// decode.
     Decoding(Load<G, H>),
+    /// Workers are decoding some images of the batch.
     Repairing(Repair<H>),
     /// The batch failed. The run ends with this error after all earlier batches.
     Failed(Error),

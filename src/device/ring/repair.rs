@@ -1,4 +1,4 @@
-//! Workers decode the images that the device could not decode.
+//! Batches with images that the device could not decode, and that workers decode instead.
 
 use std::sync::Arc;
 
@@ -22,14 +22,14 @@ pub(crate) trait HostFeed: Feed<Batch: FullSlot> {
 /// A batch that workers are decoding. Dropping it cancels their work.
 pub(crate) struct Repair<B> {
     receiver: Receiver<B>,
-    /// `None` until the batch has arrived, and `Some(None)` if the workers have ended.
+    /// The result: `None` until the batch has arrived, and `Some(None)` if the workers have ended.
     received: Option<Option<B>>,
     _wanted: Arc<()>,
 }
 
 impl<B> Repair<B> {
-    /// Workers decode the images of the batch as long as `alive` is alive, and send the batch to
-    /// `receiver`.
+    /// Creates a repair for a batch. Workers decode its images as long as `alive` is alive, and
+    /// send the batch to `receiver`.
     pub(crate) fn new(receiver: Receiver<B>, alive: Arc<()>) -> Self {
         Repair { receiver, received: None, _wanted: alive }
     }
@@ -47,7 +47,7 @@ impl<B> Repair<B> {
         self.received.is_some()
     }
 
-    /// Returns `None` if the workers have ended.
+    /// Returns the batch, or `None` if the workers have ended.
     pub(crate) fn take(mut self) -> Option<B> {
         self.received.take().flatten()
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crossbeam::channel::Sender;
 
 use super::gauge::Counters;
-use super::timing::{Bracket, Bracketed, Pair};
+use super::timing::{Pair, TimedKind, TimedOp};
 use crate::batch::BatchInfo;
 use crate::device::gpu::{Gpu, Recorded};
 use crate::device::spec::{DeviceMemory, SlotLayout, Spec};
@@ -23,6 +23,7 @@ pub(super) const POLL_REQUEST: Duration = Duration::from_micros(10);
 /// the thread has failed.
 pub(super) const TICK: Duration = Duration::from_millis(20);
 
+/// A full host slot in page-locked memory. Dropping it frees the slot.
 pub(crate) trait FullSlot: Send + 'static {
     fn info(&self) -> &BatchInfo;
     fn info_mut(&mut self) -> &mut BatchInfo;
@@ -34,12 +35,12 @@ pub(crate) struct Shared<G: Gpu> {
     pub(crate) consumer: G::Stream,
     /// Whether a stream waits for a batch only when the batch is taken; see
     /// [`Held::take_on`](super::Held::take_on).
-    pub(super) when_taken: AtomicBool,
+    pub(super) order_on_take: AtomicBool,
     pub(crate) memory: G::Buffer,
     pub(super) variants: Vec<Variant>,
     pub(super) plan: DeviceMemory,
     pub(super) free: Sender<Box<Slot<G>>>,
-    /// 0 if there is no run.
+    /// Number of the current run, or 0 if there is none.
     pub(super) current_run: AtomicU64,
     /// The first driver error. No driver calls are made after it.
     pub(super) failed: Mutex<Option<Error>>,
@@ -49,6 +50,7 @@ pub(crate) struct Shared<G: Gpu> {
     pub(super) counters: Arc<Counters>,
 }
 
+/// The arrays of a batch for one image size, and their offsets in a slot.
 pub(crate) struct Variant {
     pub(crate) spec: Spec,
     pub(crate) layout: SlotLayout,
@@ -56,9 +58,11 @@ pub(crate) struct Variant {
     pub(crate) small: Option<SlotLayout>,
 }
 
+/// The memory of a batch on the device.
 pub(crate) struct Slot<G: Gpu> {
     pub(crate) offset: usize,
-    /// Moved here from the host slot once only the bytes of the host slot are still needed.
+    /// Metadata of the batch. It is moved here from the host slot once only the bytes of the host
+    /// slot are still needed.
     pub(crate) info: BatchInfo,
     pub(super) ready: G::Event,
     pub(super) released: G::Event,
@@ -72,6 +76,7 @@ pub(crate) struct Slot<G: Gpu> {
     pub(super) taken_back: bool,
 }
 
+/// The work that must end before a slot is reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Used {
     /// The work in the consumer's stream.
@@ -85,10 +90,10 @@ pub(super) type Message<G> = (u64, Option<Result<Box<Slot<G>>>>);
 
 impl<G: Gpu> Slot<G> {
     /// Returns the events around the consumer's wait, if the batch was delivered.
-    pub(super) fn stall(&mut self) -> Option<(Bracketed, Pair<G>)> {
+    pub(super) fn stall(&mut self) -> Option<(TimedOp, Pair<G>)> {
         let waited = std::mem::take(&mut self.handed_over).then(|| self.waited.take()).flatten()?;
         let (epoch, number) = (self.info.epoch(), self.info.number());
-        Some((Bracketed { what: Bracket::Stall, epoch, number, bytes: 0 }, waited))
+        Some((TimedOp { what: TimedKind::Stall, epoch, number, bytes: 0 }, waited))
     }
 }
 
@@ -130,13 +135,13 @@ impl<G: Gpu> Shared<G> {
         Ok(())
     }
 
-    /// Interval between checks of batches that the device decodes.
+    /// Returns the interval between checks of batches that the device decodes.
     pub(super) fn poll(&self) -> Duration {
         if self.is_ordered_when_taken() { POLL_REQUEST } else { POLL }
     }
 
     pub(super) fn is_ordered_when_taken(&self) -> bool {
-        self.when_taken.load(Ordering::Relaxed)
+        self.order_on_take.load(Ordering::Relaxed)
     }
 
     pub(super) fn release_deferred(&self) -> Result<()> {

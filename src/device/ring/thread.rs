@@ -1,4 +1,9 @@
-//! The copy thread. `ring` lists the invariants.
+//! The copy thread: takes full host slots from the feed, queues their uploads, decoding and
+//! conversion on the device, and sends the batches to the ring.
+//!
+//! A *small batch* is a batch of a decoder that the device processes at the same time as other
+//! small batches, in a part of the memory; see `Lanes` in `spec.rs`. All other batches are large.
+//! The docs of `ring` list the invariants.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,12 +16,13 @@ use super::flight::{Flight, Load, Queued, Stage, Workspace, is_due};
 use super::on_time::wake_on_time;
 use super::repair::{HostFeed, Repair};
 use super::shared::{FullSlot, Message, Shared, Slot};
-use super::timing::{Bracket, Bracketed, Pair};
+use super::timing::{Pair, TimedKind, TimedOp};
 use crate::batch::{BatchInfo, Course, DecodeOps, Wait, threads_ended_error};
 use crate::device::spec::{At, DecodeStep, SlotLayout, Upload};
 use crate::device::{Decode, Gpu, Job};
 use crate::error::Result;
 
+/// The copy thread. It makes all device calls, except for calls on the consumer's streams.
 pub(super) struct Thread<G: Gpu, F: HostFeed> {
     pub(super) shared: Arc<Shared<G>>,
     pub(super) feed: Option<F>,
@@ -26,12 +32,15 @@ pub(super) struct Thread<G: Gpu, F: HostFeed> {
     pub(super) messages: Sender<Message<G>>,
     pub(super) kernels: Vec<G::Kernels>,
     pub(super) copy: G::Stream,
-    /// Large batches use the first stream. Each small batch uses the stream of its workspace.
+    /// Streams for decoding and conversion. Large batches use the first one, and each small batch
+    /// uses the stream of its workspace.
     pub(super) converts: Vec<G::Stream>,
-    /// Workspaces for large and for small batches, in the same memory.
+    /// The workspaces for large batches, and those for small batches. Both use the same memory, so
+    /// when the batches change from large to small or back, the next copy waits (see `copy`).
     pub(super) workspaces: [Vec<Workspace<G>>; 2],
+    /// Whether the batch that was sent last is small.
     pub(super) is_small: bool,
-    /// Number of batches sent so far, which determines the workspace.
+    /// Number of batches sent so far, which determines the workspace of the next batch.
     pub(super) sent: usize,
     pub(super) flight: Flight<G, F::Batch>,
     pub(super) queue: VecDeque<Queued<G, F::Batch>>,
@@ -62,8 +71,8 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         }
     }
 
-    /// Frees the slots of batches that will not be delivered. Host slots that are back with the
-    /// workers return through the feed.
+    /// Frees the slots of batches that will not be delivered. Host slots that workers are repairing
+    /// come back through the feed.
     fn take_back(&mut self) {
         for Queued { slot, stage } in self.queue.drain(..) {
             self.shared.counters.slots.fetch_add(1, Ordering::Relaxed);
@@ -166,7 +175,8 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         Ok(())
     }
 
-    /// Checks the fault flags of a batch. If any is set, sends the batch to the workers.
+    /// Checks the fault flags of a batch. If any flag is set, sends the batch back to the workers,
+    /// which decode the faulty images again.
     fn check(&mut self, mut load: Load<G, F::Batch>, slot: Box<Slot<G>>) -> Queued<G, F::Batch> {
         let gpu = &self.shared.gpu;
         let layout = &self.shared.variant(load.host.info()).layout;
@@ -189,6 +199,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         Queued { slot, stage: Stage::Repairing(self.feed().repair(host, &damaged)) }
     }
 
+    /// Sends a batch to the device again, after workers have decoded some of its images.
     fn repaired(&mut self, repair: Repair<F::Batch>, mut slot: Box<Slot<G>>) -> Result<Queued<G, F::Batch>> {
         match repair.take().ok_or_else(threads_ended_error).and_then(|batch| self.feed().repaired(batch)) {
             Ok(host) => {
@@ -241,13 +252,13 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
             slot.waited = Some(self.flight.timing.pair(&self.shared.gpu)?);
         }
         let time = self.flight.timing.pair(&self.shared.gpu)?;
-        let work = Bracketed { what: Bracket::Copy, epoch: info.epoch(), number: info.number(), bytes: 0 };
+        let work = TimedOp { what: TimedKind::Copy, epoch: info.epoch(), number: info.number(), bytes: 0 };
         // The host slot is in flight from its first upload on. Even if an upload fails, the slot
         // must not be freed before the copy stream has stopped.
         self.flight.in_flight.push_back(Load { host, read: copied, faults: None });
         let is_small = self.is_small();
         let switched = std::mem::replace(&mut self.is_small, is_small) != is_small;
-        let work = Bracketed { bytes: self.copy(&mut slot, &time, switched)?, ..work };
+        let work = TimedOp { bytes: self.copy(&mut slot, &time, switched)?, ..work };
         self.flight.timing.recorded(work, time);
         let mut decoded = None;
         if computes {
@@ -265,12 +276,14 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
             let load = self.flight.in_flight.back_mut().expect("pushed above");
             return Ok(Queued::sent(slot, &mut load.host));
         };
-        // Workers need the host slot even after the copies if the device cannot decode an image.
+        // Keep the host slot until the flags are checked: if the device cannot decode an image,
+        // workers need the encoded bytes in the slot.
         let Load { host, read: copied, .. } = self.flight.in_flight.pop_back().expect("pushed above");
         self.flight.events.push(copied);
         Ok(Queued { slot, stage: Stage::Decoding(Load { host, read: done, faults: Some(faults) }) })
     }
 
+    /// Returns whether the host slot that was added last fits into a workspace for small batches.
     fn is_small(&self) -> bool {
         let host = &self.flight.last().host;
         let (info, variant) = (host.info(), self.shared.variant(host.info()));
@@ -292,8 +305,8 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         workspaces.get(self.sent % workspaces.len().max(1))
     }
 
-    /// Returns the offsets of the staging buffer and of the scratch memory, or 0 if batches need
-    /// none.
+    /// Returns the offsets of the staging buffer and of the scratch memory. Both are 0 if there is
+    /// no workspace.
     fn memory(&self) -> (usize, usize) {
         self.workspace().map_or((0, 0), |workspace| (workspace.staging, workspace.scratch))
     }
@@ -302,9 +315,9 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         &self.converts[self.workspace().map_or(0, |workspace| workspace.stream)]
     }
 
-    /// Queues the copies of the most recent host slot, and records `time` around the copies of
-    /// images. If the batches `switched` between large and small, the copies wait for all earlier
-    /// batches. Returns the number of image bytes.
+    /// Queues the uploads of the most recent host slot. Records `time` around the uploads of
+    /// images. If `switched`, the previous batch was of the other kind, large or small, so the
+    /// uploads wait for all earlier batches. Returns the number of image bytes.
     fn copy(&self, slot: &mut Slot<G>, time: &Pair<G>, switched: bool) -> Result<usize> {
         let Shared { gpu, memory, counters, .. } = &*self.shared;
         let Load { host, read: copied, .. } = self.flight.last();
@@ -353,7 +366,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
 
     /// Queues the decoding of the most recent host slot. Returns its fault flags, and an event
     /// after which they are valid.
-    fn decode(&mut self, slot: &Slot<G>, work: Bracketed) -> Result<(G::Event, G::Faults)> {
+    fn decode(&mut self, slot: &Slot<G>, work: TimedOp) -> Result<(G::Event, G::Faults)> {
         let Shared { gpu, memory, .. } = &*self.shared;
         let time = self.flight.timing.pair(gpu)?;
         let (done, faults) = (self.flight.event(gpu)?, self.flight.faults.pop());
@@ -374,11 +387,11 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         unsafe { gpu.fetch(convert, memory, from, &mut faults) }?;
         gpu.record(&done, convert)?;
         gpu.record(&time.end, convert)?;
-        self.flight.timing.recorded(Bracketed { what: Bracket::Decode, ..work }, time);
+        self.flight.timing.recorded(TimedOp { what: TimedKind::Decode, ..work }, time);
         Ok((done, faults))
     }
 
-    fn compute(&mut self, slot: &Slot<G>, work: Bracketed) -> Result<()> {
+    fn compute(&mut self, slot: &Slot<G>, work: TimedOp) -> Result<()> {
         let Shared { gpu, memory, .. } = &*self.shared;
         let time = self.flight.timing.pair(gpu)?;
         let (info, (staging, _), convert) = (self.flight.last().host.info(), self.memory(), self.convert());
@@ -397,7 +410,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
             gpu.record(&workspace.converted, convert)?;
         }
         gpu.record(&slot.ready, convert)?;
-        self.flight.timing.recorded(Bracketed { what: Bracket::Convert, ..work }, time);
+        self.flight.timing.recorded(TimedOp { what: TimedKind::Convert, ..work }, time);
         Ok(())
     }
 

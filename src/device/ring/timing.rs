@@ -12,23 +12,26 @@ use crate::device::Gpu;
 use crate::error::Result;
 use crate::trace::{Args, Counters, Row};
 
+/// Two timed events: one before an operation, and one after it.
 pub(super) struct Pair<G: Gpu> {
     pub(super) begin: G::Event,
     pub(super) end: G::Event,
 }
 
+/// The kind of a timed operation.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Bracket {
+pub(super) enum TimedKind {
     Copy,
     Decode,
     Convert,
-    /// From the request until the batch is ready.
+    /// The consumer's wait, from the request until the batch is ready.
     Stall,
 }
 
+/// A timed operation, and the batch that it belongs to.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Bracketed {
-    pub(super) what: Bracket,
+pub(super) struct TimedOp {
+    pub(super) what: TimedKind,
     pub(super) epoch: u64,
     pub(super) number: u64,
     pub(super) bytes: usize,
@@ -48,8 +51,9 @@ struct Clock<G: Gpu> {
 pub(super) struct Timing<G: Gpu> {
     counters: Arc<Counters>,
     spare: Vec<Pair<G>>,
-    /// In the order of recording. Operations complete in almost the same order.
-    pending: VecDeque<(Bracketed, Pair<G>)>,
+    /// Pairs of events that have not been read, in the order of recording. Operations complete in
+    /// almost the same order.
+    pending: VecDeque<(TimedOp, Pair<G>)>,
     clock: Option<Clock<G>>,
 }
 
@@ -65,7 +69,7 @@ impl<G: Gpu> Timing<G> {
         }
     }
 
-    pub(super) fn recorded(&mut self, what: Bracketed, pair: Pair<G>) {
+    pub(super) fn recorded(&mut self, what: TimedOp, pair: Pair<G>) {
         self.pending.push_back((what, pair));
     }
 
@@ -78,10 +82,10 @@ impl<G: Gpu> Timing<G> {
             let (what, pair) = self.pending.pop_front().expect("`front` returned an element");
             let ns = ns(gpu.elapsed_ms(&pair.begin, &pair.end)?);
             match what.what {
-                Bracket::Copy => &self.counters.copy,
-                Bracket::Decode => &self.counters.device_decode,
-                Bracket::Convert => &self.counters.convert,
-                Bracket::Stall => &self.counters.stall,
+                TimedKind::Copy => &self.counters.copy,
+                TimedKind::Decode => &self.counters.device_decode,
+                TimedKind::Convert => &self.counters.convert,
+                TimedKind::Stall => &self.counters.stall,
             }
             .add(ns.max(0) as u64, what.bytes);
             if let (Some(trace), Some(clock)) = (self.counters.trace(), &self.clock) {
@@ -89,10 +93,10 @@ impl<G: Gpu> Timing<G> {
                 // trace discards it.
                 let begin = clock.host as i64 + self::ns(gpu.elapsed_ms(&clock.zero, &pair.begin)?);
                 let (row, name) = match what.what {
-                    Bracket::Copy => (Row::CopyStream, "copy"),
-                    Bracket::Decode => (Row::ConvertStream, "decode"),
-                    Bracket::Convert => (Row::ConvertStream, "convert"),
-                    Bracket::Stall => (Row::ConsumerStream, "wait for a batch"),
+                    TimedKind::Copy => (Row::CopyStream, "copy"),
+                    TimedKind::Decode => (Row::ConvertStream, "decode"),
+                    TimedKind::Convert => (Row::ConvertStream, "convert"),
+                    TimedKind::Stall => (Row::ConsumerStream, "wait for a batch"),
                 };
                 let bytes = (what.bytes > 0).then_some(what.bytes as u64);
                 let args = Args { epoch: Some(what.epoch), batch: Some(what.number), bytes, ..Args::default() };

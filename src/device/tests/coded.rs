@@ -1,8 +1,10 @@
 //! Batches for testing the decode kernels and the model of them. They contain every kind of image
 //! that a device decodes, with the pixels that the host produces.
 
+#[cfg(feature = "video")]
+use crate::batch::YuvRegion;
 use crate::batch::{DecodeOps, Encoded};
-use crate::decode::{Bitstream, Pixels, Rect, Size, standard};
+use crate::decode::{Bitstream, EncodedImage, Pixels, Rect, Size, standard};
 use crate::libjpeg::{Options, encode, with_bytes_after_segment};
 use crate::sampler::Rng;
 use crate::transform::{Augment, Plan, Resizer};
@@ -13,7 +15,8 @@ pub(in crate::device) struct Coded {
     pub(in crate::device) size: (usize, usize),
     pub(in crate::device) records: Vec<u8>,
     pub(in crate::device) arena: Vec<u8>,
-    /// Per sample, `None` if the host does not decode it.
+    /// For each sample, the pixels that the host decodes, or `None` if it does not decode the
+    /// sample.
     pub(in crate::device) expected: Vec<Option<Vec<u8>>>,
     pub(in crate::device) blocks: usize,
     pub(in crate::device) segments: usize,
@@ -37,7 +40,7 @@ impl Coded {
     /// Adds an image, unless the device cannot decode it. With `compare`, the host decodes the
     /// image as well. Returns whether the image was added.
     pub(in crate::device) fn add(&mut self, jpeg: &[u8], plan: &Plan, compare: bool) -> bool {
-        let Ok(mut image) = standard().open(jpeg) else { return false };
+        let Ok(image) = standard().open(jpeg) else { return false };
         let mut stream = Bitstream::default();
         let Some(grid) = image.bitstream(plan.region, usize::MAX, &mut stream).filter(|_| DecodeOps::supports(plan))
         else {
@@ -51,18 +54,66 @@ impl Coded {
         self.data.push(offset + heads..offset + bytes);
         let encoded = Encoded { place: self.count(), offset, bytes, block: self.blocks };
         let ops = DecodeOps::new(&grid, plan, encoded).expect("the batch is small enough");
+        self.segments = self.segments.max(grid.segments as usize);
+        self.push(ops, grid.kept_blocks(), plan, compare.then_some(image));
+        true
+    }
+
+    /// Adds a record, and the pixels of the host if there is an `image`.
+    fn push(&mut self, ops: DecodeOps, blocks: usize, plan: &Plan, image: Option<EncodedImage<'_>>) {
         let mut record = [0; DecodeOps::BYTES];
         ops.write(&mut record);
         self.records.extend(record);
-        self.blocks += grid.kept_blocks();
-        self.segments = self.segments.max(grid.segments as usize);
+        self.blocks += blocks;
         let (mut pixels, mut out) = (Pixels::new(), vec![0; self.sample_bytes()]);
-        let decoded = compare && image.decode(plan.region, &mut pixels).is_ok();
+        let decoded = image.is_some_and(|mut image| image.decode(plan.region, &mut pixels).is_ok());
         self.expected.push(decoded.then(|| {
             Resizer::new().run(&pixels, plan, &mut out).expect("the plan is valid");
             out
         }));
-        true
+    }
+
+    /// Adds a video frame, which the device converts to RGB. With `interleave`, Cb and Cr of a frame
+    /// with 8 bits alternate, as in the frames of a video engine. Returns whether the frame was added.
+    #[cfg(feature = "video")]
+    pub(in crate::device) fn add_video(&mut self, record: &[u8], plan: &Plan, interleave: bool) -> bool {
+        use warpfeed_video::{Layout, Plane, Planes};
+        let image = standard().open(record).expect("the record is valid");
+        let mut added = false;
+        crate::decode::decode_planes(std::slice::from_ref(&image), |_, planes, orientation| {
+            let size = planes.size(1);
+            let pairs = (0..size.1).flat_map(|y| (0..size.0).flat_map(move |x| [(1, x, y), (2, x, y)]));
+            let interleaved: Vec<u8> = match (interleave, planes.layout, planes.planes[0]) {
+                (true, Layout::Yuv420, Plane::Bits8(..)) => {
+                    pairs.map(|(plane, x, y)| planes.sample(plane, x, y) as u8).collect()
+                }
+                _ => Vec::new(),
+            };
+            let nv12 = Planes {
+                layout: Layout::Nv12,
+                planes: [planes.planes[0], Plane::Bits8(&interleaved, 2 * size.0), Plane::Bits8(&[], 0)],
+                ..*planes
+            };
+            let planes = if interleaved.is_empty() { planes } else { &nv12 };
+            let yuv = YuvRegion::new(planes, orientation, plan.region).filter(|_| DecodeOps::supports(plan));
+            let Some(yuv) = yuv else { return Ok(()) };
+            let (offset, bytes, blocks) = (self.arena.len(), yuv.len(), DecodeOps::rgb_blocks(plan.region.size()));
+            self.arena.resize((offset + bytes).next_multiple_of(16), 0xff);
+            yuv.write(&mut self.arena[offset..offset + bytes]);
+            self.data.push(0..0);
+            let encoded = Encoded { place: self.count(), offset, bytes, block: self.blocks };
+            let ops = DecodeOps::yuv(&yuv, plan, encoded).expect("the batch is small enough");
+            self.push(ops, blocks, plan, None);
+            added = true;
+            Ok(())
+        });
+        if added {
+            let (mut image, mut pixels, mut out) = (image, Pixels::new(), vec![0; self.sample_bytes()]);
+            image.decode(plan.region, &mut pixels).expect("the frame was just decoded");
+            Resizer::new().run(&pixels, plan, &mut out).expect("the plan is valid");
+            *self.expected.last_mut().expect("the frame was added") = Some(out);
+        }
+        added
     }
 
     /// Adds a failed sample with a copy of the record of sample `donor`.
@@ -226,8 +277,8 @@ pub(in crate::device) fn with_rests(size: (usize, usize)) -> (Coded, Vec<bool>) 
     (coded, faults)
 }
 
-/// A plan for the last pixels of a square image. Without restart markers, all earlier data must be
-/// decoded first.
+/// Returns a plan for the last pixels of a square image. Without restart markers, all earlier data
+/// must be decoded first.
 pub(in crate::device) fn corner(side: u32, (height, width): (usize, usize)) -> Plan {
     let output = Size::new(width as u32, height as u32);
     let region = Rect::new(side - output.width, side - output.height, output.width, output.height);
@@ -272,6 +323,39 @@ pub(in crate::device) fn random_plan(rng: &mut Rng, size: Size, (height, width):
     augment.plan(size, rng).or_else(|_| any.plan(size, rng)).expect("a resize supports any size")
 }
 
+/// Returns the records of the frames of a video, with an EXIF orientation.
+#[cfg(feature = "video")]
+pub(crate) fn video_records(file: &[u8], orientation: u8) -> Vec<Vec<u8>> {
+    let track = warpfeed_video::open(&file.to_vec()).expect("the fixture is valid");
+    let record = |frame| {
+        let (needed, mut record) = (track.needed(frame), Vec::new());
+        warpfeed_video::record::start(track.config(), orientation, "clip", needed.len() as u32, &mut record).unwrap();
+        for packet in needed {
+            record.extend(packet.size.to_le_bytes());
+            record.extend(&file[packet.offset as usize..][..packet.size as usize]);
+        }
+        record
+    };
+    (0..track.len()).map(record).collect()
+}
+
+/// Returns the record of a random video frame, with a random orientation, and its upright size. The
+/// frames have each layout of chroma, 8 or 10 bits, and odd sizes.
+#[cfg(feature = "video")]
+fn random_video(rng: &mut Rng) -> (Vec<u8>, Size) {
+    macro_rules! fixtures {
+        ($($name:literal),*) => {
+            [$(&include_bytes!(concat!("../../../video/tests/fixtures/", $name, ".mp4"))[..]),*]
+        };
+    }
+    let files = fixtures!["g2", "odd", "odd422", "odd444", "gray", "ten", "ten444", "full", "bt709", "bt2020"];
+    let file = files[rng.below(files.len() as u64) as usize];
+    let record = video_records(file, 1 + rng.below(8) as u8).swap_remove(0);
+    let size = standard().open(&record).expect("the record is valid").size();
+    (record, size)
+}
+
+/// Returns a batch of `count` random images.
 pub(in crate::device) fn random_batch(seed: u64, size: (usize, usize), count: usize, largest: u64) -> Coded {
     let (mut rng, mut coded, kinds) = (Rng::new(seed, 0, 0), Coded::new(size), kinds());
     for i in 0.. {
@@ -284,6 +368,14 @@ pub(in crate::device) fn random_batch(seed: u64, size: (usize, usize), count: us
         }
         if coded.count() > 0 && rng.chance(0.05) {
             coded.add_copy(rng.below(coded.count() as u64) as usize);
+            continue;
+        }
+        #[cfg(feature = "video")]
+        if rng.chance(0.15) {
+            let (record, image) = random_video(&mut rng);
+            let (plan, interleave) = (random_plan(&mut rng, image, size), rng.chance(0.5));
+            let added = coded.add_video(&record, &plan, interleave);
+            assert!(added || !DecodeOps::supports(&plan), "the device converts an intact frame: {plan:?}");
             continue;
         }
         let (jpeg, image) = random_jpeg(&mut rng, &kinds[i % kinds.len()], largest);

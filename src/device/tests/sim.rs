@@ -6,7 +6,7 @@
 //!    real device, but never causes undefined behavior.
 //! 2. An upload reads the host slot through the pointer of its `&[u8]`, which the ring keeps alive
 //!    (`Gpu::upload`). The tests' slots also consist of atomic bytes, so a ring that breaks this
-//!    contract delivers torn batches.
+//!    contract delivers torn batches, which contain bytes of several batches.
 
 #![allow(unsafe_code)]
 
@@ -32,8 +32,8 @@ mod stream;
 /// Bytes that an upload or a conversion moves between two possible pauses.
 const PIECE: usize = 64;
 
-/// A wait that the device deliberately skips. The tests must detect each one; otherwise, they would
-/// not detect a ring without the wait.
+/// A wait that the device deliberately skips. The tests must detect each mistake, to prove that
+/// they would detect a ring without the wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mistake {
     None,
@@ -53,7 +53,7 @@ pub(crate) enum Mistake {
     EarlyReturn,
 }
 
-/// Clones refer to the same device.
+/// A simulated device. Clones refer to the same one.
 #[derive(Clone)]
 pub(crate) struct Sim(Arc<State>);
 
@@ -79,7 +79,7 @@ pub(crate) struct State {
     once: AtomicBool,
     /// The operation that failed.
     failure: Mutex<Option<String>>,
-    /// Whether an unknown stream is being captured.
+    /// Whether a stream that the loader does not know is being captured.
     pub(in crate::device) capture: AtomicBool,
     pub(in crate::device) cannot_mark: AtomicBool,
     /// Number and queue of each stream.

@@ -14,7 +14,7 @@ impl<B> Batches<B> {
     ///
     /// # Panics
     /// If the length method of a custom [`Sampler`](crate::sampler::Sampler) panics.
-    /// [`epoch`](Batches::epoch) returns an error for such an epoch.
+    /// [`epoch(epoch)`](Batches::epoch) returns an error in that case.
     pub fn num_batches(&self, epoch: u64) -> u64 {
         self.shared().schedule.num_batches(epoch)
     }

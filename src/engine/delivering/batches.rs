@@ -1,7 +1,8 @@
 //! The open loader, which delivers batches to the program.
 //!
-//! `Batches` starts and stops runs, and tracks the position. *Cursors of a run* and *States of an
-//! epoch* in `engine/README.md` explain how.
+//! `Batches` starts and stops runs, and tracks the position. The batches come from a [`Feed`]: the
+//! engine, or the ring of a device. *Cursors of a run* and *States of an epoch* in
+//! `engine/README.md` explain how.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -35,19 +36,19 @@ pub struct Batches<B> {
     monitor: LoaderHandle,
     process: u32,
     first_epoch: u64,
-    /// Where a resumed loader continues. Reset when an epoch begins.
+    /// Position at which a resumed loader continues. Reset when an epoch begins.
     resume: BatchIndex,
     runs: u64,
     pub(super) batches_left: u64,
-    /// Action of the next call to `next`. Unused once the epoch has no batches left.
+    /// What the next call to `next` does. Unused once the epoch has no batches left.
     pub(super) next: Next,
     /// The epoch that was most recently delivered to its end.
     finished: Option<u64>,
-    /// How long earlier calls waited for the next batch, if the caller gave up.
+    /// How long earlier calls waited for the next batch, if the caller gave up waiting.
     given_up: Option<Duration>,
 }
 
-/// Action of [`Batches::next`] while an epoch is in progress.
+/// What [`Batches::next`] does while an epoch is in progress.
 pub(super) enum Next {
     Batch,
     /// Returns the next batch of a run that began in an earlier epoch. Starts the given run instead
@@ -89,7 +90,7 @@ impl<B> Batches<B> {
         state::check_process("loader", self.process)
     }
 
-    /// Returns `None` in a forked child.
+    /// Returns the feed, or `None` in a forked child, where the threads of the feed do not exist.
     pub(super) fn feed(&mut self) -> Option<&mut dyn Feed<Batch = B>> {
         let is_this_process = std::process::id() == self.process;
         self.feed.as_deref_mut().filter(|_| is_this_process).map(|feed| feed as _)
@@ -272,7 +273,7 @@ impl<B> Batches<B> {
             self.restart_if_changed();
         }
         if self.batches_left == 0 {
-            // Stop the clock at the last batch, although the `Epoch` may live on.
+            // Stop the clock at the last batch, because the program may keep the `Epoch` longer.
             if self.feed().is_some() {
                 self.shared().run.end();
             }
@@ -324,8 +325,8 @@ impl<B> Batches<B> {
         let mut index = feed.position();
         let mut received = feed.next(&mut wait);
         if let (None, false, Next::Prepared(course)) = (&received, wait.given_up, &next) {
-            // The epoch could not be prepared in advance, but can start now, because `start` has
-            // checked it.
+            // The epoch could not be prepared in advance. `start` has checked the epoch since then,
+            // so its run can begin now.
             feed.start(*course);
             (index, *next) = (feed.position(), Next::Batch);
             received = feed.next(&mut wait);

@@ -52,8 +52,8 @@ impl<B> Batches<B> {
     ///
     /// The change takes effect `after` batches later than the last batch that the program has
     /// received. Batches that were prepared for later positions are dropped and prepared again. To
-    /// avoid waiting for these, set `after` to the [prefetch depth](Batches::prefetch) or more, and
-    /// to the same number on every rank.
+    /// avoid this delay, set `after` to the [prefetch depth](Batches::prefetch) or more, and to the
+    /// same number on every rank.
     ///
     /// Every rank must make the same calls after the same batches. [Checkpoints](crate::Checkpoint)
     /// contain the calls that affect the epoch in progress. After a call, earlier epochs can no
@@ -78,7 +78,7 @@ impl<B> Batches<B> {
         let Some(changes) = changes else {
             return Err(Error::config(format!("{call}: this loader was opened without {needs}")));
         };
-        if recipe.all_augments().any(|augment| augment.ever_most_images() > 1) {
+        if recipe.all_augments().any(|augment| augment.max_images_of_all_epochs() > 1) {
             return Err(Error::config(format!(
                 "{call}: the augmentation combines each image with other samples of the epoch, which the change would replace; \
                  remove mosaic and copy_paste"

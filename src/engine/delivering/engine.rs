@@ -1,4 +1,9 @@
-//! Starts and stops the threads, puts full slots in order, and applies the error policy.
+//! [`Engine`]: starts and stops the threads, puts full slots in order, and applies the error
+//! policy.
+//!
+//! A *slot* is the memory of one batch. A *part* is a group of rows of a slot that one worker
+//! fills. A *course* describes a run: its number, its first batch, and the epochs that it may
+//! continue with. A *keeper* holds slots back while a device may still be reading them.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -30,8 +35,8 @@ const STALL_LOG_INTERVAL: Duration = Duration::from_secs(30);
 pub(crate) struct Parts {
     pub(crate) shared: Shared,
     pub(crate) schemas: Schemas,
-    /// If set, chooses the samples of each batch instead of the schedule. Failed samples then stay
-    /// in their batch.
+    /// If set, chooses the samples of each batch instead of the schedule. A failed sample is then
+    /// reported in its batch, and does not fail the batch.
     pub(crate) batch_sampler: Option<Arc<dyn BatchSampler>>,
     /// Maximum time that the consumer may wait for a batch while it holds every slot.
     pub(crate) timeout: Duration,
@@ -59,14 +64,16 @@ pub(crate) struct Engine<B> {
     seq: u64,
     /// How long the consumer had been waiting when the last message was logged.
     logged: Duration,
-    /// When the requested batch became the only prefetched batch that is not full. `None`
-    /// otherwise.
+    /// Since when the consumer has waited for this batch while at least `prefetch` later batches
+    /// have been full. `None` if fewer of them are full.
     behind_since: Option<Instant>,
-    /// Chooses the samples if there is no schedule. `fill` may block the coordinator thread.
+    /// Chooses the samples if there is no schedule. [`BatchSampler::fill`] may block the
+    /// coordinator thread.
     batch_sampler: Option<Arc<dyn BatchSampler>>,
     timeout: Duration,
     coordinator: Option<JoinHandle<()>>,
-    /// Returns parts of a full slot to the workers. `None` only while the engine is being dropped.
+    /// Sends parts of a full slot back to the workers, which decode images again. `None` only while
+    /// the engine is being dropped.
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     work: Option<WorkSender>,
     stage: Arc<ReadStage>,
@@ -78,7 +85,8 @@ pub(crate) struct Engine<B> {
 }
 
 impl Engine<HostBatch> {
-    /// `slots` contains all slots, including those for a larger prefetch depth.
+    /// Creates an engine with batches in host memory. `slots` also contains the slots that are used
+    /// only if the prefetch depth rises.
     pub(crate) fn to_host(parts: Parts, slots: Vec<Free>, keeper: Option<MakeKeeper>) -> Result<Self> {
         Self::new(parts, slots, keeper, Box::new(HostBatch::new))
     }
@@ -125,8 +133,8 @@ impl<B> Engine<B> {
         // Each channel is large enough for all items that can exist at once, so no send blocks.
         let (starts, started) = unbounded();
         let (free, freed) = bounded(count);
-        // Two end-of-run messages (of the current run and of a canceled one), and one message from
-        // each thread that panics.
+        // The channel has room for every slot, for two end-of-run messages (of the current run and
+        // of a canceled one), and for one panic message from each worker and from the coordinator.
         let (outcomes, full) = bounded(count + 3 + settings.workers);
         let parts = count * max_parts(&slots, &settings);
         settings.take_slots(slots, free.clone());
@@ -154,8 +162,8 @@ impl<B> Engine<B> {
             starts: Some(starts),
             full,
             slot_return,
-            // One more entry than slots, because the end-of-run message may also arrive out of
-            // order.
+            // There is one more entry than slots, because the end-of-run message may also arrive
+            // out of order.
             out_of_order: (0..=count).map(|_| None).collect(),
             run: 0,
             next: None,
@@ -278,9 +286,10 @@ impl<B> Engine<B> {
         }
     }
 
-    /// Applies the error policy: returns an error and releases the slot if a sample failed and
-    /// failures are not skipped, or if every sample failed. Other failures are recorded only when
-    /// the program receives the batch ([`Shared::skip`]).
+    /// Applies the error policy. Returns an error and releases the slot if a sample failed and the
+    /// policy is to stop, if every sample failed, or if the machine ran out of memory or file
+    /// descriptors. Other failures are recorded only when the program receives the batch
+    /// ([`Shared::skip`]).
     pub(crate) fn check_failures(&mut self, full: Full) -> Result<Full> {
         let mut failed: Vec<_> = full.info().failed().map(|(sample, error)| (sample, error.clone())).collect();
         let (None, Some((_, last))) = (&self.batch_sampler, failed.last().cloned()) else { return Ok(full) };
@@ -312,8 +321,8 @@ impl<B> Feed for Engine<B> {
         self.shared.run.balance.begin();
         (self.logged, self.behind_since) = (Duration::ZERO, None);
         if course.repeats && self.stage.follow.is_some() {
-            // Do not prepare later epochs: this run repeats the current epoch, but the source would
-            // prefetch the next one.
+            // Do not prepare the next epoch: this run repeats the current epoch, but the source
+            // would prefetch the samples of the next one.
             course.epochs = 0;
         }
         let starts = self.starts.as_ref().expect("open until drop");
@@ -345,7 +354,7 @@ impl<B> Feed for Engine<B> {
         }))
     }
 
-    /// Cancels the run. A slot becomes free once workers have finished its remaining parts.
+    /// Cancels the run. A slot that is being filled becomes free once its remaining parts are done.
     fn stop(&mut self) {
         self.shared.run.want(0);
         if self.next.take().is_some() {

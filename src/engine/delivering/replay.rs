@@ -42,7 +42,7 @@ impl<B> Batches<B> {
         if n == 0 || n > max {
             return Err(Error::config(format!("replay({n}): expected 1 to {max} batches; raise prefetch for more")));
         }
-        // `next` would move the position of the run.
+        // Receive the batches below without `next`, which would move the position of the run.
         self.start(0, 0);
         let count = self.left().min(n as u64);
         let received = (0..count).map(|_| Some(self.receive(idle)?.map(Arc::new)));

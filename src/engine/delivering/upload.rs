@@ -11,9 +11,9 @@ use crate::engine::working::Redecode;
 use crate::error::Result;
 use crate::transform::Mixing;
 
-impl Engine<Crossing> {
+impl Engine<UploadingSlot> {
     pub(crate) fn to_device(parts: Parts, slots: Vec<Free>) -> Result<Self> {
-        Self::new(parts, slots, None, Box::new(Crossing::new))
+        Self::new(parts, slots, None, Box::new(UploadingSlot::new))
     }
 }
 
@@ -32,17 +32,17 @@ fn mix_records(full: &mut Full, mixing: &Mixing) {
 }
 
 /// A full slot during its upload to the device. Dropping it returns the slot to the coordinator.
-pub(crate) struct Crossing {
+pub(crate) struct UploadingSlot {
     full: Option<Full>,
     slot_return: Sender<Free>,
 }
 
-impl Crossing {
+impl UploadingSlot {
     fn new(mut full: Full, slot_return: &SlotReturn) -> Self {
         if let Some(mixing) = full.header().mixing {
             mix_records(&mut full, &mixing);
         }
-        Crossing { full: Some(full), slot_return: slot_return.free.clone() }
+        UploadingSlot { full: Some(full), slot_return: slot_return.free.clone() }
     }
 
     fn full(&self) -> &Full {
@@ -50,7 +50,7 @@ impl Crossing {
     }
 }
 
-impl FullSlot for Crossing {
+impl FullSlot for UploadingSlot {
     fn info(&self) -> &BatchInfo {
         self.full().info()
     }
@@ -64,8 +64,8 @@ impl FullSlot for Crossing {
     }
 }
 
-impl HostFeed for Engine<Crossing> {
-    fn repair(&mut self, mut batch: Crossing, rows: &[usize]) -> Repair<Crossing> {
+impl HostFeed for Engine<UploadingSlot> {
+    fn repair(&mut self, mut batch: UploadingSlot, rows: &[usize]) -> Repair<UploadingSlot> {
         let mut full = batch.full.take().expect("only drop takes the slot");
         let recipe = self.shared().recipe.clone();
         // A sample may stand in for failed samples. Its images were then copied into their rows, so
@@ -76,19 +76,19 @@ impl HostFeed for Engine<Crossing> {
         let (sender, received) = bounded(1);
         let (alive, slot_return) = (Arc::new(()), batch.slot_return.clone());
         // If the batch was canceled, sending fails, and dropping the batch returns its slot.
-        let done = move |full| drop(sender.send(Crossing { full: Some(full), slot_return: slot_return.clone() }));
+        let done = move |full| drop(sender.send(UploadingSlot { full: Some(full), slot_return: slot_return.clone() }));
         let request = Redecode { rows: rows.into(), is_canceled: Arc::downgrade(&alive), on_done: Arc::new(done) };
         self.redecode(full, &request);
         Repair::new(received, alive)
     }
 
-    fn repaired(&mut self, mut batch: Crossing) -> Result<Crossing> {
+    fn repaired(&mut self, mut batch: UploadingSlot) -> Result<UploadingSlot> {
         let full = batch.full.take().expect("only drop takes the slot");
         self.check_failures(full).map(|full| (self.deliver)(full, self.slot_return()))
     }
 }
 
-impl Drop for Crossing {
+impl Drop for UploadingSlot {
     fn drop(&mut self) {
         if let Some(full) = self.full.take() {
             let _ = self.slot_return.send(full.release());

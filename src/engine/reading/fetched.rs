@@ -1,4 +1,7 @@
-//! Samples on their way from a reader to a worker.
+//! [`ReadBuffers`]: samples that a reader has read, but no worker has decoded yet.
+//!
+//! A *part* is a group of samples of one batch, which one worker fills. An *entry* is one of these
+//! samples, possibly with the other samples of its mosaic.
 //!
 //! A [`Sample`] borrows from its source and from the buffer that it was read into. [`ReadBuffers`]
 //! owns the buffers and shares the ownership of the source, so that samples can move between
@@ -23,11 +26,11 @@ use crate::trace::nanos;
 /// Smallest page size of any supported system, in bytes.
 const PAGE: usize = 4096;
 
-/// Buffers, and the samples that borrow from them. The order is that of the part, and each sample
-/// is followed by the other samples of its mosaic.
+/// Buffers, and the samples that borrow from them. The samples are in the order of the part's
+/// entries, and each entry's own sample is followed by the other samples of its mosaic.
 pub(crate) struct ReadBuffers {
-    /// Each sample, with its index in the part and the duration of the read in ns. The samples
-    /// borrow from the buffers (invariant 1). The capacity is one sample per buffer.
+    /// Each sample, with its index and the duration of the read in ns. The samples borrow from the
+    /// buffers (invariant 1). The capacity is one sample per buffer.
     samples: Vec<(ReadIndex, Result<Sample<'static>>, u64)>,
     buffers: Box<[Vec<u8>]>,
     source: Arc<dyn Source>,
@@ -35,12 +38,13 @@ pub(crate) struct ReadBuffers {
     max_bytes: u64,
 }
 
-/// Index of an entry in its part, and index of a sample in the entry: 0 for the entry's own sample,
-/// and larger numbers for the other samples of a mosaic.
+/// `(entry, sample)`: the position of an entry in its part, and of a sample in the entry. Sample 0
+/// is the entry's own, and the others are the other samples of a mosaic.
 pub(crate) type ReadIndex = (usize, usize);
 
 impl ReadBuffers {
-    /// Creates buffers for a part with up to `tiles` samples per entry.
+    /// Creates buffers for a part in which an entry has up to `tiles` samples: its own, and the
+    /// other samples of its mosaic.
     pub(crate) fn new(source: Arc<dyn Source>, max_bytes: u64, tiles: usize) -> Self {
         let count = MAX_GROUP * tiles;
         let buffers = vec![Vec::new(); count].into_boxed_slice();

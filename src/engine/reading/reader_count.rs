@@ -43,10 +43,11 @@ enum Phase {
     /// The number of readers is constant for this many windows, and then doubled if parts are
     /// waiting.
     Resting(u32),
-    /// The number of readers has just been doubled. Contains the rate before. The current window is
-    /// not representative, because the new readers are still starting.
+    /// The number of readers has just been doubled. The value is the rate before the doubling. The
+    /// current window is not representative, because the new readers are still starting.
     Starting(f64),
-    /// The current window measures the rate with the doubled number. Contains the rate before.
+    /// The current window measures the rate with the doubled number. The value is the rate before
+    /// the doubling.
     Measuring(f64),
 }
 

@@ -41,7 +41,7 @@ pub(crate) type SendPart = Arc<dyn Fn(Part, Fetched) + Send + Sync>;
 
 /// Samples that a reader has read. Dropping this value returns their bytes to the budget.
 pub(crate) struct Fetched {
-    /// `None` if nothing was read.
+    /// The samples, or `None` if nothing was read.
     buffers: Option<ReadBuffers>,
     /// Bytes that are reserved in the budget for the samples.
     reserved: usize,
@@ -77,8 +77,8 @@ pub(crate) struct ReadStage {
     budget: Mutex<Budget>,
     /// Notified when bytes of the budget are released, and when the stage is closed.
     freed: Condvar,
-    /// Held while a reader waits for a part and for space in the budget, so that parts are admitted
-    /// in order.
+    /// A reader holds this lock while it waits for a part and for space in the budget, so that
+    /// parts are admitted in order.
     admission: Mutex<()>,
     threads: Mutex<Threads>,
     depth: Mutex<Depth>,

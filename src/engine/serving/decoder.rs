@@ -84,7 +84,7 @@ pub struct Decoder<B> {
     monitor: LoaderHandle,
     memory: MemoryPlan,
     thread: Option<JoinHandle<()>>,
-    /// Called with each batch on the receiving thread, which may use the user's stream.
+    /// The function that the receiving thread calls with each batch. It may use the user's stream.
     on_receive: fn(&B) -> Result<()>,
     /// Dynamic batchers that are closed together with the decoder.
     batchers: Mutex<Vec<Weak<dyn CloseWithDecoder>>>,
@@ -96,7 +96,8 @@ pub(super) trait CloseWithDecoder: Send + Sync {
 }
 
 impl<B: Send + 'static> Decoder<B> {
-    /// `requests` must be the source of `batches`.
+    /// Creates a decoder, and starts the thread that responds to requests. `requests` must be the
+    /// source of `batches`.
     pub(crate) fn new(requests: Arc<Requests<B>>, batches: Batches<B>) -> Result<Self>
     where
         B: Delivered,

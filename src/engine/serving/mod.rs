@@ -3,10 +3,10 @@
 //! A request contains encoded images, and the response to it is one batch. Responses arrive in the
 //! order of submission.
 //!
-//! 1. `reply`: stores a response until it is received.
-//! 2. `requests`: the queue of requests, and the source that provides their images to the engine.
-//! 3. `decoder`: [`Decoder`], and the thread that turns batches into responses.
-//! 4. `dynamic_batcher`: [`DynamicBatcher`], and the thread that combines requests into batches.
+//! - `reply`: stores a response until it is received.
+//! - `requests`: the queue of requests, and the source that provides their images to the engine.
+//! - `decoder`: [`Decoder`], and the thread that turns batches into responses.
+//! - `dynamic_batcher`: [`DynamicBatcher`], and the thread that combines requests into batches.
 
 mod decoder;
 mod dynamic_batcher;

@@ -14,12 +14,14 @@ use crate::error::{Error, ErrorKind, Result, guarded};
 use crate::sampler::Entry;
 use crate::source::{Sample, Source};
 
-/// A value of the user that owns the bytes of an encoded image.
+/// A value from the user's program that owns the bytes of an encoded image.
 pub(crate) type Owned = Box<dyn AsRef<[u8]> + Send + Sync>;
 
+/// An encoded image of a request.
 pub(super) enum Image {
     Kept(Owned),
-    /// Size in bytes of an image that exceeded the limit. Its bytes have been dropped.
+    /// An image that exceeded the limit. The value is its size in bytes. The bytes have been
+    /// dropped.
     TooLarge(usize),
 }
 
@@ -74,7 +76,7 @@ pub(crate) struct Requests<B> {
 struct State<B> {
     /// Requests that have not begun, by ticket.
     queued: BTreeMap<u64, Request<B>>,
-    /// In the order of their batches.
+    /// Requests that have begun, in the order of their batches.
     begun: VecDeque<Begun<B>>,
     /// Index of the batch of the first request in `begun`.
     first_batch: u64,
@@ -98,7 +100,7 @@ struct Begun<B> {
     ticket: u64,
     first: u64,
     count: u64,
-    /// `None` once the request has been canceled or has failed.
+    /// The request, or `None` once it has been canceled or has failed.
     request: Option<Request<B>>,
 }
 

@@ -33,6 +33,7 @@ pub enum DecodeOn {
     Auto,
 }
 
+/// Decides for each part of a batch whether a worker or the device decodes it.
 #[derive(Debug)]
 pub(crate) struct Balance {
     on: DecodeOn,
@@ -69,10 +70,11 @@ impl Pace {
     /// Fraction of the workers' time that may be spent. The rest is slack for other threads and
     /// delays.
     const USABLE_FRACTION: f64 = 0.9;
-    /// Maximum spare time, in parts per worker: the number of parts of a batch per worker.
+    /// Maximum spare time, in parts per worker. A worker's share of a batch is about this many
+    /// parts.
     const MAX_SPARE_PARTS: f64 = 4.0;
-    /// Minimum time until the batch is needed, in decoding times. It exceeds 1 because the last
-    /// parts of a batch start later than the first.
+    /// Minimum time until the batch is needed, as a multiple of the time to decode a part. The
+    /// factor exceeds 1 because the last parts of a batch start later than the first.
     const MARGIN: f64 = 2.0;
     /// While batches on the device wait for the consumer, a worker decodes a part at least this
     /// often, to update the average decoding time.
@@ -145,6 +147,7 @@ fn average(mean: f64, value: f64) -> f64 {
 struct Allowance {
     /// Maximum fraction of the device's time for decoding, less than 1.
     share: f64,
+    /// Decoding time that is left, in ns, as of `updated`.
     budget: f64,
     updated: Instant,
     /// Total decoding time in ns, as of `updated`.
@@ -168,7 +171,8 @@ impl Allowance {
 }
 
 impl Balance {
-    /// `share` is the maximum fraction of device time for decoding, from 0 to 1.
+    /// Creates the state of a loader. `share` is the maximum fraction of device time for decoding,
+    /// from 0 to 1.
     pub(crate) fn new(decode_on: DecodeOn, share: f64, workers: usize) -> Self {
         let now = Instant::now();
         let allowance = Allowance { share, budget: 0.0, updated: now, spent: 0 };
@@ -404,6 +408,7 @@ mod tests {
         Outcome { rate: batches as f64 * 1e6 / now as f64, on_device: on_device as f64 / (begun * PARTS) as f64 }
     }
 
+    /// A rule that decides where each part is decoded.
     trait Choice {
         fn worker_decodes(&mut self, seq: u64, ahead: usize, us: u64) -> bool;
         fn batch_taken(&mut self, _turn: u64, _us: u64) {}

@@ -1,21 +1,22 @@
 //! Scratch memory of the workers.
 //!
-//! Each worker owns a fixed share, enough for eight typical photographs. A larger image uses shared
-//! memory, which is granted in the order of the requests. An image that needs more than all shared
-//! memory waits until no other image uses any. A worker never waits while it holds shared memory,
-//! so every holder can finish.
+//! Each worker owns a share (`per_worker`), enough for eight typical photographs. A larger image
+//! uses shared memory, which is granted in the order of the requests. An image that needs more than
+//! all shared memory waits until no other image uses any. A worker never waits while it holds
+//! shared memory, so every holder can finish.
 
 use std::sync::{Condvar, Mutex, MutexGuard};
 
 /// A worker's own share in bytes, if memory is not scarce. Half of it holds images that are decoded
-/// together: eight 0.7-megapixel images. A quarter holds encoded bytes, and decoders reuse a
-/// quarter.
+/// together: eight 0.7-megapixel images. A quarter holds encoded bytes, and a quarter is memory
+/// that decoders keep from image to image.
 const OWN: usize = 32 << 20;
 /// Shared memory per core in bytes. A 24-megapixel image needs 72 MB, and a progressive JPEG of
 /// that size needs twice as much.
 const SHARED_PER_CORE: usize = 128 << 20;
-/// Read-ahead budget in bytes, if memory is not scarce: 500 typical photographs, twice as many as
-/// are read at the same time.
+/// Memory for samples that are read ahead, in bytes, if memory is not scarce. It holds 1,200
+/// photographs of 110 KB, more than twice as many as
+/// [`MAX_READERS`](crate::engine::state::MAX_READERS) threads read at the same time.
 const AHEAD: usize = 128 << 20;
 
 /// Division of the scratch memory among workers and readers, in bytes.
@@ -27,13 +28,13 @@ pub(crate) struct ScratchPlan {
     /// A worker's own share, in addition to `fixed`.
     pub(crate) per_worker: usize,
     pub(crate) shared: usize,
-    /// For samples that readers read ahead.
+    /// Memory for samples that reader threads read ahead.
     pub(crate) ahead: usize,
-    /// For samples that the source prefetches.
+    /// Memory for samples that the source prefetches.
     pub(crate) source: usize,
-    /// For the user's transforms.
+    /// Memory for the user's transforms.
     pub(crate) transforms: usize,
-    /// For decoded images.
+    /// Memory for the cache of decoded images.
     pub(crate) cache: usize,
 }
 
@@ -60,7 +61,8 @@ impl ScratchPlan {
         ScratchPlan { cache: bytes, ..self }
     }
 
-    /// Returns the memory without which workers and transforms cannot run, plus the cache.
+    /// Returns the minimum: the memory without which workers and transforms cannot run, plus the
+    /// cache.
     pub(crate) fn needed(&self) -> usize {
         self.workers.saturating_mul(self.fixed).saturating_add(self.transforms).saturating_add(self.cache)
     }
@@ -97,11 +99,11 @@ impl ScratchPlan {
 /// Division of a worker's own share, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Share {
-    /// For the pixels of images that are decoded together.
+    /// Memory for the pixels of images that are decoded together.
     pub(crate) decode: usize,
-    /// For the encoded bytes of the current samples.
+    /// Memory for the encoded bytes of the current samples.
     pub(crate) encoded: usize,
-    /// For memory that decoders keep from image to image.
+    /// Memory that decoders keep from image to image.
     pub(crate) retained: usize,
 }
 
@@ -112,14 +114,15 @@ impl Share {
         bytes.saturating_mul(2)
     }
 
-    /// Returns how many bytes of the buffer count toward a request for shared memory: all if the
-    /// buffer exceeds [`encoded`](Share::encoded), otherwise none.
+    /// Returns how much shared memory the buffer of a sample needs: none if it fits into
+    /// [`encoded`](Share::encoded), otherwise the size of the whole buffer.
     pub(crate) fn excess_buffer(&self, bytes: usize) -> usize {
         let buffer = Self::buffer(bytes);
         if buffer > self.encoded { buffer } else { 0 }
     }
 }
 
+/// The memory that all workers share, and the queue of requests for it.
 pub(crate) struct Scratch {
     plan: ScratchPlan,
     queue: Mutex<Queue>,
@@ -132,7 +135,7 @@ struct Queue {
     /// Waiting requests have the numbers `first..last`.
     first: u64,
     last: u64,
-    /// Largest number of bytes that [`Scratch::take`] granted.
+    /// Largest number of bytes that [`Scratch::take`] granted since the last reset.
     #[cfg(test)]
     largest: usize,
 }

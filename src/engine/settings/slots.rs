@@ -12,9 +12,9 @@ use crate::trace::Task;
 
 use super::priority;
 
-/// Maximum number of workers: the core count of the largest machines. Even this many take a second
-/// to start and stop, because idle threads search each other's queues for work. For slow storage,
-/// add readers instead.
+/// Maximum number of workers: the core count of the largest machines. It takes a second to start
+/// and stop this many workers, because idle threads search each other's queues for work. Slow
+/// storage does not need more workers, because readers wait for it.
 pub(crate) const MAX_WORKERS: usize = 768;
 
 /// The range of a setting. Both limits are equal if the user sets a value.
@@ -78,7 +78,7 @@ struct Reserve {
     /// Channel for putting slots into use. `None` before the engine starts.
     free: Option<Sender<Free>>,
     in_use: usize,
-    /// Number of extra slots for a consumer that held every batch when it requested the next.
+    /// Number of extra slots for a consumer that held every batch when it requested the next one.
     lent: usize,
 }
 
@@ -116,8 +116,8 @@ impl Settings {
         self.depth.load(Relaxed)
     }
 
-    /// In addition to the prefetched batches, one slot is held by the consumer or copied to the
-    /// device, and one slot is being filled.
+    /// Returns the number of slots for a prefetch depth. In addition to the prefetched batches, one
+    /// slot is held by the consumer or copied to the device, and one slot is being filled.
     pub(crate) fn slots_for(prefetch: usize) -> usize {
         prefetch.saturating_add(2)
     }
@@ -133,8 +133,8 @@ impl Settings {
         self.reserve().in_use
     }
 
-    /// A part is a quarter of a worker's share of the batch, so that all workers finish at about
-    /// the same time.
+    /// Returns the number of samples in a part: a quarter of a worker's share of the batch, so that
+    /// all workers finish at about the same time.
     pub(crate) fn samples_per_part(batch: usize, workers: usize) -> usize {
         batch.div_ceil(4 * workers).clamp(1, MAX_GROUP)
     }
@@ -144,7 +144,7 @@ impl Settings {
         self.clock().since = Some(Instant::now());
     }
 
-    /// Does nothing if no epoch is in progress.
+    /// Stops the clock. Does nothing if no epoch is in progress.
     pub(crate) fn end(&self) {
         let mut clock = self.clock();
         *clock = Clock { since: None, seconds: clock.seconds() };
@@ -206,7 +206,7 @@ impl Settings {
         }
     }
 
-    /// Returns `slot` if it is still needed. Otherwise, moves it to the reserve.
+    /// Returns `slot` if it is still needed. If not, moves it to the reserve.
     pub(crate) fn keep(&self, slot: Free) -> Option<Free> {
         if !self.prefetch.is_range() {
             return Some(slot);

@@ -4,11 +4,11 @@
 //! sample is blocking delivery, and the workers are idle only because no slot is free. More slots
 //! are certain to help, so the tuner doubles the prefetch depth without a trial.
 //!
-//! Otherwise, the tuner uses hill climbing. It doubles the prefetch depth if workers are idle
-//! because all slots are full, but the consumer still waits. This happens if training steps vary in
-//! duration, if samples vary in cost, or if too few reads are in flight. The tuner does nothing
-//! while the cores are saturated, that is, while the CPU demand is high. CPU demand is the time
-//! that threads ran or waited for a core.
+//! In all other cases, the tuner uses hill climbing. It doubles the prefetch depth if workers are
+//! idle because all slots are full, but the consumer still waits. This happens if training steps
+//! vary in duration, if samples vary in cost, or if too few reads are in flight. The tuner does
+//! nothing while the cores are saturated, that is, while the CPU demand is high. CPU demand is the
+//! time that threads ran or waited for a core.
 //!
 //! The tuner compares counters over time windows in which batches were delivered. It keeps a trial
 //! that increases the sample rate, and reverts any other trial. Each reverted trial doubles the
@@ -27,7 +27,8 @@ use crate::trace::{Counters, ProcessStats};
 const WINDOW_SECONDS: f64 = 0.15;
 /// Minimum length of a window, in batches.
 const WINDOW_BATCHES: f64 = 16.0;
-/// Minimum time between two reads of the counters. `delivered` otherwise costs one comparison.
+/// Minimum time between two reads of the counters. In between, a call of `delivered` costs one
+/// comparison.
 const READ_INTERVAL: Duration = Duration::from_millis(10);
 /// If an epoch begins within this time after the previous one, the counters from the end of the
 /// previous epoch are reused.
@@ -58,9 +59,11 @@ struct Sums {
     samples: f64,
     waited: f64,
     stalled: f64,
+    /// Time in which the requested batch was missing while all later batches were complete.
     behind: f64,
     /// Time that the coordinator waited for free slots.
     blocked: f64,
+    /// Time that the workers spent in their stages.
     busy: f64,
     cpu: f64,
     /// Time that workers were runnable but not scheduled.
@@ -133,6 +136,7 @@ struct Change {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Trial,
+    /// A trial did not increase the rate enough, so the depth is restored.
     Revert,
     /// A slow sample blocks delivery while later batches are complete, so the depth is raised
     /// without a trial.
@@ -287,7 +291,7 @@ struct State {
 }
 
 impl Tuner {
-    /// Returns `None` unless the prefetch depth is automatic.
+    /// Creates a tuner, or returns `None` if the prefetch depth is fixed.
     pub(crate) fn new(settings: &Arc<Settings>) -> Option<Self> {
         if !settings.prefetch.is_range() {
             return None;
@@ -319,7 +323,7 @@ impl Tuner {
         state.skip = 0.0;
     }
 
-    /// The time until the next epoch is not measured.
+    /// Stops measuring. The time until the next epoch does not count.
     pub(crate) fn end(&self, counters: &Counters) {
         self.pause(&mut self.state(), counters);
     }
@@ -369,7 +373,8 @@ impl Tuner {
     fn apply(&self, Change { from, new: to, kind }: Change, rate: f64) {
         self.settings.use_prefetch(to);
         let (rate, was) = (rate.round(), from);
-        // Otherwise, a panic in the user's logger would lose the batch that is being delivered.
+        // Catch a panic in the user's logger, because it would lose the batch that is being
+        // delivered.
         let _ = guarded(|| {
             match kind {
                 Kind::Behind => {

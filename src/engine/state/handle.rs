@@ -16,6 +16,7 @@ use crate::sampler::Schedule;
 use crate::source::{self, BatchIndex, Sample, retried};
 use crate::trace::{Stats, Verdict};
 
+/// State that an open loader shares with its handles and its threads.
 pub(crate) struct Shared {
     pub(crate) recipe: Arc<Recipe>,
     pub(crate) run: Arc<Run>,
@@ -23,14 +24,15 @@ pub(crate) struct Shared {
     pub(crate) on_error: OnError,
     pub(crate) faults: Mutex<Faults>,
     pub(crate) memory: MemoryPlan,
+    /// Epochs before this one may be prepared ahead.
     pub(crate) epochs: u64,
     /// Counters of the device's ring, if there is a device.
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     pub(crate) device: OnceLock<Gauge>,
     /// Position of the first batch that has not been delivered yet.
     pub(crate) position: Mutex<BatchIndex>,
-    /// The keys of these samples are stored in checkpoints, to detect a different dataset. Read for
-    /// the first checkpoint.
+    /// The samples that checkpoints identify by their keys, to detect a different dataset. Their
+    /// keys are read for the first checkpoint.
     pub(crate) probes: OnceLock<Vec<Probe>>,
     /// Whether a change to the order affects prepared batches.
     changed: AtomicBool,

@@ -3,7 +3,7 @@
 use crate::error::{Error, Result, guarded, panicked};
 use crate::sampler::Schedule;
 
-/// Returns an error if the order panics.
+/// Returns the number of batches in `epoch`, or an error if the order panics.
 pub(crate) fn batches(schedule: &Schedule, epoch: u64) -> Result<u64> {
     guarded(|| Ok(schedule.num_batches(epoch)))
         .map_err(|e| panicked(e, || format!("the sampler panicked while computing the length of epoch {epoch}")))

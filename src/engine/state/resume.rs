@@ -1,8 +1,8 @@
 //! Checkpoints.
 //!
-//! A checkpoint is a position, and enough data to detect that a loader would deliver different
-//! batches: the seed, some sizes, the keys of a few samples, and a hash of a few hundred entries of
-//! the order. So checking a checkpoint reads only eight samples.
+//! A checkpoint is a position in a run, and enough data to detect a loader that would continue with
+//! different batches: the seed, some sizes, the keys of a few samples, and a hash of a few hundred
+//! entries of the order. So checking a checkpoint reads only eight samples.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -34,29 +34,33 @@ const POSITIONS: u64 = 256;
 /// [`Loader::resume`](crate::Loader::resume) accepts one. Ranks that have received the same number
 /// of batches have equal checkpoints, so one rank can save the checkpoint for all.
 ///
-/// A checkpoint contains the seed, the global batch sizes, the budget, the number of samples in the
-/// source and in the epoch, the index and key of the samples at eight positions of epoch 0, and a
-/// hash of the samples at 256 positions of the checkpoint's epoch. A loader that differs in any of
-/// these values is rejected. The check detects a different seed, batch size, order, subset or set
-/// of weights, and added or removed samples. Renamed samples are detected only if one of the eight
-/// samples is renamed.
+/// A loader is rejected if one of these values in the checkpoint differs:
 ///
-/// If the order may depend on state (`epochs(0)`; see [`Loader::epochs`](crate::Loader::epochs)),
-/// the order is compared only inside an epoch, and the eight samples are chosen by their index in
-/// the source. Before you resume the loader, restore the state from the start of the epoch, so that
-/// the order returns the same values.
+/// - the seed, the global batch sizes, and the [budget](crate::Loader::budget) of a batch;
+/// - the number of samples in the source and in the epoch;
+/// - the indices and keys of the samples at eight positions of epoch 0;
+/// - a hash of the samples at 256 positions of the checkpoint's epoch.
+///
+/// So the check detects a different seed, batch size, order, subset or set of weights, and added or
+/// removed samples. Renamed samples are detected only if one of the eight samples is renamed.
+///
+/// If the order may depend on state of your program (`epochs(0)`; see
+/// [`Loader::epochs`](crate::Loader::epochs)), the order is compared only if the checkpoint lies
+/// inside an epoch, and the eight samples are at fixed indices of the source. Before you resume
+/// such a loader, restore the state from the start of that epoch, so that the order is the same
+/// again.
 ///
 /// A checkpoint also contains the augmentation steps of each image field. A loader with different
 /// steps is rejected, unless [`any_augment`](Checkpoint::any_augment) was called.
 ///
 /// After [`set_mixture`](crate::Batches::set_mixture) or
 /// [`set_weights`](crate::Batches::set_weights), a checkpoint also contains the history of these
-/// calls, and resuming restores it. The history takes 8 bytes per proportion and call, or 8 bytes
-/// per weight and call of the epoch in progress. A checkpoint from which the history was removed is
-/// rejected.
+/// calls, and resuming restores it. Each call of `set_mixture` adds 8 bytes per dataset. Each call
+/// of `set_weights` adds 8 bytes per sample, but only the calls that affect the current epoch are
+/// kept. A checkpoint from which the history was removed is rejected.
 ///
 /// Three kinds of changes are not detected: different bytes under the same key, very small changes
-/// of weights, and different options that apply after the augmentation, such as
+/// to weights, and different options that apply after the augmentation, such as
 /// [`normalize`](crate::Loader::normalize) or a custom [`transform`](crate::Loader::transform).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default = "Checkpoint::unknown")]
@@ -75,15 +79,16 @@ pub struct Checkpoint {
     samples: u64,
     /// 0 if the order was not evaluated.
     epoch_samples: u64,
-    /// Hash of the epoch's order, or `None` if the order was not evaluated.
+    /// Number of samples in the epoch, or 0 if the order was not evaluated.
     order: Option<u64>,
-    /// Whether the order may depend on state. The probes are then at positions in the source.
+    /// Whether the order may depend on state. If so, the positions of the probes are source indices
+    /// instead of positions in epoch 0.
     stateful: bool,
     probes: Vec<Probe>,
     /// Augmentations of all images, as JSON, or `None` to accept any augmentation.
     augment: Option<String>,
     history: Vec<Update>,
-    /// Position before which `history` is incomplete.
+    /// Position from which `history` is complete. Earlier changes may be missing.
     history_from: u64,
 }
 
@@ -126,8 +131,8 @@ fn same<T: PartialEq + Display>(what: &str, saved: T, now: T) -> Result<()> {
 }
 
 impl Checkpoint {
-    /// Defaults for missing fields, with which the version number of an incompatible checkpoint can
-    /// be read.
+    /// Returns default values for missing fields, so that the version of an incompatible checkpoint
+    /// can be read and reported.
     fn unknown() -> Self {
         Checkpoint {
             version: 0,
@@ -158,8 +163,8 @@ impl Checkpoint {
         self.batch
     }
 
-    /// `stateful` is whether the order may depend on state. Such an order is evaluated only for
-    /// epochs that have begun.
+    /// Creates a checkpoint. `stateful` is whether the order may depend on state. If so, the order
+    /// is evaluated only for epochs that have begun.
     pub(crate) fn new(
         recipe: &Recipe,
         schedule: &Schedule,
@@ -206,8 +211,8 @@ impl Checkpoint {
         self
     }
 
-    /// Returns the order with the history of the checkpoint, or `None` if the program cannot change
-    /// the order.
+    /// Returns the loader's order with the history of the checkpoint applied, or `None` if the
+    /// program cannot change the order.
     fn changed(&self, schedule: &Schedule) -> Result<Option<Arc<dyn UpdatableOrder>>> {
         let Checkpoint { version, history, history_from, .. } = self;
         if ![VERSION, VERSION_WITH_HISTORY].contains(version) {
@@ -217,8 +222,8 @@ impl Checkpoint {
         }
         if history.is_empty() != (*version == VERSION) || history.is_empty() && *history_from != 0 {
             return Err(Error::config(format!(
-                "resume: the checkpoint has version {version} and {} in its history; the saved run called set_mixture or \
-                 set_weights, so pass the whole checkpoint",
+                "resume: the checkpoint has version {version} and {} in its history, which \
+                 contradict each other; pass the whole checkpoint as it was saved",
                 counted(history.len() as u64, "change", "changes")
             )));
         }
@@ -268,7 +273,7 @@ impl Checkpoint {
         }
         same("the number of source samples", self.samples, now.samples)?;
         same(&format!("the number of samples in epoch {epoch}"), self.epoch_samples, now.epoch_samples)?;
-        same("the number of probes", self.probes.len(), now.probes.len())?;
+        same("the number of compared samples", self.probes.len(), now.probes.len())?;
         if batch > batches {
             return Err(Error::config(format!(
                 "resume: the checkpoint is at batch {batch} of epoch {epoch}, which has {batches} batches"
@@ -291,7 +296,7 @@ impl Checkpoint {
     /// Returns an error that names the first different step if the augmentations of `recipe` differ
     /// from the saved ones.
     fn check_augments(&self, recipe: &Recipe) -> Result<()> {
-        const HINT: &str = "Augment::from_epoch plans a change; to make one now, call Checkpoint::any_augment";
+        const HINT: &str = "to change it at a known epoch, use Augment::from_epoch; to accept the change, call Checkpoint::any_augment";
         let refuse = |cause: String| Err(Error::config(format!("resume: the augmentation{cause}; {HINT}")));
         let Some(saved) = &self.augment else { return Ok(()) };
         let now: Vec<&Augment> = recipe.all_augments().collect();
@@ -307,8 +312,8 @@ impl Checkpoint {
             ));
         }
         let differing = |index: &usize| saved[*index] != *now[*index];
-        // The augmentations of the datasets come last. One of them is the augmentation of the
-        // image.
+        // The augmentations of the image fields come first, and those of the datasets last. Compare
+        // the latter first, because the error can then name the dataset.
         let of_images = if recipe.augments.depend_on_dataset() { recipe.any_fields().images.len() } else { now.len() };
         let Some(index) = (of_images..now.len()).chain(0..of_images).find(differing) else { return Ok(()) };
         let of = index.checked_sub(of_images).map_or(String::new(), |dataset| format!(" of dataset {dataset}"));

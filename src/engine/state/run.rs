@@ -10,11 +10,12 @@ use crate::error::Result;
 use crate::source::CancelToken;
 use crate::trace::Counters;
 
-/// Maximum number of reader threads: enough for 10,000 reads per second of 50 ms each.
+/// Maximum number of reader threads: enough for 10,000 reads per second at 50 ms each.
 pub(crate) const MAX_READERS: usize = 512;
 
 pub(crate) struct Run {
-    /// 0 if there is no current run. Threads drop parts of other runs.
+    /// Number of the current run, or 0 if there is none. Threads discard work that belongs to a
+    /// different run.
     current_run: Arc<AtomicU64>,
     /// Returns whether a run is no longer current. Waiting reads call this, and cancel themselves.
     ended: Arc<dyn Fn(u64) -> bool + Send + Sync>,
@@ -26,7 +27,8 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// `fields` contains the names of the fields that workers compute.
+    /// Creates the state. `fields` contains the names of the fields that workers compute, which
+    /// have their own counters.
     ///
     /// # Errors
     /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if the counters cannot be allocated.
@@ -44,7 +46,7 @@ impl Run {
         Ok(Run { current_run, ended, counters, tuner: Tuner::new(&settings), settings, scratch, balance })
     }
 
-    /// Makes `run` the current run, or none if it is 0.
+    /// Makes `run` the current run. 0 means that there is none.
     pub(crate) fn want(&self, run: u64) {
         self.current_run.store(run, Ordering::Relaxed);
     }
@@ -58,7 +60,8 @@ impl Run {
         CancelToken::of_run(run, self.ended.clone())
     }
 
-    /// Returns whether to retry a failed read of `run`. If so, counts the retry.
+    /// Returns whether a failed read of `run` should be retried: only if the run is current. If so,
+    /// counts the retry.
     pub(crate) fn tries_again(&self, run: u64) -> bool {
         let is_current = self.is_wanted(run);
         if is_current {
@@ -82,7 +85,7 @@ impl Run {
         }
     }
 
-    /// Does nothing if no epoch is in progress.
+    /// Stops the clocks. Does nothing if no epoch is in progress.
     pub(crate) fn end(&self) {
         self.settings.end();
         if let Some(tuner) = &self.tuner {

@@ -38,8 +38,8 @@ pub struct SampleError {
     pub error: Error,
 }
 
-/// The samples that failed, each listed once. Contains at most `max_skipped` + 1 samples, of which
-/// the last one exceeds the limit.
+/// The samples that failed. Each sample is listed once. The list has at most `max_skipped` + 1
+/// samples, and the last of these exceeds the limit.
 #[derive(Default)]
 pub(crate) struct Faults {
     listed: Vec<SampleError>,

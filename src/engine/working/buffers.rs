@@ -6,9 +6,9 @@ use crate::decode::{self, EncodedImage, MAX_GROUP, Pixels, Rect};
 use crate::engine::settings::Share;
 use crate::recipe::SampleImage;
 
-/// Maximum size in bytes of a decoded image for which only the pixels count as memory use. For
-/// larger images, or if a worker's own share cannot hold eight images of this size, decoders
-/// estimate the memory use.
+/// For decoded images of up to this size in bytes, only the pixels count as memory use. For larger
+/// images, or if memory is scarce, decoders estimate the memory that they need, including their
+/// scratch memory.
 const SMALL_IMAGE_BYTES: u64 = 1 << 20;
 
 /// Returns how many samples at the start of `samples` fit into a worker's own share.
@@ -60,8 +60,8 @@ impl PartFiller<'_> {
         }
     }
 
-    /// Frees the buffers of frames if decoding `opened` into them could exceed both the `memory`
-    /// bytes of the sample and the worker's own share.
+    /// Frees the buffers of frames if decoding `opened` into them could exceed both `memory`, which
+    /// was reserved for the sample, and the worker's own share.
     pub(super) fn free_frame_buffers(
         &mut self,
         opened: &[EncodedImage<'_>],

@@ -1,4 +1,5 @@
-//! Decodes, transforms and writes the frames of clips. All frames of a clip are transformed alike.
+//! Decodes, transforms and writes the frames of clips. All frames of a clip get the same
+//! augmentation.
 //!
 //! A worker decodes up to eight frames at a time, so that decoders can interleave them, and reuses
 //! the buffers for the next frames. So memory use does not depend on the length of a clip. If a
@@ -17,6 +18,7 @@ use crate::field::ImageField;
 use crate::recipe::{Recipe, SampleImage, at_frame};
 use crate::trace::Stage;
 
+/// For each frame of a group, its pixels if they are in the cache of decoded images.
 type CachedFrames = ArrayVec<Option<Arc<Pixels>>, MAX_GROUP>;
 
 /// Divides the frames of a clip into groups of similar size, which are decoded together.
@@ -28,7 +30,7 @@ fn groups(frames: usize) -> impl Iterator<Item = Range<usize>> {
 impl<'a> PartFiller<'a> {
     /// Marks the clips in `sample_images` so that single-image decoding skips them. Returns the
     /// peak memory, in bytes, for decoding the clips, and for copying a frame for the device.
-    /// `alone` is whether the images are not combined with images of other samples.
+    /// `alone` is true if no image is combined with images of other samples.
     pub(super) fn plan_clips(&self, sample_images: &mut [SampleImage<'a>], alone: bool) -> Result<(usize, usize)> {
         let (mut most, mut copied) = (0, 0);
         for sample_image in sample_images {
@@ -39,7 +41,7 @@ impl<'a> PartFiller<'a> {
             let field = &self.recipe.any_fields().images[sample_image.field];
             sample_image.wants_device = alone
                 && self.device_images == DeviceImages::All
-                && first.is_jpeg()
+                && first.suits_device()
                 && field.device_supports(&sample_image.plan);
             if sample_image.wants_device {
                 let (name, free) = (self.field_name(sample_image), self.part.free_encoded_bytes());
@@ -118,22 +120,23 @@ impl<'a> PartFiller<'a> {
         if !sample_image.wants_device {
             return Ok(group.collect());
         }
-        let (mut others, recipe) = (ArrayVec::new(), self.recipe);
-        for frame in group {
+        let (mut frames, recipe) = (ArrayVec::<_, MAX_GROUP>::new(), self.recipe);
+        for frame in group.clone() {
             let mut encoded = recipe.open_frame(&field.name, sample_image, frame)?;
-            if recipe.strict {
+            // Decoding a video frame finds its damage.
+            if recipe.strict && !encoded.is_video() {
                 Recipe::refuse_damage(&mut encoded)
                     .map_err(|e| at_frame(&field.name, sample_image.frames, frame, e))?;
             }
-            if self.store_image(&encoded, sample_image, (taken.row, frame)) {
-                let ns = self.meter.lap();
-                self.meter.add_time(Stage::Decode, &mut taken.timed, ns, 0);
-            } else {
-                others.push(frame);
-            }
+            frames.push(encoded);
         }
+        let stored = self.store_images(&frames, sample_image, (taken.row, group.start));
         self.bitstream.keep(self.run.scratch.share().retained / 2);
-        Ok(others)
+        let (count, ns) = (stored.iter().filter(|&&stored| stored).count() as u64, self.meter.lap());
+        for _ in 0..count {
+            self.meter.add_time(Stage::Decode, &mut taken.timed, ns / count, 0);
+        }
+        Ok(group.zip(stored).filter(|(_, stored)| !stored).map(|(frame, _)| frame).collect())
     }
 
     /// Decodes frames into `self.pixels[used..]`. Returns those that are in the cache of decoded

@@ -7,7 +7,11 @@ use std::time::Instant;
 use arrayvec::ArrayVec;
 
 use super::meter::{Meter, Timed};
+#[cfg(feature = "video")]
+use crate::batch::YuvRegion;
 use crate::batch::{DecodeOps, Header, Part, Row};
+#[cfg(feature = "video")]
+use crate::decode::decode_planes;
 use crate::decode::{Bitstream, EncodedImage, Job, Lookup, MAX_GROUP, MAX_PLANNED, Pixels, Rect};
 use crate::engine::reading::Fetched;
 use crate::engine::settings::Share;
@@ -20,12 +24,13 @@ use crate::source::Sample;
 use crate::trace::{Stage, StageMap, nanos};
 use crate::transform::{Plan, Resizer, TILES};
 
-/// Idle workers help to decode an image if its pixels take at least `LARGE` bytes, and at least
-/// `RARE` times as much as the average. If all images are large, no worker is idle, and decoding
-/// the rows that two bands share would only take additional time.
+/// An image is divided into bands, which idle workers help to decode, if its pixels take at least
+/// `LARGE` bytes and at least `RARE` times as much as the average. If all images are large, no
+/// worker is idle, and decoding the rows that two bands share would only take additional time.
 const LARGE: u64 = 6 << 20;
 const RARE: u64 = 12;
 
+/// The images of a part that the device decodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DeviceImages {
     None,
@@ -34,12 +39,14 @@ pub(crate) enum DeviceImages {
     All,
 }
 
+/// A sample that has been read and planned.
 pub(super) struct ReadSample<'a> {
     pub(super) row: usize,
     pub(super) sample: Sample<'a>,
-    /// The other samples of a mosaic, each with its source index.
+    /// The other samples of the mosaic, each with its source index.
     pub(super) others: MosaicSamples<'a>,
     pub(super) timed: Timed<'a>,
+    /// Number of images of this sample in the group.
     pub(super) image_count: usize,
     /// Memory for decoding the images and computing the fields, in bytes.
     pub(super) memory: usize,
@@ -100,7 +107,7 @@ pub(super) struct PartFiller<'a> {
     pub(super) resizer: &'a mut Resizer,
     pub(super) pasted: &'a mut Pasted,
     pub(super) boxes: &'a mut Vec<[f32; 4]>,
-    /// For the entropy-coded data of images that the device decodes.
+    /// Buffer for the entropy-coded data of images that the device decodes.
     pub(super) bitstream: &'a mut Bitstream,
     pub(super) device_images: DeviceImages,
     pub(super) part: &'a mut Part,
@@ -148,15 +155,15 @@ impl<'a> PartFiller<'a> {
                 Err(e) => {
                     group.sample_images.truncate(before);
                     self.meter.finish_sample(&timed);
-                    self.part.meta(row).fault = Some(self.recipe.at_joined(epoch, &entry, timed.key, e));
+                    self.part.meta(row).fault = Some(self.recipe.at_global_sample(epoch, &entry, timed.key, e));
                 }
             }
         }
         group
     }
 
-    /// Reads and plans the sample in row `row` and the other samples of its mosaic. Returns the
-    /// sample, the other samples, the memory that they need in bytes, and the [plan for the
+    /// Reads and plans the sample in row `row`, and the other samples of its mosaic. Returns the
+    /// sample, the other samples, the memory in bytes that all of them need, and the [plan for the
     /// fields](ReadSample::field_plan).
     fn take(
         &mut self,
@@ -178,13 +185,13 @@ impl<'a> PartFiller<'a> {
                     cost.ahead_ns += ns;
                     sample
                 }
-                // Prefetched samples have a separate budget.
+                // Prefetched samples count toward a separate budget.
                 None => recipe
                     .read((id, entry), buffers, || run.tries_again(run_number))
                     .inspect(|read| cost.copied += read.memory()),
             };
-            // Name the other samples of a mosaic by their source index: a number that the user
-            // assigned applies only to the first sample.
+            // Name the other samples of a mosaic by their source index, because a number that the
+            // user assigned applies only to the first sample.
             let sample = sample.map_err(|e| recipe.at_sample(id, "", if tile > 0 { e.of_sample(id) } else { e }))?;
             cost.bytes += sample.memory();
             Ok(sample)
@@ -289,7 +296,7 @@ impl<'a> PartFiller<'a> {
             let sample_image = &mut rest[0];
             let is_shown = sample_image.is_shown();
             let Some(encoded) = sample_image.opened.as_mut().filter(|_| is_shown) else { continue };
-            if self.device_images == DeviceImages::All && encoded.is_jpeg() {
+            if self.device_images == DeviceImages::All && encoded.suits_device() {
                 continue;
             }
             let shows_the_same =
@@ -312,7 +319,7 @@ impl<'a> PartFiller<'a> {
         }
     }
 
-    /// Chooses where an image is decoded, and by how many threads. `alone` is whether it is the
+    /// Chooses where an image is decoded, and by how many threads. `alone` is true if it is the
     /// only image of its sample.
     fn choose(&self, sample_image: &mut SampleImage<'_>, alone: bool) {
         let pixels = sample_image.region.size().area().saturating_mul(3);
@@ -337,7 +344,7 @@ impl<'a> PartFiller<'a> {
             self.meter.finish_sample(&taken.timed);
             if let Err(e) = made {
                 let (epoch, entry) = self.entry(taken.row);
-                self.part.meta(taken.row).fault = Some(self.recipe.at_joined(epoch, &entry, taken.timed.key, e));
+                self.part.meta(taken.row).fault = Some(self.recipe.at_global_sample(epoch, &entry, taken.timed.key, e));
             }
         }
     }
@@ -405,7 +412,8 @@ impl<'a> PartFiller<'a> {
             {
                 let Some(encoded) = &sample_image.opened else { continue };
                 let start = Instant::now();
-                sample_image.on_device = self.store_image(encoded, sample_image, (taken.row, 0));
+                let stored = self.store_images(std::slice::from_ref(encoded), sample_image, (taken.row, 0));
+                sample_image.on_device = stored[0];
                 if sample_image.on_device {
                     sample_image.ns = Some(nanos(Instant::now(), start));
                 }
@@ -414,9 +422,57 @@ impl<'a> PartFiller<'a> {
         self.bitstream.keep(self.run.scratch.share().retained / 2);
     }
 
-    /// Copies the data of `encoded`, so that the device decodes it as frame `place.1` of row
-    /// `place.0`. Returns `false` if a worker must decode it.
-    pub(super) fn store_image(
+    /// Copies the data of `images` for the device: `sample_image`, or consecutive frames of it.
+    /// `place` is the row of the sample and the index of the first frame. Returns `false` for each
+    /// image that a worker must decode.
+    pub(super) fn store_images(
+        &mut self,
+        images: &[EncodedImage<'a>],
+        sample_image: &SampleImage<'a>,
+        (row, first): (usize, usize),
+    ) -> ArrayVec<bool, MAX_GROUP> {
+        #[cfg(feature = "video")]
+        if images.iter().any(EncodedImage::is_video) {
+            return self.store_video(images, sample_image, (row, first));
+        }
+        let frames = images.iter().zip(first..);
+        frames.map(|(encoded, frame)| self.store_image(encoded, sample_image, (row, frame))).collect()
+    }
+
+    /// Like [`store_images`](Self::store_images), for the frames of a video. A worker decodes them,
+    /// and the device converts them to RGB.
+    #[cfg(feature = "video")]
+    fn store_video(
+        &mut self,
+        images: &[EncodedImage<'a>],
+        sample_image: &SampleImage<'a>,
+        (row, first): (usize, usize),
+    ) -> ArrayVec<bool, MAX_GROUP> {
+        let PartFiller { recipe, part, meter, .. } = self;
+        let (field, plan) = (&recipe.fields_of(part.header()).images[sample_image.field], &sample_image.plan);
+        let mut stored: ArrayVec<bool, MAX_GROUP> = images.iter().map(|_| false).collect();
+        // Do not decode frames twice if there is no space for them.
+        let fits =
+            plan.region.size().area().saturating_mul(3) / 2 * images.len() as u64 <= part.free_encoded_bytes() as u64;
+        if !field.device_supports(plan) || !fits {
+            meter.counts().device_full.add(if fits { 0 } else { images.len() as u64 });
+            return stored;
+        }
+        decode_planes(images, |index, planes, orientation| {
+            let yuv = YuvRegion::new(planes, orientation, plan.region);
+            stored[index] = yuv.is_some_and(|yuv| field.store_yuv(&yuv, plan, part, (row, first + index)));
+            Ok(())
+        });
+        for _ in stored.iter().filter(|&&stored| stored) {
+            meter.counts().decoded_on_device.bump();
+        }
+        stored
+    }
+
+    /// Copies the data of `encoded` for the device: `sample_image`, or one of its frames. `place`
+    /// is the row of the sample and the index of the frame. Returns `false` if a worker must decode
+    /// the image.
+    fn store_image(
         &mut self,
         encoded: &EncodedImage<'a>,
         sample_image: &SampleImage<'a>,

@@ -18,7 +18,7 @@ pub(crate) struct Meter<'a> {
 
 pub(crate) struct Timed<'a> {
     pub(crate) id: u64,
-    /// Empty until the sample has been read.
+    /// The key of the sample. Empty until the sample has been read.
     pub(crate) key: &'a str,
     /// Bytes read for the sample and the samples that are combined with it.
     pub(crate) bytes: usize,

@@ -3,6 +3,7 @@
 use crate::batch::Full;
 use crate::error::Error;
 
+/// A full slot, or the reason why no more slots will follow.
 pub(crate) type Outcome = Result<Full, Ended>;
 
 /// The reason why no more slots will follow.

@@ -1,12 +1,13 @@
 //! The queue of parts, and the pool tasks that process it.
 //!
-//! A task takes parts in order until the queue stays empty. There are never more tasks than
-//! threads, so no task is spawned and no memory is allocated in the middle of an epoch. Between two
-//! parts, a task offers its thread to other tasks of the pool, such as those of a transform that
-//! uses rayon.
+//! In this file, a *part* is a group of rows of a batch, and is queued in a [`Task`] message. A
+//! *pool task* is a task of the rayon pool: it takes parts in order until the queue stays empty.
+//! There are never more pool tasks than threads, so no task is spawned and no memory is allocated
+//! in the middle of an epoch. Between two parts, a pool task offers its thread to other tasks of
+//! the pool, such as those of a transform that uses rayon.
 //!
-//! While a transform waits for its own tasks, rayon may start a queue task on the same thread. That
-//! task ends immediately, so that no part begins in the middle of a different part.
+//! While a transform waits for its own tasks, rayon may start a pool task of this queue on the same
+//! thread. That task ends immediately, so that no part begins in the middle of a different part.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,17 +26,17 @@ use crate::engine::reading::ReadStage;
 use crate::engine::state::Shared;
 use crate::error::{guarded, panicked};
 
-/// Duration of a task's first wait for a part. Each later wait is twice as long. Between waits, the
-/// task offers its thread to the pool.
+/// Duration of a pool task's first wait for a part. Each later wait is twice as long. Before each
+/// wait, the task offers its thread to the pool.
 const SHORTEST_WAIT: Duration = Duration::from_micros(50);
-/// Duration of the longest wait, after which the task ends.
-const LONGEST_WAIT: Duration = Duration::from_millis(8);
+/// A pool task ends after the first wait that is at least this long.
+const MIN_LAST_WAIT: Duration = Duration::from_millis(8);
 
 struct WorkQueue {
     shared: Arc<Shared>,
     parts: Receiver<Task>,
     stage: Arc<ReadStage>,
-    /// Tasks that are processing parts or waiting for a thread.
+    /// Number of pool tasks that are processing parts or waiting for a thread.
     tasks: AtomicUsize,
     /// One worker per thread, created for its first part.
     workers: Box<[Mutex<Option<Worker>>]>,
@@ -43,7 +44,7 @@ struct WorkQueue {
     free: Sender<Free>,
 }
 
-/// Puts parts into the queue, and starts tasks to process them.
+/// Puts parts into the queue, and starts pool tasks to process them.
 #[derive(Clone)]
 pub(crate) struct WorkSender {
     queue: Arc<WorkQueue>,
@@ -52,8 +53,8 @@ pub(crate) struct WorkSender {
 }
 
 impl WorkSender {
-    /// Creates a queue for `parts` parts, which the threads of `pool` process. The tasks end once
-    /// this sender and all its clones have been dropped.
+    /// Creates a queue for `parts` parts, which the threads of `pool` process. The pool tasks end
+    /// once this sender and all its clones have been dropped.
     pub(crate) fn new(
         shared: &Arc<Shared>,
         stage: &Arc<ReadStage>,
@@ -89,8 +90,8 @@ thread_local! {
 }
 
 impl WorkQueue {
-    /// Counts one more task, unless there is one per thread. Returns whether the caller may start
-    /// it.
+    /// Reserves a pool task if there are fewer of them than threads. Returns whether the caller may
+    /// start one.
     fn reserve_task(&self) -> bool {
         let more = |tasks: usize| (tasks < self.workers.len()).then_some(tasks + 1);
         self.tasks.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_ok()
@@ -105,9 +106,9 @@ impl WorkQueue {
         IN_TASK.set(true);
         loop {
             while let Some(task) = self.next() {
-                // A task that was started for an idle thread may have run on this thread instead,
-                // inside `next` or the previous part, and ended immediately. Start it again, so
-                // that other threads are not idle during this part.
+                // Rayon may have run a pool task that was meant for an idle thread on this thread
+                // instead, inside `next` or the previous part, where the task ended immediately.
+                // Start a replacement, so that the idle thread gets work.
                 if !self.parts.is_empty() && self.reserve_task() {
                     let queue = self.clone();
                     rayon::spawn_fifo(move || queue.work());
@@ -116,7 +117,7 @@ impl WorkQueue {
             }
             self.tasks.fetch_sub(1, Ordering::SeqCst);
             // While this task was still counted, a sender may have added a part without starting a
-            // task.
+            // pool task.
             if self.parts.is_empty() || !self.reserve_task() {
                 break;
             }
@@ -124,16 +125,16 @@ impl WorkQueue {
         IN_TASK.set(false);
     }
 
-    /// Returns the next part, or `None` if the queue stays empty for about 16 ms. Waiting is
-    /// usually shorter, and cheaper than starting a new task. Offers the thread to the pool's other
-    /// tasks before each wait.
+    /// Returns the next part, or `None` if the queue stays empty for about 26 ms. The wait is
+    /// usually short, and waiting is cheaper than starting a new pool task. Offers the thread to
+    /// the pool's other tasks before each wait.
     fn next(&self) -> Option<Task> {
         let mut wait = SHORTEST_WAIT;
         loop {
             while rayon::yield_now() == Some(rayon::Yield::Executed) {}
             match self.parts.recv_timeout(wait) {
                 Ok(task) => return Some(task),
-                Err(RecvTimeoutError::Timeout) if wait < LONGEST_WAIT => wait *= 2,
+                Err(RecvTimeoutError::Timeout) if wait < MIN_LAST_WAIT => wait *= 2,
                 Err(_) => return None,
             }
         }

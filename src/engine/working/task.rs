@@ -8,10 +8,12 @@ use std::sync::{Arc, Weak};
 use crate::batch::{Full, Part};
 use crate::engine::reading::Fetched;
 
+/// A part of a batch for a worker to process.
 pub(crate) struct Task {
     pub(crate) part: Part,
     pub(crate) fetched: Option<Fetched>,
-    /// Set if the part is full except for images that the device could not decode.
+    /// The request to decode images that the device could not decode. If it is set, the part is
+    /// full except for these images.
     pub(crate) redecode: Option<Redecode>,
 }
 
@@ -19,11 +21,11 @@ pub(crate) struct Task {
 /// batch carries a copy.
 #[derive(Clone)]
 pub(crate) struct Redecode {
-    /// In ascending order.
+    /// Rows of these samples, in ascending order.
     pub(crate) rows: Arc<[usize]>,
-    /// The value is dropped when the batch is canceled.
+    /// A reference to a value that is dropped when the batch is canceled.
     pub(crate) is_canceled: Weak<()>,
-    /// Called with the full slot. Must not block.
+    /// The callback that receives the full slot. It must not block.
     pub(crate) on_done: Arc<dyn Fn(Full) + Send + Sync>,
 }
 

@@ -80,7 +80,7 @@ impl Worker {
             meta.shown = Rect::default();
         });
         // User code is guarded separately, so a panic here is a bug or comes from the user's
-        // logger. Finish the batch anyway, because otherwise its slot would be lost.
+        // logger. Finish the batch anyway, so that its slot is not lost.
         let stop = self.run.stop(part.header().run);
         let filled = guarded(|| {
             stop.during(|| self.fill(&mut part, fetched.as_ref(), waits, device_images));

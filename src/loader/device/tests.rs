@@ -40,6 +40,8 @@ mod repairs;
 mod sizes;
 mod split;
 mod texts;
+#[cfg(feature = "video")]
+mod videos;
 
 fn jpeg(number: u64, sampling: SamplingFactor, quality: u8) -> Vec<u8> {
     let mut rng = Rng::new(number, 1, 1);
@@ -278,7 +280,7 @@ fn the_device_applies_the_exif_orientation() {
     }
 }
 
-/// What the simulated convert kernel makes of a batch.
+/// Returns the output of the simulated convert kernel for a batch.
 fn all_converted(batch: Vec<u8>) -> Vec<u8> {
     batch.into_iter().map(|byte| converted(byte, 0)).collect()
 }

@@ -9,7 +9,7 @@ use crate::pack::repack_jpeg;
 use crate::source::{Memory, OwnedSample};
 use crate::transform::Augment;
 
-/// Like the default codec, but never decodes in bands.
+/// A codec like the default one, which never decodes in bands.
 struct Whole;
 
 impl Codec for Whole {

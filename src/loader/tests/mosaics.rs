@@ -17,7 +17,7 @@ pub(in crate::loader) const SIDE: u32 = 48;
 pub(in crate::loader) const FILL: [u8; 3] = [114, 7, 30];
 const IGNORED: u8 = 255;
 
-/// An image, its mask, and its boxes, each (x1, y1, x2, y2) and a class.
+/// An image with its mask and its boxes. A box is (x1, y1, x2, y2), and has a class.
 pub(in crate::loader) struct Truth {
     pub(in crate::loader) size: Size,
     pixels: Vec<u8>,
@@ -221,8 +221,8 @@ fn a_mosaic_equals_four_images_loaded_separately() {
     assert!(boxes > 200, "{boxes}");
 }
 
-/// Ultralytics pastes resized images onto a canvas and crops it. Without random scale and shift,
-/// that crop is the center, and our mosaic must equal it.
+/// Ultralytics pastes resized images onto a canvas, and crops the canvas. Without random scale and
+/// shift, that crop is the center of the canvas, and our mosaic must equal it.
 #[test]
 fn an_unscaled_mosaic_is_the_center_of_the_canvas() {
     let augment = Augment::letterbox(SIDE, SIDE).fill(FILL).mosaic(Mosaic::new().scale(1.0, 1.0).translate(0.0));

@@ -99,7 +99,7 @@ fn pasted_objects_equal_the_partner_loaded_separately() {
     assert!(boxes > 300 && dropped > 10 && changed > 100, "{boxes} {dropped} {changed}");
 }
 
-/// Computed by `tests/fixtures/parity/copy_paste.py` with torchvision's formula.
+/// A test case that `tests/fixtures/parity/copy_paste.py` has computed with torchvision's formula.
 #[derive(serde::Deserialize)]
 struct Case {
     size: [u32; 2],
@@ -107,8 +107,8 @@ struct Case {
     images: [Vec<u8>; 2],
     masks: [Vec<Vec<u8>>; 2],
     boxes: [Vec<[f32; 4]>; 2],
-    /// The result for each subset of the second sample's objects. The bits of the index select the
-    /// objects.
+    /// The result for each subset of the second sample's objects. The bits of an index into
+    /// `results` select the objects.
     results: Vec<Outcome>,
 }
 
@@ -117,7 +117,8 @@ struct Outcome {
     image: Vec<u8>,
     masks: Vec<Vec<u8>>,
     labels: Vec<i64>,
-    /// `masks_to_boxes` of the first sample's objects, with inclusive right and lower edges.
+    /// The boxes of the first sample's objects, computed by `masks_to_boxes`, with inclusive right
+    /// and lower edges.
     boxes: Vec<[f32; 4]>,
 }
 

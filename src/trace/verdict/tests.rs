@@ -3,7 +3,8 @@
 use super::*;
 use crate::trace::{DecodedCacheStats, NetworkStats, ProcessStats, Straggler};
 
-/// `Stats` is non-exhaustive, so struct expressions are not possible.
+/// Returns `stats` with a change. `Stats` is non-exhaustive, so struct expressions are not
+/// possible.
 fn changed<T>(mut stats: T, change: impl FnOnce(&mut T)) -> T {
     change(&mut stats);
     stats
@@ -16,8 +17,8 @@ fn stage(count: u64, seconds: f64, bytes: u64) -> StageStats {
     })
 }
 
-/// Ten seconds of a loader with 4 workers, which are busy half of the time. The consumer waits 40 %
-/// of the time.
+/// Returns the statistics of ten seconds of a loader with 4 workers, which are busy half of the
+/// time. The consumer waits 40 % of the time.
 fn loader() -> Stats {
     Stats {
         workers: 4,
@@ -80,8 +81,8 @@ fn streams_that_are_always_busy_are_named() {
     assert_eq!((device.verdict().waited, device.verdict().max_speedup), (0.5, Some(2.0)));
 }
 
-/// A program that never synchronizes with its device runs ahead until all slots on the device are
-/// in use.
+/// Tests a program that never synchronizes with its device, and therefore runs ahead until all
+/// slots on the device are in use.
 #[test]
 fn a_host_that_waits_for_its_busy_device_is_step_bound() {
     let stats = Stats { waited_seconds: 9.0, stall: Some(stage(96, 0.1, 0)), ..loader() };
@@ -138,8 +139,9 @@ fn a_slow_sample_is_named_unless_its_thread_had_no_core() {
     assert_eq!(Stats { delayed_seconds: 3.0, ..stats }.verdict().limit, Bottleneck::Unclear);
 }
 
-/// Measured on a dataset in which 1 % of the photographs have 7 to 24 megapixels. Sixteen workers
-/// prepare a batch in 1.4 ms, but a worker takes 100 ms for each of the largest photographs.
+/// The statistics were measured on a dataset in which 1 % of the photographs have 7 to 24
+/// megapixels. Sixteen workers prepare a batch in 1.4 ms, but a worker takes 100 ms for each of the
+/// largest photographs.
 #[test]
 fn rare_large_samples_are_blamed_while_threads_wait_for_cores() {
     let large = |n: u64| Straggler { bytes: 9_000_000, ..slow(n, 0.06 + 0.01 * n as f64, 0.2 * n as f64) };
@@ -322,7 +324,8 @@ fn every_share_is_from_0_to_1() {
     let mut state = 7_u64;
     let mut random = |max: f64| {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        // Cubed, so that values are often small. The range includes impossible values.
+        // The number is cubed, so that values are often small. The range includes impossible
+        // values.
         max * ((state >> 33) as f64 / (1_u64 << 31) as f64).powi(3)
     };
     let percents = |text: &str| -> Vec<f64> {
@@ -371,7 +374,7 @@ fn every_share_is_from_0_to_1() {
     assert!(limits.len() >= 8 && both > 1000, "{limits:?}, {both}");
 }
 
-/// Ten seconds of a loader that waits for its store.
+/// Returns the statistics of ten seconds of a loader that waits for its store.
 fn remote(network: NetworkStats) -> Stats {
     let network = Some(changed(network, |network| network.answers = stage(9_000, 1_000.0, 1 << 30)));
     Stats { ahead: Some(stage(6400, 60.0, 1 << 30)), network, ..loader() }

@@ -155,8 +155,8 @@ impl RandomAffine {
     }
 }
 
-/// torchvision's `RandomPerspective.make_params`: each corner moves inward by a whole number of
-/// pixels along each axis, up to `scale` times half the width or height.
+/// Draws the corners of torchvision's `RandomPerspective.make_params`: each corner moves inward by
+/// a whole number of pixels along each axis, up to `scale` times half the width or height.
 fn draw_perspective(size: Size, scale: f64, sampling: Sampling, rng: &mut Rng) -> Option<Warp> {
     let (width, height) = (f64::from(size.width), f64::from(size.height));
     let bound = |side: u32| (scale * f64::from(side / 2)) as u64 + 1;

@@ -3,14 +3,14 @@
 
 use super::wide::{level, round_to_level};
 
-/// `a * b + c`, as in PyTorch's vector loops. A double represents the product of any two floats
-/// exactly.
+/// Computes `a * b + c`, as in PyTorch's vector loops. A double represents the product of any two
+/// floats exactly.
 #[inline(always)]
 pub(super) fn fused(a: f32, b: f32, c: f32) -> f32 {
     (f64::from(a) * f64::from(b) + f64::from(c)) as f32
 }
 
-/// ITU-R BT.601 luma, truncated to an integer.
+/// Returns the ITU-R BT.601 luma, truncated to an integer.
 #[inline(always)]
 fn luma([r, g, b]: [f32; 3]) -> i32 {
     round_to_level(fused(b, 0.114, fused(g, 0.587, r * 0.2989)))
@@ -20,13 +20,14 @@ pub(super) fn gray(pixel: &[u8; 3]) -> u8 {
     luma(pixel.map(f32::from)) as u8
 }
 
-/// torchvision's `_blend`: returns `weight * value + rest * other`, clamped and truncated to a byte.
+/// Computes torchvision's `_blend`: `weight * value + rest * other`, clamped and truncated to a
+/// byte.
 #[inline(always)]
 pub(super) fn blend(value: f32, other: f32, [weight, rest]: [f32; 2]) -> u8 {
     level(fused(other, rest, value * weight))
 }
 
-/// A block fills several vectors.
+/// Number of pixels in a block, which fills several vectors.
 pub(super) const BLOCK: usize = 64;
 
 /// A block of adjacent pixels, with one array per channel and one for gray values.
@@ -50,7 +51,7 @@ impl Planes {
     }
 }
 
-/// Weights of the image and of the other operand in torchvision's `_blend`.
+/// Returns the weights of the image and of the other operand in torchvision's `_blend`.
 pub(super) fn shares(factor: f64) -> [f32; 2] {
     [factor as f32, (1.0 - factor) as f32]
 }

@@ -33,8 +33,8 @@ impl Blend {
 }
 
 impl PixelEffect for Blend {
-    // No device code: the f32 sum takes four times the scratch memory that the kernel reserves per
-    // image.
+    // There is no device code: the f32 sum takes four times the scratch memory that the kernel
+    // reserves per image.
     const DEVICE: Option<&'static str> = None;
 
     fn run(&self, image: &mut ImageMut<'_>, scratch: &mut Scratch) {

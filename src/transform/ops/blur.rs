@@ -14,7 +14,7 @@ pub(super) const MAX_RADIUS: u32 = 31;
 
 const MAX_TAPS: usize = 2 * MAX_RADIUS as usize + 1;
 
-/// The sums of a block fit into the vector registers.
+/// Number of values in a block. The sums of a block fit into the vector registers.
 const BLOCK: usize = 32;
 
 record! {
@@ -29,13 +29,15 @@ record! {
 }
 
 impl Blur {
-    /// `size` must be odd. `sigma` is the standard deviation in pixels.
+    /// Creates a blur with a kernel of `size` pixels, which must be odd. `sigma` is the standard
+    /// deviation in pixels.
     pub(super) fn new(size: u32, sigma: f64) -> Self {
         Blur { near: (-0.5 / (sigma * sigma)).exp(), radius: size / 2, unused: 0 }
     }
 
-    /// Weights at the distances 0, 1, and so on from the center, with the sum 1 over the whole
-    /// kernel. They are products and sums only, so that host and device compute identical doubles.
+    /// Returns the weights at the distances 0, 1, and so on from the center. Their sum over the
+    /// whole kernel is 1. They are products and sums only, so that host and device compute
+    /// identical doubles.
     pub(super) fn weights(&self) -> [f32; MAX_RADIUS as usize + 1] {
         let mut weights = [0.0; MAX_RADIUS as usize + 1];
         let (mut weight, mut ratio, mut sum) = (1.0, self.near, 0.0);
@@ -59,7 +61,8 @@ fn reflect(index: i64, length: i64) -> usize {
 impl PixelEffect for Blur {
     const DEVICE: Option<&'static str> = Some("blur.cuh");
 
-    /// The fixed order of the additions makes the rounding the same on every machine.
+    /// Blurs the image. The fixed order of the additions makes the rounding the same on every
+    /// machine.
     fn run(&self, image: &mut ImageMut<'_>, scratch: &mut Scratch) {
         let (width, height) = (image.width() as usize, image.height() as usize);
         let (radius, stride) = (self.radius as usize, width * 3);
@@ -113,7 +116,7 @@ wide! {
                 let values = &sums[3 * tap + block * BLOCK..][..BLOCK];
                 out.iter_mut().zip(values).for_each(|(out, sum)| *out += weight * sum);
             }
-            // Sums may slightly exceed 255.
+            // The sums may slightly exceed 255.
             to.iter_mut().zip(out).for_each(|(out, v)| *out = level(v + ROUND - ROUND));
         }
         for (index, to) in (end..).zip(rest) {
@@ -151,7 +154,7 @@ mod naive {
     use crate::decode::Size;
     use crate::transform::ops::effect::Naive;
 
-    /// Like [`reflect`], one reflection at a time.
+    /// Like [`reflect`], but makes one reflection at a time.
     fn stepwise(mut index: i64, length: i64) -> i64 {
         while length > 1 && !(0..length).contains(&index) {
             index = if index < 0 { -index } else { 2 * (length - 1) - index };

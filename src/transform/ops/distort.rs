@@ -16,21 +16,21 @@ const CONTRAST: Interval = [0.5, 1.5];
 const SATURATION: Interval = [0.5, 1.5];
 const HUE: Interval = [-0.05, 0.05];
 
-/// torchvision's `RandomPhotometricDistort` with its default ranges.
+/// Applies torchvision's `RandomPhotometricDistort` with its default ranges.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Distort {
     pub(crate) probability: f64,
 }
 
-/// `None` means that the effect is not applied.
+/// The parameters that were drawn for a sample. If one is `None`, its effect is not applied.
 #[derive(Debug, Default)]
 struct Params {
     brightness: Option<f64>,
     contrast: Option<f64>,
     saturation: Option<f64>,
     hue: Option<f64>,
-    /// Whether the contrast precedes the saturation. Otherwise, it follows the hue.
+    /// Whether the contrast precedes the saturation. If not, it follows the hue.
     contrast_first: bool,
     channels: Option<[u32; 3]>,
 }
@@ -76,8 +76,9 @@ impl Operation for Distort {
         5
     }
 
-    /// Each effect draws one number to decide whether to apply it, and then its parameters. One
-    /// more number, before the permutation of the channels, decides where the contrast goes.
+    /// Draws the effects. Each effect draws one number to decide whether to apply it, and then its
+    /// parameters. One more number, before the permutation of the channels, decides where the
+    /// contrast goes.
     fn draw(&self, _: Size, rng: &mut Rng, drawn: &mut Drawn) {
         let mut factor = |[low, high]: Interval| rng.chance(self.probability).then(|| rng.range(low, high));
         let (brightness, contrast) = (factor(BRIGHTNESS), factor(CONTRAST));
@@ -100,7 +101,7 @@ mod tests {
 
     #[test]
     fn photometric_distort_matches_torchvision() {
-        // As in `tests/fixtures/parity/distort.py`.
+        // The names are those of `tests/fixtures/parity/distort.py`.
         for (name, contrast_first) in [("before", true), ("after", false)] {
             let params = Params {
                 brightness: Some(1.1),

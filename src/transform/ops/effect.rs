@@ -15,7 +15,8 @@ pub(crate) trait PixelEffect: Record {
     fn run(&self, image: &mut ImageMut<'_>, scratch: &mut Scratch);
 }
 
-/// The simplest implementation of an effect on pixels, to test [`PixelEffect::run`].
+/// The simplest implementation of an effect on pixels, with which tests compare
+/// [`PixelEffect::run`].
 #[cfg(test)]
 pub(crate) trait Naive: std::fmt::Debug {
     fn naive(&self, image: &[[u8; 3]], size: Size) -> Vec<[u8; 3]>;
@@ -30,7 +31,8 @@ pub(crate) trait ValueEffect: Record {
 
     fn area(&self) -> Rect;
 
-    /// Pixel (`x`, `y`) must be in the area, and `old` is its previous value.
+    /// Returns the new value of pixel (`x`, `y`), which must be in the area. `old` is its previous
+    /// value.
     fn value(&self, x: u32, y: u32, old: [f32; 3]) -> [f32; 3];
 }
 
@@ -40,9 +42,9 @@ pub(crate) struct Scratch {
     /// Copy of the image, for effects that read surrounding pixels.
     copy: Vec<u8>,
     pub(super) row: Vec<f32>,
-    /// Image before the first chain of a mixture.
+    /// The image before the first chain of a mixture.
     pub(super) original: Vec<u8>,
-    /// Weighted sum of the original image and the chains that have run so far.
+    /// The weighted sum of the original image and the chains that have run so far.
     pub(super) sum: Vec<f32>,
 }
 
@@ -53,7 +55,8 @@ impl Scratch {
         &self.copy
     }
 
-    /// Also returns a row of `length` floats with arbitrary values.
+    /// Like [`copy_of`](Scratch::copy_of), but also returns a row of `length` floats with arbitrary
+    /// values.
     pub(super) fn copy_and_row(&mut self, image: &ImageMut<'_>, length: usize) -> (&[u8], &mut [f32]) {
         self.copy_of(image);
         let longer = length.max(self.row.len());

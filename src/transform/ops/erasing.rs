@@ -29,7 +29,7 @@ pub struct RandomErasing {
     fill: Fill,
 }
 
-/// Random content has this standard deviation and the mean `value`.
+/// The random content of the rectangle, which has this standard deviation and the mean `value`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Fill {

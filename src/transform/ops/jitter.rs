@@ -82,7 +82,8 @@ impl ColorJitter {
 }
 
 impl ColorJitter {
-    /// Ranges of the brightness, contrast and saturation factors, and of the hue rotation.
+    /// Returns the ranges of the brightness, contrast and saturation factors, and of the hue
+    /// rotation.
     fn intervals(&self) -> [Option<Interval>; 4] {
         let factor = |amount: Option<f64>| amount.map(|amount| [(1.0 - amount).max(0.0), 1.0 + amount]);
         let hue = self.hue.map(|amount| [-amount, amount]);

@@ -123,7 +123,7 @@ pub(crate) use registry::{declarations, dispatch};
 #[cfg(test)]
 pub(crate) use tests::effect_descriptions;
 
-/// C declarations of the constants that effects use.
+/// Returns C declarations of the constants that effects use.
 #[cfg(test)]
 pub(crate) fn numbers() -> String {
     [tone::Tone::kinds(), tint::Tint::kinds(), warp::Warp::bits()].concat()

@@ -28,7 +28,7 @@ const MEAN: i32 = 1530;
 /// Reciprocal of the standard deviation, `sqrt(12 * (256^2 - 1) / 12)`.
 const SCALE: f32 = 0.003_906_28;
 
-/// Computes Wellons' "lowbias32" (2018).
+/// Hashes an integer with Wellons' "lowbias32" (2018).
 fn hash(mut bits: u32) -> u32 {
     bits = (bits ^ bits >> 16).wrapping_mul(0x7feb_352d);
     bits = (bits ^ bits >> 15).wrapping_mul(0x846c_a68b);

@@ -8,28 +8,29 @@ use crate::error::{Error, Result};
 use crate::sampler::Rng;
 
 pub(crate) trait Operation {
-    /// Whether the operation acts on normalized float values rather than on `u8` pixels.
+    /// Returns whether the operation acts on normalized float values rather than on `u8` pixels.
     fn on_values(&self) -> bool {
         false
     }
 
     fn check(&self) -> Result<()>;
 
-    /// Name of the operation, if one of its effects has no device code.
+    /// Returns the name of the operation, if one of its effects has no device code.
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     fn without_device_code(&self) -> Option<&'static str> {
         None
     }
 
-    /// Name of the operation, if it changes colors rather than only moving pixels.
+    /// Returns the name of the operation, if it changes colors rather than only moving pixels.
     fn changes_colors(&self) -> Option<&'static str>;
 
-    /// Scratch bytes per pixel. The default fits a copy of the image.
+    /// Returns the number of scratch bytes per pixel. The default is enough for a copy of the
+    /// image.
     fn bytes_per_pixel(&self) -> u64 {
         3
     }
 
-    /// Maximum number of effects that [`draw`](Operation::draw) adds.
+    /// Returns the maximum number of effects that [`draw`](Operation::draw) adds.
     fn max_effects(&self) -> usize {
         1
     }
@@ -58,7 +59,7 @@ where
     }
 
     /// Draws one number to decide whether to apply the effect, if the probability is less than 1,
-    /// and then the numbers of the effect.
+    /// and then the random numbers of the effect.
     fn draw(&self, _: Size, rng: &mut Rng, drawn: &mut Drawn) {
         if self.probability() >= 1.0 || rng.chance(self.probability()) {
             drawn.push(self.effect(rng));

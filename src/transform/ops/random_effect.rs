@@ -4,7 +4,8 @@
 use super::effect::PixelEffect;
 use crate::sampler::Rng;
 
-/// [`random_effect!`](random_effect) implements this trait.
+/// An operation that draws one effect with a given probability. [`random_effect!`](random_effect)
+/// implements this trait.
 pub(crate) trait RandomEffect {
     type Effect: PixelEffect;
 
@@ -20,8 +21,8 @@ pub(crate) trait RandomEffect {
     #[cfg(test)]
     fn description() -> EffectDescription;
 
-    /// These operations cover all test values of the options. The first one has the first test
-    /// value of every option.
+    /// Returns operations that cover all test values of the options. The first operation has the
+    /// first test value of every option.
     #[cfg(test)]
     fn with_test_values() -> Vec<Self>
     where
@@ -35,7 +36,7 @@ pub(crate) struct EffectDescription {
     pub(crate) name: &'static str,
     pub(crate) doc: &'static [&'static str],
     pub(crate) options: &'static [OptionDescription],
-    /// Default value in Python.
+    /// Default probability in Python.
     pub(crate) probability: &'static str,
 }
 
@@ -43,9 +44,9 @@ pub(crate) struct EffectDescription {
 pub(crate) struct OptionDescription {
     pub(crate) name: &'static str,
     pub(crate) r#type: &'static str,
-    /// The effect is visible with this first test value.
+    /// The first test value, with which the effect is visible.
     pub(crate) visible_value: &'static str,
-    /// Default value in Python, or empty if there is none.
+    /// Default value in Python, or empty if the option has none.
     pub(crate) default: &'static [&'static str],
 }
 

@@ -43,7 +43,7 @@ macro_rules! registry {
         tests { $tmod:ident::$teffect:ident { $($trow:tt)* }, }
     ) => {
         registry! {
-            // Last, so that the other effects keep their codes.
+            // The effect for tests is last, so that the other effects keep their codes.
             $($pmod::$peffect,)+ #[cfg(test)] $tmod::$teffect,;
             $($vmod::$veffect,)+
         }
@@ -74,7 +74,7 @@ macro_rules! registry {
             }
         })+
 
-        // The codes that identify the effects on a device.
+        // These are the codes that identify the effects on a device.
         enum PixelCode { Unused, $($(#[$on])* $peffect,)+ }
         enum ValueCode { Unused, $($veffect,)+ }
 
@@ -97,7 +97,7 @@ macro_rules! registry {
                 }
             }
 
-            /// Returns `None` for an unknown code.
+            /// Converts the device's form of an effect back. Returns `None` for an unknown code.
             #[cfg(test)]
             pub(crate) fn read(effect: &Effect) -> Option<Self> {
                 match effect.code {
@@ -126,7 +126,7 @@ macro_rules! registry {
                 }
             }
 
-            /// Returns `None` for [`Effect::NONE`].
+            /// Converts the device's form of an effect back. Returns `None` for [`Effect::NONE`].
             pub(crate) fn read(effect: &Effect) -> Option<Self> {
                 match effect.code {
                     $(code if code == ValueCode::$veffect as u32 => Some(OnValues::$veffect(Record::take(&effect.words))),)+
@@ -151,8 +151,8 @@ macro_rules! registry {
             text
         }
 
-        /// A CUDA header that includes the device code of all effects of one kind, and dispatches
-        /// on an effect's code.
+        /// Returns a CUDA header that includes the device code of all effects of one kind, and
+        /// dispatches on an effect's code.
         #[cfg(test)]
         pub(crate) fn dispatch(values: bool) -> String {
             let (mut included, mut cases) = (String::new(), String::new());
@@ -191,7 +191,8 @@ impl Drawn {
         self.pixels.push(effect.into());
     }
 
-    /// The geometric effects that also transform annotations, in the order in which they run.
+    /// Returns the geometric effects that also transform annotations, in the order in which they
+    /// run.
     pub(crate) fn warps(&self) -> impl DoubleEndedIterator<Item = &Warp> {
         self.pixels.iter().filter_map(|effect| match effect {
             OnPixels::Warp(warp) if warp.moves_annotations() => Some(warp),
@@ -224,7 +225,7 @@ impl Drawn {
 }
 
 impl OnValues {
-    /// Returns the mean as the value of noise.
+    /// Returns the erased rectangle. The value of noise is its mean.
     pub(crate) fn erased(&self) -> Erase {
         match self {
             OnValues::Erase(erase) => *erase,

@@ -15,8 +15,8 @@ record! {
 }
 
 impl Sharpen {
-    /// The factor 0 smooths the image, 1 keeps it, and 2 doubles the difference from the smoothed
-    /// image.
+    /// Creates the effect. The factor 0 smooths the image, 1 keeps it, and 2 doubles the difference
+    /// from the smoothed image.
     pub(super) fn by(factor: f64) -> Self {
         Sharpen { share: (1.0 - factor) as f32 }
     }
@@ -25,9 +25,9 @@ impl Sharpen {
 impl PixelEffect for Sharpen {
     const DEVICE: Option<&'static str> = Some("sharpen.cuh");
 
-    /// A smoothed pixel is 5/13 of the pixel plus 1/13 of each of its eight neighbors, rounded to
-    /// the nearest integer. The sum is never halfway between two integers, because 13 is odd.
-    /// Pixels at the edges of the image do not change.
+    /// Blends each pixel with a smoothed pixel: 5/13 of the pixel plus 1/13 of each of its eight
+    /// neighbors, rounded to the nearest integer. The sum is never halfway between two integers,
+    /// because 13 is odd. Pixels at the edges of the image do not change.
     fn run(&self, image: &mut ImageMut<'_>, scratch: &mut Scratch) {
         let (width, height) = (image.width() as usize, image.height() as usize);
         if width <= 2 || height <= 2 {

@@ -39,28 +39,28 @@ impl Tint {
         format!("enum {{ {names} }};\n")
     }
 
-    /// torchvision's `adjust_saturation`, a blend with the gray value.
+    /// Equals torchvision's `adjust_saturation`, a blend with the gray value.
     pub(super) fn saturation(factor: f64) -> Self {
         Tint { kind: Self::SATURATION, by: shares(factor), channels: 0 }
     }
 
-    /// torchvision's `adjust_hue`.
+    /// Equals torchvision's `adjust_hue`.
     pub(super) fn hue(turn: f64) -> Self {
         Tint { kind: Self::HUE, by: [turn as f32, 0.0], channels: 0 }
     }
 
-    /// torchvision's `rgb_to_grayscale` with three channels.
+    /// Equals torchvision's `rgb_to_grayscale` with three channels.
     pub(super) fn grayscale() -> Self {
         Tint { kind: Self::GRAYSCALE, by: [0.0; 2], channels: 0 }
     }
 
-    /// torchvision's `permute_channels`.
+    /// Equals torchvision's `permute_channels`.
     pub(super) fn permuted([r, g, b]: [u32; 3]) -> Self {
         Tint { kind: Self::PERMUTED, by: [0.0; 2], channels: r | g << 2 | b << 4 }
     }
 }
 
-/// Uses two random numbers.
+/// Draws a permutation of the channels, with two random numbers.
 pub(super) fn permutation(rng: &mut Rng) -> [u32; 3] {
     let mut channels = [0, 1, 2];
     for last in (1..3).rev() {
@@ -119,7 +119,8 @@ wide! {
 }
 
 wide! {
-    /// Converts to HSV and back like torchvision's `_rgb_to_hsv` and `_hsv_to_rgb`.
+    /// Rotates the hue of each pixel. The conversions to HSV and back are torchvision's
+    /// `_rgb_to_hsv` and `_hsv_to_rgb`.
     fn rotate_hues(pixels: &mut [[u8; 3]], turn: f32) {
         let (blocks, rest) = pixels.as_chunks_mut::<BLOCK>();
         for block in blocks {
@@ -139,7 +140,7 @@ fn rotate_block(block: &mut [[u8; 3]; BLOCK], turn: f32) {
         channels.iter_mut().zip(pixel).for_each(|(channel, &v)| channel[i] = f32::from(v) / 255.0);
     }
     let [reds, greens, blues] = &channels;
-    // The maximum channel, the saturation, and six times the hue of each pixel.
+    // These are the maximum channel, the saturation, and six times the hue of each pixel.
     let (mut maxima, mut saturations, mut hues) = ([0.0; BLOCK], [0.0; BLOCK], [0.0; BLOCK]);
     let outputs = maxima.iter_mut().zip(&mut saturations).zip(&mut hues);
     for (((max, saturation), hue), ((&r, &g), &b)) in outputs.zip(reds.iter().zip(greens).zip(blues)) {
@@ -148,14 +149,14 @@ fn rotate_block(block: &mut [[u8; 3]; BLOCK], turn: f32) {
         let [rc, gc, bc] = [(largest - r) / range, (largest - g) / range, (largest - b) / range];
         let sector = if largest == g { 2.0 + rc - bc } else { 4.0 + gc - rc };
         let sector = if largest == r { bc - gc } else { sector };
-        // Exact, so the result equals `ahead % 1.0`.
+        // The sum is exact, so the result equals `ahead % 1.0`.
         let ahead = sector / 6.0 + 1.0;
         let h = (ahead - below(ahead)) + turn;
         (*max, *saturation, *hue) = (largest, range / largest, (h - below(h)) * 6.0);
     }
     let mut levels = [[0; BLOCK]; 3];
-    // Over the six hue sectors, each channel is `max`, `q`, `p`, `p`, `t`, `max`, from a different
-    // starting sector.
+    // From one hue sector to the next, each channel takes the values `max`, `q`, `p`, `p`, `t`,
+    // `max`. The channels start in different sectors.
     for (levels, shift) in levels.iter_mut().zip([0.0, 4.0, 2.0]) {
         let inputs = maxima.iter().zip(&saturations).zip(&hues);
         for (level_of, ((&max, &saturation), &hue)) in levels.iter_mut().zip(inputs) {

@@ -40,42 +40,44 @@ impl Tone {
         format!("enum {{ {names} }};\n")
     }
 
-    /// torchvision's `adjust_brightness`.
+    /// Equals torchvision's `adjust_brightness`.
     pub(super) fn brightness(factor: f64) -> Self {
         Tone { kind: Self::BRIGHTNESS, by: [factor as f32, 0.0] }
     }
 
-    /// torchvision's `adjust_contrast`, which blends each pixel with the mean gray of the image.
+    /// Equals torchvision's `adjust_contrast`, which blends each pixel with the mean gray of the
+    /// image.
     pub(super) fn contrast(factor: f64) -> Self {
         Tone { kind: Self::CONTRAST, by: shares(factor) }
     }
 
-    /// torchvision's `posterize`, which keeps the upper `bits` of each level.
+    /// Equals torchvision's `posterize`, which keeps the upper `bits` of each level.
     pub(super) fn posterize(bits: u32) -> Self {
         Tone { kind: Self::POSTERIZE, by: [(0xff00_u32 >> bits.min(8) & 0xff) as f32, 0.0] }
     }
 
-    /// torchvision's `solarize`, which inverts levels that are at least `threshold`.
+    /// Equals torchvision's `solarize`, which inverts levels that are at least `threshold`.
     pub(super) fn solarize(threshold: f64) -> Self {
         Tone { kind: Self::SOLARIZE, by: [threshold as f32, 0.0] }
     }
 
-    /// timm's `solarize_add`, which adds `levels` to all levels below 128.
+    /// Equals timm's `solarize_add`, which adds `levels` to all levels below 128.
     pub(super) fn add(levels: u32) -> Self {
         Tone { kind: Self::ADD, by: [levels as f32, 128.0] }
     }
 
-    /// torchvision's `invert`.
+    /// Equals torchvision's `invert`.
     pub(super) fn invert() -> Self {
         Tone { kind: Self::INVERT, by: [0.0; 2] }
     }
 
-    /// torchvision's `autocontrast`, which stretches the levels of each channel to 0 to 255.
+    /// Equals torchvision's `autocontrast`, which stretches the levels of each channel to 0 to 255.
     pub(super) fn autocontrast() -> Self {
         Tone { kind: Self::AUTOCONTRAST, by: [0.0; 2] }
     }
 
-    /// torchvision's `equalize`, which makes the histogram of each channel as flat as possible.
+    /// Equals torchvision's `equalize`, which makes the histogram of each channel as flat as
+    /// possible.
     pub(super) fn equalize() -> Self {
         Tone { kind: Self::EQUALIZE, by: [0.0; 2] }
     }
@@ -156,7 +158,8 @@ fn histogram(image: &ImageMut<'_>) -> [[u32; 256]; 3] {
     counts
 }
 
-/// A channel that has only one level does not change.
+/// Returns the new level for each level of a channel. A channel that has only one level does not
+/// change.
 fn autocontrast_table(counts: &[u32; 256]) -> [u8; 256] {
     let lowest = counts.iter().position(|&n| n > 0).unwrap_or(0) as f32;
     let highest = counts.iter().rposition(|&n| n > 0).unwrap_or(0) as f32;
@@ -167,8 +170,8 @@ fn autocontrast_table(counts: &[u32; 256]) -> [u8; 256] {
     std::array::from_fn(|v| ((v as f32 - lowest) / scale).clamp(0.0, 255.0) as u8)
 }
 
-/// Computed as in Pillow. A channel does not change if fewer than 255 of its pixels are below its
-/// maximum level.
+/// Returns the new level for each level of a channel, computed as in Pillow. A channel does not
+/// change if fewer than 255 of its pixels are below its maximum level.
 fn equalize_table(counts: &[u32; 256]) -> [u8; 256] {
     let highest = counts.iter().rposition(|&n| n > 0).unwrap_or(0);
     let stride = counts[..highest].iter().sum::<u32>() / 255;

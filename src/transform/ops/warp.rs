@@ -40,12 +40,12 @@ pub(crate) struct Sampling {
 /// An affine transformation with torchvision's parameters.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Affine {
-    /// Degrees clockwise.
+    /// Clockwise rotation in degrees.
     pub(super) angle: f64,
-    /// Right and down, in pixels.
+    /// Translation to the right and down, in pixels.
     pub(super) translate: [f64; 2],
     pub(super) scale: f64,
-    /// Along the rows and along the columns, in degrees.
+    /// Shear along the rows and along the columns, in degrees.
     pub(super) shear: [f64; 2],
     /// Fixed point of the rotation, scale and shear, in pixels from the center of the image.
     pub(super) center: [f64; 2],
@@ -55,7 +55,7 @@ impl Affine {
     pub(super) const IDENTITY: Affine =
         Affine { angle: 0.0, translate: [0.0; 2], scale: 1.0, shear: [0.0; 2], center: [0.0; 2] };
 
-    /// torchvision's `_get_inverse_affine_matrix`.
+    /// Computes torchvision's `_get_inverse_affine_matrix`.
     fn inverse(&self) -> [f64; 6] {
         let rotation = self.angle.to_radians();
         let [sx, sy] = self.shear.map(f64::to_radians);
@@ -110,13 +110,13 @@ impl Warp {
         }
     }
 
-    /// torchvision's `affine` for an image of `size`.
+    /// Equals torchvision's `affine` for an image of `size`.
     pub(super) fn affine(affine: Affine, size: Size, sampling: Sampling) -> Self {
         Self::new(affine.inverse(), [0.0; 2], size, sampling, 0)
     }
 
-    /// torchvision's `perspective`, which moves the corners in `from` to those in `to`, both
-    /// clockwise from the upper left. `None` if there is no such transformation.
+    /// Equals torchvision's `perspective`, which moves the corners in `from` to those in `to`, both
+    /// clockwise from the upper left. Returns `None` if there is no such transformation.
     pub(super) fn perspective(from: [[f64; 2]; 4], to: [[f64; 2]; 4], size: Size, sampling: Sampling) -> Option<Self> {
         let [a, b, c, d, e, f, g, h] = perspective_coefficients(to, from)?;
         Some(Self::new([a, b, c, d, e, f], [g, h], size, sampling, Self::PERSPECTIVE))
@@ -130,7 +130,8 @@ impl Warp {
         self.mode |= Self::IN_CHAIN;
     }
 
-    /// Effects in a chain do not move annotations, which match the original image.
+    /// Returns whether the effect also moves annotations. Effects in a chain do not, because
+    /// annotations match the original image.
     pub(super) fn moves_annotations(&self) -> bool {
         !self.has_flag(Self::IN_CHAIN)
     }
@@ -140,7 +141,8 @@ impl Warp {
         [red, green, blue]
     }
 
-    /// Source position of output pixel (`x`, `y`). (0, 0) is the center of the first pixel.
+    /// Returns the source position of output pixel (`x`, `y`). (0, 0) is the center of the first
+    /// pixel.
     #[inline(always)]
     pub(super) fn source(&self, x: u32, y: u32, size: Size) -> (f32, f32) {
         let ([a, b, c, d, e, f, g, h], [across, down]) = (self.map, halves(size));
@@ -155,10 +157,11 @@ impl Warp {
         ((x + 1.0) * across - 0.5, (y + 1.0) * down - 0.5)
     }
 
-    /// Rounds half to even. `None` if the pixel is outside the image.
+    /// Returns the nearest pixel, rounded half to even, or `None` if the pixel is outside the
+    /// image.
     fn nearest((x, y): (f32, f32), size: Size) -> Option<(u32, u32)> {
         let inside = |v: f32, length: u32| {
-            // False for NaN.
+            // The condition is false for NaN.
             let rounded = (v >= -0.5 && v < length as f32).then_some((v + ROUND - ROUND) as u32)?;
             (rounded < length).then_some(rounded)
         };
@@ -219,8 +222,8 @@ impl Warp {
         }
     }
 
-    /// Maps homogeneous output positions to source positions, in pixels from the corner of the
-    /// first pixel.
+    /// Returns the matrix that maps homogeneous output positions to source positions, in pixels
+    /// from the corner of the first pixel.
     fn matrix(&self, size: Size) -> [[f64; 3]; 3] {
         let [across, down] = [f64::from(size.width) / 2.0, f64::from(size.height) / 2.0];
         let [a, b, c, d, e, f, g, h] = self.map.map(f64::from);
@@ -243,7 +246,8 @@ impl Warp {
         project(inverse, (x, y))
     }
 
-    /// The inverse of [`forward`](Warp::forward).
+    /// Maps a position in the output to the source. This is the inverse of
+    /// [`forward`](Warp::forward).
     pub(crate) fn backward(&self, position: (f64, f64), size: Size) -> (f64, f64) {
         project(self.matrix(size), position)
     }
@@ -254,14 +258,15 @@ fn project(rows: [[f64; 3]; 3], (x, y): (f64, f64)) -> (f64, f64) {
     (across / under, down / under)
 }
 
-/// torchvision's `_get_perspective_coeffs`. `None` if three of the corners are collinear.
+/// Computes torchvision's `_get_perspective_coeffs`. Returns `None` if three of the corners are
+/// collinear.
 fn perspective_coefficients(from: [[f64; 2]; 4], to: [[f64; 2]; 4]) -> Option<[f64; 8]> {
     let mut rows = [[0.0; 9]; 8];
     for (i, ([x, y], [u, v])) in from.into_iter().zip(to).enumerate() {
         rows[2 * i] = [x, y, 1.0, 0.0, 0.0, 0.0, -u * x, -u * y, u];
         rows[2 * i + 1] = [0.0, 0.0, 0.0, x, y, 1.0, -v * x, -v * y, v];
     }
-    // Gauss-Jordan elimination, pivoting on the largest element.
+    // This is Gauss-Jordan elimination, which pivots on the largest element.
     for column in 0..8 {
         let pivot = (column..8).max_by(|&a, &b| rows[a][column].abs().total_cmp(&rows[b][column].abs()))?;
         rows.swap(column, pivot);
@@ -355,8 +360,9 @@ impl PixelEffect for Warp {
 }
 
 wide! {
-    /// Nearest source pixel of each of `BLOCK` output pixels from `from` on, or `u32::MAX` outside
-    /// the image. Equals [`Warp::nearest`] for images of fewer than 2^32 pixels, but vectorizes.
+    /// Returns the nearest source pixel of each of `BLOCK` output pixels from `from` on, or
+    /// `u32::MAX` outside the image. The result equals [`Warp::nearest`] for images of fewer than
+    /// 2^32 pixels, but this function vectorizes.
     fn nearest_indices(warp: &Warp, from: (u32, u32), size: Size) -> [u32; BLOCK] {
         let [width, height] = [size.width as f32, size.height as f32];
         let mut indices = [0; BLOCK];
@@ -381,8 +387,8 @@ const BORDER: u32 = u32::MAX - 1;
 const OUTSIDE: u32 = u32::MAX;
 
 wide! {
-    /// Samples the output pixels from `start` on bilinearly. Equals [`Warp::bilinear_color`] if all
-    /// four neighbors are inside the image.
+    /// Samples the output pixels from `start` on bilinearly. The result equals
+    /// [`Warp::bilinear_color`] if all four neighbors are inside the image.
     fn sum_pixels(warp: &Warp, start: (u32, u32), size: Size, from: &[[u8; 3]], to: &mut [[u8; 3]]) {
         let mut positions = [[0.0; BLOCK]; 2];
         let mut shares = [[0.0; BLOCK]; 4];
@@ -401,7 +407,7 @@ wide! {
             let inside = (x >= 0.0) & (y >= 0.0) & (left < right_end) & (top < lower_end);
             let low = |v: f32| (v + ROUND).to_bits() & 0x3f_ffff;
             let corner = low(top).wrapping_mul(size.width).wrapping_add(low(left));
-            // False for NaN.
+            // The condition is false for NaN.
             let near = (x > -1.0) & (y > -1.0) & (x < size.width as f32) & (y < size.height as f32);
             *index = if inside { corner } else if near { BORDER } else { OUTSIDE };
         }

@@ -38,7 +38,7 @@ macro_rules! wide {
 }
 pub(super) use wide;
 
-/// NaN becomes 0, while `clamp` would preserve it.
+/// Clamps `v` to 0 to 255 and truncates it. NaN becomes 0, while `clamp` would preserve it.
 #[allow(clippy::manual_clamp)]
 #[inline(always)]
 pub(super) fn round_to_level(v: f32) -> i32 {
@@ -46,7 +46,7 @@ pub(super) fn round_to_level(v: f32) -> i32 {
     unsafe { v.max(0.0).min(255.0).to_int_unchecked() }
 }
 
-/// Vectorizes, unlike `v as u8`.
+/// Converts like `v as u8`, but vectorizes.
 #[inline(always)]
 pub(super) fn level(v: f32) -> u8 {
     round_to_level(v) as u8
@@ -56,7 +56,7 @@ pub(super) fn level(v: f32) -> u8 {
 /// half to even.
 pub(super) const ROUND: f32 = 12_582_912.0;
 
-/// Equals `v.floor()` for numbers from -2^22 to 2^22, but vectorizes.
+/// Computes `v.floor()` for numbers from -2^22 to 2^22, but vectorizes.
 #[inline(always)]
 pub(super) fn below(v: f32) -> f32 {
     let rounded = v + ROUND - ROUND;

@@ -21,7 +21,7 @@ use super::kernels::Kernels;
 use super::lanes::SQUEEZE;
 use super::table::Table;
 
-/// Pixels per accumulator vector, with four `i32` channels each.
+/// Number of pixels per accumulator vector. A pixel has four `i32` channels.
 const LANES: usize = 4;
 
 pub(super) fn kernels() -> Option<Kernels> {

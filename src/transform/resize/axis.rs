@@ -31,6 +31,7 @@ pub(super) struct Axis {
     copy: bool,
 }
 
+/// The parameters that determine the filter of an axis.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Key {
     /// Number of positions in the source.
@@ -40,15 +41,15 @@ pub(super) struct Key {
     /// Number of positions in the output.
     pub(super) outputs: u32,
     pub(super) mirrored: bool,
-    /// [`Interpolation::Nearest`](crate::transform::Interpolation::Nearest) uses [`Axis::pick`]
-    /// instead.
+    /// The filter. [`Interpolation::Nearest`](crate::transform::Interpolation::Nearest) uses
+    /// [`Axis::pick`] instead.
     pub(super) resampling: Resampling,
-    /// Source and output positions of the whole resize, if the output is only a part of it. They
-    /// determine the number of fractional bits.
+    /// The numbers of source and output positions of the whole resize, if the output is only a part
+    /// of it. They determine the number of fractional bits.
     pub(super) larger: Option<(u32, u32)>,
 }
 
-/// Source positions and coefficients of one output.
+/// The source positions and coefficients of one output.
 #[derive(Debug, Clone, Copy)]
 struct Taps {
     start: u32,
@@ -59,13 +60,13 @@ struct Taps {
 #[derive(Debug, Clone, Copy)]
 struct Step {
     resampling: Resampling,
-    /// Source positions per output position.
+    /// Number of source positions per output position.
     scale: f64,
     length: u32,
     support: f64,
-    /// Support in source positions.
+    /// Half the width of the filter in source positions.
     radius: f64,
-    /// Converts a distance in source positions to the unit of the filter.
+    /// Factor that converts a distance in source positions to the unit of the filter.
     narrow: f64,
 }
 
@@ -116,8 +117,8 @@ impl Axis {
                 largest = self.weights.drain(start..).fold(largest, f64::max);
             }
         }
-        // As many fractional bits as possible while the largest coefficient is less than 2^15. With
-        // at most 21 bits, sums stay below 2^31.
+        // Use as many fractional bits as possible while the largest coefficient is less than 2^15.
+        // With at most 21 bits, sums stay below 2^31.
         while self.precision < 21 && (largest * f64::from(2u32 << self.precision)).round() < 32768.0 {
             self.precision += 1;
         }
@@ -204,15 +205,15 @@ impl Axis {
         self.span.0 as usize..self.span.1 as usize
     }
 
-    /// The first source position of `output`, and the coefficients of this position and the
+    /// Returns the first source position of `output`, and the coefficients of this position and the
     /// following ones.
     pub(super) fn taps(&self, output: usize) -> (usize, &[i16]) {
         let taps = self.taps[output];
         (taps.start as usize, &self.coefficients[taps.from as usize..taps.end as usize])
     }
 
-    /// The first source position of `output`, and the weights of this position and the following
-    /// ones.
+    /// Returns the first source position of `output`, and the weights of this position and the
+    /// following ones.
     pub(super) fn weights(&self, output: usize) -> (usize, &[f64]) {
         let taps = self.taps[output];
         (taps.start as usize, &self.weights[taps.from as usize..taps.end as usize])
@@ -233,7 +234,7 @@ impl Axis {
     }
 }
 
-/// `value` must not be negative.
+/// Rounds up. `value` must not be negative.
 fn ceil(value: f64) -> u32 {
     let truncated = value as u32;
     truncated + u32::from(f64::from(truncated) < value)
@@ -245,8 +246,8 @@ mod tests {
     use crate::sampler::Rng;
     use crate::transform::Interpolation;
 
-    /// PyTorch's interpolation without antialiasing: the weight of each source position, by the
-    /// polynomials of `aten/src/ATen/native/UpSample.h`, with clamped positions.
+    /// Computes PyTorch's interpolation without antialiasing: the weight of each source position,
+    /// by the polynomials of `aten/src/ATen/native/UpSample.h`, with clamped positions.
     fn interpolated(key: Key, output: u32) -> Vec<f64> {
         let scale = (key.window.1 - key.window.0) / f64::from(key.outputs);
         let center = key.window.0 + (f64::from(output) + 0.5) * scale - 0.5;

@@ -68,7 +68,8 @@ macro_rules! lanes {
             }
         }
 
-        /// `DEPTH` is the depth of the table, or 0 if it is not known at compile time.
+        /// Computes groups of pixels. `DEPTH` is the depth of the table, or 0 if it is not known at
+        /// compile time.
         #[target_feature(enable = $features)]
         fn rows<const DEPTH: usize>(row: &[u8], table: &Table, out: &mut [u8]) {
             const GROUP: usize = 4 * LANES;
@@ -122,7 +123,7 @@ macro_rules! pairs {
         /// Selects the red, green and blue values of pixels 0 and 1, in this order, and widens them
         /// to 16 bits.
         const NEAR: [i8; 16] = [0, -1, 3, -1, 1, -1, 4, -1, 2, -1, 5, -1, -1, -1, -1, -1];
-        /// `NEAR` for pixels 2 and 3.
+        /// Like `NEAR`, for pixels 2 and 3.
         const FAR: [i8; 16] = [6, -1, 9, -1, 7, -1, 10, -1, 8, -1, 11, -1, -1, -1, -1, -1];
 
         #[inline]

@@ -25,11 +25,11 @@ pub struct Resizer {
     /// Horizontally resized rows, for filters that resize horizontally first.
     lines: Vec<u8>,
     table: Table,
-    /// `None` if the CPU supports no vector code.
+    /// The vector code, or `None` if the CPU supports none.
     kernels: Option<Kernels>,
 }
 
-/// Returns the fastest code first.
+/// Returns the vector code that the CPU supports, the fastest first.
 fn kernels() -> impl Iterator<Item = Kernels> {
     #[cfg(target_arch = "x86_64")]
     let kernels = [avx512::kernels(), avx2::kernels()];
@@ -161,8 +161,8 @@ impl Resizer {
         let (left, length, line) = (columns.start * 3, columns.len() * 3, self.across.outputs() * 3);
         let longer = self.row.len().max(self.table.reach);
         resize(&mut self.row, longer, 0);
-        // Twice as many rows as an output row reads, so that rows rarely have to be moved to the
-        // front.
+        // The buffer holds twice as many rows as an output row reads, so that rows rarely have to
+        // be moved to the front.
         let max_rows = 2 * self.down.max_taps();
         let longer = self.lines.len().max(max_rows * line);
         resize(&mut self.lines, longer, 0);
@@ -206,7 +206,7 @@ impl Resizer {
         }
     }
 
-    /// `source` starts at the first pixel of the region.
+    /// Writes the rows of the target to `outs`. `source` starts at the first pixel of the region.
     fn resize_vertically_first<'a>(&mut self, source: &[u8], stride: usize, outs: impl Iterator<Item = &'a mut [u8]>) {
         let columns = self.across.span();
         let (first, length) = (columns.start * 3, columns.len() * 3);
@@ -235,7 +235,7 @@ impl Resizer {
     }
 }
 
-/// Rows of the target. Fills the rest of `dst` with `fill`.
+/// Returns the rows of the target. Fills the rest of `dst` with `fill`.
 fn target_rows<'a>(
     plan: &Plan,
     dst: &'a mut [u8],
@@ -277,7 +277,8 @@ mod tests {
     fn image(size: Size, seed: u64) -> Pixels {
         let mut rng = Rng::new(seed, 0, 0);
         let mut pixels = Pixels::new();
-        // Runs of equal values, noise, black and white, so that some sums need clamping.
+        // The image contains runs of equal values, noise, black and white, so that some sums need
+        // clamping.
         let mut value = 0;
         for byte in pixels.reset(size) {
             let bits = rng.next_u64();
@@ -398,9 +399,9 @@ mod tests {
         }
     }
 
-    /// Evaluation crops after resizing, but only the pixels under the crop are resized. The result
-    /// must equal resizing the whole image and cropping it, whether an axis shrinks, grows or keeps
-    /// its size.
+    /// Tests that resizing only the pixels under a crop equals resizing the whole image and
+    /// cropping it, whether an axis shrinks, grows or keeps its size. Evaluation crops after
+    /// resizing.
     #[test]
     fn resizing_a_part_equals_resizing_the_whole_image() {
         let (mut rng, mut resizers, mut drawn) = (Rng::new(6, 9, 9), backends(), [[0; 3]; 2]);

@@ -2,11 +2,11 @@
 
 use super::axis::Axis;
 
-/// The sums of a block fit into the vector registers.
+/// Number of values in a block. The sums of a block fit into the vector registers.
 const BLOCK: usize = 32;
 
-/// Weighted sum of several rows, which are `stride` bytes apart, with one coefficient in `taps` per
-/// row.
+/// Computes the weighted sum of several rows, which are `stride` bytes apart. `taps` contains one
+/// coefficient per row.
 pub(super) fn vertical(rows: &[u8], stride: usize, taps: &[i16], precision: u32, out: &mut [u8]) {
     let half = 1 << (precision - 1);
     for (block, out) in out.chunks_mut(BLOCK).enumerate() {
@@ -23,8 +23,8 @@ pub(super) fn vertical(rows: &[u8], stride: usize, taps: &[i16], precision: u32,
     }
 }
 
-/// Weighted sums of adjacent pixels of `row`, which starts at the first position of the axis's
-/// span.
+/// Computes weighted sums of adjacent pixels of `row`, which starts at the first position of the
+/// axis's span.
 pub(super) fn horizontal(row: &[u8], axis: &Axis, out: &mut [u8]) {
     let (precision, origin, row) = (axis.precision(), axis.span().start, row.as_chunks::<3>().0);
     for (output, out) in out.as_chunks_mut::<3>().0.iter_mut().enumerate() {

@@ -1,6 +1,7 @@
 //! [`Table`]: the taps of a row, laid out for vector instructions.
 //!
-//! **Invariant** on which the vector code relies. Only [`build`](Table::build) modifies a table.
+//! **Invariant.** The vector code relies on the following, which [`build`](Table::build)
+//! establishes. No other function modifies the taps.
 //! - For each element of `starts`, the 16-byte loads that cover the taps of that lane end within
 //!   the first `reach` bytes of the row.
 
@@ -9,11 +10,12 @@ use std::ops::Deref;
 
 use super::axis::Axis;
 
-/// Only [`build`](Table::build) modifies the taps.
+/// Wraps the taps so that only [`build`](Table::build) can modify them.
 #[derive(Debug, Default)]
 pub(super) struct Table(Taps);
 
-/// Taps of a row, laid out for vectors of `lanes` pixels. Each pixel takes 16 bytes.
+/// Taps of a row, laid out for vectors of `lanes` pixels. Each output pixel has 16 bytes of
+/// coefficients per pair of taps.
 ///
 /// Four vectors, with `4 * lanes` pixels, form a group. Lane `l` of vector `i` is pixel `4 * l + i`
 /// of the group, so that two packing instructions put the pixels in order. Taps are stored in
@@ -25,13 +27,13 @@ pub(super) struct Taps {
     pub(super) starts: Vec<u32>,
     /// Coefficients, ordered by group, by vector, by pair of taps and by lane.
     pub(super) pairs: Vec<Block>,
-    /// Pairs of taps per pixel.
+    /// Number of pairs of taps per pixel.
     pub(super) depth: usize,
-    /// Fractional bits of the coefficients.
+    /// Number of fractional bits of the coefficients.
     pub(super) precision: u32,
-    /// Pixels in the output row.
+    /// Number of pixels in the output row.
     pub(super) outputs: usize,
-    /// Bytes at the start of the source row that the vector code may read.
+    /// Number of bytes at the start of the source row that the vector code may read.
     pub(super) reach: usize,
 }
 
@@ -40,7 +42,7 @@ pub(super) struct Taps {
 #[repr(C, align(16))]
 struct Lane([[i16; 2]; 4]);
 
-/// Aligned to a cache line, so that no vector spans two cache lines.
+/// A vector of coefficients, aligned to a cache line, so that no vector spans two cache lines.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C, align(64))]
 pub(super) struct Block([Lane; 4]);

@@ -224,7 +224,10 @@ fn lock(path: &Path) -> Result<Option<File>> {
             Err(_) => return Ok(None),
         }
         if is_stopped() {
-            return Err(Error::new(warpfeed_sources::ErrorKind::Io, "waiting for a listing was canceled"));
+            return Err(Error::new(
+                warpfeed_sources::ErrorKind::Io,
+                "canceled while waiting for another process to list the objects",
+            ));
         }
         std::thread::sleep(POLL_INTERVAL);
         waited += POLL_INTERVAL;

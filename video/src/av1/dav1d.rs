@@ -34,12 +34,12 @@ pub struct Decoder {
     context: Dav1dContext,
 }
 
-/// Shares its memory with the decoder, so no pixels are copied.
+/// A decoded picture. It shares its memory with the decoder, so no pixels are copied.
 pub struct Picture {
     own: Dav1dPicture,
 }
 
-/// `Option<NonNull<T>>` is rav1d's type for a C pointer.
+/// Converts a reference to rav1d's type for a C pointer, which is `Option<NonNull<T>>`.
 fn to<T>(value: &mut T) -> Option<NonNull<T>> {
     Some(NonNull::from(value))
 }
@@ -128,7 +128,7 @@ impl Decoder {
     }
 }
 
-/// The maximum frame size in the sequence header of `packet`, if there is one.
+/// Returns the maximum frame size in the sequence header of `packet`, if there is one.
 pub(crate) fn size_of(packet: &[u8]) -> Option<(u32, u32)> {
     let mut header = MaybeUninit::<Dav1dSequenceHeader>::uninit();
     let start = NonNull::from(packet).cast();

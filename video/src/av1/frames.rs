@@ -1,9 +1,10 @@
-//! [`FrameDecoder`]: decodes the frames of records.
+//! [`FrameDecoder`]: decodes the AV1 frames of [records](crate::record).
 //!
-//! A record that starts with the packets already decoded only needs the rest of its packets. The
-//! packets themselves are compared rather than an identifier of their group, because a wrong
-//! identifier would silently produce the wrong frame. The last few pictures are kept, because
-//! frames are repeated at the ends of an episode.
+//! A record contains the packets from a key frame to one frame. If a record starts with the packets
+//! that were decoded last, only the rest of its packets must be decoded. The packets themselves are
+//! compared rather than an identifier of their group, because a wrong identifier would silently
+//! produce the wrong frame. The last few pictures are kept, because frames are repeated at the ends
+//! of an episode.
 //!
 //! Copying and comparing the packets takes about a thousandth of the decoding time.
 
@@ -15,8 +16,8 @@ use crate::record::{Record, unsupported};
 
 const MAX_PICTURES: usize = 4;
 
-/// Decodes the frames of records. If a record continues the group of the previous record, only its
-/// new packets are decoded.
+/// Decodes the frames of records. If a record continues the group of pictures of the previous
+/// record, only its new packets are decoded.
 pub struct FrameDecoder {
     max_pixels: u32,
     decoder: Option<Decoder>,
@@ -87,7 +88,8 @@ impl FrameDecoder {
         show(&planes)
     }
 
-    /// Whether the decoded packets are the first packets of `record`, or its picture has been kept.
+    /// Returns whether the decoded packets are the first packets of `record`, or whether its
+    /// picture has been kept.
     fn continues(&self, record: &Record<'_>) -> bool {
         if self.decoder.is_none() || self.count == 0 {
             return false;
@@ -109,7 +111,7 @@ impl FrameDecoder {
         }
         crate::error::reserve(&mut self.body, record.config.len())?;
         self.body.extend_from_slice(record.config);
-        // Four bytes, and then headers that packets may omit.
+        // The configuration consists of four bytes, and of headers that packets may omit.
         if let Some(headers) = record.config.get(4..).filter(|headers| !headers.is_empty()) {
             check_size(headers, record)?;
             let decoder = self.decoder.as_mut().expect("created above");
@@ -139,8 +141,8 @@ impl FrameDecoder {
     }
 }
 
-/// Checks, before frames are allocated, that packets do not declare larger frames than the record
-/// does.
+/// Checks that a packet does not declare larger frames than the record. This check precedes the
+/// allocation of frames.
 fn check_size(packet: &[u8], record: &Record<'_>) -> Result<()> {
     match size_of(packet) {
         Some((width, height)) if width > record.width || height > record.height => Err(Error::damaged(format!(

@@ -34,7 +34,7 @@ pub(super) const CONTENT_ENCODINGS: u32 = 0x6d80;
 pub(super) const VIDEO: u32 = 0xe0;
 pub(super) const WIDTH: u32 = 0xb0;
 pub(super) const HEIGHT: u32 = 0xba;
-/// Number of pixels to remove at the bottom, top, left and right.
+/// IDs of the numbers of pixels to remove at the bottom, top, left and right.
 pub(super) const CROPS: [u32; 4] = [0x54aa, 0x54bb, 0x54cc, 0x54dd];
 pub(super) const COLOR: u32 = 0x55b0;
 pub(super) const MATRIX: u32 = 0x55b1;
@@ -42,10 +42,11 @@ pub(super) const RANGE: u32 = 0x55b9;
 pub(super) const TRANSFER: u32 = 0x55ba;
 pub(super) const PRIMARIES: u32 = 0x55bb;
 pub(super) const PROJECTION: u32 = 0x7670;
-/// Yaw, pitch and roll of a projection, in degrees.
+/// IDs of the yaw, pitch and roll of a projection, in degrees.
 pub(super) const POSES: [u32; 3] = [0x7673, 0x7674, 0x7675];
 
-/// Such an element ends a cluster of unknown size.
+/// Returns whether the element is a child of the segment. Such an element ends a cluster of unknown
+/// size.
 pub(super) fn is_in_segment(id: u32) -> bool {
     [SEEK_HEAD, INFO, TRACKS, CLUSTER, CUES, CHAPTERS, TAGS, ATTACHMENTS].contains(&id)
 }

@@ -10,13 +10,13 @@ use crate::error::{Error, Result, reserve};
 use crate::input::Input;
 use crate::track::{Packet, Track};
 
-/// Size in bytes.
+/// Maximum size of the `Tracks` element in bytes.
 const MAX_TRACKS: usize = 16 << 20;
 const SECOND: u64 = 1_000_000_000;
-/// Length of the track number, a time and the flags.
+/// Maximum length of the track number, the time and the flags of a block.
 const MAX_BLOCK_HEAD: usize = 11;
 
-/// `bytes` contains at least the first 4 bytes of the file.
+/// Returns whether the file is a Matroska file. `bytes` must contain at least its first 4 bytes.
 pub fn matches(bytes: &[u8]) -> bool {
     bytes.starts_with(&EBML.to_be_bytes())
 }
@@ -64,7 +64,7 @@ impl Segment<'_> {
             let element = self.window.element(offset, end)?;
             offset = match element.id {
                 CLUSTER => self.cluster(&element, end)?,
-                // A second file may follow a file of unknown size.
+                // Stop here, because a second file may follow a file of unknown size.
                 EBML | SEGMENT if segment.end.is_none() => break,
                 id => {
                     match id {
@@ -181,7 +181,7 @@ impl Segment<'_> {
         Ok(Some(BlockHead { time: i16::from_be_bytes([high, low]), flags, start }))
     }
 
-    /// `time` is the start of the cluster.
+    /// Adds the packet of a block. `time` is the start of the cluster.
     fn push(&mut self, block: &Element, head: &BlockHead, time: Option<u64>, is_key: bool) -> Result<()> {
         let offset = block.offset;
         let time =

@@ -78,7 +78,7 @@ fn unsupported(what: &str) -> Error {
     Error::unsupported(format!("{what}: rewrite the file, for example with `ffmpeg -i in.mkv -c copy out.mp4`"))
 }
 
-/// Also returns whether the track contains the same configuration record as an MP4 file.
+/// Returns the codec, and whether the track contains the same configuration record as an MP4 file.
 fn codec(name: &[u8]) -> Result<(Codec, bool)> {
     // Zeros may follow a name.
     let end = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());

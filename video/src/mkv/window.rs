@@ -5,16 +5,16 @@ use crate::input::Input;
 
 pub(super) const WINDOW: usize = 16 << 10;
 
-/// Length of an element's identifier and size.
+/// Maximum length of an element's identifier and size.
 const MAX_HEAD: usize = 12;
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Element {
-    /// Includes the bits that mark its length.
+    /// The identifier, including the bits that mark its length.
     pub(super) id: u32,
     pub(super) offset: u64,
     pub(super) start: u64,
-    /// `None` if the size is unknown.
+    /// The end of the content, or `None` if the size is unknown.
     pub(super) end: Option<u64>,
 }
 

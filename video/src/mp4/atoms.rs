@@ -17,8 +17,8 @@ impl<'a> Atom<'a> {
         Fields { kind: self.kind, remaining: self.data }
     }
 
-    /// Returns a reader for the content after the version and the flags, the version, and the
-    /// flags.
+    /// Returns a reader for the content after the version and the flags, and then the version and
+    /// the flags.
     pub(super) fn full(self) -> Result<(Fields<'a>, u8, u32)> {
         let mut fields = self.fields();
         let word = fields.u32()?;

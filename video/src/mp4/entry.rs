@@ -10,11 +10,11 @@ pub(super) fn parse(stsd: Atom<'_>) -> Result<CodecConfig> {
     let entry = Atoms(fields.remaining).next().transpose()?;
     let entry = entry.filter(|_| count > 0).ok_or_else(|| Error::damaged("box \"stsd\" does not name a codec"))?;
     let mut fields = entry.fields();
-    // Six reserved bytes, the index of the data reference, and 16 bytes for the version and
+    // Skip six reserved bytes, the index of the data reference, and 16 bytes for the version and
     // reserved fields.
     fields.take(24)?;
     let (width, height) = (fields.u16()?.into(), fields.u16()?.into());
-    // Resolution, number of frames, compressor name, depth.
+    // Skip the resolution, the number of frames, the compressor name and the depth.
     fields.take(50)?;
     let mut config = CodecConfig { codec: Codec::of_mp4(entry.kind), width, height, record: Vec::new(), color: None };
     for atom in Atoms(fields.remaining) {
@@ -32,7 +32,7 @@ pub(super) fn parse(stsd: Atom<'_>) -> Result<CodecConfig> {
     Ok(config)
 }
 
-/// Returns `None` for an ICC profile.
+/// Returns the color description, or `None` for an ICC profile.
 fn color(mut fields: Fields<'_>) -> Option<(u16, u16, u16, bool)> {
     let kind = fields.kind().ok()?;
     let mut number = || fields.u16().ok();

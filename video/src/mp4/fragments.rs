@@ -15,7 +15,7 @@ pub(super) struct Defaults {
 }
 
 impl Defaults {
-    /// Also returns the track identifier.
+    /// Parses the default values of a track. Returns the track identifier as well.
     pub(super) fn parse(trex: Atom<'_>) -> Result<(u32, Self)> {
         let (mut fields, ..) = trex.full()?;
         let track = fields.u32()?;
@@ -34,7 +34,7 @@ pub(super) struct Fragments {
 const NOT_KEY: u32 = 1 << 16;
 
 impl Fragments {
-    /// `moof` is the offset of the box in the file.
+    /// Adds the packets of a `moof` box. `moof` is the offset of the box in the file.
     pub(super) fn add(&mut self, movie: &mut Movie, bytes: &[u8], moof: u64, file_len: u64) -> Result<()> {
         // The data starts here if the track's header does not specify an offset.
         let mut base = moof;
@@ -82,7 +82,7 @@ impl Fragments {
         Ok(end)
     }
 
-    /// Returns the end of the data.
+    /// Adds the packets of a `trun` box, if it belongs to the video. Returns the end of its data.
     fn add_run(
         &mut self,
         movie: &mut Movie,

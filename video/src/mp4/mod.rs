@@ -6,11 +6,11 @@
 //! `moof` boxes. The reader combines all lists into one [`Track`](crate::Track), and does not read
 //! the packets.
 //!
-//! **Cost.** One read for each top-level box of the file (most files have four), and one pass over
-//! the tables. A packet takes about 28 bytes of memory, in addition to the tables while they are
-//! parsed. The file size limits every allocation: a table must fit in its box, and a box in the
-//! file. Packets that share one size are not listed one by one, so their number is limited
-//! separately.
+//! **Cost.** The reader reads the header of each top-level box of the file (most files have four),
+//! and makes one pass over the tables. A packet takes about 28 bytes of memory, in addition to the
+//! tables while they are parsed. The file size limits every allocation: a table must fit in its
+//! box, and a box in the file. Packets that share one size are not listed one by one, so their
+//! number is limited separately.
 //!
 //! **Edit lists.** Empty edits delay the start. They may precede one edit with media at normal
 //! speed. Frames before the start or after the end of this edit are not shown, and the first shown

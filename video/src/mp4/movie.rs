@@ -11,15 +11,16 @@ pub(super) struct Movie {
     pub(super) track: u32,
     config: CodecConfig,
     orientation: u8,
-    /// Ticks per second of the movie and of the track.
+    /// Number of ticks per second of the movie and of the track.
     per_second: (u32, u32),
     edit: Edit,
     /// Packets in decoding order. Times are in the track's ticks, before the edit list is applied.
     pub(super) packets: Vec<Packet>,
-    /// Default values for fragments, by track.
+    /// Default values for fragments, with the identifier of their track.
     pub(super) defaults: Vec<(u32, Defaults)>,
 }
 
+/// The part of the media that is shown.
 #[derive(Debug, Clone, Copy, Default)]
 struct Edit {
     is_listed: bool,
@@ -118,7 +119,7 @@ fn gcd(a: u128, b: u128) -> u128 {
 
 fn ticks_per_second(atom: Atom<'_>) -> Result<u32> {
     let (mut fields, version, _) = atom.full()?;
-    // The creation and modification times.
+    // Skip the creation and modification times.
     fields.take(if version == 1 { 16 } else { 8 })?;
     match fields.u32()? {
         0 => Err(Error::damaged("the video has 0 ticks per second: expected a positive number")),
@@ -131,12 +132,13 @@ fn header(tkhd: Atom<'_>) -> Result<(u32, u8)> {
     let (mut fields, version, _) = tkhd.full()?;
     fields.take(if version == 1 { 16 } else { 8 })?;
     let track = fields.u32()?;
-    // A reserved field, the duration, and fields for audio and layers.
+    // Skip a reserved field, the duration, and fields for audio and layers.
     fields.take(if version == 1 { 12 } else { 8 } + 16)?;
     Ok((track, orientation(fields).unwrap_or(1)))
 }
 
-/// Returns `None` if the matrix is not a rotation by a multiple of 90 degrees.
+/// Returns the EXIF orientation, or `None` if the matrix is not a rotation by a multiple of 90
+/// degrees.
 fn orientation(mut fields: Fields<'_>) -> Option<u8> {
     let mut number = || fields.i32().ok();
     let (a, b, _, c, d) = (number()?, number()?, number()?, number()?, number()?);

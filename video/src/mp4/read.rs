@@ -1,4 +1,4 @@
-//! Finds the boxes in a file that contain tables.
+//! Finds and reads the boxes that contain the tables of packets.
 
 use super::atoms::name;
 use super::fragments::Fragments;
@@ -7,10 +7,12 @@ use crate::error::{Error, Result, reserve};
 use crate::input::Input;
 use crate::track::Track;
 
-/// Packets that share one size are not listed one by one, so no table bounds their number.
+/// Maximum number of packets that share one size. The file does not list them one by one, so no
+/// table bounds their number.
 pub(super) const MAX_UNLISTED: u64 = 1 << 20;
 
-/// `bytes` contains at least the first 8 bytes of the file.
+/// Returns whether the file is an MP4 or QuickTime file. `bytes` must contain at least its first 8
+/// bytes.
 pub fn matches(bytes: &[u8]) -> bool {
     let kinds: [&[u8; 4]; 8] = [b"ftyp", b"styp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot"];
     bytes.get(4..8).is_some_and(|kind| kinds.iter().any(|valid| **valid == *kind))
@@ -34,7 +36,7 @@ pub fn read(input: &dyn Input) -> Result<Track> {
                 let movie = Movie::parse(&bytes, len)?;
                 let is_whole = !movie.is_fragmented();
                 parsed = Some((movie, Fragments::default()));
-                // Only fragmented files have further tables.
+                // Only fragmented files have more tables.
                 if is_whole {
                     break;
                 }
@@ -50,7 +52,7 @@ pub fn read(input: &dyn Input) -> Result<Track> {
         offset = end;
     }
     let (movie, _) = parsed.ok_or_else(|| {
-        Error::damaged(format!("the file of {len} bytes has no box \"moov\", which locates the packets"))
+        Error::damaged(format!("the file of {len} bytes has no \"moov\" box, which is the index of its packets"))
     })?;
     movie.track()
 }
@@ -72,9 +74,9 @@ fn header(input: &dyn Input, offset: u64, len: u64) -> Result<Option<([u8; 4], u
         size => (8, u64::from(size)),
     };
     if size < head_len {
-        return Err(Error::damaged(format!("box {} at byte {offset} has the size {size}", name(kind))));
+        return Err(Error::damaged(format!("box {} at byte {offset} has the invalid size {size}", name(kind))));
     }
-    // In a truncated file, the last box ends with the file.
+    // In a truncated file, the last box may end after the file.
     let end = offset.saturating_add(size);
     if end > len && matches!(&kind, b"moov" | b"moof") {
         return Err(Error::damaged(format!(

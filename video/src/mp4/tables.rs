@@ -61,7 +61,8 @@ fn sizes(stbl: Atom<'_>, file_len: u64) -> Result<Vec<Packet>> {
     Ok(packets)
 }
 
-/// Packets of equal size are not listed one by one, so nothing else bounds their count.
+/// Checks the number of packets of equal size. The file does not list them one by one, so nothing
+/// else bounds their number.
 pub(super) fn check_unlisted(count: u64, size: u32, file_len: u64) -> Result<()> {
     let max_packets = (file_len / u64::from(size.max(1))).min(MAX_UNLISTED);
     if size == 0 || count > max_packets {
@@ -136,7 +137,7 @@ fn times(stbl: Atom<'_>, packets: &mut [Packet]) -> Result<()> {
     for run in table(ctts, 8)? {
         let end = packets.len().min(usize::saturating_add(next, word(run, 0) as usize));
         for packet in &mut packets[next..end] {
-            // Unsigned in version 0, where some writers still store negative numbers.
+            // In version 0, the number is unsigned, but some writers still store negative numbers.
             packet.time = packet.time.saturating_add((word(run, 4) as i32).into());
         }
         next = end;
@@ -144,7 +145,7 @@ fn times(stbl: Atom<'_>, packets: &mut [Packet]) -> Result<()> {
     Ok(())
 }
 
-/// Without a table, all packets are key frames.
+/// Marks the key frames. Without a table, all packets are key frames.
 fn keys(stbl: Atom<'_>, packets: &mut [Packet]) -> Result<()> {
     let Some(stss) = stbl.child(b"stss")? else {
         packets.iter_mut().for_each(|packet| packet.is_key = true);

@@ -8,13 +8,13 @@
 use crate::codec::{Codec, CodecConfig};
 use crate::error::{Error, Result, reserve};
 
-/// Precedes each NAL unit.
+/// Start code, which precedes each NAL unit.
 const START: [u8; 4] = [0, 0, 0, 1];
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Bitstream {
     codec: Codec,
-    /// Size of the length before each NAL unit, in bytes, for H.264 and HEVC.
+    /// Number of bytes of the length before each NAL unit, for H.264 and HEVC.
     length_bytes: usize,
     headers: Vec<u8>,
 }
@@ -106,6 +106,7 @@ impl Bitstream {
     }
 }
 
+/// The content of a NAL unit.
 enum Unit {
     /// A slice of a picture. If `is_closed` is true, decoding may start with this picture, and
     /// later pictures do not refer to pictures before it.
@@ -122,9 +123,10 @@ impl Unit {
     fn of(codec: Codec, unit: &[u8]) -> Self {
         match (codec, unit[0]) {
             (Codec::H264, byte) if matches!(byte & 31, 1..=5) => Unit::Slice { is_closed: byte & 31 == 5 },
-            // RASL images.
+            // These are RASL images.
             (Codec::Hevc, byte) if matches!(byte >> 1 & 63, 8 | 9) => Unit::Skipped,
-            // BLA, IDR and CRA images: decoders skip the RASL images that refer to earlier ones.
+            // These are BLA, IDR and CRA images: decoders skip the RASL images that refer to
+            // earlier ones.
             (Codec::Hevc, byte) if byte >> 1 & 63 < 32 => Unit::Slice { is_closed: byte >> 1 & 63 >= 16 },
             _ => Unit::Other,
         }
@@ -170,7 +172,7 @@ impl<'a> Record<'a> {
     }
 }
 
-/// Returns the size of a NAL unit's length in bytes, and the parameter sets.
+/// Returns the number of bytes of a NAL unit's length, and the parameter sets.
 fn avc(record: &[u8]) -> Result<(usize, Vec<u8>)> {
     let mut reader = Record { name: "avcC", record, remaining: record };
     let length_bytes = usize::from(reader.take(5)?[4] & 3) + 1;
@@ -182,7 +184,7 @@ fn avc(record: &[u8]) -> Result<(usize, Vec<u8>)> {
     Ok((length_bytes, sets))
 }
 
-/// Returns the size of a NAL unit's length in bytes, and the parameter sets.
+/// Returns the number of bytes of a NAL unit's length, and the parameter sets.
 fn hevc(record: &[u8]) -> Result<(usize, Vec<u8>)> {
     let mut reader = Record { name: "hvcC", record, remaining: record };
     let length_bytes = usize::from(reader.take(22)?[21] & 3) + 1;
@@ -203,7 +205,7 @@ mod tests {
         CodecConfig { codec, width: 0, height: 0, record: record.to_vec(), color: None }
     }
 
-    /// One SPS of 3 bytes, and two PPS of 2 and 1 bytes.
+    /// Returns a configuration record with one SPS of 3 bytes, and two PPS of 2 and 1 bytes.
     fn avcc(length_bytes: u8) -> Vec<u8> {
         vec![1, 100, 0, 30, 0xfc | (length_bytes - 1), 0xe1, 0, 3, 0x67, 1, 2, 2, 0, 2, 0x68, 3, 0, 1, 0x68]
     }

@@ -40,7 +40,7 @@ use super::images::Images;
 use super::vp9::References;
 use crate::codec::{Codec, CodecConfig};
 use crate::error::{Error, ErrorKind, Result};
-use crate::frame::Coding;
+use crate::frame::{Coding, Planes};
 
 /// Number of images that the parser holds back, so that the surfaces of the last frames are not
 /// reused immediately.
@@ -58,6 +58,7 @@ pub(super) struct Decoder {
 // SAFETY: the handles may be used on any thread while their context is current (invariant 1).
 unsafe impl Send for Decoder {}
 
+/// The packets since the last key frame, which form a group of pictures.
 struct Group {
     bitstream: Bitstream,
     parser: ffi::Parser,
@@ -70,6 +71,7 @@ struct Group {
     has_leading: bool,
 }
 
+/// The state that the functions called by the parser access.
 struct State {
     session: Option<Session>,
     images: Images,
@@ -89,6 +91,8 @@ struct State {
     panic: Option<Box<dyn Any + Send>>,
     stream: ffi::Stream,
     host: HostMemory,
+    /// The last frame that was read. Its samples are in `host`.
+    frame: Frame,
     device: Device,
 }
 
@@ -117,6 +121,7 @@ impl Decoder {
             panic: None,
             stream,
             host: HostMemory { data: null_mut(), bytes: 0 },
+            frame: Frame::default(),
             device,
         });
         Ok(Decoder { group: None, input: Vec::new(), state: NonNull::from(Box::leak(state)) })
@@ -162,7 +167,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// The context must be current.
+    /// Destroys the parser. The context must be current.
     fn end(&mut self, device: &Device) {
         if let Some(group) = self.group.take() {
             // SAFETY: `start` created the parser. It is not running.
@@ -170,8 +175,8 @@ impl Decoder {
         }
     }
 
-    /// After an error, all later packets fail until [`start`](Self::start) is called, but the
-    /// frames of earlier packets can still be read if only the packet was damaged.
+    /// Decodes a packet. After an error, all later packets fail until [`start`](Self::start) is
+    /// called, but the frames of earlier packets can still be read if only the packet was damaged.
     pub(super) fn push(&mut self, packet: &[u8]) -> Result<()> {
         let device = self.state().device.clone();
         let _here = device.enter()?;
@@ -202,10 +207,10 @@ impl Decoder {
         Err(error)
     }
 
-    /// Returns `false` if the frame is no longer in GPU memory, which cannot happen for the last
-    /// packet. A frame is damaged if its packet, or an earlier packet on which the frame may
-    /// depend, is damaged.
-    pub(super) fn frame(&mut self, packet: usize, out: &mut Frame) -> Result<bool> {
+    /// Copies the frame of a packet to host memory. Returns `false` if the frame is no longer in GPU
+    /// memory, which cannot happen for the last packet. A frame is damaged if its packet, or an
+    /// earlier packet on which the frame may depend, is damaged.
+    pub(super) fn frame(&mut self, packet: usize) -> Result<bool> {
         let device = self.state().device.clone();
         let _here = device.enter()?;
         let group = self.group.as_ref().expect("`push` precedes `frame`");
@@ -219,10 +224,17 @@ impl Decoder {
         };
         let state = self.state();
         let Some((surface, image)) = state.images.surface(shown) else { return Ok(false) };
-        state.read(surface, image.is_field, shown, packet, &device, out)?;
+        state.read(surface, image.is_field, shown, packet, &device)?;
         Ok(true)
     }
 
+    /// Returns the frame that [`frame`](Self::frame) has copied.
+    pub(super) fn planes(&mut self) -> Planes<'_> {
+        let state = self.state();
+        state.frame.planes(state.host.bytes())
+    }
+
+    /// Returns whether [`frame`](Self::frame) finds the frame of a packet in GPU memory.
     pub(super) fn has(&mut self, packet: usize) -> bool {
         let shown = self.group.as_ref().and_then(|group| group.shown[packet]);
         shown.is_some_and(|shown| self.state().images.surface(shown).is_some())
@@ -255,8 +267,8 @@ fn fault(packet: usize, why: &str) -> Error {
 }
 
 impl Group {
-    /// Returns the index of the image that the packet shows. If a function that the parser called
-    /// fails, its error is stored in the state.
+    /// Decodes a packet, and returns the index of the image that it shows. If a function that the
+    /// parser called fails, its error is stored in the state.
     fn push(
         &mut self,
         input: &mut Vec<u8>,
@@ -319,6 +331,7 @@ impl Group {
     }
 }
 
+/// A decoder of the driver.
 struct Session {
     handle: ffi::DecoderHandle,
     codec: c_int,
@@ -329,7 +342,7 @@ struct Session {
 }
 
 impl Session {
-    /// Reuses `session` for a format if possible.
+    /// Returns a decoder for a format. Reuses `session` if possible.
     fn fit(session: Option<Session>, device: &Device, format: &Format, name: Codec) -> Result<Session> {
         let driver = device.driver();
         let size = (format.coded_width, format.coded_height);
@@ -353,7 +366,7 @@ impl Session {
                     session.size = size;
                     return Ok(session);
                 }
-                // Creating a new one reports the reason if it fails as well.
+                // If creating a new decoder fails as well, that call reports the reason.
             } else if is_same {
                 max = (max.0.max(session.max.0), max.1.max(session.max.1));
             }
@@ -379,7 +392,7 @@ impl Session {
         Ok(Session { handle, codec: format.codec, bit_depth, size, max, surfaces })
     }
 
-    /// The context must be current.
+    /// Destroys the decoder. The context must be current.
     fn destroy(self, device: &Device) -> Option<Session> {
         // SAFETY: invariant 1.
         unsafe { (device.driver().cuvid.destroy_decoder)(self.handle) };
@@ -387,12 +400,12 @@ impl Session {
     }
 }
 
-/// The output width and height are even.
+/// Returns the size of the engine's output. The width and the height are even.
 fn output_size((width, height): (u32, u32)) -> (u32, u32) {
     (width.next_multiple_of(2), height.next_multiple_of(2))
 }
 
-/// Left, top, right and bottom of the shown area.
+/// Returns the left, top, right and bottom of the shown area.
 fn area(format: &Format) -> (c_int, c_int, c_int, c_int) {
     let ffi::Rect { left, top, right, bottom } = format.display_area;
     (left, top, right, bottom)
@@ -408,7 +421,7 @@ struct HostMemory {
 }
 
 impl HostMemory {
-    /// The context must be current.
+    /// Allocates at least `bytes` bytes. The context must be current.
     fn grow(&mut self, device: &Device, bytes: usize) -> Result<()> {
         if bytes > self.bytes {
             self.free(device);
@@ -416,9 +429,20 @@ impl HostMemory {
             // SAFETY: the context is current. The driver writes the address before it returns.
             let status = unsafe { (driver.cuda.alloc_host)(&raw mut self.data, bytes) };
             driver.check(status, || format!("allocating {bytes} bytes of page-locked memory"))?;
+            // SAFETY: the driver has allocated the bytes.
+            unsafe { self.data.write_bytes(0, bytes) };
             self.bytes = bytes;
         }
         Ok(())
+    }
+
+    fn bytes(&self) -> &[u8] {
+        if self.bytes == 0 {
+            return &[];
+        }
+        // SAFETY: `grow` allocated this many bytes and set them to zero. Only `State::read` writes to
+        // them, and waits until the device has done so.
+        unsafe { std::slice::from_raw_parts(self.data.cast(), self.bytes) }
     }
 
     fn free(&mut self, device: &Device) {
@@ -431,7 +455,7 @@ impl HostMemory {
 }
 
 impl State {
-    /// Calls `function`, and stores its error or panic. A result of 0 makes the parser stop.
+    /// Calls `function`, and stores its error or panic. If the result is 0, the parser stops.
     ///
     /// # Safety
     /// `state` points to a [`State`] that no other code accesses during the call.
@@ -463,7 +487,7 @@ impl State {
         }
     }
 
-    /// Returns the number of surfaces.
+    /// Prepares for a format, and returns the number of surfaces.
     fn start(&mut self, format: &Format) -> Result<c_int> {
         let size = (format.coded_width, format.coded_height);
         if let (Some(before), Some(session)) = (&self.format, &self.session) {
@@ -526,7 +550,7 @@ impl State {
         Ok(1)
     }
 
-    /// If there is an image in the surface, waits for it, and stores whether it is damaged.
+    /// Waits for the image in the surface, if there is one, and stores whether it is damaged.
     fn wait(&mut self, surface: usize) -> Result<()> {
         let Some(session) = &self.session else { return Ok(()) };
         if self.images.at(surface).is_none_or(|image| image.is_damaged.is_some()) {
@@ -557,16 +581,8 @@ impl State {
         Ok(())
     }
 
-    /// The context must be current.
-    fn read(
-        &mut self,
-        surface: usize,
-        is_field: bool,
-        index: usize,
-        packet: usize,
-        device: &Device,
-        out: &mut Frame,
-    ) -> Result<()> {
+    /// Copies the image in `surface` to host memory. The context must be current.
+    fn read(&mut self, surface: usize, is_field: bool, index: usize, packet: usize, device: &Device) -> Result<()> {
         let (Some(format), Some(session)) = (self.format, &self.session) else {
             return Err(Error::damaged("an image precedes its format"));
         };
@@ -577,8 +593,9 @@ impl State {
         let (width, height) = (right - left, bottom - top);
         let sample = if format.bit_depth_luma_minus8 == 0 { 1 } else { 2 };
         let (row, chroma_height) = (width.next_multiple_of(2) * sample, height.div_ceil(2));
-        let (luma_bytes, chroma_bytes) = (width * sample * height, row * chroma_height);
-        self.host.grow(device, luma_bytes + chroma_bytes)?;
+        let bits = 8 + format.bit_depth_luma_minus8;
+        let (luma_bytes, bytes) = Frame::bytes((width, height), bits);
+        self.host.grow(device, bytes)?;
 
         let mut params = ProcParams::zeroed();
         params.progressive = 1;
@@ -617,7 +634,8 @@ impl State {
         driver.check(synchronized, || "copying a decoded frame to host memory".into())?;
         driver.check(unmapped, || "releasing a decoded frame".into())?;
 
-        // An engine decodes the images of a session one after the other, so these are decoded.
+        // An engine decodes the images of a session one after the other, so all earlier images are
+        // decoded.
         let unknown: Vec<usize> = self.images.unknown(index).collect();
         for surface in unknown {
             self.wait(surface)?;
@@ -625,16 +643,12 @@ impl State {
         if let Some(position) = self.images.fault(index) {
             return Err(fault(position, "the video engine of the GPU reports an error"));
         }
-        // SAFETY: the copies are complete, and fill this many bytes.
-        let samples = unsafe { std::slice::from_raw_parts(host.cast::<u8>(), luma_bytes + chroma_bytes) };
-        let (luma, chroma) = samples.split_at(luma_bytes);
-        let bits = 8 + format.bit_depth_luma_minus8;
         let (matrix, is_full_range) = match self.codec {
             Codec::Vp9 => self.vp9_color,
             _ => (format.matrix, format.signal & 8 != 0),
         };
         let coding = Coding { matrix: matrix.into(), is_full_range, bits };
-        out.set((width, height), coding, luma, chroma)
+        self.frame.set((width, height), coding, &self.host.bytes()[..bytes])
     }
 }
 

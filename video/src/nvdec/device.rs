@@ -81,12 +81,12 @@ impl Driver {
     }
 }
 
-/// The library is never unloaded.
+/// Opens a library, which is never unloaded.
 fn library(name: &str) -> Result<&'static libloading::Library, String> {
     // SAFETY: the initializers of the driver's libraries have no preconditions.
     let opened = unsafe { libloading::Library::new(name) };
     let library = opened.map_err(|e| {
-        // The linker's message names the library.
+        // The linker's message already names the library.
         std::error::Error::source(&e).map_or_else(|| format!("{name}: {e}"), ToString::to_string)
     })?;
     Ok(Box::leak(Box::new(library)))
@@ -95,13 +95,13 @@ fn library(name: &str) -> Result<&'static libloading::Library, String> {
 #[derive(Clone)]
 pub(super) struct Device(Arc<Primary>);
 
-/// The whole process shares the primary context of a device.
+/// The primary context of a device, which the whole process shares.
 struct Primary {
     driver: Driver,
     ordinal: usize,
     device: c_int,
     context: ffi::Context,
-    /// A query takes milliseconds, so the results are cached.
+    /// The results of queries, which are cached because a query takes milliseconds.
     caps: Mutex<Vec<Caps>>,
 }
 
@@ -130,7 +130,7 @@ impl Drop for Call {
 impl Primary {
     fn call(&self) -> Result<Call> {
         check_process()?;
-        // The call is counted first, so that the exit handler either waits for it or makes it fail.
+        // Count the call first, so that the exit handler either waits for it or makes it fail.
         ENTERED.fetch_add(1, Ordering::SeqCst);
         let call = Call;
         if IS_EXITING.load(Ordering::SeqCst) {
@@ -176,7 +176,7 @@ extern "C" fn close() {
 }
 
 impl Device {
-    /// The GPU is opened once per process.
+    /// Returns a GPU, which is opened once per process.
     pub(super) fn shared(ordinal: usize) -> Result<Self> {
         static DEVICES: Mutex<Vec<Device>> = Mutex::new(Vec::new());
         let driver = Driver::get()?;
@@ -208,7 +208,7 @@ impl Device {
         &self.0.driver
     }
 
-    /// For example, `NVIDIA H200`.
+    /// Returns the name of the GPU, for example `NVIDIA H200`.
     fn name(&self) -> String {
         let Ok(_call) = self.0.call() else { return format!("GPU {}", self.0.ordinal) };
         let mut name = [0; 128];
@@ -324,7 +324,8 @@ mod tests {
 
     #[test]
     fn a_missing_video_library_names_the_variable_of_containers() {
-        // Opening the second library fails first, so any library can replace the driver.
+        // Opening the second library fails first, so any library can replace the driver's first
+        // one.
         let text = Driver::open("libc.so.6", "libwarpfeed-missing.so.1").err().unwrap();
         assert!(text.contains("libwarpfeed-missing.so.1"), "{text}");
         for part in ["NVIDIA_DRIVER_CAPABILITIES", "`video`", "AV1", "warpfeed pack --frames"] {

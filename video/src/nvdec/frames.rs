@@ -1,32 +1,31 @@
-//! [`FrameDecoder`]: decodes the frames of records.
+//! [`FrameDecoder`]: decodes the frames of [records](crate::record) on an NVIDIA GPU.
 
 use std::sync::Arc;
 
 use super::device::check_process;
-use super::frame::Frame;
 use super::pool::{Pool, Session};
 use crate::error::{Error, Result};
 use crate::frame::Planes;
 use crate::record::Record;
 
-/// More frames could replace the current frame in GPU memory before it is read.
+/// Maximum number of frames that are decoded ahead. With more, the decoder could overwrite the
+/// current frame in GPU memory before it is copied.
 const MAX_AHEAD: usize = 2;
 
 /// Decodes the frames of records on a GPU, and copies them to host memory. All threads share the
-/// decoders. A thread holds its decoder until [`rest`](Self::rest) is called, so that the frames of
-/// a clip continue from each other.
+/// decoders. A thread keeps its decoder until [`rest`](Self::rest) is called, so that each frame of
+/// a clip continues where the previous one stopped.
 pub struct FrameDecoder {
     gpu: usize,
     pool: Option<Arc<Pool>>,
     session: Option<Session>,
-    frame: Frame,
     decoded: u64,
 }
 
 impl FrameDecoder {
     /// Creates a decoder that uses the GPU with index `gpu`.
     pub fn new(gpu: usize) -> Self {
-        FrameDecoder { gpu, pool: None, session: None, frame: Frame::default(), decoded: 0 }
+        FrameDecoder { gpu, pool: None, session: None, decoded: 0 }
     }
 
     #[cfg(test)]
@@ -52,27 +51,26 @@ impl FrameDecoder {
     }
 
     /// Decodes the frame of a record, and passes it to `show`. Waits while other threads use all
-    /// decoders.
+    /// decoders. Up to two of the `later` records are decoded ahead if they are in the same group
+    /// of pictures.
     ///
     /// # Errors
     /// If the GPU cannot decode the video, if a packet is damaged, or if a function of the driver
     /// fails. The message names the file and the frame.
-    ///
-    /// The frames of `later` records are decoded ahead if they are in the same group of pictures.
     pub fn decode<T>(
         &mut self,
         record: &Record<'_>,
         later: &[Record<'_>],
         show: impl FnOnce(&Planes<'_>) -> Result<T>,
     ) -> Result<T> {
-        let decoded = self.try_decode(record, later).and_then(|()| show(&self.frame.planes()));
+        let decoded = self.try_decode(record, later).and_then(|planes| show(&planes));
         decoded.map_err(|e| match record.label {
             "" => e,
             label => Error::new(e.kind(), format!("{label}: {e}")),
         })
     }
 
-    fn try_decode(&mut self, record: &Record<'_>, later: &[Record<'_>]) -> Result<()> {
+    fn try_decode(&mut self, record: &Record<'_>, later: &[Record<'_>]) -> Result<Planes<'_>> {
         check_process()?;
         let pool = match &self.pool {
             Some(pool) => pool.clone(),
@@ -88,8 +86,8 @@ impl FrameDecoder {
             Some(session) => session,
             none => none.insert(pool.take(record)?),
         };
-        self.decoded += session.decode(record, &later[..later.len().min(MAX_AHEAD)], &mut self.frame)? as u64;
-        Ok(())
+        self.decoded += session.decode(record, &later[..later.len().min(MAX_AHEAD)])? as u64;
+        Ok(session.planes())
     }
 }
 

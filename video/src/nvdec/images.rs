@@ -1,4 +1,4 @@
-//! Remembers which surface contains which image, and which images are damaged.
+//! [`Images`]: remembers which surface contains which image, and which images are damaged.
 //!
 //! Once an image is decoded, the engine reports whether it is damaged. A frame counts as faulty if
 //! its own image or an earlier one in decoding order is damaged. Whether a frame fails therefore
@@ -10,7 +10,7 @@
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Image {
-    /// Index in decoding order, from the key frame.
+    /// Index in decoding order, counted from the key frame.
     pub(super) index: usize,
     pub(super) packet: usize,
     /// Whether the image precedes the key frame in presentation order.
@@ -23,7 +23,7 @@ pub(super) struct Image {
 pub(super) struct Images {
     surfaces: Vec<Option<Image>>,
     count: usize,
-    /// The first one that is not a leading image.
+    /// The index and the packet of the first damaged image that is not a leading image.
     damaged: Option<(usize, usize)>,
 }
 
@@ -55,7 +55,8 @@ impl Images {
         images.find(|(_, image)| image.index == index)
     }
 
-    /// Returns the surfaces of the images up to `index` with an unknown state.
+    /// Returns the surfaces of the images up to `index` for which it is not known whether they are
+    /// damaged.
     pub(super) fn unknown(&self, index: usize) -> impl Iterator<Item = usize> {
         let is_unknown = move |image: &Image| image.index <= index && image.is_damaged.is_none();
         let images = self.surfaces.iter().enumerate();
@@ -71,8 +72,8 @@ impl Images {
         }
     }
 
-    /// Returns the packet that makes an image faulty. The states of all images up to this image
-    /// must be known.
+    /// Returns the packet that makes an image faulty. It must be known for all images up to this
+    /// image whether they are damaged.
     pub(super) fn fault(&self, index: usize) -> Option<usize> {
         match self.damaged {
             Some((first, packet)) if first <= index => Some(packet),
@@ -110,7 +111,7 @@ mod tests {
             images.set(index, false);
         }
         assert_eq!(images.unknown(3).collect::<Vec<_>>(), [3]);
-        // The surface is used again.
+        // Use the surface again.
         images.add(0, 4, false, false);
         assert_eq!(images.unknown(4).collect::<Vec<_>>(), [0, 3]);
         assert_eq!(images.surface(0), None, "the image was replaced");

@@ -9,15 +9,16 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::decoder::Decoder;
 use super::device::Device;
-use super::frame::Frame;
 use crate::codec::{Codec, CodecConfig};
 use crate::error::{Error, Result, reserve};
+use crate::frame::Planes;
 use crate::record::Record;
 
 /// Maximum number of decoders per GPU. Threads wait until their frame is decoded, so the seven
 /// engines of an H100 need more than seven decoders. There, creating a decoder takes 36 ms.
-pub(super) const MAX_SESSIONS: usize = 16;
+pub(super) const MAX_SESSIONS: usize = 24;
 
+/// A decoder with the packets that it has decoded.
 pub(super) struct Session {
     decoder: Decoder,
     format: Option<(Codec, u32, u32)>,
@@ -31,15 +32,16 @@ pub(super) struct Pool {
     freed: Condvar,
 }
 
+/// The decoders of a pool that no thread uses.
 struct Idle {
-    /// Idle decoders, the most recently used last.
+    /// Idle decoders. The most recently used one is the last.
     sessions: Vec<Session>,
-    /// Idle or in use.
+    /// Number of decoders, idle or in use.
     count: usize,
 }
 
 impl Pool {
-    /// The decoders are destroyed when the last user drops the pool.
+    /// Returns the pool of a GPU. The decoders are destroyed when the last user drops the pool.
     pub(super) fn of(gpu: usize) -> Result<Arc<Self>> {
         static POOLS: Mutex<Vec<(usize, Weak<Pool>)>> = Mutex::new(Vec::new());
         let device = Device::shared(gpu)?;
@@ -61,7 +63,7 @@ impl Pool {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits while other threads use all decoders.
+    /// Takes a decoder for `record`. Waits while other threads use all decoders.
     pub(super) fn take(&self, record: &Record<'_>) -> Result<Session> {
         let mut idle = self.idle();
         loop {
@@ -124,14 +126,14 @@ impl Session {
     /// Decodes the frame of a record. Returns how many packets were decoded. After an error, the
     /// decoder starts again from a key frame with the next record.
     ///
-    /// The packets of `later` records in the same group are queued before the frame is read, so
-    /// that the engine continues while the caller converts the frame.
-    pub(super) fn decode(&mut self, record: &Record<'_>, later: &[Record<'_>], frame: &mut Frame) -> Result<usize> {
-        let mut result = self.try_decode(record, later, frame);
+    /// The packets of `later` records in the same group of pictures are queued before the frame is
+    /// read, so that the engine continues while the caller converts the frame.
+    pub(super) fn decode(&mut self, record: &Record<'_>, later: &[Record<'_>]) -> Result<usize> {
+        let mut result = self.try_decode(record, later);
         if result.is_err() && !later.is_empty() {
             // A later packet may be damaged, or may have replaced the frame.
             self.ends.clear();
-            result = self.try_decode(record, &[], frame);
+            result = self.try_decode(record, &[]);
         }
         if result.is_err() {
             self.ends.clear();
@@ -139,7 +141,12 @@ impl Session {
         result
     }
 
-    fn try_decode(&mut self, record: &Record<'_>, later: &[Record<'_>], frame: &mut Frame) -> Result<usize> {
+    /// Returns the frame that was decoded last.
+    pub(super) fn planes(&mut self) -> Planes<'_> {
+        self.decoder.planes()
+    }
+
+    fn try_decode(&mut self, record: &Record<'_>, later: &[Record<'_>]) -> Result<usize> {
         if !self.continues(record) {
             self.start(record)?;
         }
@@ -151,11 +158,11 @@ impl Session {
             }
             self.push(later)?;
         }
-        if !self.decoder.frame(record.count() - 1, frame)? {
+        if !self.decoder.frame(record.count() - 1)? {
             let packet = record.count() - 1;
             return Err(Error::damaged(format!("the frame of packet {packet} was overwritten before it was copied")));
         }
-        let planes = frame.planes();
+        let planes = self.decoder.planes();
         if (planes.width, planes.height) != (record.width as usize, record.height as usize) {
             return Err(Error::damaged(format!(
                 "the frame has {}x{} pixels, but the file says {}x{}",

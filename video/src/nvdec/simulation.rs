@@ -12,7 +12,6 @@ use std::sync::Arc;
 use super::decoder::Decoder;
 use super::device::{Device, Driver};
 use super::ffi::{self, Cuda, Cuvid, Status};
-use super::frame::Frame;
 use super::frames::FrameDecoder;
 use super::pool::{MAX_SESSIONS, Pool};
 use super::vp9::{Header, for_each_frame, tests as vp9};
@@ -25,19 +24,21 @@ const SIZE: (u32, u32) = (64, 48);
 struct Parser {
     params: ffi::ParserParams,
     surfaces: Vec<bool>,
-    /// Surfaces of images that are not shown yet, with their presentation order.
+    /// Surfaces of images that are not shown yet, each after the presentation order of its image.
     waiting: Vec<(u8, usize)>,
     references: [Option<usize>; 8],
     next: usize,
     count: u8,
 }
 
+/// The surfaces of the simulated decoder.
 #[derive(Default)]
 struct Engine {
     surfaces: Vec<(u8, bool)>,
     mapped: Vec<u8>,
 }
 
+/// The content of a simulated image.
 struct Toy {
     number: u8,
     order: u8,
@@ -88,7 +89,7 @@ impl Parser {
         true
     }
 
-    /// The slices contain a number, an order and a state.
+    /// Decodes a packet of H.264. Each slice contains a number, an order and a state.
     fn slices(&mut self, data: &[u8]) -> bool {
         let starts: Vec<usize> = (0..data.len()).filter(|&offset| data[offset..].starts_with(&[0, 0, 0, 1])).collect();
         starts.iter().all(|&offset| {
@@ -102,7 +103,7 @@ impl Parser {
         })
     }
 
-    /// Frames are numbered from 1.
+    /// Decodes a packet of VP9. The frames are numbered from 1.
     fn frames(&mut self, data: &[u8]) -> bool {
         let mut goes_on = true;
         let parsed = for_each_frame(data, |frame| {
@@ -282,7 +283,7 @@ fn device() -> Device {
     Device::open(Driver { cuda, cuvid }, 0).unwrap()
 }
 
-/// Whether other images refer to the image.
+/// Which images refer to an image, and which may precede it.
 #[derive(Clone, Copy)]
 enum Kind {
     /// A key frame that no leading images precede in presentation order.
@@ -307,7 +308,7 @@ fn config(codec: Codec) -> CodecConfig {
     CodecConfig { codec, width: SIZE.0, height: SIZE.1, record, color: None }
 }
 
-/// All samples of a frame have the same value.
+/// Returns the value of the samples of a frame, which must all be the same.
 fn number_of(planes: &Planes<'_>) -> u8 {
     let samples = (0..3).flat_map(|plane| {
         let (width, height) = planes.size(plane);
@@ -318,11 +319,10 @@ fn number_of(planes: &Planes<'_>) -> u8 {
     first as u8
 }
 
-/// Returns `None` if the frame is no longer in GPU memory.
+/// Returns the number in a frame, or `None` if the frame is no longer in GPU memory.
 fn number(decoder: &mut Decoder, packet: usize) -> Result<Option<u8>, String> {
-    let mut frame = Frame::default();
-    let found = decoder.frame(packet, &mut frame).map_err(|e| e.to_string())?;
-    Ok(found.then(|| number_of(&frame.planes())))
+    let found = decoder.frame(packet).map_err(|e| e.to_string())?;
+    Ok(found.then(|| number_of(&decoder.planes())))
 }
 
 fn run(images: &[(Kind, u8, bool)]) -> Vec<Result<Option<u8>, String>> {
@@ -371,7 +371,7 @@ fn the_frame_of_a_vp9_packet_is_the_one_that_it_shows() {
     let packets = [
         (vp9::key(2), 1),
         (vp9::inter(true, 1), 2),
-        // A hidden image that replaces reference 2, and a shown image.
+        // This packet has a hidden image that replaces reference 2, and a shown image.
         (vp9::superframe(&[vp9::inter(false, 4), vp9::inter(true, 1)]), 4),
         (vp9::inter(true, 0), 5),
         (vp9::inter(true, 1), 6),
@@ -381,12 +381,11 @@ fn the_frame_of_a_vp9_packet_is_the_one_that_it_shows() {
     ];
     let mut decoder = Decoder::new(device()).unwrap();
     decoder.start(&config(Codec::Vp9)).unwrap();
-    let mut frame = Frame::default();
     for (index, (packet, expected)) in packets.iter().enumerate() {
         decoder.push(packet).unwrap();
-        assert!(decoder.frame(index, &mut frame).unwrap());
-        assert_eq!(number_of(&frame.planes()), *expected);
-        assert_eq!(frame.planes().coding, Coding { matrix: 1, is_full_range: true, bits: 8 });
+        assert!(decoder.frame(index).unwrap());
+        assert_eq!(number_of(&decoder.planes()), *expected);
+        assert_eq!(decoder.planes().coding, Coding { matrix: 1, is_full_range: true, bits: 8 });
     }
 }
 
@@ -419,7 +418,7 @@ fn a_packet_without_an_image_is_damaged() {
     assert!(error.contains("the parser of the driver found no image in it"), "{error}");
 }
 
-/// A group with B frames. The numbers start after `first`.
+/// Returns the records of a group with B frames. The numbers start after `first`.
 fn records(first: usize) -> Vec<Vec<u8>> {
     let group = [(Idr, 1, false), (Reference, 5, false), (Reference, 3, false), (Single, 2, false), (Single, 4, false)];
     let packets: Vec<_> = group.iter().enumerate().map(|(index, &image)| packet(first + index, image)).collect();
@@ -443,7 +442,7 @@ fn show(decoder: &mut FrameDecoder, record: &[u8]) -> u8 {
 fn the_same_frames_result_for_any_order_of_records() {
     let (records, pool) = (records(0), Arc::new(Pool::new(device())));
     let mut decoder = FrameDecoder::on(&pool);
-    // Presentation order first, then all pairs of frames.
+    // Show the frames in presentation order first, and then all pairs of frames.
     assert_eq!([0, 3, 2, 4, 1].map(|index| show(&mut decoder, &records[index])), [1, 4, 3, 5, 2]);
     for (first, second) in (0..25).map(|pair| (pair / 5, pair % 5)) {
         let found = [first, second].map(|index| show(&mut decoder, &records[index]));

@@ -30,20 +30,20 @@ pub(super) struct References {
 }
 
 pub(super) enum Header {
-    /// Shows a reference image.
+    /// The frame shows a reference image.
     Existing(usize),
     Encoded {
         /// Bit `n` is set if reference `n` is replaced.
         refresh: u32,
         is_shown: bool,
-        /// Matrix and range. `None` if this is not a key frame.
+        /// Matrix and range, or `None` if this is not a key frame.
         key: Option<(u8, bool)>,
     },
 }
 
 impl References {
-    /// After an error, the references must not be used anymore. It is an error if the packet does
-    /// not show exactly one frame.
+    /// Reads the headers in a packet, which must show exactly one frame. After an error, the
+    /// references must not be used anymore.
     pub(super) fn add(&mut self, packet: &[u8]) -> Result<Content> {
         let first = self.count;
         let mut shown = None;
@@ -78,7 +78,7 @@ impl References {
     }
 }
 
-/// Starts with the highest bit of each byte.
+/// Reads bits, starting with the highest bit of each byte.
 struct Bits<'a> {
     bytes: &'a [u8],
     position: usize,
@@ -110,7 +110,7 @@ impl Bits<'_> {
         }
     }
 
-    /// Returns the matrix and the range.
+    /// Reads the color description. Returns the matrix and the range.
     fn color(&mut self, profile: u32) -> Result<(u8, bool)> {
         if profile >= 2 {
             self.take(1)?;
@@ -166,7 +166,8 @@ impl Header {
     }
 }
 
-/// If a packet contains several frames, an index of their lengths follows the frames.
+/// Calls `with` for each frame in a packet. If a packet contains several frames, an index of their
+/// lengths follows the frames.
 pub(super) fn for_each_frame(packet: &[u8], mut with: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
     let Some((lengths, length_bytes)) = index(packet) else { return with(packet) };
     let mut rest = packet;
@@ -181,8 +182,8 @@ pub(super) fn for_each_frame(packet: &[u8], mut with: impl FnMut(&[u8]) -> Resul
     Ok(())
 }
 
-/// Returns the lengths of the frames in a packet, and the number of bytes of a length. A single
-/// frame needs no index.
+/// Returns the lengths of the frames in a packet, and the number of bytes of a length, or `None` if
+/// the packet has no index. A single frame needs no index.
 fn index(packet: &[u8]) -> Option<(&[u8], usize)> {
     let last = *packet.last()?;
     if last >> 5 != 0b110 {
@@ -198,7 +199,8 @@ pub(super) mod tests {
     use super::*;
 
     pub(in super::super) fn key(color_space: u8) -> Vec<u8> {
-        // Marker 2, profile 0, coded, key frame, shown, not resilient. The sync code. Full range.
+        // The bits are marker 2, profile 0, coded, key frame, shown and not resilient; then the
+        // sync code; then the full range.
         bytes(&format!("10000010{SYNC_CODE:024b}{color_space:03b}1"))
     }
 
@@ -235,7 +237,7 @@ pub(super) mod tests {
         let packets = [
             key(1),
             inter(true, 1),
-            // A hidden frame that replaces reference 2, and a visible frame.
+            // This packet has a hidden frame that replaces reference 2, and a visible frame.
             superframe(&[inter(false, 4), inter(true, 1)]),
             inter(true, 1),
             existing(2),

@@ -1,4 +1,4 @@
-//! Checks that decoded frames equal dav1d's.
+//! Tests that decoded frames equal dav1d's.
 
 use warpfeed_video::av1::{Decoder, FrameDecoder};
 use warpfeed_video::open;
@@ -93,11 +93,11 @@ fn each_packet_of_a_clip_is_decoded_once() {
         assert_eq!(crc, expected[frame], "frame {frame}");
         decoder.decoded()
     };
-    // Eight frames from four groups of pictures.
+    // These are eight frames from four groups of pictures.
     assert_eq!((0..8).map(&mut show).last(), Some(8));
-    // At the end of an episode, frames are repeated.
+    // Frames are repeated, as at the end of an episode.
     assert_eq!([7, 7, 6, 7].map(&mut show), [8; 4]);
-    // A frame of a different group, and then frames of the first group again.
+    // Show a frame of a different group, and then frames of the first group again.
     assert_eq!([1, 0, 3].map(&mut show), [10, 10, 12]);
 }
 
@@ -112,7 +112,7 @@ fn a_decoder_shows_the_same_frames_in_any_order() {
     for _ in 0..300 {
         let video = random.below(names.len());
         let frame = random.below(tracks[video].len());
-        // Frames are often followed by their neighbors.
+        // Decode the next frames as well, because frames are often followed by their neighbors.
         for frame in frame..tracks[video].len().min(frame + 1 + random.below(3)) {
             let mut bytes = crate::record::record(&files[video], &tracks[video], frame);
             let actual = decoder.decode(&Record::parse(&bytes).unwrap(), |planes| Ok(crc(planes))).unwrap();

@@ -1,4 +1,4 @@
-//! Checks that Matroska and WebM files have the packets of the MP4 files that they were made from,
+//! Tests that Matroska and WebM files have the packets of the MP4 files that they were made from,
 //! and that damaged files are rejected.
 
 use crate::record::record;
@@ -6,7 +6,8 @@ use crate::support::{Random, bytes};
 use warpfeed_video::record::Record;
 use warpfeed_video::{Codec, ErrorKind, Input, Track, open};
 
-/// The files, and the MP4 files with the same packets. In `live.webm`, sizes are unknown.
+/// The files, and the MP4 files with the same packets. In `live.webm`, the sizes of elements are
+/// unknown.
 const FILES: [(&str, &str); 9] = [
     ("g2.mkv", "g2"),
     ("long.mkv", "long"),
@@ -19,7 +20,7 @@ const FILES: [(&str, &str); 9] = [
     ("live.webm", "g2"),
 ];
 
-/// The time, the size and the key flag of each packet that ffprobe lists.
+/// Returns the time, the size and the key flag of each packet that ffprobe lists.
 fn expected_packets(name: &str) -> Vec<(i64, u32, bool)> {
     let text = String::from_utf8(bytes(&format!("{name}.packets"))).unwrap();
     let parse = |line: &str| {
@@ -88,7 +89,7 @@ fn frames_are_those_of_the_mp4_file_bit_for_bit() {
     assert!(compared > 50, "{compared}");
 }
 
-/// The size takes eight bytes.
+/// Returns an element. Its size takes eight bytes.
 fn element(id: u32, content: &[u8]) -> Vec<u8> {
     let size = (1 << 56) | content.len() as u64;
     [id_bytes(id), size.to_be_bytes().to_vec(), content.to_vec()].concat()
@@ -107,13 +108,13 @@ fn number(id: u32, value: u64) -> Vec<u8> {
     element(id, &value.to_be_bytes())
 }
 
-/// The time is relative to the cluster.
+/// Returns a block. Its time is relative to the cluster.
 fn block(id: u32, (track, time, flags): (u8, i16, u8), packet: &[u8]) -> Vec<u8> {
     let [high, low] = time.to_be_bytes();
     element(id, &[&[0x80 | track, high, low, flags], packet].concat())
 }
 
-/// An audio track, and a video track with number 2.
+/// The parts of a file with an audio track, and a video track with number 2.
 struct Parts {
     info: Vec<u8>,
     entry: Vec<u8>,
@@ -188,7 +189,7 @@ fn records_of_videos_for_gpus_are_those_of_the_mp4_file() {
     }
 }
 
-/// Content, time, key flag and visibility.
+/// The content, the time, the key flag and the visibility of a packet.
 type Found = (Vec<u8>, i64, bool, bool);
 
 fn actual_packets(file: &[u8]) -> (u64, Vec<Found>) {
@@ -372,7 +373,8 @@ fn ten_thousand_mutations_neither_panic_nor_allocate_much() {
     for round in 0..10_000 {
         let mut file = files[round % files.len()].clone();
         for _ in 0..=random.below(4) {
-            // The descriptions are at the start. The headers of blocks are before the packets.
+            // The descriptions are at the start of the file. The headers of blocks are before the
+            // packets.
             let blocks = &blocks[round % files.len()];
             let at = match random.below(3) {
                 0 => random.below(file.len()),

@@ -1,9 +1,10 @@
-//! Checks that MP4 sample tables equal ffprobe's, and that damaged files are rejected.
+//! Tests that MP4 sample tables equal ffprobe's, and that damaged files are rejected.
 
 use crate::support::{Random, bytes, videos};
 use warpfeed_video::{Codec, ErrorKind, Input, Track, open};
 
-/// Offset, size, presentation time, whether it is a key frame, and whether it is shown.
+/// The offset, the size and the presentation time of a packet, whether it is a key frame, and
+/// whether it is shown.
 type Listed = (u64, u32, i64, bool, bool);
 
 fn expected_packets(name: &str) -> Vec<Listed> {
@@ -138,8 +139,8 @@ fn ten_thousand_mutations_neither_panic_nor_allocate_much() {
         match open(&file) {
             Ok(track) => {
                 opened += 1;
-                // A damaged table can claim at most 2^20 packets of a common size. Otherwise, each
-                // packet takes at least one byte of a table.
+                // A damaged table can claim at most 2^20 packets of a common size. Any other packet
+                // takes at least one byte of a table.
                 assert!(track.packets().len() <= 1 << 20, "{}", names[round % names.len()]);
                 for frame in (0..track.len()).take(20) {
                     assert!(!track.needed(frame).is_empty());

@@ -1,4 +1,4 @@
-//! Checks that frames decoded on a GPU equal FFmpeg's. Without a GPU, the tests are skipped.
+//! Tests that frames decoded on a GPU equal FFmpeg's. Without a GPU, the tests are skipped.
 
 use warpfeed_video::record::Record;
 use warpfeed_video::{Codec, Coding, FrameDecoder, check, open};
@@ -17,7 +17,7 @@ const VIDEOS: [(&str, Coding); 3] = [
     ("gpu-vp9", Coding { matrix: 1, is_full_range: false, bits: 8 }),
 ];
 
-/// Without a GPU, prints why the test is skipped.
+/// Returns a decoder. Without a GPU, prints why the test is skipped, and returns `None`.
 fn decoder() -> Option<FrameDecoder> {
     match check(Codec::H264) {
         Ok(()) => Some(FrameDecoder::new(1 << 20, 0)),
@@ -38,7 +38,7 @@ fn compare(decoder: &mut FrameDecoder, video: (&str, Coding), frames: impl Itera
     compare_file(decoder, video, &bytes(&format!("{}.mp4", video.0)), frames);
 }
 
-/// The file has the same packets as the video.
+/// Like `compare`, for a file with the same packets as the video.
 fn compare_file(
     decoder: &mut FrameDecoder,
     (name, coding): (&str, Coding),

@@ -1,11 +1,11 @@
-//! Checks the RGB conversion against the H.273 formulas, evaluated in double precision.
+//! Tests the RGB conversion against the H.273 formulas, evaluated in double precision.
 
 use warpfeed_video::rgb::{Scratch, to_rgb};
 use warpfeed_video::{Coding, Layout, Plane, Planes};
 
 use crate::support::Random;
 
-/// The formulas, without any optimization.
+/// Evaluates the formulas, without any optimization.
 fn oracle(frame: &Planes<'_>, x: usize, y: usize) -> [f64; 3] {
     let Coding { matrix, is_full_range, bits } = frame.coding;
     let (scale, max_value) = (f64::from(1 << (bits - 8)), f64::from((1 << bits) - 1));
@@ -36,14 +36,15 @@ fn oracle(frame: &Planes<'_>, x: usize, y: usize) -> [f64; 3] {
 fn pixels_are_equal_to_the_formulas() {
     let mut random = Random(0xfeed_beef_1234_5671);
     let (mut exact, mut total) = (0_u64, 0_u64);
-    let layouts = [Layout::Gray, Layout::Yuv420, Layout::Yuv422, Layout::Yuv444];
+    let layouts = [Layout::Gray, Layout::Yuv420, Layout::Yuv422, Layout::Yuv444, Layout::Nv12];
     let mut scratch = Scratch::default();
-    for round in 0..400 {
+    for round in 0..500 {
         let (width, height) = (1 + random.below(70), 1 + random.below(20));
-        let layout = layouts[round % 4];
+        let layout = layouts[round % 5];
         let matrix = if layout == Layout::Yuv444 && round % 3 == 0 { 0 } else { [1, 2, 6, 9][random.below(4)] };
         let coding = Coding { matrix, is_full_range: random.below(2) == 0, bits: [8, 10, 12][random.below(3)] };
-        let stride = width + random.below(9);
+        let coding = if layout == Layout::Nv12 { Coding { bits: 8, ..coding } } else { coding };
+        let stride = width + 1 + random.below(9);
         let wide: [Vec<u16>; 3] = std::array::from_fn(|_| {
             (0..stride * height).map(|_| (random.next() & ((1 << coding.bits) - 1)) as u16).collect()
         });

@@ -14,7 +14,7 @@ pub(crate) fn bytes(name: &str) -> Vec<u8> {
     std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-/// Without their extension.
+/// Returns the names of the videos, without their extension.
 pub(crate) fn videos() -> Vec<String> {
     let mut names: Vec<String> = std::fs::read_dir(fixture(""))
         .expect("the folder of fixtures exists")
@@ -25,7 +25,7 @@ pub(crate) fn videos() -> Vec<String> {
     names
 }
 
-/// CRC-32 of all samples, in the order and the format of FFmpeg.
+/// Returns the CRC-32 of all samples, in the order and the format of FFmpeg.
 #[cfg(any(feature = "av1", feature = "nvdec"))]
 pub(crate) fn crc(planes: &Planes<'_>) -> u32 {
     let mut crc = !0_u32;
@@ -51,7 +51,7 @@ pub(crate) fn crc(planes: &Planes<'_>) -> u32 {
     !crc
 }
 
-/// The same in each run.
+/// A random number generator that returns the same numbers in each run.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {

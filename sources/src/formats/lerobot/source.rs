@@ -209,7 +209,8 @@ impl LeRobot {
     }
 }
 
-/// If the dataset is packed, the result contains only the packed episodes and features.
+/// Reads the metadata. If the dataset is packed, the result contains only the packed episodes and
+/// features.
 fn metadata(root: &DatasetFolder) -> Result<(Info, Episodes, Option<Packed>)> {
     let mut info = Info::read(root)?;
     let mut all = Episodes::read(root, &info)?;
@@ -235,6 +236,13 @@ impl Source for LeRobot {
 
     fn ahead_bytes(&self) -> usize {
         of_reader!(&self.reader, ahead_bytes())
+    }
+
+    fn video_pixels(&self) -> u64 {
+        match &self.reader {
+            FrameReader::Tables(reader) => reader.video_pixels(),
+            FrameReader::Packed(_) => 0,
+        }
     }
 
     fn check(&self) -> Result<()> {
@@ -265,7 +273,8 @@ impl Source for LeRobot {
         of_reader!(&self.reader, path(self.frames.locate(index).row()))
     }
 
-    /// A dataset may have several cameras, so programs must name the images that they read.
+    /// Returns `Some(false)`: a dataset may have several cameras, so programs must name the images
+    /// that they read.
     fn has_images(&self) -> Option<bool> {
         Some(false)
     }

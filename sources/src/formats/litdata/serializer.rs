@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::model::value::Element;
 use crate::storage::RowBytes;
-use crate::values::items::{decimal, f16_to_f32, pil, widened_brain};
+use crate::values::items::{bf16_to_f32, decimal, f16_to_f32, pil};
 use crate::values::record::{ColumnType, Found};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,10 +26,10 @@ pub(super) enum Serializer {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Int {
-    /// Eight binary bytes.
+    /// A number in eight bytes, in binary.
     Bits,
-    /// Eight binary bytes, or decimal digits as in Lightning. Eight bytes that are all digits are
-    /// read as text: as a binary number, they would exceed 3 * 10^18.
+    /// A number in eight binary bytes, or decimal digits as in Lightning. Eight bytes that are all
+    /// digits are read as text: as a binary number, they would exceed 3 * 10^18.
     BitsOrDigits,
 }
 
@@ -48,7 +48,8 @@ pub(super) enum Dtype {
 }
 
 impl Library {
-    /// Fails if the number is unknown, or if sample fields cannot have its type.
+    /// Returns the type with this number. Fails if the number is unknown, or if sample fields
+    /// cannot have its type.
     fn dtype(self, number: u32) -> Result<Dtype> {
         let dtype = match (self, number) {
             (Library::Torch, 0 | 1) => Dtype::Of(Element::F32),
@@ -106,13 +107,14 @@ impl Dtype {
         Ok(match self {
             Dtype::Of(element) => Found::array(element, shape, RowBytes::Borrowed(bytes)),
             Dtype::Half => f16_to_f32(bytes, shape, buffer),
-            Dtype::Brain => widened_brain(bytes, shape, buffer),
+            Dtype::Brain => bf16_to_f32(bytes, shape, buffer),
         })
     }
 }
 
 impl Serializer {
-    /// In `name`, details may follow a colon. If `early` is true, integers may be stored as digits.
+    /// Returns the serializer called `name`, in which details may follow a colon. If `early` is
+    /// true, integers may be stored as digits.
     pub(super) fn named(name: &str, early: bool) -> Result<Self> {
         let unsupported = |why: &str| {
             let advice =
@@ -189,7 +191,7 @@ impl Serializer {
     }
 }
 
-/// Accepts decimal digits with an optional minus sign.
+/// Returns whether `bytes` are decimal digits with an optional minus sign.
 fn is_integer(bytes: &[u8]) -> bool {
     let digits = bytes.strip_prefix(b"-").unwrap_or(bytes);
     !digits.is_empty() && digits.iter().all(u8::is_ascii_digit)

@@ -41,7 +41,7 @@ fn image(row: u64) -> Vec<u8> {
     bytes
 }
 
-/// Uses pages of about 16 kB and row groups of 50 rows.
+/// Writes the test file, with pages of about 16 kB and row groups of 50 rows.
 fn write(path: &Path, indexed: bool, dictionary: bool) {
     let schema = parse_message_type("message m { required binary image; optional int64 label; }").unwrap();
     let properties = WriterProperties::builder()
@@ -77,11 +77,11 @@ struct StoreState {
     file: Vec<u8>,
     limit: usize,
     cached: Mutex<Blocks>,
-    /// Served bytes.
+    /// Number of bytes served.
     bytes: AtomicU64,
-    /// Served requests.
+    /// Number of requests served.
     requests: AtomicU64,
-    /// Requests by the prefetcher.
+    /// Number of requests by the prefetcher.
     ahead: AtomicU64,
 }
 

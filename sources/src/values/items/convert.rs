@@ -15,7 +15,7 @@ pub(crate) fn f16_to_f32(bytes: &[u8], shape: &[usize], buffer: &mut Vec<u8>) ->
     Found::array(Element::F32, shape, RowBytes::since(start, buffer))
 }
 
-pub(crate) fn widened_brain(bytes: &[u8], shape: &[usize], buffer: &mut Vec<u8>) -> Found<'static> {
+pub(crate) fn bf16_to_f32(bytes: &[u8], shape: &[usize], buffer: &mut Vec<u8>) -> Found<'static> {
     let start = buffer.len();
     buffer.extend(bytes.as_chunks::<2>().0.iter().flat_map(|&[low, high]| [0, 0, low, high]));
     Found::array(Element::F32, shape, RowBytes::since(start, buffer))

@@ -17,7 +17,7 @@ mod sample_files;
 mod unpack;
 
 pub(crate) use checksum::Checksum;
-pub(crate) use convert::{decimal, f16_to_f32, pil, widened_brain};
+pub(crate) use convert::{bf16_to_f32, decimal, f16_to_f32, pil};
 pub(crate) use indexed::Indexed;
 pub(crate) use offsets::read_offsets;
 pub(crate) use rows::{ColumnRanges, Layout, Rows, column_ranges};

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::machine::parallel::{STORE_THREADS, on_threads};
 use crate::model::{Lookahead, Prefetcher, Sample, Source};
 use crate::options::Options;
-use crate::storage::of_files;
+use crate::storage::delegate_to_files;
 use crate::values::pixels::{self, Candidate, Channels, Colors};
 use crate::values::record::{Cell, Column, ColumnType, Columns, Found};
 
@@ -241,7 +241,7 @@ impl<L: Layout> Source for Rows<L> {
         self.items.files.follow(order, Samples::span)
     }
 
-    of_files!(items.files);
+    delegate_to_files!(items.files);
 
     fn verify(&self, samples: Range<usize>, on_error: &mut dyn FnMut(Error)) {
         self.items.verify(samples, on_error);

@@ -69,7 +69,7 @@ pub(super) struct Read<'a> {
 thread_local! {
     /// Bytes that a parser has converted. They are later appended to the scratch buffer, after the
     /// sample.
-    static MADE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+    static CONVERTED: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
 /// Clears the page and writes the key of sample `index` to it.
@@ -156,14 +156,14 @@ impl Items {
             return Ok((parse(item, scratch)?, key));
         }
         file.fill_for(index as u64, span.start, grow_to(scratch, len as u64)?)?;
-        let mut buffer = MADE.take();
+        let mut buffer = CONVERTED.take();
         let key = begin(&mut buffer, index);
         let item = &scratch[..len];
         // Append the converted bytes after the sample in the scratch buffer.
         let moved = |content: Found<'_>| -> Found<'a> { content.map(|part| part.moved(item, 0, len)) };
         let row = parse(item, &mut buffer).map(|row| row.into_iter().map(moved).collect::<Row<'a>>());
         let copied = grow_to(scratch, (len + buffer.len()) as u64).map(|to| to[len..].copy_from_slice(&buffer));
-        MADE.set(buffer);
+        CONVERTED.set(buffer);
         copied?;
         Ok((row?, len + key.start..len + key.end))
     }

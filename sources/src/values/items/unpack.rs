@@ -147,7 +147,8 @@ pub(crate) fn decompress_file(packed: &Path, target: &Path, len: u64, unpack: Un
     let file = file::open(packed).map_err(|e| Error::io(packed, &e))?;
     let is_locked = try_lock(&file, packed).map_err(named)?;
     let copied = copy(&file, packed, target, len, unpack, is_locked).map_err(named);
-    // Otherwise, a process that was forked in the meantime would keep the lock.
+    // Unlock explicitly: a child process that was forked in the meantime shares the lock and would
+    // keep it.
     let _ = file.unlock();
     copied
 }
@@ -195,7 +196,8 @@ fn copy(file: &File, packed: &Path, target: &Path, len: u64, unpack: Unpack, is_
 }
 
 /// Returns whether `target` is a copy of `packed`, according to its length and modification time.
-/// Compares only the length if `packed` does not exist, because a different library has removed it.
+/// If `packed` no longer exists (some libraries delete it after decompressing), only the length is
+/// compared.
 fn is_copy(packed: &Path, target: &Path, len: u64) -> bool {
     let Ok(metadata) = fs::metadata(target) else { return false };
     let same_time = || match fs::metadata(packed) {
@@ -250,8 +252,8 @@ fn write(packed: &File, (partial, file): (&Path, File), len: u64, unpack: Unpack
     match (unpacked, out.failed) {
         (_, Some(e)) => Err(write_error(partial, &e)),
         (Ok(count), None) if count == len => {
-            // Ignore errors. The caller checks the modification time after the rename in any case,
-            // because some file systems silently ignore it.
+            // Ignore errors. Some file systems silently drop the time anyway, so the caller checks
+            // it after the rename.
             let _ = modified.and_then(|modified| out.file.get_ref().set_modified(modified));
             Ok(())
         }
@@ -454,7 +456,7 @@ mod tests {
         let zeros = vec![0; 3 << 20];
         fs::write(&packed, snap::raw::Encoder::new().compress_vec(&zeros).unwrap()).unwrap();
         decompress_file(&packed, &target, 3 << 20, Unpack::Snappy).unwrap();
-        assert!(fs::read(&target).unwrap() == zeros, "a block with the highest ratio is accepted");
+        assert!(fs::read(&target).unwrap() == zeros, "a maximally compressed block is accepted");
     }
 
     #[test]

@@ -10,7 +10,7 @@
 //   jpeg_starts   finds the blocks that begin in each line, from these states
 //   jpeg_huffman  decodes bytes to coefficients, one thread per short segment or line
 //   jpeg_idct     transforms coefficients to component samples, one thread per block
-//   jpeg_turn     writes upright pixels of images with an EXIF orientation
+//   jpeg_turn     writes upright RGB pixels of images with an EXIF orientation and of video frames
 //   jpeg_resize   resizes to the output, one thread block per eight rows or fewer
 //
 // Huffman decoding is serial within a segment, so a JPEG without restart markers would occupy a
@@ -19,6 +19,11 @@
 // the states agree (Weissenberger and Schmidt, "Massively Parallel Huffman Decoding on GPUs",
 // 2018). The result is exact. The cost is that each line is decoded at least twice: once for its
 // state, and once for its coefficients. Images that do not synchronize are left to the host.
+//
+// A line is LINE_BYTES bytes of a sample's data. A piece is the part of a segment that one thread
+// decodes: a short segment as a whole, and about one line of a long segment. A tile is the group of
+// lines that one thread block of `jpeg_follow` decodes. A share is the part of a large sample that
+// one row of the grid processes. A lane is a thread of a warp.
 //
 // All arithmetic is the same as on the host, in the same order, so both produce the same bits. The
 // host's code is in `jpeg/src/kernels/scalar.rs` and `jpeg/src/rows.rs` up to the pixels, and in
@@ -38,9 +43,9 @@ typedef signed short i16;
 // only one share if `heavy` is 0.
 struct Samples { u32 end, first, heavy; };
 
-// The work of a sample: bytes in the kernels that read entropy-coded data, and blocks in the
-// others.
-struct Bytes { static __device__ __forceinline__ u32 of(const DecodeOps& o) { return o.bytes; } };
+// What counts as a sample's work: bytes in the kernels that process entropy-coded data, and blocks
+// in the others.
+struct Bytes { static __device__ __forceinline__ u32 of(const DecodeOps& o) { return o.kind == JPEG ? o.bytes : 0; } };
 struct Blocks { static __device__ __forceinline__ u32 of(const DecodeOps& o) { return o.kept; } };
 
 // The samples that a thread block processes, and its share of each.
@@ -119,10 +124,10 @@ __device__ __forceinline__ const Segment* segments_of(const DecodeOps& o, const 
 
 enum { MAX_TAPS = 64 };
 
-// Start of a table with the filter along one axis of `n` outputs. n pairs (start, taps) follow it,
-// and then MAX_TAPS / 2 rows of n pairs of coefficients. An odd last tap is paired with a zero. The
-// sample's record for `jpeg_resize` precedes its two tables. `DecodeOps::axes_bytes` computes the
-// same size.
+// The start of the table with the resize filter along one axis, which has `n` outputs. It is
+// followed by n pairs (start, taps), and by MAX_TAPS / 2 rows of n pairs of coefficients. An odd
+// last tap is paired with a zero. The sample's record for `jpeg_resize` precedes its two tables.
+// `DecodeOps::axes_bytes` computes the same size.
 struct __align__(16) Axis { u32 precision, start, end, unused; };
 __device__ __forceinline__ u32 axis_bytes(u32 n) { return (16 + n * (8 + MAX_TAPS * 2) + 15) / 16 * 16; }
 __device__ __forceinline__ u8* axis_of(u8* axes, u32 sample, u32 axis, u32 width, u32 height) {
@@ -130,16 +135,16 @@ __device__ __forceinline__ u8* axis_of(u8* axes, u32 sample, u32 axis, u32 width
     return axes + size_t(sample) * (sizeof(DecodeOps) + across + axis_bytes(height)) + sizeof(DecodeOps) + (axis ? across : 0);
 }
 
-// The record for `jpeg_resize`. The planes start `planes` times 64 bytes after the start of the
-// coefficients. If an image has an EXIF orientation, its upright pixels overwrite its coefficients,
-// as one plane per color.
+// Returns the record for `jpeg_resize`. The planes start `planes` times 64 bytes after the start of
+// the coefficients. If `jpeg_turn` has written the upright pixels, they are in the memory of the
+// coefficients, as one plane per color.
 __device__ __forceinline__ DecodeOps* view_of(u8* axes, u32 sample, u32 width, u32 height) {
     return reinterpret_cast<DecodeOps*>(axis_of(axes, sample, 0, width, height)) - 1;
 }
 __device__ __forceinline__ void write_view(DecodeOps* to, const DecodeOps& o, u32 planes) {
     *to = o;
     to->block = planes + o.block;
-    if (o.turned == 0) return;
+    if (o.turned == 0 && o.kind != YUV) return;
     to->block = o.block * 2;
     to->columns = (o.region.width + 7) / 8, to->rows = (o.region.height + 7) / 8;
     to->column = to->row = to->region.x = to->region.y = 0;
@@ -227,8 +232,8 @@ jpeg_axes(u8* axes, u32* faults, const DecodeOps* all, u32 count, u32 height, u3
 // --- Huffman decoding ------------------------------------------------------------------------------------------------------------
 
 // Only segments of at least LONG bytes are cut into pieces, and only in samples with a segment of
-// at least MIN_SPLIT_BYTES. For smaller ones, finding the pieces takes longer than decoding in
-// parallel saves.
+// at least MIN_SPLIT_BYTES. In smaller segments and samples, finding the pieces takes longer than
+// decoding in parallel saves.
 enum { LONG = 1024, MIN_SPLIT_BYTES = 2048 };
 
 enum { MAX_TABLES = 4, MOST_BLOCKS = 10 };     // two tables of DC differences, two of AC coefficients
@@ -290,8 +295,9 @@ struct __align__(16) Built {
     Tables tables;
     // These tables replace `dc` and `ac` in kernels that do not need the coefficients.
     //
-    // Like `dc`, but if an end-of-block code directly follows the difference, the entry skips both,
-    // and contains the length of the end-of-block code << 5.
+    // An entry of `dc_twice` is like an entry of `dc`. But if an end-of-block code directly follows
+    // the DC difference, the entry skips both, and bits 5 and up contain the length of the
+    // end-of-block code.
     u32 dc_twice[2 << DC_BITS];
     // The lower 16 bits contain one symbol, as in `ac`. The upper 16 bits contain two symbols if
     // the looked-up bits contain both, and otherwise the same symbol again.
@@ -321,7 +327,7 @@ jpeg_tables(Built* all_built, const u8* arena, const DecodeOps* all, u32 count) 
     const u32 table = blockIdx.x;
     for (u32 n = blockIdx.y; n < count; n += gridDim.y) {
         const DecodeOps& o = all[n];
-        if (o.kind == 0) continue;
+        if (o.kind != JPEG) continue;
         Tables& tables = all_built[n].tables;
         const Spec& spec = specs_of(o, arena)[table];
         u32 dc = 0;     // one bit per table of DC differences
@@ -453,7 +459,7 @@ struct Bits {
         filled += 4;
         ahead = __ldg(chunks + min(filled / 4, last));
     }
-    // A lane consumes at most four words until the next call, so the ring never runs empty.
+    // A lane consumes at most four words between two calls, so the ring never runs empty.
     __device__ __forceinline__ void fill() {
         static_assert(31 + MAX_BITS < 5 * 32 && 6 + 3 <= RING, "the ring has what is needed, and room for a chunk");
         if (filled - position / 32 < 6) put();
@@ -610,7 +616,7 @@ struct Extent { u32 from, to; };    // bits
 struct Line {
     Segment segment;
     Extent extent;
-    bool any, first;    // whether it contains a piece; whether that is the first of its segment
+    bool any, first;    // whether the line contains a piece, and whether it is the first of its segment
 
     // Each piece begins at the start of a line, except the first piece of a segment: it begins with
     // the segment, and extends to the end of the first whole line.
@@ -706,8 +712,8 @@ __device__ __forceinline__ u32 follow(const Tables& tables, const DecodeOps& o, 
     return State(bits.position - limit, b, place).code();
 }
 
-// Properties of a line that do not depend on the gains of the previous lines. A Start then
-// overwrites them.
+// Properties of a line that do not depend on the gains of the previous lines. `jpeg_follow` writes
+// them, and `jpeg_starts` overwrites them with a Start.
 struct __align__(16) Followed {
     u32 entry, exit;    // states
     u32 first;          // the bit at which the first block begins
@@ -718,7 +724,8 @@ struct __align__(16) Followed {
 static_assert(sizeof(Followed) == sizeof(Start), "a Start overwrites a Followed");
 
 // A thread block decodes TILE consecutive lines. The first OVERLAP of them are also the last lines
-// of the previous tile, so that the codes have synchronized at the start of the tile's own lines.
+// of the previous tile, so that the codes have usually synchronized where the tile's own lines
+// begin.
 enum { TILE = 128, OVERLAP = 16, STEP = TILE - OVERLAP };
 
 // Codes of regular patterns never synchronize: each pass fixes only one more line. So a sample is
@@ -733,10 +740,10 @@ __device__ __forceinline__ u32 own_line(const DecodeOps& o, u32 i) {
 }
 
 // Finds the decoder state at each line. First, each line is decoded as if an MCU began at its
-// start. Then it is decoded again from the exit state of the previous line, until no exit state
-// changes. After that, only lines before the tile can still change the tile's states. Between
-// passes, lines with a new entry state are compacted onto the first threads, so that most warps are
-// idle.
+// start. Then the lines are decoded again, each from the exit state of the previous line, until no
+// exit state changes. After that, only lines before the tile can still change the tile's states.
+// Between passes, lines with a new entry state are compacted onto the first threads, so that most
+// warps are idle.
 //
 // Where codes synchronize late, which is typical of high quality, a line's entry state often
 // alternates between a few values. So the last two decodings of each line are stored, and never
@@ -753,7 +760,7 @@ jpeg_follow(Followed* followed, u32* faults, const Built* built, const u8* arena
     for (Share share = Share::begin<Bytes>(all, samples); share.n < samples.end; share.next()) {
         const u32 n = share.n;
         const DecodeOps& o = all[n];
-        if (o.kind == 0 || o.longest < MIN_SPLIT_BYTES || o.place != n) continue;
+        if (o.kind != JPEG || o.longest < MIN_SPLIT_BYTES || o.place != n) continue;
         const Segment* const segments = segments_of(o, arena);
         const u32 lines = o.bytes / LINE_BYTES + 1;
         bool copied = false, lost = false;      // uniform across the threads
@@ -766,8 +773,8 @@ jpeg_follow(Followed* followed, u32* faults, const Built* built, const u8* arena
             if (!copied) built[n].copy<true>(tables);
             copied = true;
             const bool exact = line.first || threadIdx.x == 0;
-            // The last two decodings of this thread's line. `written` is whether `followed` has the
-            // last one.
+            // The last two decodings of this thread's line. `written` is whether the last one is
+            // stored in `followed`.
             Followed now = {~0u, 0, 0, 0, {0, {0, 0, 0}}}, earlier = now;
             bool written = true;
             extents[threadIdx.x] = line.extent;
@@ -860,7 +867,7 @@ jpeg_starts(Start* starts, u32* faults, const Built* built, const u8* arena, con
     u32* const ring = rings + threadIdx.x / 32 * 32 * Bits::RING + threadIdx.x % 32;
     for (u32 n = samples.first + blockIdx.y; n < samples.end; n += gridDim.y) {
         const DecodeOps& o = all[n];
-        if (o.kind == 0 || o.longest < MIN_SPLIT_BYTES || o.place != n || faults[n] != 0) continue;
+        if (o.kind != JPEG || o.longest < MIN_SPLIT_BYTES || o.place != n || faults[n] != 0) continue;
         const Segment* const segments = segments_of(o, arena);
         const u32 begin = first_line(o), lines = o.bytes / LINE_BYTES + 1;
         Start* const own_starts = starts + o.at / LINE_BYTES;
@@ -956,7 +963,7 @@ struct Pieces {
           blocks(o.blocks), in_one(o.longest < MIN_SPLIT_BYTES) {
         count = short_ones + (in_one ? 0 : o.bytes / LINE_BYTES + 1 - first_line(o));
     }
-    // A long segment, or a line without a piece, gives a Start without blocks.
+    // Returns a Start without blocks for a long segment, and for a line without a piece.
     __device__ __forceinline__ Start operator[](u32 i) const {
         if (i >= short_ones) return starts[i - short_ones];
         const Segment s = segments[i];
@@ -1030,7 +1037,7 @@ jpeg_huffman(i16* coefficients, u32* faults, const Built* built, const u8* arena
     for (Share share = Share::begin<Bytes>(all, samples); share.n < samples.end; share.next()) {
         const u32 n = share.n;
         const DecodeOps& o = all[n];
-        if (o.kind == 0) continue;
+        if (o.kind != JPEG) continue;
         // A different thread block may set the fault right now, so one thread reads it for the
         // whole block.
         const bool lost = threadIdx.x == 0 && faults[o.place] != 0;
@@ -1099,7 +1106,7 @@ jpeg_idct(u8* planes, const i16* coefficients, const u32* faults, const u8* aren
     for (Share share = Share::begin<Blocks>(all, samples); share.n < samples.end; share.next()) {
         const u32 n = share.n;
         const DecodeOps& o = all[n];
-        if (o.kind == 0 || faults[n] != 0) continue;
+        if (o.kind != JPEG || faults[n] != 0) continue;
         __syncthreads();
         for (u32 i = threadIdx.x; i < o.count * 64; i += blockDim.x) quant[i] = reinterpret_cast<const u16*>(arena + o.at)[i];
         __syncthreads();
@@ -1169,7 +1176,7 @@ struct Four {
     // `pick` is the number of pixels per sample.
     u32 behind, pick;
 
-    // `x` is a multiple of 4. The whole row of the plane is readable.
+    // `x` must be a multiple of 4, and the whole row of the plane must be readable.
     __device__ __forceinline__ void prepare(const DecodeOps& o, const u8* planes, u32 part, u32 up, u32 x) {
         const Component& p = o.parts[part];
         const Plane plane(o, part);
@@ -1246,15 +1253,34 @@ struct Sums {
     __device__ __forceinline__ u32 tops() const { return __byte_perm(__byte_perm(red, green, 0x0073), blue, 0x0710); }
 };
 
-// --- EXIF orientation
+// --- EXIF orientation and video frames
+
+// The samples of a video frame. The arithmetic is the same as in `video/src/rgb.rs`.
+struct Frame {
+    const u8* data;
+    const YuvHead& head;
+    __device__ __forceinline__ Frame(const DecodeOps& o, const u8* arena)
+        : data(arena + o.at), head(*reinterpret_cast<const YuvHead*>(arena + o.at)) {}
+    __device__ __forceinline__ int sample(u32 at) const {
+        return head.sample_bytes == 1 ? data[at] : *reinterpret_cast<const u16*>(data + at);
+    }
+    __device__ __forceinline__ void pixel(u32 x, u32 y, u32 (&rgb)[3]) const {
+        const u32 at = (y >> head.chroma_y) * head.chroma_stride + (x >> head.chroma_x) * head.chroma_step;
+        const int cb = sample(head.cb + at) - int(head.center), cr = sample(head.cr + at) - int(head.center);
+        const int luma = sample(head.luma + y * head.luma_stride + x * head.sample_bytes) * int(head.luma_weight) + int(head.rounding);
+        rgb[0] = byte((luma + cr * int(head.red_cr)) >> 20);
+        rgb[1] = byte((luma + cr * int(head.green_cr) + cb * int(head.green_cb)) >> 20);
+        rgb[2] = byte((luma + cb * int(head.blue_cb)) >> 20);
+    }
+};
 
 // Writes the region's upright pixels over the coefficients, which are not needed anymore.
 extern "C" __global__ void __launch_bounds__(128)
-jpeg_turn(u8* turned, const u8* planes, const u32* faults, const DecodeOps* all, Samples samples) {
+jpeg_turn(u8* turned, const u8* planes, const u32* faults, const u8* arena, const DecodeOps* all, Samples samples) {
     for (Share share = Share::begin<Blocks>(all, samples); share.n < samples.end; share.next()) {
         const u32 n = share.n;
         const DecodeOps& o = all[n];
-        if (o.kind == 0 || o.turned == 0 || faults[n] != 0) continue;
+        if (o.kind == 0 || (o.turned == 0 && o.kind != YUV) || faults[n] != 0) continue;
         const bool transposed = o.turned & TRANSPOSED, mirrored = o.turned & MIRRORED, flipped = o.turned & FLIPPED;
         const u32 width = o.region.width, height = o.region.height;
         const u32 wide = transposed ? height : width, high = transposed ? width : height;   // as stored
@@ -1265,7 +1291,7 @@ jpeg_turn(u8* turned, const u8* planes, const u32* faults, const DecodeOps* all,
         for (u32 i = first; i < quads * high; i += step) {
             const u32 quad = transposed ? i / high : i % quads, row = transposed ? i % high : i / quads;
             u32 values[3] = {0, 0, 0};
-            for (u32 part = 0; part < o.count; part++) {
+            for (u32 part = 0; part < o.count && o.kind == JPEG; part++) {
                 const u32 up = o.parts[part].upsampling;
                 Four four;
                 four.prepare(o, planes, part, up, left + quad * 4);
@@ -1279,7 +1305,9 @@ jpeg_turn(u8* turned, const u8* planes, const u32* faults, const DecodeOps* all,
                 if (flipped) y = height - 1 - y;
                 u32 rgb[3];
                 for (u32 c = 0; c < 3; c++) rgb[c] = values[c] >> (8 * k) & 255;
-                if (o.color == YCBCR) {
+                if (o.kind == YUV) {
+                    Frame(o, arena).pixel(o.region.x + column, o.region.y + row, rgb);
+                } else if (o.color == YCBCR) {
                     const int luma = int(rgb[0] << 16) + 32768, cb = int(rgb[1]) - 128, cr = int(rgb[2]) - 128;
                     rgb[0] = byte((luma + 91881 * cr) >> 16);
                     rgb[1] = byte((luma - 22554 * cb - 46802 * cr) >> 16);

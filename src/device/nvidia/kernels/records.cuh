@@ -69,11 +69,12 @@ static_assert(sizeof(Component) == 32, "Component");
 // copied to the device together with the batch. Kernels skip an all-zero record, which marks a
 // sample that was decoded on the host.
 struct __align__(16) DecodeOps {
-    // 1 if the kernels decode the image, and 0 if it was decoded on the host.
+    // What the kernels do: 0 if the image was decoded on the host, JPEG to decode a JPEG, or
+    // YUV to convert a video frame.
     u32 kind;
     u32 segments;
-    // Offset in the arena of the image's data, in bytes. The data starts with the decoding
-    // tables.
+    // Offset in the arena of the image's data, in bytes. The data of a JPEG starts with the
+    // decoding tables, and the data of a video frame with a `YuvHead`.
     u32 at;
     // Size of the image's data in the arena, in bytes.
     u32 bytes;
@@ -128,6 +129,41 @@ struct __align__(16) DecodeOps {
     double down[2];
 };
 static_assert(sizeof(DecodeOps) == 256, "DecodeOps");
+
+enum { JPEG = 1, YUV = 2 };
+
+// Head of the data of a video frame in the arena. Weights have 20 fractional bits, and they and
+// `rounding` are signed. Offsets are relative to the head. Sizes are in bytes.
+struct YuvHead {
+    u32 luma_weight;
+    // What is added to the weighted samples.
+    u32 rounding;
+    // The chroma sample for gray.
+    u32 center;
+    u32 red_cr;
+    u32 green_cr;
+    u32 green_cb;
+    u32 blue_cb;
+    // Size of a sample: 1 or 2.
+    u32 sample_bytes;
+    // Distance between two rows of luma.
+    u32 luma_stride;
+    // Offset of the first sample of luma.
+    u32 luma;
+    // Offset of the first sample of Cb.
+    u32 cb;
+    // Offset of the first sample of Cr.
+    u32 cr;
+    // Distance between two rows of chroma.
+    u32 chroma_stride;
+    // Distance between two samples in a row of chroma.
+    u32 chroma_step;
+    // Right shift that turns a column of luma into a column of chroma.
+    u32 chroma_x;
+    // Right shift that turns a row of luma into a row of chroma.
+    u32 chroma_y;
+};
+static_assert(sizeof(YuvHead) == 64, "YuvHead");
 
 enum { BRIGHTNESS, CONTRAST, POSTERIZE, SOLARIZE, ADD, INVERT, AUTOCONTRAST, EQUALIZE };
 enum { SATURATION, HUE, GRAYSCALE, PERMUTED };

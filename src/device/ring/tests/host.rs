@@ -117,7 +117,7 @@ pub(super) struct HostSlot {
     home: Option<Sender<HostSlot>>,
 }
 
-/// Consecutive keys have different lengths.
+/// Returns the key of a sample. Consecutive keys have different lengths.
 pub(super) fn key(number: u64, place: usize) -> String {
     format!("{number}/{place}/").repeat((number as usize + place) % 5 + 1)
 }

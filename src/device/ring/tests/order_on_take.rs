@@ -3,7 +3,7 @@
 
 use super::*;
 
-/// The consumer's stream is busy until the returned sender is dropped.
+/// Opens a ring, and keeps the consumer's stream busy until the returned sender is dropped.
 fn open_busy(sim: &Sim) -> (Ring<Sim>, crossbeam::channel::Sender<()>) {
     let ring = open(sim, CONVERTED, 0).unwrap();
     ring.order_when_taken();
@@ -26,9 +26,10 @@ fn read_there(stream: &SimStream, batch: &Held<Sim>, seen: &Seen) {
     });
 }
 
-/// Returns the number of torn batches in one epoch. A separate thread requests the batches, and
-/// this thread takes and reads them, alternately on each stream. If `is_mistaken` is set, it reads
-/// each batch on a different stream than it takes it on.
+/// Returns the number of batches in one epoch that the consumer read while they were incomplete or
+/// overwritten (torn batches). A separate thread requests the batches, and this thread takes and
+/// reads them, alternately on each stream. If `is_mistaken` is set, this thread reads each batch on
+/// a different stream than it takes it on.
 fn torn(streams: usize, is_mistaken: bool) -> usize {
     let sim = Sim::new(Mistake::None, 60);
     let (mut ring, gate) = open_busy(&sim);

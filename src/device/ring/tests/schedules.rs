@@ -4,6 +4,7 @@
 use super::*;
 use crate::scheduler;
 
+/// The random choices of a schedule.
 #[derive(Debug)]
 struct Drawn {
     what: usize,
@@ -51,7 +52,8 @@ fn kind(what: usize) -> Spec {
     }
 }
 
-/// Returns the number of batches and the number of torn batches.
+/// Returns the number of batches, and the number of torn batches, which were incomplete or
+/// overwritten when the consumer read them.
 fn run(drawn: &Drawn, mistake: Mistake) -> [u64; 2] {
     let sim = Sim::new(mistake, drawn.device);
     let mut ring = open_spec(&sim, kind(drawn.what), drawn.loader).unwrap();

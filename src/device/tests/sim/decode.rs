@@ -85,6 +85,7 @@ struct Component {
     tables: (usize, usize),
 }
 
+/// The samples of one component inside the decoded window.
 struct Plane {
     samples: Vec<u8>,
     stride: usize,
@@ -98,9 +99,10 @@ impl Plane {
     }
 }
 
-/// The head of a sample, which precedes its data.
+/// The head of a sample: its tables and the list of its segments. The sample's data follows the
+/// head.
 struct Head<'a> {
-    /// The head, followed by the data.
+    /// The bytes of the head and of the data.
     bytes: &'a [u8],
     quant: &'a [u8],
     tables: Vec<Lookup>,
@@ -112,7 +114,8 @@ impl<'a> Head<'a> {
         let bytes = &arena[record.word(2)..][..record.word(3)];
         let (quant, rest) = bytes.split_at(parts.len() * 128);
         let (specs, rest) = rest.split_at(record.word(13) * 272);
-        // DC symbols need no check here.
+        // With `true`, DC tables are read like AC tables. Their symbols are not checked, because
+        // the host has checked them.
         let tables = specs.chunks_exact(272).map(|spec| Lookup::new(&Spec::read(spec)?, true).ok());
         let tables = tables.collect::<Option<_>>().expect("the host has checked the tables");
         Head { bytes, quant, tables, segments: rest.chunks_exact(16).take(record.word(1)).collect() }
@@ -186,8 +189,14 @@ impl<'a> Head<'a> {
     }
 }
 
-/// Returns `None` if the host must decode the sample.
+/// Decodes one sample into `out`. Returns `None` if the host must decode the sample.
 fn sample(record: &Record, arena: &[u8], output: Size, out: &mut [u8]) -> Option<()> {
+    if record.word(0) == 2 {
+        let frame = &arena[record.word(2)..][..record.word(3)];
+        let pixels = oriented_pixels(record, |x, y| video_pixel(frame, x, y));
+        Resizer::new().run(&pixels, &plan(record, output), out).expect("the plan is valid");
+        return Some(());
+    }
     let parts = record.parts();
     let head = Head::new(record, &parts, arena);
     if !head.synchronizes(record, &parts, arena) {
@@ -195,13 +204,38 @@ fn sample(record: &Record, arena: &[u8], output: Size, out: &mut [u8]) -> Option
     }
     let coefficients = head.coefficients(record, &parts)?;
     let planes: Vec<Plane> = parts.iter().enumerate().map(|part| head.plane(record, part, &coefficients)).collect();
-    let pixels = oriented_pixels(record, &parts, &planes);
+    let pixels = oriented_pixels(record, |x, y| {
+        let values: Vec<u8> = parts.iter().zip(&planes).map(|(part, plane)| upsampled(part, plane, x, y)).collect();
+        match (record.word(11), &values[..]) {
+            (0, &[gray]) => [gray; 3],
+            (1, &[y, cb, cr]) => color(y, cb, cr),
+            (2, &[r, g, b]) => [r, g, b],
+            (kind, values) => panic!("unsupported color {kind} with {} components", values.len()),
+        }
+    });
     Resizer::new().run(&pixels, &plan(record, output), out).expect("the plan is valid");
     Some(())
 }
 
-/// The pixels of the record's region, with the orientation applied.
-fn oriented_pixels(record: &Record, parts: &[Component], planes: &[Plane]) -> Pixels {
+/// Converts a pixel of a video frame to RGB. `frame` starts with the head.
+fn video_pixel(frame: &[u8], x: usize, y: usize) -> [u8; 3] {
+    let word = |i: usize| u32_at(frame, i * 4);
+    let sample = |offset: usize| match word(7) {
+        1 => i64::from(frame[offset]),
+        _ => i64::from(u16::from_le_bytes([frame[offset], frame[offset + 1]])),
+    };
+    let [luma_weight, rounding, center, red_cr, green_cr, green_cb, blue_cb] =
+        std::array::from_fn(|i| i64::from(word(i) as i32));
+    let [bytes, luma_stride, luma, cb, cr, stride, step] = std::array::from_fn(|i| word(7 + i) as usize);
+    let chroma = (y >> word(15)) * stride + (x >> word(14)) * step;
+    let luma = sample(luma + y * luma_stride + x * bytes) * luma_weight + rounding;
+    let (cb, cr) = (sample(cb + chroma) - center, sample(cr + chroma) - center);
+    [cr * red_cr, cr * green_cr + cb * green_cb, cb * blue_cb].map(|term| ((luma + term) >> 20).clamp(0, 255) as u8)
+}
+
+/// Returns the pixels of the record's region, with the orientation applied. `pixel_at` returns a
+/// pixel of the stored image.
+fn oriented_pixels(record: &Record, pixel_at: impl Fn(usize, usize) -> [u8; 3]) -> Pixels {
     let (region, turned) = (record.rect(44), record.word(55));
     let (width, height) = (region.width as usize, region.height as usize);
     let mut pixels = Pixels::new();
@@ -219,25 +253,19 @@ fn oriented_pixels(record: &Record, parts: &[Component], planes: &[Plane]) -> Pi
             (x, y) = (y, x);
         }
         let (x, y) = (region.x as usize + x, region.y as usize + y);
-        let values: Vec<u8> = parts.iter().zip(planes).map(|(part, plane)| upsampled(part, plane, x, y)).collect();
-        *pixel = match (record.word(11), &values[..]) {
-            (0, &[gray]) => [gray; 3],
-            (1, &[y, cb, cr]) => color(y, cb, cr),
-            (2, &[r, g, b]) => [r, g, b],
-            (kind, values) => panic!("unsupported color {kind} with {} components", values.len()),
-        };
+        *pixel = pixel_at(x, y);
     }
     pixels
 }
 
-/// The plan that resizes the record's region to the output.
+/// Returns the plan that resizes the record's region to the output.
 fn plan(record: &Record, output: Size) -> Plan {
     let [left, right, top, bottom] = [56, 58, 60, 62].map(|i| record.double(i));
     let (region, shown) = (record.rect(44), record.rect(48));
     let mut plan = Plan::resized_crop(region.size(), Rect::full(region.size()), output, shown);
     plan.window = Window { x: left, y: top, width: right - left, height: bottom - top };
     (plan.flip, plan.vertical_flip) = (record.word(52) != 0, record.word(53) != 0);
-    // A record contains the position after flips, a plan the position before flips.
+    // A record contains the position after flips, and a plan the position before flips.
     if plan.flip {
         plan.target.x = output.width - shown.x - shown.width;
     }
@@ -248,7 +276,7 @@ fn plan(record: &Record, output: Size) -> Plan {
     plan
 }
 
-/// The value of a component at a pixel, with libjpeg-turbo's "fancy" upsampling.
+/// Returns the value of a component at a pixel, with libjpeg-turbo's "fancy" upsampling.
 fn upsampled(part: &Component, plane: &Plane, x: usize, y: usize) -> u8 {
     let (across, down) = (x / part.across, y / part.down);
     let beside =
@@ -285,7 +313,7 @@ impl Bits<'_> {
         three << (8 + self.position % 8) >> (32 - 16) >> (16 - count)
     }
 
-    /// Returns `None` if the next bits are not a code.
+    /// Returns the next symbol, or `None` if the next bits are not a code.
     fn symbol(&mut self, table: &Lookup) -> Option<usize> {
         let (symbol, length) = table.find(self.peek(16) as u16)?;
         self.position += usize::from(length);

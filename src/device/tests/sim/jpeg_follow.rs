@@ -1,10 +1,14 @@
-//! Simulates `jpeg_follow` and `jpeg_starts` in `jpeg.cu`: decides whether the lines of a sample's
-//! long segments synchronize soon enough to decode them in parallel. If they do, the state at each
-//! line is that of serial decoding.
+//! Simulates `jpeg_follow` and `jpeg_starts` in `jpeg.cu`: decides whether the long segments of a
+//! sample can be decoded in parallel.
 //!
-//! The arena is the memory with the data of all samples. It is divided into lines of [`LINE_BYTES`]
-//! bytes. A tile is a group of [`TILE`] consecutive lines, which overlaps the previous tile. A
-//! sample's data is preceded by its head, which contains its tables and the list of its segments.
+//! The data of all samples lies in one buffer, the *arena*. It is divided into *lines* of
+//! [`LINE_BYTES`] bytes, and a *tile* is a group of [`TILE`] consecutive lines, which overlaps the
+//! previous tile. Each line is decoded from a guessed state. The segments can be decoded in
+//! parallel if decoding soon reaches the same states as serial decoding. If it does, the decoder
+//! state at each line boundary is exactly that of serial decoding.
+//!
+//! A sample's data is preceded by its *head*, which contains its tables and the list of its
+//! segments.
 
 use warpfeed_jpeg::internal::Lookup;
 
@@ -20,8 +24,9 @@ const MIN_SPLIT_BYTES: usize = DecodeOps::MIN_SPLIT_BYTES;
 const PASSES: usize = 96;
 const CHAIN: usize = 64;
 
+/// The data of one sample in the arena.
 pub(super) struct Sample<'a> {
-    /// The arena, from the sample's head on.
+    /// The arena, starting at the sample's head.
     pub(super) bytes: &'a [u8],
     /// Bytes of the head and the data together.
     pub(super) len: usize,
@@ -70,7 +75,8 @@ impl Sample<'_> {
     /// Repeats passes over a tile until its states are stable. Returns `None` after too many
     /// passes.
     fn follow(&self, lines: &[Option<Line>]) -> Option<Vec<Ends>> {
-        // The last two decodings of each line, the later one first.
+        // The states at the start and at the end of each line, for its last two decodings, the most
+        // recent one first.
         let mut ends_of_lines = vec![[None::<Ends>; 2]; lines.len()];
         for _ in 0..=PASSES {
             let mut changed;
@@ -112,8 +118,9 @@ impl Sample<'_> {
         None
     }
 
-    /// Decodes the start of a tile again, from the state at the end of the previous tile. Returns
-    /// `false` if too many lines would have to be decoded again.
+    /// Decodes the first lines of a tile again, starting with the state at the end of the previous
+    /// tile, until a line starts with a state that is already known. Returns `false` if that takes
+    /// more than [`CHAIN`] lines.
     fn join(&self, lines: &[Option<Line>], ends: &mut [Ends], tile: usize) -> bool {
         for i in tile..lines.len().min(tile + STEP) {
             let Some(line) = lines[i].filter(|line| !line.first && ends[i - 1].1 != ends[i].0) else { return true };
@@ -125,7 +132,8 @@ impl Sample<'_> {
         true
     }
 
-    /// Like `Line` in `jpeg.cu`.
+    /// Returns the part of line `line` that belongs to a long segment, or `None` if there is none.
+    /// Mirrors `Line` in `jpeg.cu`.
     fn line(&self, line: usize) -> Option<Line> {
         let index = self.segments.partition_point(|segment| segment.0 <= line * LINE_BYTES).saturating_sub(1);
         let (byte, bytes) = self.segments[index];

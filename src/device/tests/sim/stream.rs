@@ -10,8 +10,10 @@ use crossbeam::channel::{Sender, unbounded};
 use super::State;
 use crate::sampler::Rng;
 
+/// A piece of work for a stream, or `None` to end the stream.
 pub(super) type Work = Option<Box<dyn FnOnce(&mut Pace) + Send>>;
 
+/// The random pauses of a stream.
 pub(crate) struct Pace {
     rng: Rng,
     state: Arc<State>,

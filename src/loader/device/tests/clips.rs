@@ -2,7 +2,8 @@
 //! worker decodes the frames.
 
 use super::*;
-use crate::field::Image;
+use crate::decode::Codecs;
+use crate::field::{Boxes, Image, Mask};
 use crate::source::Frames;
 
 /// Samples with a clip and a single image of the same size.
@@ -53,6 +54,34 @@ fn a_device_runs_the_effects_on_each_frame() {
     }
 }
 
+#[test]
+fn annotations_of_each_frame_match_the_host() {
+    let originals = upright(false);
+    let sample = |(n, bytes): (usize, &Vec<u8>)| {
+        let size = Codecs::new().open(bytes).unwrap().size();
+        let mask = |frame: usize| {
+            let values: Vec<u8> = (0..size.area()).map(|at| (at % 251) as u8 ^ frame as u8).collect();
+            let shape = format!("({}, {})", size.height, size.width);
+            let header = format!("{{'descr': '|u1', 'fortran_order': False, 'shape': {shape}, }}");
+            [b"\x93NUMPY\x01\x00\x76\x00", format!("{header:<117}\n").as_bytes(), &values].concat()
+        };
+        OwnedSample::new(format!("{n}"))
+            .field("clip", Frames::encode(&[bytes; 3]))
+            .field("mask", Frames::encode(&[mask(0), mask(1), mask(2)]))
+            .field("boxes.json", "[[[0, 0, 9, 9]], [], [[1, 1, 8, 9], [2, 2, 5, 6]]]")
+            .label(0)
+    };
+    let loader = Loader::source(Samples::new(originals.iter().enumerate().map(sample).collect()));
+    let loader = loader.batch_size(8).shuffle(3).workers(2).augment(Augment::train(32)).drop_field("image");
+    let loader = loader.field("clip", Image::of("clip").frames(3)).field("mask", Mask::new(Dtype::U8).frames(3));
+    let loader = loader.field("boxes", Boxes::new(2).frames(3));
+    for name in ["clip", "mask", "boxes", "boxes.count"] {
+        let expected = field_on_host(loader.clone(), 1, name);
+        let (found, decoded) = field_on_device(loader.clone().decode_on(DecodeOn::Gpu), 1, 0, Some(name)).unwrap();
+        assert!(found == expected && decoded > 0, "{name}, {decoded} on the device");
+    }
+}
+
 /// Returns the images without the rotated ones, to which `oriented` would add a second EXIF
 /// segment.
 fn upright(damaged: bool) -> Vec<Vec<u8>> {
@@ -88,8 +117,8 @@ fn clips_with_different_numbers_of_frames_match_the_host() {
     }
 }
 
-/// The device cannot decode one frame in seven. Some samples contain a frame that cannot be decoded
-/// at all, and are replaced by others.
+/// Returns a loader in which the device cannot decode one frame in seven. Some samples contain a
+/// frame that cannot be decoded at all, and other samples replace them.
 fn with_failures() -> Loader {
     let originals = upright(false);
     let sample = |(n, bytes): (usize, &Vec<u8>)| {

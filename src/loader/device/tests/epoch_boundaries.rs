@@ -12,7 +12,8 @@ use crate::source::{Sample, Source};
 
 const EPOCH: u64 = 20;
 
-/// Epoch `e` starts at sample `e * EPOCH`, so the index of a sample reveals the epoch.
+/// An order in which epoch `e` starts at sample `e * EPOCH`, so the index of a sample reveals its
+/// epoch.
 struct Apart;
 
 impl Sampler for Apart {
@@ -25,7 +26,7 @@ impl Sampler for Apart {
     }
 }
 
-/// Counts the reads in each epoch.
+/// A source that counts the reads in each epoch.
 struct Recorded {
     images: Vec<Vec<u8>>,
     reads: Mutex<HashMap<u64, u64>>,
@@ -254,7 +255,7 @@ fn canceled_parts_are_not_timed() {
 
 #[test]
 fn an_epoch_that_could_not_be_prepared_begins_on_request() {
-    /// Panics when the length of epoch 1 is requested for the first time.
+    /// A sampler that panics when the length of epoch 1 is requested for the first time.
     struct Once(AtomicUsize);
 
     impl Sampler for Once {

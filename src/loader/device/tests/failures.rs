@@ -10,7 +10,7 @@ use super::*;
 use crate::error::Error;
 use crate::source::{Sample, Source};
 
-/// The strong count of the `Arc` shows whether the source is still alive.
+/// A source that shows whether it is still alive, by the strong count of the `Arc`.
 struct Watched(Samples, #[allow(dead_code)] Arc<()>);
 
 impl Source for Watched {
@@ -22,6 +22,7 @@ impl Source for Watched {
     }
 }
 
+/// The batches that arrived, and the errors.
 type Seen = (Vec<Vec<u8>>, Vec<Error>);
 
 /// Makes each driver call in `run` fail in turn. Returns the number of failures per driver

@@ -15,7 +15,7 @@ fn noise() -> Vec<u8> {
 
 fn open(loader: Loader) -> Parts {
     let host = loader.images.written(Layout::Nhwc).unwrap();
-    let space = DecodeSpace { bytes: ENCODED_BYTES_PER_IMAGE, blocks: BLOCKS_PER_IMAGE };
+    let space = DecodeSpace { images: 1, bytes: ENCODED_BYTES_PER_IMAGE, blocks: BLOCKS_PER_IMAGE };
     let split = Split { on_device: true, decode: Some(space), retouch: false, records: false };
     loader.clone().open(loader.fields().unwrap(), host, split, |_, _| 0).unwrap()
 }
@@ -74,8 +74,8 @@ fn redecoding_counts_the_encoded_bytes() {
     for (parts, is_taken) in [(ample, false), (scarce, true)] {
         let slot = Slots::make(&parts.schemas, SlotMemory::heap(parts.schemas.bytes()).unwrap());
         let bytes_taken = redecode_memory(&parts.shared, slot);
-        // For the pixels, and for the source's buffer, which may have twice the capacity of its
-        // content.
+        // The worker takes memory for the pixels, and for the source's buffer, which may have twice
+        // the capacity of its content.
         let (min_bytes, max_bytes) = if is_taken { (3_000_000 + 2 * bytes, usize::MAX) } else { (0, 0) };
         assert!(
             (min_bytes..=max_bytes).contains(&bytes_taken),

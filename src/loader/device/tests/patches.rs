@@ -6,7 +6,7 @@ use crate::batch::HostBatch;
 use crate::field::Patches;
 use crate::source::Frames;
 
-/// The device then gets no data.
+/// If all samples of a batch have no images, the device gets no data.
 #[test]
 fn device_batches_may_have_no_patches() {
     let sample = |n: usize| {

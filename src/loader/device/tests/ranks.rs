@@ -14,7 +14,7 @@ const EPOCHS: u64 = 2;
 /// Samples per global batch, which is not divisible by the eight ranks.
 const GLOBAL: usize = 20;
 
-/// Read times depend on the case and the rank.
+/// A source that takes a different time for each read, depending on the case and the rank.
 struct Uneven {
     originals: Arc<[Vec<u8>]>,
     pace: u64,
@@ -34,7 +34,9 @@ impl Source for Uneven {
     }
 }
 
+/// Epoch and number of a batch.
 type At = (u64, u64);
+/// Index, validity and pixels of each sample of a batch.
 type Share = Vec<(u64, bool, Vec<u8>)>;
 
 #[derive(Clone)]
@@ -89,8 +91,8 @@ impl Case {
     }
 }
 
-/// In each step, the rank requests its batch, waits for all other ranks, and reads the batch on the
-/// device.
+/// Trains one rank. In each step, the rank requests its batch, waits for all other ranks, and reads
+/// the batch on the device.
 fn train_rank(
     rank: usize,
     loader: Loader,

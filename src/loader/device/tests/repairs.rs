@@ -10,7 +10,7 @@ use crate::field::Image;
 use crate::source::{Sample, Source};
 use crate::transform::Policy;
 
-/// One in five images contains an invalid Huffman code.
+/// Returns images, one in five of which contains an invalid Huffman code.
 fn damaged() -> Vec<Vec<u8>> {
     let mut images = originals(false);
     for image in images.iter_mut().skip(4).step_by(5) {
@@ -127,8 +127,8 @@ fn images_that_a_worker_has_finished_are_not_written_again() {
     assert!(opened.stats().decoded_again > 3);
 }
 
-/// JPEGs of all types, with random bytes overwritten. They contain invalid codes, coefficients past
-/// the end of a block, restart markers, and codes that are valid but different.
+/// Returns JPEGs of all types, with random bytes overwritten. They contain invalid codes,
+/// coefficients past the end of a block, restart markers, and codes that are valid but different.
 fn with_noise() -> Samples {
     let mut rng = Rng::new(11, 0, 0);
     let sample = |(n, mut jpeg): (usize, Vec<u8>)| {

@@ -6,8 +6,8 @@ use crate::field::Image;
 use crate::source::BatchIndex;
 use crate::transform::{Mix, RandomErasing};
 
-/// The output is larger in the second epoch, smaller in the third, and back to the first size in
-/// the fourth.
+/// Returns an augmentation with an output that is larger in the second epoch, smaller in the third,
+/// and of the first size again in the fourth.
 fn sized(edit: impl Fn(Augment) -> Augment) -> Augment {
     let edited = |augment: Augment| edit(augment.flip(0.5));
     let augment = edited(Augment::train(20)).from_epoch(1, edited(Augment::train(32)));

@@ -76,7 +76,7 @@ enum Form {
     Timm(Timm),
 }
 
-/// Serialized as its text.
+/// A policy string of timm. It is serialized as its text.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 struct Timm {
@@ -101,27 +101,28 @@ impl Policy {
         Policy { form, bins, sampling: Sampling::default(), misuse: None }
     }
 
-    /// torchvision's `RandAugment`: draws `effects` effects with the same `magnitude`, which must
-    /// be 0 to 30. The usual choice is `rand_augment(2, 9)`. See Cubuk et al., "RandAugment:
+    /// Equals torchvision's `RandAugment`: draws `effects` effects with the same `magnitude`, which
+    /// must be 0 to 30. The usual choice is `rand_augment(2, 9)`. See Cubuk et al., "RandAugment:
     /// Practical automated data augmentation with a reduced search space" (2020).
     pub fn rand_augment(effects: u32, magnitude: u32) -> Self {
         Self::new(Form::Rand { effects, magnitude }, 31)
     }
 
-    /// torchvision's `TrivialAugmentWide`: draws one effect with a random magnitude. See Müller and
-    /// Hutter, "TrivialAugment: Tuning-free Yet State-of-the-Art Data Augmentation" (2021).
+    /// Equals torchvision's `TrivialAugmentWide`: draws one effect with a random magnitude. See
+    /// Müller and Hutter, "TrivialAugment: Tuning-free Yet State-of-the-Art Data Augmentation"
+    /// (2021).
     pub fn trivial_augment_wide() -> Self {
         Self::new(Form::Trivial, 31)
     }
 
-    /// torchvision's `AutoAugment`: draws a pair of effects from a learned policy.
+    /// Equals torchvision's `AutoAugment`: draws a pair of effects from a learned policy.
     pub fn auto_augment(policy: AutoAugment) -> Self {
         Self::new(Form::Auto(policy), 10)
     }
 
-    /// torchvision's `AugMix`: mixes the original image with the results of three chains of one to
-    /// three effects. Geometric effects use bilinear interpolation. See Hendrycks et al., "AugMix:
-    /// A Simple Data Processing Method to Improve Robustness and Uncertainty" (2020).
+    /// Equals torchvision's `AugMix`: mixes the original image with the results of three chains of
+    /// one to three effects. Geometric effects use bilinear interpolation. See Hendrycks et al.,
+    /// "AugMix: A Simple Data Processing Method to Improve Robustness and Uncertainty" (2020).
     ///
     /// The chains do not move masks, boxes, points and maps, so these match the original image.
     ///
@@ -131,8 +132,8 @@ impl Policy {
         Self::new(form, 10).interpolation(Interpolation::Bilinear)
     }
 
-    /// A policy string of timm, such as `rand-m9-mstd0.5-inc1`, `original-mstd0.5`, `originalr`,
-    /// `v0`, `v0r`, `3a` (the three effects of "DeiT III", Touvron et al. 2022) or
+    /// Parses a policy string of timm, such as `rand-m9-mstd0.5-inc1`, `original-mstd0.5`,
+    /// `originalr`, `v0`, `v0r`, `3a` (the three effects of "DeiT III", Touvron et al. 2022) or
     /// `augmix-m5-w4-d2`.
     ///
     /// Effects, probabilities and magnitudes equal timm's. The rounding of each effect equals
@@ -197,7 +198,7 @@ impl Policy {
         self
     }
 
-    /// Draws the effects, except for AugMix.
+    /// Draws the effects of any policy except AugMix.
     fn choose(&self, output: Size, rng: &mut Rng, on_effect: &mut OnEffect<'_>) {
         match &self.form {
             Form::Rand { effects, magnitude } => {

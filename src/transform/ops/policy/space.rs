@@ -12,20 +12,21 @@ use crate::transform::ops::warp::{Affine, Sampling, Warp};
 
 pub(super) struct Space {
     kinds: &'static [Kind],
-    /// As the tangent of the angle.
+    /// Largest shear, as the tangent of the angle.
     shear: f32,
-    /// In degrees.
+    /// Largest rotation in degrees.
     rotate: f32,
-    /// Enhancement factors range over 1 ± this.
+    /// Largest change of an enhancement factor, which ranges over 1 ± this number.
     factor: f32,
     translate: Translate,
-    /// `Posterize`: bits kept at the lowest magnitude, and how many fewer at the highest.
+    /// The number of bits that `Posterize` keeps at the lowest magnitude, and how many fewer it
+    /// keeps at the highest.
     bits: (f32, f32),
 }
 
 enum Translate {
     Pixels(f32),
-    /// Fraction of the image's width or height.
+    /// A fraction of the image's width or height.
     Share(f64),
 }
 
@@ -90,8 +91,8 @@ pub(super) const MIX: Space = Space {
     ..MIX_PART
 };
 
-/// Element `index` of `torch.linspace(from, to, count)`, computed from the nearer end, because
-/// PyTorch rounds that way.
+/// Returns element `index` of `torch.linspace(from, to, count)`, computed from the nearer end,
+/// because PyTorch rounds that way.
 fn linspace(from: f32, to: f32, count: u32, index: u32) -> f32 {
     let stride = (to - from) / (count - 1) as f32;
     if index < count / 2 { fused(stride, index as f32, from) } else { fused(-stride, (count - 1 - index) as f32, to) }
@@ -107,8 +108,8 @@ impl Space {
         self.kinds[rng.below(self.kinds.len() as u64) as usize]
     }
 
-    /// The magnitude at `level`, from 0 to `bins - 1`, or 0 if this kind has none. Signed
-    /// magnitudes get a random sign.
+    /// Returns the magnitude at `level`, which is from 0 to `bins - 1`, or 0 if this kind has no
+    /// magnitude. Signed magnitudes get a random sign.
     pub(super) fn magnitude(&self, kind: Kind, level: u32, bins: u32, output: Size, rng: &mut Rng) -> f64 {
         let up_to = |max: f32| linspace(0.0, max, bins, level);
         let translate = |side: u32| match self.translate {
@@ -132,7 +133,8 @@ impl Space {
     }
 }
 
-/// torchvision's `_apply_image_or_video_transform`. Skips effects that would not change the image.
+/// Adds the effect of torchvision's `_apply_image_or_video_transform`, unless it would not change
+/// the image.
 pub(super) fn push(kind: Kind, magnitude: f64, output: Size, sampling: Sampling, drawn: &mut Drawn) {
     let is_signed = !matches!(kind, Posterize | Solarize | AutoContrast | Equalize | Invert);
     if (is_signed && magnitude == 0.0) || (kind == Posterize && magnitude == 8.0) {
@@ -146,7 +148,7 @@ pub(super) fn push(kind: Kind, magnitude: f64, output: Size, sampling: Sampling,
         ShearY => shear([0.0, magnitude]),
         TranslateX => Affine { translate: [magnitude.trunc(), 0.0], ..Affine::IDENTITY },
         TranslateY => Affine { translate: [0.0, magnitude.trunc()], ..Affine::IDENTITY },
-        // torchvision's `rotate` is counterclockwise.
+        // The sign differs because torchvision's `rotate` is counterclockwise.
         Rotate => Affine { angle: -magnitude, ..Affine::IDENTITY },
         Brightness => return drawn.push(Tone::brightness(1.0 + magnitude)),
         Color => return drawn.push(Tint::saturation(1.0 + magnitude)),

@@ -4,10 +4,11 @@
 
 use super::kind::Kind::{self, *};
 
-/// Each effect is (kind, probability, magnitude).
+/// The pairs of a policy. Each effect is (kind, probability, magnitude).
 pub(super) type Table = [[(Kind, f64, u8); 2]; 25];
 
-/// Cubuk et al., "AutoAugment: Learning Augmentation Strategies from Data" (2019), for ImageNet.
+/// The policy for ImageNet, from Cubuk et al., "AutoAugment: Learning Augmentation Strategies from
+/// Data" (2019).
 pub(super) const IMAGENET: Table = [
     [(Posterize, 0.4, 8), (Rotate, 0.6, 9)],
     [(Solarize, 0.6, 5), (AutoContrast, 0.6, 0)],
@@ -92,7 +93,7 @@ pub(super) const SVHN: Table = [
     [(ShearX, 0.7, 2), (Invert, 0.1, 0)],
 ];
 
-/// `v0` in timm, from the EfficientNet implementation for TPUs.
+/// The policy that timm calls `v0`, from the EfficientNet implementation for TPUs.
 pub(super) const V0: Table = [
     [(Equalize, 0.8, 1), (ShearY, 0.8, 4)],
     [(Color, 0.4, 9), (Equalize, 0.6, 3)],

@@ -1,4 +1,4 @@
-//! The magnitudes and frequencies of the policies equal those of torchvision and timm.
+//! Tests that the magnitudes and frequencies of the policies equal those of torchvision and timm.
 
 use std::collections::HashMap;
 
@@ -33,7 +33,7 @@ struct Values {
     values: Option<Vec<f64>>,
 }
 
-/// timm's name without suffixes is the name of a [`Kind`].
+/// Removes timm's suffixes, which leaves the name of a [`Kind`].
 fn without_suffixes(name: &str) -> &str {
     let name = ["Increasing", "Original", "Rel", "Rand"].iter().fold(name, |name, end| name.trim_end_matches(end));
     if name == "GaussianBlur" { "Blur" } else { name }
@@ -94,7 +94,7 @@ fn magnitudes_match_torchvision() {
     }
 }
 
-/// Mean number of effects of each kind per sample.
+/// Returns the mean number of effects of each kind per sample.
 fn frequencies(policy: &Policy) -> HashMap<String, f64> {
     let (mut counts, samples) = (HashMap::new(), 40_000);
     for sample in 0..samples {
@@ -125,8 +125,8 @@ fn effect_frequencies_match_torchvision_and_timm() {
         let ours = frequencies(&policy);
         for (effect, theirs) in &expected {
             let ours = ours.get(without_suffixes(effect)).copied().unwrap_or_default();
-            // Five standard deviations of the difference between the 40,000 draws of this test and
-            // the 100,000 draws of the fixture.
+            // The tolerance is five standard deviations of the difference between the 40,000 draws
+            // of this test and the 100,000 draws of the fixture.
             assert!(
                 (ours - theirs).abs() < 5.0 * (theirs.max(1e-4) / 28_000.0).sqrt(),
                 "{name}: {effect} {ours} {theirs}"

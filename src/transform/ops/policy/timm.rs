@@ -21,12 +21,12 @@ pub(super) struct Recipe {
     /// Standard deviation of the magnitude. If it is infinite, the magnitude is drawn uniformly
     /// from 0 to the mean.
     deviation: f64,
-    /// Magnitudes are clamped to this value.
+    /// Maximum magnitude. Larger magnitudes are clamped to it.
     limit: f64,
-    /// Whether all effects become stronger as the magnitude grows. Otherwise, some become weaker.
+    /// Whether all effects become stronger as the magnitude grows. If not, some become weaker.
     increasing: bool,
-    /// AugMix: number of chains, effects per chain if fixed, and parameter of the weight
-    /// distribution.
+    /// For AugMix only: the number of chains, the number of effects per chain if it is fixed, and
+    /// the parameter of the weight distribution.
     pub(super) mix: Option<(u32, Option<u32>, f64)>,
 }
 
@@ -45,18 +45,18 @@ enum Effects {
     Three,
 }
 
-/// Bits that `Posterize` keeps.
+/// How many bits `Posterize` keeps.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Bits {
-    /// 0 to 4 bits, growing with the magnitude.
+    /// Keeps 0 to 4 bits, growing with the magnitude.
     Kept,
-    /// 4 to 8 bits, growing with the magnitude.
+    /// Keeps 4 to 8 bits, growing with the magnitude.
     Original,
-    /// 4 to 0 bits, shrinking with the magnitude.
+    /// Keeps 4 to 0 bits, shrinking with the magnitude.
     Dropped,
 }
 
-/// `_RAND_TRANSFORMS`.
+/// timm's `_RAND_TRANSFORMS`.
 const RAND: [(Kind, f64); 15] = [
     (AutoContrast, 1.0),
     (Equalize, 1.0),
@@ -75,10 +75,10 @@ const RAND: [(Kind, f64); 15] = [
     (TranslateY, 1.0),
 ]; // fmt: skip
 
-/// `_RAND_3A`.
+/// timm's `_RAND_3A`.
 const THREE: [(Kind, f64); 3] = [(Solarize, 1.0), (Desaturate, 1.0), (Blur, 1.0)];
 
-/// `_RAND_WEIGHTED_3A`.
+/// timm's `_RAND_WEIGHTED_3A`.
 const THREE_WEIGHTED: [(Kind, f64); 14] = [
     (Solarize, 6.0),
     (Desaturate, 6.0),
@@ -96,7 +96,7 @@ const THREE_WEIGHTED: [(Kind, f64); 14] = [
     (Invert, 1.0),
 ]; // fmt: skip
 
-/// `_RAND_WEIGHTED_0`.
+/// timm's `_RAND_WEIGHTED_0`.
 const WEIGHTED: [(Kind, f64); 15] = [
     (Rotate, 3.0),
     (ShearX, 2.0),
@@ -115,7 +115,7 @@ const WEIGHTED: [(Kind, f64); 15] = [
     (Invert, 0.05),
 ]; // fmt: skip
 
-/// `_AUGMIX_TRANSFORMS`.
+/// timm's `_AUGMIX_TRANSFORMS`.
 const MIX: [(Kind, f64); 13] = [
     (AutoContrast, 1.0),
     (Color, 1.0),
@@ -248,7 +248,7 @@ impl Recipe {
         Ok(recipe)
     }
 
-    /// Must not be called for AugMix.
+    /// Returns the maximum number of effects per sample. Must not be called for AugMix.
     pub(super) fn max_effects(&self) -> usize {
         match self.effects {
             Effects::Choice { number, .. } => number as usize,
@@ -257,7 +257,7 @@ impl Recipe {
         }
     }
 
-    /// Draws the effects, or one effect of a chain for AugMix.
+    /// Draws the effects of a sample. For AugMix, draws one effect of a chain.
     pub(super) fn choose(&self, rng: &mut Rng, on_effect: &mut OnEffect<'_>) {
         match self.effects {
             Effects::Choice { kinds, weighted, number, probability } => {
@@ -319,7 +319,8 @@ impl Recipe {
         on_effect(kind, magnitude);
     }
 
-    /// timm's `LEVEL_TO_ARG`. Arguments that can be negative are multiplied by `sign`.
+    /// Converts a level to an argument, as timm's `LEVEL_TO_ARG` does. Arguments that can be
+    /// negative are multiplied by `sign`.
     fn argument(&self, kind: Kind, level: f64, bits: Bits, sign: f64) -> f64 {
         let level = level / 10.0;
         match kind {
@@ -364,7 +365,7 @@ pub(super) fn push(kind: Kind, magnitude: f64, output: Size, sampling: Sampling,
         Equalize => return drawn.push(Tone::equalize()),
         Invert => return drawn.push(Tone::invert()),
         Blur => {
-            // Three standard deviations on each side.
+            // The kernel extends three standard deviations to each side.
             let radius = ((3.0 * magnitude).ceil() as u32).min(MAX_RADIUS);
             return drawn.push(Blurred::new(2 * radius + 1, magnitude));
         }

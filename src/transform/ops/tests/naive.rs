@@ -1,4 +1,4 @@
-//! Each effect is bit-identical to its simple implementation.
+//! Tests that each effect is bit-identical to its simple implementation.
 
 use super::random_effects::rows;
 use crate::decode::Size;
@@ -29,7 +29,7 @@ where
     (effect.into(), Box::new(effect))
 }
 
-fn effects_without_a_row(size: Size) -> Vec<Pair> {
+fn effects_without_setter(size: Size) -> Vec<Pair> {
     let mut effects = vec![pair(Tone::add(90))];
     for factor in [0.0, 0.3, 0.999_999, 1.0, 1.7, 4.0, -0.5] {
         effects.extend([pair(Tone::brightness(factor)), pair(Tone::contrast(factor)), pair(Tint::saturation(factor))]);
@@ -49,7 +49,7 @@ fn effects_without_a_row(size: Size) -> Vec<Pair> {
     effects
 }
 
-/// A dark image, a bright one, one with the full range of values, and a constant one.
+/// Returns a dark image, a bright one, one with the full range of values, and a constant one.
 fn images(size: Size, rng: &mut Rng) -> [Vec<[u8; 3]>; 4] {
     let mut image = |from: u64, levels: u64| {
         (0..size.area()).map(|_| std::array::from_fn(|_| (from + rng.below(levels)) as u8)).collect()
@@ -63,7 +63,7 @@ fn effects_equal_their_simple_implementations() {
         [(1, 1), (1, 9), (7, 1), (2, 3), (3, 3), (21, 5), (22, 6), (63, 2), (64, 4), (65, 3), (130, 3), (40, 30)];
     for (number, (width, height)) in (0..).zip(sizes) {
         let (size, mut rng) = (Size::new(width, height), Rng::new(number, 1, 1));
-        let mut effects = effects_without_a_row(size);
+        let mut effects = effects_without_setter(size);
         effects.extend(rows(&mut rng).into_iter().flat_map(|(_, effects)| effects));
         for (shape, image) in images(size, &mut rng).iter().enumerate() {
             for (effect, naive) in &effects {
@@ -76,7 +76,7 @@ fn effects_equal_their_simple_implementations() {
     }
 }
 
-/// Grays and ties between channels, where hue is ambiguous, are included.
+/// Tests colors that include grays and ties between channels, where hue is ambiguous.
 #[test]
 fn hue_rotations_equal_a_simple_loop() {
     let mut rng = Rng::new(1, 2, 3);

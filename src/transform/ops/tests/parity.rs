@@ -1,5 +1,6 @@
-//! Effects and resizes produce torchvision's pixels. Values may differ by one where torchvision's
-//! sums of floats may round differently. `tests/fixtures/augmentation/make.py` wrote the fixtures.
+//! Tests that effects and resizes produce torchvision's pixels. Values may differ by one where
+//! torchvision's sums of floats may round differently. `tests/fixtures/augmentation/make.py` wrote
+//! the fixtures.
 
 use std::collections::BTreeMap;
 
@@ -105,8 +106,8 @@ impl Case {
     }
 }
 
-/// For each case: the number of values that equal torchvision's, the number of values, and the
-/// largest difference.
+/// Returns, for each case, the number of values that equal torchvision's, the number of values, and
+/// the largest difference.
 fn compare_effects() -> Vec<(Case, usize, usize, u8)> {
     let (size, image_of) = original("image.png");
     let cases: Vec<Case> = serde_json::from_slice(&std::fs::read(path("cases.json")).unwrap()).unwrap();
@@ -249,7 +250,7 @@ fn effects_round_trip_through_their_records() {
     }
 }
 
-/// The center of a bright spot must stay within a pixel of the point that marks it.
+/// Tests that the center of a bright spot stays within a pixel of the point that marks it.
 #[test]
 fn points_follow_their_pixels() {
     let size = Size::new(90, 70);
@@ -268,7 +269,7 @@ fn points_follow_their_pixels() {
         let mut seen = 0;
         for (x, y) in [(20, 20), (45, 35), (60, 22), (33, 50), (88, 1)] {
             let mut image = vec![0; 90 * 70 * 3];
-            // Nine pixels remain visible when the image shrinks.
+            // The spot has nine pixels, so that it remains visible when the image shrinks.
             for (dx, dy) in (0..9).map(|i| (i % 3, i / 3)) {
                 let (x, y) = ((x + dx - 1_usize).min(89), (y + dy - 1_usize).min(69));
                 image[(y * 90 + x) * 3] = if (dx, dy) == (1, 1) { 255 } else { 200 };

@@ -27,7 +27,8 @@ macro_rules! listed {
         values { $($values:tt)* }
         tests { $tmod:ident::$teffect:ident { $tname:literal $top:ident }, }
     ) => {
-        /// The effects cover all test values. The last row, `halve`, exists only in tests.
+        /// Returns the test cases of all random effects. The cases cover all test values. The last
+        /// effect, `halve`, exists only in tests.
         pub(super) fn rows(rng: &mut Rng) -> Vec<(EffectDescription, Vec<Pair>)> {
             vec![$($(row::<ops::$mod::$op>($name, rng),)*)+ row::<ops::$tmod::$top>($tname, rng)]
         }
@@ -42,7 +43,7 @@ pub(crate) fn effect_descriptions() -> Vec<EffectDescription> {
 }
 
 impl EffectDescription {
-    /// Source text of a call with which the effect is visible.
+    /// Returns the source text of a call with which the effect is visible.
     pub(crate) fn visible_call(&self, probability: &str) -> String {
         let values: Vec<&str> = self.options.iter().map(|option| option.visible_value).chain([probability]).collect();
         format!("{}({})", self.name, values.join(", "))

@@ -1,0 +1,185 @@
+//! [`YuvHead`]: tells a device how to convert a decoded video frame to RGB.
+//!
+//! Workers decode videos, with the CPU or with the GPU's video engines. A device can convert the
+//! frames to RGB. For such a frame, a worker only copies the samples of the region. The upload then
+//! takes half as many bytes as RGB, because chroma is subsampled.
+
+use crate::transform::record;
+#[cfg(feature = "video")]
+pub(crate) use region::YuvRegion;
+
+record! {
+    /// Head of the data of a video frame in the arena. Weights have 20 fractional bits, and they and
+    /// `rounding` are signed. Offsets are relative to the head. Sizes are in bytes.
+    pub(crate) struct YuvHead {
+        luma_weight: u32,
+        /// What is added to the weighted samples.
+        rounding: u32,
+        /// The chroma sample for gray.
+        center: u32,
+        red_cr: u32,
+        green_cr: u32,
+        green_cb: u32,
+        blue_cb: u32,
+        /// Size of a sample: 1 or 2.
+        sample_bytes: u32,
+        /// Distance between two rows of luma.
+        luma_stride: u32,
+        /// Offset of the first sample of luma.
+        luma: u32,
+        /// Offset of the first sample of Cb.
+        cb: u32,
+        /// Offset of the first sample of Cr.
+        cr: u32,
+        /// Distance between two rows of chroma.
+        chroma_stride: u32,
+        /// Distance between two samples in a row of chroma.
+        chroma_step: u32,
+        /// Right shift that turns a column of luma into a column of chroma.
+        chroma_x: u32,
+        /// Right shift that turns a row of luma into a row of chroma.
+        chroma_y: u32,
+    }
+}
+
+#[cfg(feature = "video")]
+mod region {
+    use std::ops::Range;
+
+    use warpfeed_jpeg::Orientation;
+    use warpfeed_jpeg::bitstream::OrientationFlags;
+    use warpfeed_video::rgb::Weights;
+    use warpfeed_video::{Layout, Plane, Planes};
+
+    use super::YuvHead;
+    use crate::decode::{Rect, Size};
+    use crate::transform::Record;
+
+    /// A region of a decoded video frame that a device converts to RGB.
+    pub(crate) struct YuvRegion<'a> {
+        planes: &'a Planes<'a>,
+        /// The copied columns and rows of luma. They start at a multiple of a chroma sample.
+        columns: Range<usize>,
+        rows: Range<usize>,
+        head: YuvHead,
+        corner: (u32, u32),
+        orientation: Orientation,
+        bytes: usize,
+    }
+
+    impl<'a> YuvRegion<'a> {
+        /// Chooses the samples of `region`, which is in pixels of the upright frame. Returns `None` if
+        /// a device does not support the format of the frame.
+        pub(crate) fn new(planes: &'a Planes<'a>, orientation: Orientation, region: Rect) -> Option<Self> {
+            let shifts = planes.layout.shifts();
+            // These planes are red, green and blue, not luma and chroma.
+            if planes.coding.matrix == 0 && shifts.is_some() {
+                return None;
+            }
+            // Without chroma, the matrix is irrelevant.
+            let coding =
+                if shifts.is_some() { planes.coding } else { warpfeed_video::Coding { matrix: 2, ..planes.coding } };
+            let weights = Weights::new(coding).ok()?;
+            let (x_shift, y_shift) = shifts.unwrap_or_default();
+            let area = orientation.region(region, Size::new(planes.width as u32, planes.height as u32));
+            let (left, top) = (area.x >> x_shift << x_shift, area.y >> y_shift << y_shift);
+            let (columns, rows) =
+                (left as usize..(area.x + area.width) as usize, top as usize..(area.y + area.height) as usize);
+            let sample = match planes.planes[0] {
+                Plane::Bits8(..) => 1,
+                Plane::Bits16(..) => 2,
+            };
+            let luma = YuvHead::WORDS * 4;
+            let luma_stride = columns.len() * sample;
+            let (chroma_width, chroma_height) =
+                (columns.len().div_ceil(1 << x_shift), rows.len().div_ceil(1 << y_shift));
+            let chroma = luma + luma_stride * rows.len();
+            let plane_bytes = chroma_width * chroma_height * sample;
+            let (cb, cr, step, chroma_stride) = match planes.layout {
+                // All weights of chroma are 0, so any samples will do.
+                Layout::Gray => (luma, luma, sample, luma_stride),
+                Layout::Nv12 => (chroma, chroma + sample, 2 * sample, 2 * chroma_width * sample),
+                _ => (chroma, chroma + plane_bytes, sample, chroma_width * sample),
+            };
+            let chroma_weight = |weight: i32| if shifts.is_some() { weight as u32 } else { 0 };
+            let bytes = if shifts.is_some() { chroma + 2 * plane_bytes } else { chroma };
+            u32::try_from(bytes).ok()?;
+            let head = YuvHead {
+                luma_weight: weights.luma as u32,
+                rounding: weights.offset() as u32,
+                center: weights.center as u32,
+                red_cr: chroma_weight(weights.red_v),
+                green_cr: chroma_weight(weights.green_v),
+                green_cb: chroma_weight(weights.green_u),
+                blue_cb: chroma_weight(weights.blue_u),
+                sample_bytes: sample as u32,
+                luma_stride: luma_stride as u32,
+                luma: luma as u32,
+                cb: cb as u32,
+                cr: cr as u32,
+                chroma_stride: chroma_stride as u32,
+                chroma_step: step as u32,
+                chroma_x: x_shift,
+                chroma_y: y_shift,
+            };
+            let corner = (area.x - left, area.y - top);
+            Some(YuvRegion { planes, columns, rows, head, corner, orientation, bytes })
+        }
+
+        /// Returns the position of the region in the copied area.
+        pub(crate) fn corner(&self) -> (u32, u32) {
+            self.corner
+        }
+
+        /// Returns the steps that turn the frame upright.
+        pub(crate) fn turned(&self) -> u32 {
+            OrientationFlags::new(self.orientation)
+        }
+
+        /// Returns the number of bytes that [`write`](Self::write) writes.
+        pub(crate) fn len(&self) -> usize {
+            self.bytes
+        }
+
+        /// Writes the head and the samples.
+        pub(crate) fn write(&self, out: &mut [u8]) {
+            let (head, samples) = out.split_at_mut(YuvHead::WORDS * 4);
+            let mut words = [0; YuvHead::WORDS];
+            self.head.put(&mut words);
+            for (out, word) in head.as_chunks_mut().0.iter_mut().zip(words) {
+                *out = word.to_le_bytes();
+            }
+            let sample = self.head.sample_bytes as usize;
+            let (x, y) = (self.head.chroma_x, self.head.chroma_y);
+            let chroma_rows = self.rows.start >> y..(self.rows.end).div_ceil(1 << y);
+            let chroma_columns = self.columns.start >> x..(self.columns.end).div_ceil(1 << x);
+            let mut rest = samples;
+            let mut copy = |plane: usize, columns: Range<usize>, rows: Range<usize>| {
+                let (to, after) = std::mem::take(&mut rest).split_at_mut(columns.len() * rows.len() * sample);
+                rest = after;
+                for (row, out) in rows.zip(to.chunks_exact_mut(columns.len() * sample)) {
+                    match self.planes.planes[plane] {
+                        Plane::Bits8(samples, stride) => out.copy_from_slice(&samples[row * stride..][columns.clone()]),
+                        Plane::Bits16(samples, stride) => {
+                            let row = &samples[row * stride..][columns.clone()];
+                            out.as_chunks_mut()
+                                .0
+                                .iter_mut()
+                                .zip(row)
+                                .for_each(|(out, sample)| *out = sample.to_le_bytes());
+                        }
+                    }
+                }
+            };
+            copy(0, self.columns.clone(), self.rows.clone());
+            match self.planes.layout {
+                Layout::Gray => {}
+                Layout::Nv12 => copy(1, 2 * chroma_columns.start..2 * chroma_columns.end, chroma_rows),
+                _ => {
+                    copy(1, chroma_columns.clone(), chroma_rows.clone());
+                    copy(2, chroma_columns, chroma_rows);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! [`PerFrame`]: the annotations of a clip. A field type writes one frame at a time, from a sample
+//! in which each field of the field type has the value of this frame.
+
+use serde_json::value::RawValue;
+
+use super::encoded::{Encoded, Encoding};
+use super::{FieldKind, FieldType, FieldWriter, Image, Input, RowMut};
+use crate::error::{Error, Result};
+use crate::source::{Frames, Npy, Numbers, Shape, Value};
+
+/// Suffixes of the fields that have a value for each frame.
+const SUFFIXES: [&str; 10] = ["", ".npy", ".json", ".txt", ".png", ".tif", ".tiff", ".gif", ".bmp", ".webp"];
+
+/// A field with a value for each frame of a clip.
+pub(super) struct PerFrame {
+    count: usize,
+    /// The clip, and the name of its field in the batch.
+    clip: (String, Image),
+}
+
+/// Returns the clips that annotations may follow.
+pub(super) fn clips(fields: &[(String, FieldKind)]) -> Vec<(String, Image)> {
+    let clip = |(name, FieldKind(kind)): &(String, FieldKind)| match kind.maker() {
+        FieldWriter::Image(of) if kind.augment().is_none() && kind.frames().is_some() => {
+            Some((name.clone(), Image::described(of, None, kind.frames())))
+        }
+        _ => None,
+    };
+    fields.iter().filter_map(clip).collect()
+}
+
+impl PerFrame {
+    /// Creates the division into frames. Fails if none of the `clips` has `count` frames.
+    pub(super) fn new(name: &str, count: usize, clips: &[(String, Image)]) -> Result<Self> {
+        match clips.iter().find(|(_, image)| image.clip() == Some(count)) {
+            _ if count == 0 => {
+                Err(Error::config(format!("field {name:?} has annotations of 0 frames: expected at least 1")))
+            }
+            Some(clip) => Ok(PerFrame { count, clip: clip.clone() }),
+            None => Err(Error::config(format!(
+                "field {name:?} has annotations of {count} frames, but no image field has {count} frames and the \
+                 loader's augmentation: add a field with Image::frames({count})"
+            ))),
+        }
+    }
+
+    /// See [`FieldType::write`].
+    pub(super) fn write(&self, kind: &dyn FieldType, input: &Input<'_>, row: &mut RowMut<'_>) -> Result<()> {
+        self.for_each(kind, input, |frame, input| kind.write(input, row.of_frame(frame, self.count)))
+    }
+
+    /// See [`FieldType::memory`].
+    pub(super) fn memory(&self, kind: &dyn FieldType, input: &Input<'_>) -> u64 {
+        let mut most = 0;
+        // `write` reports the errors.
+        let _ = self.for_each(kind, input, |_, input| {
+            most = most.max(kind.memory(input));
+            Ok(())
+        });
+        most
+    }
+
+    /// Calls `each` with every frame of the clip and its sample.
+    fn for_each(
+        &self,
+        kind: &dyn FieldType,
+        input: &Input<'_>,
+        mut each: impl FnMut(usize, &Input<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let (sample, (name, image)) = (input.sample, &self.clip);
+        let clip = image.encoded(name, sample, input.decoding().0, input.sample_rng())?.1;
+        let clip = clip.expect("the image is a clip");
+        let reads = kind.reads(input.name);
+        let is_read = |field: &str| {
+            let ends = |read: &String| field.strip_prefix(&**read).is_some_and(|end| SUFFIXES.contains(&end));
+            reads.iter().any(ends)
+        };
+        let mut divided = Vec::new();
+        for (index, &(field, value)) in sample.fields().iter().enumerate().filter(|(_, (field, _))| is_read(field)) {
+            let values = Values::of(field, value, self.count)?;
+            self.check(field, values.len(), &clip)?;
+            divided.push((index, field, values));
+        }
+        for frame in 0..self.count {
+            // A clip of a video states which of the frames of the video it shows.
+            let stored = clip.index(frame).map_or(frame, |index| index as usize);
+            let at_frame = |e: Error| {
+                let of_video = clip.index(frame).map_or(String::new(), |index| format!(", frame {index} of the video"));
+                Error::new(e.kind(), format!("frame {frame}{of_video}: {}", e.cause()))
+            };
+            let mut of_frame = *sample;
+            for (index, field, values) in &divided {
+                of_frame.replace(*index, values.get(field, stored).map_err(at_frame)?);
+            }
+            each(frame, &input.with_sample(&of_frame)).map_err(at_frame)?;
+        }
+        Ok(())
+    }
+
+    /// Checks that a field with `found` values has one for each frame.
+    fn check(&self, field: &str, found: usize, clip: &Frames<'_>) -> Result<()> {
+        let (name, count) = (&self.clip.0, self.count);
+        match (0..count).filter_map(|frame| clip.index(frame)).max() {
+            None if found != count => Err(Error::in_source(format!(
+                "field {field:?} has values for {found} frames: expected {count}, one for each frame of {name:?}"
+            ))),
+            Some(last) if found as u64 <= last => Err(Error::in_source(format!(
+                "field {field:?} has values for {found} frames, but {name:?} shows frame {last} of the video: expected \
+                 a value for each frame of the video"
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The values of a field for the frames of a clip.
+enum Values<'a> {
+    List(Frames<'a>),
+    /// The first axis is the frame.
+    Array(Npy<'a>, Shape),
+    Json(Vec<&'a RawValue>),
+}
+
+impl<'a> Values<'a> {
+    fn of(name: &'a str, value: Value<'a>, count: usize) -> Result<Self> {
+        let field = Encoded::new(name, value, Encoding::Raw);
+        if let Value::Bytes(bytes) = value
+            && Frames::matches(bytes)
+        {
+            return Frames::read(bytes).map(Values::List).map_err(|e| field.at_field(&e));
+        }
+        if matches!(value, Value::Numbers(_)) || field.encoding == Encoding::Npy {
+            let (npy, shape) = field.npy()?;
+            return Ok(Values::Array(npy, shape));
+        }
+        if name.ends_with(".json") && field.encoding != Encoding::Typed {
+            let values = serde_json::from_slice(field.bytes);
+            return values.map(Values::Json).map_err(|e| field.error(format!("is not a JSON list of frames: {e}")));
+        }
+        Err(field.error(format!(
+            "has a single value: expected {count}, one for each frame, as the content that Frames::encode returns, an \
+             array with the shape ({count}, ...) or a JSON list"
+        )))
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Values::List(frames) => frames.len(),
+            Values::Array(_, shape) => shape.first().copied().unwrap_or(0),
+            Values::Json(values) => values.len(),
+        }
+    }
+
+    fn get(&self, name: &str, index: usize) -> Result<Value<'a>> {
+        let value = match self {
+            Values::List(frames) => frames.get(index).map(Value::Bytes),
+            Values::Array(npy, shape) => {
+                let each = npy.data.len() / shape[0];
+                let data = &npy.data[index * each..][..each];
+                let native = npy.size == 1 || npy.big_endian == cfg!(target_endian = "big");
+                // A boolean is a byte with the value 0 or 1.
+                let kind = if npy.kind == b'b' { b'u' } else { npy.kind };
+                native.then(|| Numbers::of_parts(kind, npy.size, data, &shape[1..])).flatten().map(Value::Numbers)
+            }
+            Values::Json(values) => values.get(index).map(|value| Value::Bytes(value.get().as_bytes())),
+        };
+        value.ok_or_else(|| {
+            let Values::Array(npy, _) = self else { unreachable!("the caller checks the number of frames") };
+            Error::in_source(format!(
+                "field {name:?} is an npy of {}, which cannot be divided into frames: store integers, f32 or f64 in \
+                 this machine's byte order, with at most 3 axes in a frame",
+                npy.header_for_message()
+            ))
+        })
+    }
+}
