@@ -39,7 +39,7 @@ impl Source for Waits {
     }
 }
 
-/// Returns gray images immediately.
+/// A codec that returns gray images immediately.
 struct Gray;
 
 impl Codec for Gray {
@@ -63,7 +63,7 @@ struct Load {
     loader: Loader,
     workers: &'static [usize],
     prefetch: &'static [usize],
-    /// The consumer's work on batch `n`.
+    /// Returns the duration of the consumer's work on batch `n`.
     step: fn(u64) -> Duration,
 }
 

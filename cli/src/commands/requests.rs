@@ -8,8 +8,8 @@ use warpfeed::sampler::{Sampler, Shuffled};
 use warpfeed::trace::Bottleneck;
 use warpfeed::{Stats, Verdict};
 
-/// In dollars, for a GET request to S3 in us-east-1. The prices of Google and Azure differ from it
-/// by less than a quarter.
+/// Price of a GET request to S3 in us-east-1, in dollars. The prices of Google and Azure differ
+/// from it by less than a quarter.
 const DOLLARS_PER_REQUEST: f64 = 0.0004 / 1000.0;
 /// Maximum cost of an epoch's requests for which a full shuffle is suggested.
 const MAX_DOLLARS: f64 = 1.0;

@@ -126,7 +126,7 @@ fn a_trace_that_does_not_fit_stays_readable() {
     assert!(!path.exists());
 }
 
-/// Skipped if users may not create namespaces.
+/// This test is skipped if users may not create namespaces.
 #[test]
 fn packing_onto_a_full_file_system_fails_and_leaves_no_files() {
     let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../datasets/mini");
