@@ -312,7 +312,7 @@ mod tests {
 
     /// Additional round trips before the first response over a new connection.
     const COLD: f64 = 3.0;
-    /// Number of overflows of the router's buffer per loss of bytes.
+    /// One in this many requests that overflow the router's buffer loses bytes.
     const LOSS_INTERVAL: u64 = 64;
     /// Time until lost bytes are retransmitted, in seconds.
     const RETRANSMISSION: f64 = 1.0;
