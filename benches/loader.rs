@@ -148,7 +148,7 @@ impl Set {
     }
 }
 
-/// Does nothing, to measure reading alone.
+/// A codec that decodes nothing, to measure only reading.
 struct Nothing;
 
 impl Codec for Nothing {

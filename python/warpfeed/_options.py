@@ -34,10 +34,9 @@ _DTYPES = {
 
 #: Options that may be left out but may not be 0, each with the advice in the error message.
 _NONZERO = {
-    "num_workers": "there are no worker processes, and the main thread does not load. Threads decode without the "
-    "interpreter's lock. Leave num_workers out for one thread per core, or pass 1 for the fewest",
-    "prefetch": "at least one batch is prepared ahead. Leave prefetch out to let the loader choose, or pass 1 for the "
-    "fewest",
+    "num_workers": "expected at least 1. Workers are threads that decode without the interpreter's lock, and the main "
+    "thread does not load. Leave num_workers out for one thread per core, or pass 1 for the fewest",
+    "prefetch": "expected at least 1. Leave prefetch out to let the loader choose, or pass 1 for the fewest batches",
 }
 
 #: A predicate that accepts values of a type, and the name of the type for error messages.
