@@ -296,7 +296,7 @@ fn is_unique(name: &str) -> bool {
 fn unique() -> String {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    // The name need not be random, because only uniqueness matters.
+    // A wrong clock is harmless, because only uniqueness matters.
     format!("{}-{}-{}", std::process::id(), now.as_nanos(), NUMBER.fetch_add(1, Ordering::Relaxed))
 }
 
