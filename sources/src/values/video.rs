@@ -252,7 +252,7 @@ fn find<'a>((start, bytes): &'a (u64, Vec<u8>), packet: &Packet) -> Option<&'a [
 /// The most recently used video files of a dataset.
 pub(crate) struct VideoFiles {
     open: Mutex<OpenFiles>,
-    /// Notified when a table has been read.
+    /// A condition that is notified when a table has been read.
     opened: Condvar,
     max_files: usize,
     listeners: Mutex<Vec<Weak<Listener>>>,

@@ -20,8 +20,8 @@ impl Cached {
         Cached { cache, store, listed: Arc::default() }
     }
 
-    /// If a changed object may have caused the error, drops the cached listing, so that the next
-    /// opening lists the objects again.
+    /// Returns `result`. If a changed object may have caused its error, drops the cached listing, so
+    /// that the next opening lists the objects again.
     fn check_result<T>(cache: &Cache, listed: &Mutex<Vec<String>>, url: &str, result: Result<T>) -> Result<T> {
         let is_lasting = |e: &Error| e.kind() == ErrorKind::Source && !e.is_transient();
         if result.as_ref().is_err_and(is_lasting) {

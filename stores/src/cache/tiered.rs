@@ -173,8 +173,8 @@ impl TieredCache {
         }
     }
 
-    /// If exactly the range of `object` that begins at `offset` and fills `out` is cached, copies
-    /// its bytes to `out`, and returns their tier.
+    /// Fills `out` with the bytes of `object` at `offset`, if exactly this range is cached, and
+    /// returns the tier that contained them.
     pub(super) fn get(&self, object: &Object, offset: u64, out: &mut [u8]) -> Option<Tier> {
         if !self.is_own_process() || !is_versioned(object) {
             return None;

@@ -504,7 +504,8 @@ fn reads_continue_if_the_disk_is_full() {
     run.unwrap();
 }
 
-/// The lock belongs to the open file, so it has the same effect as the lock of another process.
+/// The test locks the folder through a separate open file, which has the same effect as a lock of
+/// another process.
 #[test]
 fn a_slow_folder_does_not_delay_reads_from_memory() {
     let folder = tempfile::tempdir().unwrap();

@@ -13,7 +13,8 @@ use std::thread;
 pub struct Server {
     /// Version and bytes of each object, by its path, such as `/bucket/key`.
     pub objects: Mutex<BTreeMap<String, (u64, Vec<u8>)>>,
-    /// If not 0, some range requests are refused, truncated, or answered with a wrong length.
+    /// If this is not 0, the server refuses some range requests, truncates their responses, or sends
+    /// a wrong length.
     pub faults: AtomicU64,
     /// Seed for random faults of range requests, or 0 for no faults. The third attempt at a range
     /// always succeeds.

@@ -228,8 +228,8 @@ impl Columns {
         Ok(())
     }
 
-    /// Keeps only the fields in `names` (with or without the extension) and their companions, such
-    /// as `mask.first_class` for `mask`.
+    /// Returns the columns for only the fields in `names` (with or without the extension) and their
+    /// companions, such as `mask.first_class` for `mask`.
     #[cfg_attr(not(feature = "parquet"), allow(dead_code))]
     pub(crate) fn only(&self, names: &[String]) -> Self {
         let mut limited = self.clone();
