@@ -1,19 +1,19 @@
 //! Finds the splits of a dataset, such as `train` and `validation`, from the names of its files.
 //!
 //! The path of a split is the path of the dataset followed by the name of the split, such as
-//! The path of a split is the path of the dataset followed by the name of the split, such as
 //! `imagenet/train`. If that path is a folder, the folder is opened. If not, the names of the files
 //! in `imagenet` or in `imagenet/data` determine their splits:
 //!
 //! - `train-00000-of-00003.parquet` belongs to `train`.
 //! - `set-train-00000-of-00003.arrow` and `set-train.arrow`, as in the Hugging Face cache, belong
 //!   to `train`.
-//! - In any other name, the first common split name decides: `my_test.parquet` belongs to `test`.
-//!   Without such a name, the file belongs to `train`.
+//! - Any other file belongs to the split with the common name that occurs first in the file name.
+//!   For example, `my_test.parquet` belongs to `test`. If the name contains no common split name,
+//!   the file belongs to `train`.
 //!
 //! If all files are in a single folder with a different name, such as `imagenet/plain_text`, the
-//! folder may be a configuration. On the Hugging Face Hub, it is, and `imagenet/train` is a split
-//! of this configuration. Elsewhere, the folder may be a different dataset, so its splits are not
+//! folder may be a configuration. On the Hugging Face Hub, it is a configuration of the
+//! dataset, and `imagenet/train` is a split of this configuration. Elsewhere, the folder may be a different dataset, so its splits are not
 //! opened as splits of `imagenet`.
 //!
 //! Opening fails if a shard is missing, or if a split contains files from two datasets.

@@ -29,7 +29,7 @@ pub(crate) fn whole_file_key(file: u32) -> u64 {
     number_of(file, WHOLE)
 }
 
-/// Returns which frames of which videos each sample needs.
+/// Maps each sample to the videos and the frames that it needs.
 pub(crate) trait VideoSamples: Send + Sync + 'static {
     /// Calls `with` for each file that a sample reads.
     fn files(&self, sample: u64, with: &mut dyn FnMut(u32));
