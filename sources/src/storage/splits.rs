@@ -12,9 +12,9 @@
 //!   the file belongs to `train`.
 //!
 //! If all files are in a single folder with a different name, such as `imagenet/plain_text`, the
-//! folder may be a configuration. On the Hugging Face Hub, it is a configuration of the
-//! dataset, and `imagenet/train` is a split of this configuration. Elsewhere, the folder may be a different dataset, so its splits are not
-//! opened as splits of `imagenet`.
+//! folder may be a configuration. On the Hugging Face Hub, it is a configuration of the dataset,
+//! and `imagenet/train` is a split of this configuration. Elsewhere, the folder may be a different
+//! dataset, so its splits are not opened as splits of `imagenet`.
 //!
 //! Opening fails if a shard is missing, or if a split contains files from two datasets.
 
