@@ -460,7 +460,7 @@ pub fn resize<T: Clone>(vec: &mut Vec<T>, len: usize, value: T) {
     vec.resize(len, value);
 }
 
-/// If `e` is a panic, prepends `location` to the message. Returns other errors unchanged.
+/// Prepends `location` to the message if `e` is a panic. Returns other errors unchanged.
 pub fn panicked(e: Error, location: impl FnOnce() -> String) -> Error {
     if e.kind() != ErrorKind::Panic {
         return e;

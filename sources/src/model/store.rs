@@ -76,7 +76,7 @@ pub struct Object {
 /// [`Options::store`](crate::Options::store) and `Loader::store` register a store for all URLs with
 /// a given scheme. Many threads call the methods at once, and the methods may block.
 pub trait Store: Send + Sync {
-    /// Lists the objects whose URLs begin with `prefix`, sorted by URL.
+    /// Lists the objects with URLs that begin with `prefix`, sorted by URL.
     ///
     /// # Errors
     /// If the objects cannot be listed. The message should contain the prefix.

@@ -181,8 +181,8 @@ mod tests {
     }
 
     proptest! {
-        /// A damaged index with a valid hash must not cause a panic, or paths and labels that are
-        /// out of range.
+        /// Damages an index and corrects its hash. Decoding it must neither panic nor return paths
+        /// and labels that are out of range.
         #[test]
         fn a_forged_index_cannot_reach_outside(changes in prop::collection::vec((8_usize..250, any::<u8>()), 1..6)) {
             let (names, visited) = listing();

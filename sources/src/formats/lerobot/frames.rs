@@ -141,8 +141,8 @@ pub(super) struct NeededRows {
 }
 
 impl NeededRows {
-    /// `needed` contains, for each column, the offsets of the needed frames from the sample's own
-    /// frame.
+    /// Creates the mapping from samples to rows. For each column, `needed` contains the offsets of
+    /// the needed frames from the sample's own frame.
     pub(super) fn new(frames: Arc<FrameIndex>, rows: &Rows, needed: Vec<(usize, Vec<i64>)>) -> Self {
         let mut deltas = HashMap::<usize, Vec<i64>>::new();
         for (place, offsets) in needed {

@@ -55,10 +55,10 @@ use crate::storage::DatasetLocation;
 /// sample checks the episode and the frame of its row against the metadata, and the time between
 /// its first and its last frame against `fps`.
 ///
-/// **Videos.** A sample contains the video frame whose presentation time, according to the sample
-/// table of the file, equals the time of the row within `tolerance_s`. If there is no such frame,
-/// reading the sample fails. The frame is returned as its packets, starting with the packet of a
-/// key frame.
+/// **Videos.** A sample contains the video frame with the time of the row. The sample table of the
+/// file lists the presentation time of each frame, which may differ from the row's time by up to
+/// `tolerance_s`. If there is no such frame, reading the sample fails. The frame is returned as the
+/// packets that are needed to decode it, starting with the packet of a key frame.
 ///
 /// **Memory.** The metadata of all data files and the list of episodes stay in memory. For each
 /// video feature, the sample tables of the most recently used files stay in memory, up to 30 MB.

@@ -29,11 +29,11 @@ pub(super) struct Block {
 }
 
 enum Values {
-    /// `indices` contains the index of each row's value, or [`NULL`].
+    /// Byte strings. `indices` contains the index of each row's value, or [`NULL`].
     Bytes { values: Vec<ByteArray>, text: bool, indices: Vec<u32> },
-    /// `indices` contains the index of each row's value, or [`NULL`].
+    /// One number per row. `indices` contains the index of each row's value, or [`NULL`].
     Numbers { values: Vec<u8>, element: Element, indices: Vec<u32> },
-    /// `indices` contains the range of each row's numbers.
+    /// A list of numbers per row. `indices` contains the range of each row's numbers.
     Lists { values: Vec<u8>, element: Element, indices: Vec<List> },
     /// Nested lists of numbers.
     Nested(Nested),

@@ -22,7 +22,7 @@ pub(super) struct Index {
     /// First row of the first page that is known not to need the dictionary. Writers that have
     /// stopped using a dictionary never resume, so later pages do not need it either.
     plain: AtomicUsize,
-    /// The error that stopped the scan. The pages before it can be read.
+    /// The error that stopped the scan. The pages before the damaged one can be read.
     error: Option<Error>,
 }
 

@@ -399,7 +399,7 @@ mod tests {
         writer.close().unwrap();
     }
 
-    /// Each row has a list of two numbers in the `list` column.
+    /// Writes a file with `rows` rows. Each has a list of two numbers in the `list` column.
     fn write_lists(path: &Path, rows: usize) {
         let schema = "message m { required group list (LIST) { repeated group list { required int32 element; } } }";
         let schema = Arc::new(parse_message_type(schema).unwrap());

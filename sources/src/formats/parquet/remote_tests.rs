@@ -248,7 +248,8 @@ fn remote_samples_equal_local_samples() {
                         assert!(50 * cold <= 51 * network.used_bytes && warm == 0, "{case}: {cold} {warm} {network:?}");
                         assert!(network.used_bytes <= file.len() as u64, "{case}: {network:?}");
                         assert!(store.0.ahead.load(Ordering::Relaxed) > 0, "{case}");
-                        // All requests have completed. One more request looked up the object.
+                        // All requests have completed by now. The store did not count the request
+                        // that looked up the object, so add 1.
                         let sent = [&store.0.bytes, &store.0.requests].map(|count| count.load(Ordering::Relaxed));
                         assert_eq!([network.bytes, network.requests], [sent[0], sent[1] + 1], "{case}");
                     }

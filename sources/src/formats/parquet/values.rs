@@ -1,6 +1,5 @@
 //! [`Rows`]: reads single values from Parquet files, for formats such as LeRobot that keep their
 //! data in Parquet.
-//! Parquet.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -3,6 +3,10 @@
 //! The manifest determines which shards belong to the set. If a shard is missing, opening fails. A
 //! shard that is named like the set but is not in the manifest is ignored with a warning, because
 //! it may come from an interrupted run.
+//!
+//! Several processes can pack a set together. Each of them packs a **part** of the samples according
+//! to a shared plan. Merging the parts writes the manifest and, in a local folder, gives the shards
+//! their final names.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
@@ -190,7 +194,8 @@ pub(super) fn check_merged(names: &[impl AsRef<str>]) -> Result<()> {
     }
 }
 
-/// If `name` is a plan, a part, or an unmerged shard, returns the name of its set.
+/// Returns the name of the set to which the file `name` belongs, if it is a plan, a part, or an
+/// unmerged shard.
 fn unmerged_stem(name: &str) -> Option<&str> {
     if let Some(stem) = name.strip_suffix(PLAN_END) {
         return Some(stem);

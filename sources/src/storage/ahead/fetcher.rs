@@ -42,7 +42,7 @@ pub(super) struct Fetcher {
     stop: CancelToken,
     closed: Arc<AtomicBool>,
     state: Mutex<State>,
-    /// Notified when there is work to do or the fetcher is closed.
+    /// A condition that is notified when there is work to do or the fetcher is closed.
     work: Condvar,
 }
 

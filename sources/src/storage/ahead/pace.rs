@@ -8,7 +8,8 @@
 //! sample.
 //!
 //! Each request has a **weight**, because a large request fills the link like several small ones.
-//! The window is the total weight that may be in flight.
+//! The **window** is the total weight that may be in flight. A **round** is a full window of
+//! responses, about one round trip.
 
 use std::time::Duration;
 
@@ -189,7 +190,6 @@ impl Pace {
         let typical = self.late().map_or(latency, |late| latency.min(late));
         let (in_flight, weighted_latency) = (in_flight as f64, weight * typical.as_secs_f64());
         self.round.add(&Responses { count: 1, full: u32::from(full), weight, in_flight, weighted_latency });
-        // A round is a full window of responses, about one round trip.
         if self.round.weight < self.window || self.round.count < MIN_RESPONSES {
             return;
         }
@@ -284,7 +284,7 @@ impl Pace {
         Some(Duration::from_secs_f64(LATE_FACTOR * *p95).max(MIN_LATE))
     }
 
-    /// If a late request may be hedged, counts the hedge and returns true.
+    /// Returns whether a late request may be hedged. If so, counts the hedge.
     pub(super) fn hedge(&mut self) -> bool {
         let may = self.refused.is_none() && (self.hedges + 1) as f64 <= MAX_HEDGED * self.sent as f64;
         self.hedges += u64::from(may);
@@ -312,7 +312,7 @@ mod tests {
 
     /// Additional round trips before the first response over a new connection.
     const COLD: f64 = 3.0;
-    /// Number of overflows of the router's buffer per loss of bytes.
+    /// One in this many requests that overflow the router's buffer loses bytes.
     const LOSS_INTERVAL: u64 = 64;
     /// Time until lost bytes are retransmitted, in seconds.
     const RETRANSMISSION: f64 = 1.0;

@@ -14,13 +14,13 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, Result};
 use crate::machine::{cancel, file, is_stopped, temp_files};
 
-/// In bytes. The formats use 32-bit offsets.
+/// Maximum size of a decompressed file, in bytes. The formats use 32-bit offsets.
 const MAX_COPY: u64 = 1 << 32;
 
 /// Maximum wait for another process that decompresses the same file.
 const MAX_WAIT: Duration = Duration::from_secs(600);
 
-/// Three bytes of a Snappy block expand to at most 64 bytes.
+/// Maximum compression ratio of a Snappy block, rounded up. Three bytes expand to at most 64 bytes.
 const SNAPPY_RATIO: usize = 22;
 
 /// Number of bytes that are written between two checks of the cancel token.
@@ -58,7 +58,7 @@ impl Unpack {
                 io::copy(&mut flate2::bufread::MultiGzDecoder::new(BufReader::new(packed)).take(limit), out)
             }
             Unpack::Zstd => zstd_frames(packed, limit, out),
-            // The whole file is one block.
+            // A Snappy file is a single block.
             Unpack::Snappy => {
                 let mut block = Vec::new();
                 file::append(packed, &mut block, MAX_COPY)?;
@@ -370,12 +370,12 @@ mod tests {
         unpack();
         let written = fs::metadata(&target).unwrap().modified().unwrap();
         assert_eq!(written, fs::metadata(&packed).unwrap().modified().unwrap());
-        // A new version with an older modification time, as after unpacking an archive.
+        // This is a new version with an older modification time, as after unpacking an archive.
         fs::write(&packed, gzip(b"two")).unwrap();
         set_time(&packed, 1_000_000_000);
         unpack();
         assert_eq!(fs::read(&target).unwrap(), b"two");
-        // A copy of the previous version, as if another library had written it later.
+        // This is a copy of the previous version, as if another library had written it later.
         fs::write(&target, b"one").unwrap();
         unpack();
         assert_eq!(fs::read(&target).unwrap(), b"two");
@@ -467,7 +467,7 @@ mod tests {
         decompress_file(&packed, &target, 3, Unpack::Gzip).unwrap();
         let file = File::open(&packed).unwrap();
         assert!(has_time_of(&file, &target));
-        // As on a file system that stores modification times in whole days.
+        // A file system may store modification times in whole days.
         set_time(&target, 86_400);
         assert!(!has_time_of(&file, &target));
     }
@@ -504,7 +504,7 @@ mod tests {
             let waits = scope.spawn(|| decompress_file(&packed, &target, 3, Unpack::Gzip));
             std::thread::sleep(Duration::from_millis(100));
             assert!(!waits.is_finished() && !target.exists());
-            // As if another process had written the copy.
+            // Write the copy, as another process would.
             fs::write(&target, b"two").unwrap();
             let time = fs::metadata(&packed).unwrap().modified().unwrap();
             File::options().write(true).open(&target).unwrap().set_modified(time).unwrap();
