@@ -204,7 +204,7 @@ def free_port() -> int:
 
 
 class Agents:
-    """Each agent stands in for a machine with one rank."""
+    """The agents of torchrun. Each of them stands in for a machine with one rank."""
 
     def __init__(self, folder: Path, script: str, *arguments: object) -> None:
         self.folder, self.port, self.started = folder, free_port(), list[subprocess.Popen[bytes]]()
