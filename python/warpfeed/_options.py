@@ -79,7 +79,9 @@ def checked(function: Callable[..., Any], values: Mapping[str, Any], unknown: It
 
 
 def unknown_argument(owner: str, name: str, known: Iterable[str]) -> TypeError:
-    """The message contains advice from `_other_names`, or suggests the most similar argument."""
+    """Returns the error for an unknown argument. Its message contains advice from `_other_names`,
+    or
+    suggests the most similar argument."""
     message = missing(owner, "argument", name)
     if message is not None:
         return TypeError(message)
@@ -230,7 +232,7 @@ def _same(value: Any) -> Any:
 
 
 def dtype_name(dtype: Dtype) -> str:
-    """The Rust name of an element type, which may be a torch or NumPy type."""
+    """Returns the Rust name of an element type, which may be a torch or NumPy type."""
     name = (getattr(dtype, "__name__", None) or str(dtype)).removeprefix("torch.")
     if name not in _DTYPES:
         raise ConfigError(
